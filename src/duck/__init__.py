@@ -1,0 +1,62 @@
+"""Make a trained image classifier forget a class or chosen samples, and say honestly whether it worked."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from duck.api import Result, forget, train
+    from duck.data import load
+    from duck.errors import DuckError
+    from duck.experiment import unlearn
+    from duck.methods import METHODS, Duck, Original, Retrained
+    from duck.methods.base import preset
+    from duck.metrics import aus, evaluate
+    from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
+    from duck.types import Data, Recipe, Scenario, Task
+
+# Importing torch takes seconds: each name is fetched when it is first asked for.
+_HOMES = {
+    "duck.api": ("Result", "forget", "train"),
+    "duck.data": ("load",),
+    "duck.errors": ("DuckError",),
+    "duck.experiment": ("unlearn",),
+    "duck.methods": ("METHODS", "Duck", "Original", "Retrained"),
+    "duck.methods.base": ("preset",),
+    "duck.metrics": ("aus", "evaluate"),
+    "duck.scenarios": ("ForgetClasses", "ForgetFraction", "ForgetSamples"),
+    "duck.types": ("Data", "Recipe", "Scenario", "Task"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "METHODS",
+    "Data",
+    "Duck",
+    "DuckError",
+    "ForgetClasses",
+    "ForgetFraction",
+    "ForgetSamples",
+    "Original",
+    "Recipe",
+    "Result",
+    "Retrained",
+    "Scenario",
+    "Task",
+    "aus",
+    "evaluate",
+    "forget",
+    "load",
+    "preset",
+    "train",
+    "unlearn",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'duck' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,85 @@
+"""In which order batches of forget and retain data meet: plain passes, DUCK's nesting, a pass joined by a cycle."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from duck.types import Augment, Batch, Examples
+
+Step = Mapping[str, Batch]
+
+
+class Batches(Protocol):
+    """What `fit` consumes: the named batches of each step of an epoch."""
+
+    def __len__(self) -> int:
+        """Steps in an epoch."""
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Step]: ...
+
+
+def steps(examples: Examples, size: int) -> int:
+    return -(-len(examples) // min(size, len(examples)))
+
+
+def endless(examples: Examples, size: int, generator: torch.Generator, augment: Augment) -> Iterator[Batch]:
+    while True:
+        yield from examples.batches(size, generator, augment)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """One shuffled pass over the examples, named `name`."""
+
+    name: str
+    examples: Examples
+    size: int
+    augment: Augment = "none"
+
+    def __len__(self) -> int:
+        return steps(self.examples, self.size)
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Step]:
+        for batch in self.examples.batches(self.size, generator, self.augment):
+            yield {self.name: batch}
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Each forget batch for `ratio` steps, each step with a fresh retain batch (DUCK's high-forget epoch)."""
+
+    forget: Examples
+    retain: Examples
+    size: int
+    ratio: int
+    augment: Augment = "none"
+
+    def __len__(self) -> int:
+        return steps(self.forget, self.size) * self.ratio
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Step]:
+        retain = endless(self.retain, self.size, generator, self.augment)
+        for forget in self.forget.batches(self.size, generator, self.augment):
+            for _ in range(self.ratio):
+                yield {"forget": forget, "retain": next(retain)}
+
+
+@dataclass(frozen=True)
+class Joined:
+    """One pass over retain; each step is joined by forget samples that cycle through all of them."""
+
+    forget: Examples
+    retain: Examples
+    forget_size: int
+    retain_size: int
+    augment: Augment = "none"
+
+    def __len__(self) -> int:
+        return steps(self.retain, self.retain_size)
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Step]:
+        forget = endless(self.forget, self.forget_size, generator, self.augment)
+        for retain in self.retain.batches(self.retain_size, generator, self.augment):
+            yield {"forget": next(forget), "retain": retain}

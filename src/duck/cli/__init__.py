@@ -1,0 +1,59 @@
+"""The command `duck`: the first word chooses a module of this package; nothing heavy loads before."""
+
+import os
+import sys
+from importlib import import_module
+
+from duck.cli.exits import CRASHED, DONE, INTERRUPTED, MISUSE
+from duck.errors import DuckError
+from duck.registry import suggest
+
+COMMANDS = {
+    "demo": "train, forget, retrain and compare on embedded data; about a minute on a CPU",
+    "train": "train an original model and store it as a run",
+    "forget": "make a model forget classes, a share, or chosen samples",
+    "show": "print what a stored run holds",
+    "list": "methods, scenarios, datasets, models",
+}
+
+
+def _help() -> str:
+    rows = "\n".join(f"  duck {word:<8} {text}" for word, text in COMMANDS.items())
+    return (
+        "Make a trained image classifier forget, and say whether it worked.\n\n"
+        f"{rows}\n\n"
+        "duck COMMAND --help explains each. Try `duck demo` first.\n"
+        "Exit codes: 0 done, 1 nothing was forgotten, 2 wrong input, 4 the program failed."
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return DONE
+    if words[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"duck-unlearning {version('duck-unlearning')}")
+        return DONE
+    if words[0] not in COMMANDS:
+        return _say(f"duck: no command {words[0]!r}. {suggest(words[0], COMMANDS)}", MISUSE)
+    try:
+        return int(import_module(f"duck.cli.{words[0]}_command").main(words[1:]))
+    except DuckError as error:
+        return _say(f"duck {words[0]}: {error}", MISUSE)
+    except OSError as error:
+        return _say(f"duck {words[0]}: {error}", MISUSE)
+    except KeyboardInterrupt:
+        return _say(f"duck {words[0]}: interrupted. No half-written run was left; the same command starts it again.", INTERRUPTED)
+    except Exception as error:
+        if os.environ.get("DUCK_TRACEBACK"):
+            raise
+        return _say(f"duck {words[0]} failed: {type(error).__name__}: {error} (DUCK_TRACEBACK=1 shows where)", CRASHED)
+
+
+def _say(message: str, code: int) -> int:
+    print(message, file=sys.stderr)
+    return code

@@ -1,0 +1,115 @@
+"""What a person sees: a live table on stderr, results on stdout."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from duck.experiment import Epoch, Watch
+from duck.types import Progress as News
+
+stderr = Console(stderr=True)
+
+
+def emit(value: Any) -> None:
+    """One JSON value to stdout."""
+    print(json.dumps(value))
+
+
+def say(message: str) -> None:
+    """A line for a person, beside the data."""
+    stderr.print(message, highlight=False, soft_wrap=True)
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f}"
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A plain table to stdout."""
+    shown = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        shown.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 160).print(shown)
+
+
+@contextmanager
+def counting(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for work that counts: a download, decoding."""
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=stderr, transient=True
+    )
+    with bar:
+        task = bar.add_task(title, total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+@contextmanager
+def watching(title: str, quiet: bool = False) -> Iterator[Watch]:
+    """A live table of accuracies per epoch over a progress bar; plain lines where stderr is no terminal."""
+    if quiet:
+        yield lambda _: None
+    elif stderr.is_terminal:
+        with _LiveTable(title) as live:
+            yield live
+    else:
+        yield _Lines(title)
+
+
+def _bar(transient: bool) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=stderr, transient=transient)
+
+
+class _LiveTable:
+    def __init__(self, title: str) -> None:
+        self.rows = Table("phase", "epoch", "loss", "retain %", "forget %", "holdout %", title=title, title_justify="left", box=None)
+        self.bar = _bar(transient=False)
+        self.task = self.bar.add_task(title, total=None)
+        self.live = Live(Group(self.rows, self.bar), console=stderr, refresh_per_second=8, transient=False)
+
+    def __enter__(self) -> "_LiveTable":
+        self.live.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.bar.stop()
+        self.live.__exit__(*error)
+
+    def __call__(self, news: News | Epoch) -> None:
+        if isinstance(news, Epoch):
+            accuracies = (percent(news.retain), percent(news.forget), percent(news.holdout))
+            self.rows.add_row(news.phase, str(news.epoch), f"{news.loss:.4f}", *accuracies)
+        else:
+            done = (news.epoch - 1) * news.steps + news.step
+            self.bar.update(self.task, description=news.phase, completed=done, total=news.epochs * news.steps)
+
+
+class _Lines:
+    """One line an epoch, at most one a second while training, so that a log stays readable."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.next = title, 0.0
+
+    def __call__(self, news: News | Epoch) -> None:
+        now = time.monotonic()
+        if isinstance(news, News) and not (news.ended and news.phase == "train"):
+            return
+        if news.phase == "train" and now < self.next:
+            return
+        self.next = now + 1
+        line = f"{self.title}: {news.phase} epoch {news.epoch} loss {news.loss:.4f}"
+        if isinstance(news, Epoch):
+            line += f" retain {percent(news.retain)} forget {percent(news.forget)} holdout {percent(news.holdout)}"
+        say(line)

@@ -1,0 +1,94 @@
+"""duck demo: the whole way on embedded data: train, forget a class and a tenth, retrain, compare, report."""
+
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from duck import store
+from duck.api import train
+from duck.cli.console import emit, number, percent, say, table, watching
+from duck.cli.inputs import fingerprint, parse
+from duck.config import Experiment, Training
+from duck.data import load
+from duck.experiment import unlearn
+from duck.methods.base import default_recipe, preset
+from duck.metrics import evaluate
+from duck.models import build
+from duck.report import write_report
+from duck.runtime import Stopwatch, pick_device
+from duck.scenarios import ForgetClasses, ForgetFraction, Request
+from duck.types import Data
+
+REQUESTS: dict[str, Request] = {"class": ForgetClasses([3]), "tenth": ForgetFraction(0.1)}
+METHODS = ("original", "retrained", "duck")
+
+
+@dataclass
+class Demo:
+    """Train a small net on handwritten digits, make it forget the class 3, then a random tenth, and compare with retraining."""
+
+    out: Path = Path("demo")
+    """Folder for the runs and report.html."""
+    seed: int = 0
+    device: str = "auto"
+    """auto, cpu, cuda, ..."""
+    open: bool = False
+    """Open the report in the browser."""
+    json: bool = False
+    """One JSON list of rows to stdout instead of a table."""
+
+
+def main(argv: list[str]) -> int:
+    args = parse(Demo, argv, "demo")
+    device = pick_device(args.device)
+    data = load("digits", device=device)
+    recipe = default_recipe(data.name, len(data.train), data.augment)
+    training = Training(data.name, "convnet", recipe, args.seed, None, fingerprint(data))
+    stopwatch = Stopwatch(device)
+    with watching("train convnet on digits") as watch, stopwatch:
+        original = train("convnet", data, args.seed, recipe, device=str(device), report=watch)
+    rows = [row for name in REQUESTS for row in _scenario(args, name, original, data, training)]
+    report = write_report(args.out / "report.html", rows, training=training, seconds=stopwatch.seconds, environment=store.environment())
+    if args.json:
+        emit(rows)
+    else:
+        _tell(rows, args.out, report)
+    if args.open:
+        webbrowser.open(report.resolve().as_uri())
+    return 0
+
+
+def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: Training) -> list[dict[str, Any]]:
+    scenario = REQUESTS[name](data, args.seed)
+    before, rows = evaluate(original, scenario), []
+    for method_name in METHODS:
+        method = preset(method_name, data.name, scenario.kind, len(data.train))
+        with watching(f"{method_name}: forget {name}") as watch:
+            outcome = unlearn(
+                method, original, scenario, new_model=lambda: build("convnet", data.num_classes, data.train.shape),
+                recipe=training.recipe, original=before, watch=watch,
+            )  # fmt: skip
+        run = store.record(Experiment(training, REQUESTS[name], method, args.seed), scenario, outcome)
+        folder = store.save(run, outcome.model, args.out / f"{name}-{method_name}", overwrite=True)
+        rows.append(store.row(folder, run))
+    return rows
+
+
+def _tell(rows: list[dict[str, Any]], out: Path, report: Path) -> None:
+    cells = [
+        [row["scenario"], row["method"], number(row["scores"]["aus"]), *_percents(row["scores"]), f"{row['seconds']:.2f}"] for row in rows
+    ]
+    table(["forget", "method", "AUS", *(f"{name} %" for name in store.COLUMNS[1:]), "seconds"], cells)
+    for retrained, duck in zip(rows[1::3], rows[2::3], strict=True):
+        print(f"{duck['scenario']}: DUCK took 1/{retrained['seconds'] / duck['seconds']:.1f} of the time of retraining.")
+    for note in dict.fromkeys(note for row in rows[2::3] for note in row["notes"]):
+        print(note)
+    print(f"Report: {report}\nModels: {out}/*/{store.WEIGHTS}")
+    say("Next: `duck train --help`, `duck forget --help`, or the README for your own model and data.")
+
+
+def _percents(scores: dict[str, float | None]) -> list[str]:
+    return [percent(scores[name]) for name in store.COLUMNS[1:]]

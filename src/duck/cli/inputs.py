@@ -1,0 +1,82 @@
+"""From words to what they mean: flags from dataclasses, data from --data, settings from presets and flags."""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+
+from duck.cli.console import counting
+from duck.data import DATASETS, load
+from duck.types import Data
+
+T = TypeVar("T")
+
+
+@dataclass
+class DataFlags:
+    """Where the data are."""
+
+    data: str
+    """digits, cifar10, cifar100, tiny-imagenet, a folder of class folders of images, or an .npz file."""
+    root: Path = Path("data")
+    """Folder that holds the named data sets."""
+    download: bool = False
+    """Fetch a named data set that is not there, and check its md5."""
+    image_size: int | None = None
+    """Resize images to this many pixels a side."""
+
+    def load(self) -> Data:
+        with counting(f"reading {self.data}") as progress:
+            return load(self.data, self.root, download=self.download, image_size=self.image_size, progress=progress)
+
+    def source(self) -> dict[str, str | None]:
+        """Where to find them again."""
+        return {"data": self.data if self.data in DATASETS else str(Path(self.data).resolve()), "root": str(self.root.resolve())}
+
+
+@dataclass
+class RunFlags:
+    """How to run, and where to put the result."""
+
+    out: Path | None = None
+    """Folder of the run; runs/ID where not given."""
+    seed: int = 0
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
+    overwrite: bool = False
+    """Replace a run that is at --out."""
+    json: bool = False
+    """One JSON value to stdout instead of a table."""
+
+
+def parse(cls: type[T], argv: Sequence[str], command: str, default: T | None = None) -> T:
+    """The dataclass filled from flags. Flags of nested dataclasses carry no prefix."""
+    options: dict[str, Any] = {} if default is None else {"default": default}
+    parsed: T = tyro.cli(cls, prog=f"duck {command}", args=list(argv), config=(tyro.conf.OmitArgPrefixes,), **options)
+    return parsed
+
+
+def peek(argv: Sequence[str], flag: str, default: str = "") -> str:
+    """The value of a flag before the flags are known: it decides which there are."""
+    for here, following in zip(argv, [*argv[1:], default], strict=True):
+        if here == flag:
+            return following
+        if here.startswith(f"{flag}="):
+            return here.partition("=")[2]
+    return default
+
+
+def settled(asked: Any, shown: Any, real: Any) -> Any:
+    """The settings for the data at hand, with those changed that differ between what was asked and what the help showed."""
+    names = [f.name for f in dataclasses.fields(asked)]
+    return dataclasses.replace(real, **{n: getattr(asked, n) for n in names if getattr(asked, n) != getattr(shown, n)})
+
+
+def fingerprint(data: Data) -> str:
+    """Of everything: training and test samples."""
+    parts = [data.train.fingerprint(), "" if data.test is None else data.test.fingerprint()]
+    return hashlib.blake2b("/".join(parts).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,54 @@
+"""duck list: what there is to choose from."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from duck.cli.console import emit, table
+from duck.cli.inputs import parse
+
+
+@dataclass
+class List:
+    """List methods, scenarios, datasets or models."""
+
+    kind: Annotated[Literal["methods", "scenarios", "datasets", "models"], tyro.conf.Positional]
+    json: bool = False
+    """One JSON list to stdout instead of a table."""
+
+
+def main(argv: list[str]) -> int:
+    args = parse(List, argv, "list")
+    rows = _methods() if args.kind == "methods" else _others(args.kind)
+    if args.json:
+        emit(rows)
+    else:
+        table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
+    return 0
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _methods() -> list[dict[str, Any]]:
+    from duck.methods import METHODS
+
+    return [
+        {"name": name, "paper": cls.paper, "scenarios": list(cls.scenarios), "needs_retain": cls.needs_retain}
+        for name, cls in METHODS.items()
+    ]
+
+
+def _others(kind: str) -> list[dict[str, Any]]:
+    from duck.data import DATASETS
+    from duck.models import MODELS
+    from duck.scenarios import SCENARIOS
+
+    tables: dict[str, Mapping[str, object]] = {"scenarios": SCENARIOS, "datasets": DATASETS, "models": MODELS}
+    return [{"name": name, "about": (inspect.getdoc(entry) or "").split("\n")[0]} for name, entry in tables[kind].items()]

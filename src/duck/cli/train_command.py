@@ -1,0 +1,93 @@
+"""duck train: an original model, stored as a run; the same command after a kill goes on where it was."""
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from duck import store
+from duck.api import train
+from duck.cli.console import emit, percent, say, table, watching
+from duck.cli.inputs import DataFlags, RunFlags, fingerprint, parse, peek, settled
+from duck.config import Experiment, Training
+from duck.data import DATASETS
+from duck.methods.base import default_recipe
+from duck.models import MODELS
+from duck.predict import accuracy
+from duck.runtime import Stopwatch, distributed, is_first, pick_device
+from duck.types import Data, Recipe
+
+
+@dataclass
+class Train:
+    """Train a model on a data set and store it as a run.
+
+    Interrupted or killed, the same command goes on from the last finished epoch and ends with the same weights.
+    Several GPUs: torchrun --nproc-per-node N -m duck train ...
+    """
+
+    source: DataFlags
+    run: RunFlags
+    recipe: Recipe
+    model: str = "resnet18"
+    """A name from `duck list models`, or your own package.module:function."""
+
+
+def main(argv: list[str]) -> int:
+    name = peek(argv, "--data", "digits")
+    shown = default_recipe(name, 50_000 if name in DATASETS else 0, "none" if name == "digits" else "crop-flip")
+    default = Train(DataFlags(name), RunFlags(), shown, "convnet" if name == "digits" else "resnet18")
+    args = parse(Train, argv, "train", default)
+    if ":" not in args.model:
+        MODELS[args.model]  # an unknown name is an error before the data are read
+    with distributed(args.run.device) as device:
+        data = args.source.load()
+        recipe = settled(args.recipe, shown, default_recipe(data.name, len(data.train), data.augment))
+        return _run(replace(args, recipe=recipe), data, pick_device(device))
+
+
+def _run(args: Train, data: Data, device: torch.device) -> int:
+    training = Training(data.name, args.model, args.recipe, args.run.seed, args.source.image_size, fingerprint(data))
+    experiment = Experiment(training, seed=args.run.seed)
+    folder = args.run.out or Path("runs") / experiment.id
+    if store.check_free(folder, experiment.id, args.run.overwrite):
+        say(f"{folder} already holds this run; --overwrite makes it anew.")
+        return _tell(folder, args.run.json)
+    checkpoint = store.unfinished(folder, experiment.id) / "checkpoint.pt"
+    if checkpoint.exists() and is_first():
+        say(f"Going on from {checkpoint}.")
+    data, stopwatch = data.to(device), Stopwatch(device)
+    with watching(f"train {args.model} on {data.name}", quiet=not is_first()) as watch, stopwatch:
+        model = train(args.model, data, args.run.seed, args.recipe, device=str(device), report=watch, checkpoint=checkpoint)
+    if not is_first():
+        return 0
+    run = store.Run(experiment, _scores(model, data), stopwatch.seconds, _samples(data), source=args.source.source())
+    store.save(run, model, folder, args.run.overwrite)
+    shutil.rmtree(checkpoint.parent, ignore_errors=True)
+    return _tell(folder, args.run.json)
+
+
+def _scores(model: nn.Module, data: Data) -> dict[str, float | None]:
+    """On training data, and on the test data that no stop rule sees."""
+    if data.test is None:
+        return {"train": accuracy(model, data.train), "test": None}
+    rows = torch.arange(len(data.test))
+    reported = data.test.take(rows[~torch.isin(rows, data.holdout)])
+    return {"train": accuracy(model, data.train), "test": accuracy(model, reported)}
+
+
+def _samples(data: Data) -> dict[str, int]:
+    test = 0 if data.test is None else len(data.test)
+    return {"train": len(data.train), "test": test - len(data.holdout), "holdout": len(data.holdout)}
+
+
+def _tell(folder: Path, as_json: bool) -> int:
+    run = store.load(folder)
+    if as_json:
+        made = run.experiment.training
+        emit({"run": str(folder), "model": made.model, "data": made.data, "scores": run.scores, "seconds": run.seconds})
+    else:
+        table(["run", "train %", "test %", "seconds"], [[str(folder), *map(percent, run.scores.values()), f"{run.seconds:.1f}"]])
+    return 0

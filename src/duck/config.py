@@ -1,0 +1,121 @@
+"""An experiment as data: to and from JSON and TOML, with an id; a misspelt key is an error."""
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cattrs
+import tomli_w
+from cattrs.errors import ForbiddenExtraKeysError
+from cattrs.gen import make_dict_structure_fn
+
+from duck.errors import BadInput
+from duck.methods.base import METHODS, Method
+from duck.registry import Registry, suggest
+from duck.scenarios import SCENARIOS, Request
+from duck.types import Protocols, Recipe
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the original came to be."""
+
+    data: str
+    model: str
+    recipe: Recipe = field(default_factory=Recipe)
+    seed: int = 0
+    image_size: int | None = None
+    fingerprint: str = ""
+    """Of the data."""
+    weights: str = ""
+    """Fingerprint of weights that were trained elsewhere."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All that decides a result: the same experiment has the same id on every machine."""
+
+    training: Training
+    request: Request | None = None
+    method: Method | None = None
+    seed: int = 0
+    protocol: Protocols = "holdout"
+
+    @property
+    def id(self) -> str:
+        return hashlib.blake2b(json.dumps(to_dict(self), sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def to_dict(value: Any) -> dict[str, Any]:
+    """Plain data; a method or scenario carries its registered name."""
+    plain: dict[str, Any] = _converter.unstructure(value)
+    return plain
+
+
+def from_dict(plain: dict[str, Any]) -> Experiment:
+    """The experiment, or an error that names the key that does not belong."""
+    try:
+        return _converter.structure(plain, Experiment)
+    except (cattrs.BaseValidationError, ForbiddenExtraKeysError) as error:
+        raise BadInput(_explain(error)) from error
+
+
+def to_toml(experiment: Experiment) -> str:
+    return tomli_w.dumps(_without_none(to_dict(experiment)))
+
+
+def from_toml(path: Path) -> Experiment:
+    try:
+        return from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{path} cannot be read as TOML: {error}") from error
+
+
+def _without_none(plain: dict[str, Any]) -> dict[str, Any]:
+    return {key: _without_none(value) if isinstance(value, dict) else value for key, value in plain.items() if value is not None}
+
+
+def _explain(error: BaseException) -> str:
+    """The first thing that is wrong, in one line. A misspelt key is both unknown and missing: the unknown one tells more."""
+    if isinstance(error, ForbiddenExtraKeysError):
+        wrong = sorted(error.extra_fields)[0]
+        known = [f.name for f in dataclasses.fields(error.cl)]
+        return f"{error.cl.__name__} has no setting {wrong!r}. {suggest(wrong, known)}"
+    if isinstance(error, cattrs.BaseValidationError):
+        inner = min(error.exceptions, key=lambda part: not isinstance(part, ForbiddenExtraKeysError))
+        if type(inner) is KeyError:
+            return f"{getattr(error.cl, '__name__', error.cl)} needs the setting {inner}."
+        return _explain(inner)
+    return str(error)
+
+
+def _build_converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    _tag(converter, Method, METHODS)
+    _tag(converter, Request, SCENARIOS)
+    converter.register_structure_hook(int | str, lambda value, _: value)
+    return converter
+
+
+def _tag(converter: cattrs.Converter, protocol: Any, registry: Registry[Any]) -> None:
+    def unstructure(value: Any) -> dict[str, Any]:
+        fields = {f.name: converter.unstructure(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"name": registry.name_of(value), **fields}
+
+    def structure(plain: dict[str, Any], _: Any) -> Any:
+        rest = dict(plain)
+        cls = registry[rest.pop("name")]
+        # The classes of a registry may define their own __init__: the hook is made for the class at hand.
+        return make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)(rest, cls)
+
+    converter.register_unstructure_hook_func(lambda cls: cls in registry.values() or cls is protocol, unstructure)
+    converter.register_structure_hook(protocol, structure)
+    converter.register_unstructure_hook(protocol | None, lambda value: None if value is None else unstructure(value))
+    converter.register_structure_hook(protocol | None, lambda value, kind: None if value is None else structure(value, kind))
+
+
+_converter = _build_converter()

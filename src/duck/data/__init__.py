@@ -1,0 +1,104 @@
+"""Where images come from: a name of the table, a folder of class folders, an .npz file, arrays or a torch Dataset."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
+
+from duck.errors import BadInput
+from duck.registry import Registry
+
+# The sources are imported where they are used: listing their names must not load torch.
+if TYPE_CHECKING:
+    import torch
+
+    from duck.types import Data
+
+Count = Callable[[int, int], None]
+"""Is told how much of how much is done: bytes of a download, or images decoded."""
+
+
+class Options(TypedDict):
+    download: bool
+    image_size: int | None
+    progress: Count | None
+
+
+class Source(Protocol):
+    """Reads a named data set that lies, or is put, under a root folder."""
+
+    def __call__(self, root: Path, **options: Unpack[Options]) -> "Data": ...
+
+
+DATASETS: Registry[Source] = Registry("data set")
+
+
+@DATASETS.register("digits")
+def _digits(root: Path, **options: Unpack[Options]) -> "Data":
+    """Handwritten digits of 8x8 pixels; they come with scikit-learn."""
+    from duck.data import digits
+
+    return digits.load(image_size=options["image_size"])
+
+
+@DATASETS.register("cifar10")
+def _cifar10(root: Path, **options: Unpack[Options]) -> "Data":
+    """60,000 photographs of 32x32 pixels in 10 classes."""
+    from duck.data import cifar
+
+    return cifar.load(cifar.CIFAR10, root, **options)
+
+
+@DATASETS.register("cifar100")
+def _cifar100(root: Path, **options: Unpack[Options]) -> "Data":
+    """60,000 photographs of 32x32 pixels in 100 classes."""
+    from duck.data import cifar
+
+    return cifar.load(cifar.CIFAR100, root, **options)
+
+
+@DATASETS.register("tiny-imagenet")
+def _tiny_imagenet(root: Path, **options: Unpack[Options]) -> "Data":
+    """110,000 photographs of 64x64 pixels in 200 classes."""
+    from duck.data import tiny_imagenet
+
+    return tiny_imagenet.load(root, **options)
+
+
+def load(
+    name_or_path: str | Path,
+    root: str | Path = "data",
+    *,
+    download: bool = False,
+    image_size: int | None = None,
+    device: "torch.device | str" = "cpu",
+    progress: Count | None = None,
+) -> "Data":
+    """A data set by its name in the table, else from a folder of class folders or an .npz file.
+
+    Named sets lie under `root`. `image_size` resizes (short side, then centre crop).
+    """
+    if image_size is not None and image_size < 1:
+        raise BadInput(f"The image size must be at least 1, got {image_size}.")
+    if isinstance(name_or_path, str) and (name_or_path in DATASETS or not _is_path(name_or_path)):
+        data = DATASETS[name_or_path](Path(root).expanduser(), download=download, image_size=image_size, progress=progress)
+    else:
+        data = _from_path(Path(name_or_path).expanduser(), image_size, progress)
+    return data.to(device)
+
+
+def _is_path(word: str) -> bool:
+    return os.sep in word or word.startswith("~") or word.endswith(".npz") or Path(word).exists()
+
+
+def _from_path(path: Path, image_size: int | None, progress: Count | None) -> "Data":
+    if path.is_dir():
+        from duck.data import folder
+
+        return folder.load(path, image_size=image_size, progress=progress)
+    if path.suffix == ".npz" and path.is_file():
+        from duck.data import arrays
+
+        return arrays.load(path, image_size=image_size)
+    problem = "is neither a folder of class folders nor an .npz file" if path.exists() else "does not exist"
+    raise BadInput(f"{path} {problem}. Give one of these, or a name: {', '.join(DATASETS)}.")

@@ -1,0 +1,158 @@
+"""CIFAR-10 and CIFAR-100 in the layout that the official python archives unpack to."""
+
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from duck.data import Count
+from duck.data.assemble import Samples, assemble
+from duck.data.download import Archive, locate
+from duck.data.examples import Pixels
+from duck.errors import BadInput
+from duck.types import Data, Ids
+
+AGAIN = "Remove its folder and fetch it again with --download."
+
+
+class Cifar(NamedTuple):
+    """What tells the two sets apart."""
+
+    name: str
+    archive: Archive
+    train: tuple[str, ...]
+    test: str
+    meta: str
+    labels: str
+    label_names: str
+    num_classes: int
+    pixels: Pixels
+
+
+CIFAR10 = Cifar(
+    "cifar10",
+    Archive("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", "cifar-10-batches-py"),
+    train=tuple(f"data_batch_{part}" for part in range(1, 6)),
+    test="test_batch",
+    meta="batches.meta",
+    labels="labels",
+    label_names="label_names",
+    num_classes=10,
+    pixels=Pixels((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+)
+CIFAR100 = Cifar(
+    "cifar100",
+    Archive("https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", "cifar-100-python"),
+    train=("train",),
+    test="test",
+    meta="meta",
+    labels="fine_labels",
+    label_names="fine_label_names",
+    num_classes=100,
+    pixels=Pixels((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+)
+
+
+def load(cifar: Cifar, root: Path, *, download: bool = False, image_size: int | None = None, progress: Count | None = None) -> Data:
+    """One of the two sets from under the root. Ids are the official file names where the files have them, else the index."""
+    folder = locate(cifar.archive, (*cifar.train, cifar.test, cifar.meta), root, download, progress)
+    classes = _class_names(folder / cifar.meta, cifar)
+    train = _samples([folder / name for name in cifar.train], cifar, classes)
+    test = _samples([folder / cifar.test], cifar, classes)
+    return assemble(cifar.name, train, test, classes, pixels=cifar.pixels, augment="crop-flip", image_size=image_size)
+
+
+def _class_names(path: Path, cifar: Cifar) -> list[str]:
+    names = [_text(name) for name in _entry(path, read_pickle(path), cifar.label_names, list)]
+    if len(names) != cifar.num_classes:
+        raise BadInput(f"{path} names {len(names)} classes, {cifar.name} has {cifar.num_classes}. {AGAIN}")
+    return names
+
+
+def _samples(paths: list[Path], cifar: Cifar, classes: Sequence[str]) -> Samples:
+    batches = [_batch(path, cifar) for path in paths]
+    images = np.concatenate([batch.images for batch in batches])
+    labels = [label for batch in batches for label in batch.labels]
+    names = [name for batch in batches for name in batch.names]
+    ids = _unique(names, [classes[label] for label in labels]) if len(names) == len(labels) else np.arange(len(labels)).astype(np.str_)
+    return Samples(torch.from_numpy(images), torch.tensor(labels), ids)
+
+
+class _Batch(NamedTuple):
+    """One file: as many names as labels, or none."""
+
+    images: npt.NDArray[np.uint8]
+    labels: list[int]
+    names: list[str]
+
+
+def _batch(path: Path, cifar: Cifar) -> _Batch:
+    content = read_pickle(path)
+    data, labels = _entry(path, content, "data", np.ndarray), _entry(path, content, cifar.labels, list)
+    names = [_text(name) for name in content.get("filenames", ())]
+    if data.dtype != np.uint8 or data.shape != (len(labels), 3072) or len(names) not in (0, len(labels)):
+        raise BadInput(
+            f"{path} should hold a uint8 row of 3072 and at most one name for each of its {len(labels)} labels; it holds "
+            f"{data.dtype} of shape {data.shape} and {len(names)} names. {AGAIN}"
+        )
+    if not all(isinstance(label, int) and 0 <= label < cifar.num_classes for label in labels):
+        raise BadInput(f"{path}: the labels should be whole numbers from 0 to {cifar.num_classes - 1}. {AGAIN}")
+    return _Batch(data.reshape(-1, 3, 32, 32), labels, names)
+
+
+def _unique(names: list[str], classes: list[str]) -> Ids:
+    """A few official names stand for images of two classes: those get the class in front, and a number if need be."""
+    counts = Counter(names)
+    told_apart = [name if counts[name] == 1 else f"{label}/{name}" for name, label in zip(names, classes, strict=True)]
+    seen: Counter[str] = Counter()
+    ids = []
+    for name in told_apart:
+        seen[name] += 1
+        ids.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return np.array(ids)
+
+
+def _entry(path: Path, batch: dict[str, Any], key: str, kind: type) -> Any:
+    if not isinstance(batch.get(key), kind):
+        raise BadInput(f"{path} is not a CIFAR file: it has no {key!r}. {AGAIN}")
+    return batch[key]
+
+
+def _text(name: bytes | str) -> str:
+    return name.decode() if isinstance(name, bytes) else name
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """A pickle can name any function to be run; arrays need only these."""
+
+    allowed = frozenset(
+        {
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy._core.numeric", "_frombuffer"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.allowed:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs and which was not run")
+        return super().find_class(module, name)
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """A dict of arrays, lists and strings; nothing else is ever built from the file."""
+    try:
+        with path.open("rb") as file:
+            content = _ArraysOnly(file, encoding="bytes").load()
+    except Exception as error:  # a damaged pickle raises nearly anything
+        raise BadInput(f"Cannot read {path}: {str(error) or type(error).__name__}. {AGAIN}") from error
+    if not isinstance(content, dict):
+        raise BadInput(f"{path} is not a CIFAR file: it holds a {type(content).__name__}. {AGAIN}")
+    return {_text(key): value for key, value in content.items()}

@@ -1,0 +1,109 @@
+"""The official archives: fetched, verified, and unpacked whole or not at all."""
+
+import hashlib
+import http.client
+import os
+import tarfile
+import tempfile
+import urllib.request
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from duck.data import Count
+from duck.errors import BadInput
+
+BLOCK = 2**20
+
+
+class Archive(NamedTuple):
+    """Where a data set is published, and the folder it unpacks to."""
+
+    url: str
+    md5: str
+    folder: str
+
+
+def locate(archive: Archive, needed: tuple[str, ...], root: Path, download: bool, progress: Count | None = None) -> Path:
+    """The data set's folder under the root with all that is needed in it; fetched first if it is not there and may be."""
+    folder = root / archive.folder
+    if not folder.exists():
+        if not download:
+            raise BadInput(
+                f"No data at {folder}. Add --download to fetch them from {archive.url}, or give the folder that holds them as root."
+            )
+        fetch_archive(archive.url, archive.md5, root, progress)
+    missing = [name for name in needed if not (folder / name).exists()]
+    if missing:
+        raise BadInput(f"{folder} is incomplete: {missing[0]} is missing. Remove the folder and fetch it again with --download.")
+    return folder
+
+
+def fetch_archive(url: str, md5: str, root: Path, progress: Count | None = None) -> Path:
+    """Stream a .tar.gz or .zip, verify it, and unpack the one folder in it under the root. An interruption leaves nothing behind."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as temporary:
+            file, content = Path(temporary) / "archive", Path(temporary) / "content"
+            _verify(url, _stream(url, file, progress), md5)
+            _unpack(url, file, content)
+            return _move(url, content, root)
+    except PermissionError as error:
+        raise BadInput(f"Cannot write to {root}: {error.strerror}. Give a root folder that can be written to.") from error
+
+
+def _stream(url: str, file: Path, progress: Count | None) -> str:
+    """Download to the file; the md5 of what came."""
+    digest, done = hashlib.md5(usedforsecurity=False), 0
+    try:
+        with urllib.request.urlopen(url, timeout=60) as response, file.open("wb") as out:
+            total = int(response.headers.get("Content-Length") or 0)
+            while block := response.read(BLOCK):
+                out.write(block)
+                digest.update(block)
+                done += len(block)
+                if progress:
+                    progress(done, max(total, done))
+    except (OSError, http.client.HTTPException) as error:
+        raise BadInput(f"Could not download {url}: {error}. Check the connection, or fetch and unpack it by hand.") from error
+    return digest.hexdigest()
+
+
+def _verify(url: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise BadInput(
+            f"What came from {url} is damaged or not the official archive: its md5 is {found}, not {expected}. It was deleted; try again."
+        )
+
+
+def _unpack(url: str, file: Path, target: Path) -> None:
+    try:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                _check_names(archive.namelist())
+                archive.extractall(target)
+        else:
+            with tarfile.open(file) as tar:
+                tar.extractall(target, filter="data")
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
+        raise BadInput(f"The archive from {url} cannot be unpacked: {error}. Nothing was kept.") from error
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        path = PurePosixPath(name.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"{name!r} would lie outside of the folder")
+
+
+def _move(url: str, content: Path, root: Path) -> Path:
+    entries = list(content.iterdir())
+    if len(entries) != 1 or not entries[0].is_dir():
+        names = ", ".join(sorted(entry.name for entry in entries)) or "nothing"
+        raise BadInput(f"The archive from {url} should hold one folder, it holds {names}. Nothing was kept.")
+    target = root / entries[0].name
+    if target.exists():
+        raise BadInput(f"{target} is there already. Remove it first to fetch it again.")
+    os.replace(entries[0], target)
+    return target

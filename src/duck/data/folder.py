@@ -1,0 +1,147 @@
+"""A folder of class folders of images, of any type that Pillow reads."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from duck.data import Count
+from duck.data.assemble import check_labels, check_split, finish, statistics
+from duck.data.decode import Header, read_header
+from duck.data.examples import Pixels, Streamed, examples
+from duck.data.images import room, spread
+from duck.data.parallel import decode_all, decode_in_threads, in_threads
+from duck.data.splits import split_by_hash
+from duck.errors import BadInput
+from duck.types import Data, Examples, Ids
+
+UNREADABLE = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PDF", "WMF"}
+"""Formats that Pillow knows by name only, or through other programs."""
+
+
+class Files(NamedTuple):
+    """Image files of one split with their labels; ids are the paths below the data set's folder."""
+
+    paths: list[Path]
+    labels: Tensor
+    ids: Ids
+
+    def take(self, rows: Tensor) -> "Files":
+        return Files([self.paths[row] for row in rows.tolist()], self.labels[rows], self.ids[rows.numpy()])
+
+
+def load(path: Path, *, image_size: int | None = None, max_bytes: int | None = None, progress: Count | None = None) -> Data:
+    """`path/<class>/...`, or `path/train/<class>/...` with `path/test` or `path/val` beside it; without those, a split by id.
+
+    All images must have one size unless `image_size` resizes them. They are held in memory up to `max_bytes` (half of
+    what is free), above it decoded batch by batch. Grey images stay grey if all are; otherwise all become RGB.
+    """
+    name = path.resolve().name
+    train_folder, test_folder = _split_folders(path)
+    classes = [folder.name for folder in _subfolders(train_folder)]
+    if not classes:
+        raise BadInput(
+            f"{train_folder} holds no class folders. Put the images into {train_folder / '<class>'}/, one folder for each class."
+        )
+    train = _list(path, train_folder, classes)
+    check_labels(name, train.labels, len(classes))
+    test, holdout = _list(path, test_folder, classes) if test_folder else None, None
+    if test is None:
+        rows = split_by_hash(train.ids)
+        check_split(name, train.labels, rows.train, classes)
+        train, test, holdout = train.take(rows.train), train.take(rows.test), rows.holdout
+    shape = _shape([*train.paths, *test.paths], image_size)
+    reader = Reader(shape, image_size, room() if max_bytes is None else max_bytes, progress)
+    seen, pixels = reader.read(train)
+    unseen = reader.read(test, pixels)[0] if test.paths else None
+    return finish(name, seen, unseen, classes, augment="crop-flip", holdout=holdout)
+
+
+class Reader(NamedTuple):
+    """How the files of one data set become examples."""
+
+    shape: tuple[int, ...]
+    image_size: int | None
+    max_bytes: int
+    progress: Count | None
+
+    def read(self, files: Files, pixels: Pixels | None = None) -> tuple[Examples, Pixels]:
+        """The examples, with their own mean and std unless given, and these."""
+        if len(files.paths) * torch.Size(self.shape).numel() > self.max_bytes:
+            return self._stream(files, pixels)
+        images = decode_all(files.paths, self.shape, self.image_size, self.progress)
+        pixels = pixels or statistics([images])
+        return examples(images, files.labels, files.ids, pixels), pixels
+
+    def _stream(self, files: Files, pixels: Pixels | None) -> tuple[Examples, Pixels]:
+        def fetch(rows: Tensor) -> Tensor:
+            return decode_in_threads([files.paths[row] for row in rows.tolist()], self.shape, self.image_size)
+
+        every = torch.arange(len(files.paths))
+        pixels = pixels or statistics(map(fetch, spread(len(every)).split(256)))
+        return Streamed(files.labels, files.ids, pixels, every, torch.device("cpu"), fetch, self.shape), pixels
+
+
+def _split_folders(path: Path) -> tuple[Path, Path | None]:
+    # A class may be called "train": then its folder holds images, not folders.
+    if not ((path / "train").is_dir() and _subfolders(path / "train")):
+        return path, None
+    return path / "train", next((path / name for name in ("test", "val") if (path / name).is_dir()), None)
+
+
+def _subfolders(path: Path) -> list[Path]:
+    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _list(path: Path, split: Path, classes: list[str]) -> Files:
+    paths, labels = [], []
+    for folder in _subfolders(split):
+        if folder.name not in classes:
+            raise BadInput(f"{folder} is a class that the training folder does not have. Remove it, or add training images.")
+        files = sorted(_images_under(folder))
+        if not files:
+            raise BadInput(f"The class folder {folder} holds no images. Add some or remove it.")
+        paths += files
+        labels += [classes.index(folder.name)] * len(files)
+    if not paths:
+        raise BadInput(f"{split} holds no class folders. Put the images into {split / '<class>'}/, or remove it.")
+    return Files(paths, torch.tensor(labels), np.array([file.relative_to(path).as_posix() for file in paths]))
+
+
+def _images_under(folder: Path) -> Iterator[Path]:
+    suffixes = _suffixes()
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(place, name) for name in names if not name.startswith(".") and Path(name).suffix.lower() in suffixes)
+
+
+def _suffixes() -> set[str]:
+    from PIL import Image
+
+    return {suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN and kind not in UNREADABLE}
+
+
+def _shape(paths: list[Path], image_size: int | None) -> tuple[int, int, int]:
+    """Of every image, by the headers of the files."""
+    headers: list[Header] = [Header((0, 0), "")] * len(paths)
+
+    def read(part: range) -> None:
+        for row in part:
+            headers[row] = read_header(paths[row])
+
+    in_threads(read, len(paths))
+    channels = 1 if {header.mode for header in headers} <= {"L", "1"} else 3
+    if image_size is not None:
+        return channels, image_size, image_size
+    width, height = headers[0].size
+    for path, header in zip(paths, headers, strict=True):
+        if header.size != (width, height):
+            raise BadInput(
+                f"The images differ in size: {paths[0]} is {width}x{height}, {path} is {header.size[0]}x{header.size[1]}. "
+                "Give one size for all with image_size (--image-size)."
+            )
+    return channels, height, width

@@ -1,0 +1,24 @@
+"""Errors that a user can cause and can mend; the command prints them in one line and exits with 2."""
+
+
+class DuckError(Exception):
+    """What was wrong with which input, and what to do next."""
+
+
+class UnknownName(DuckError, KeyError):
+    """A name that no table holds."""
+
+    def __str__(self) -> str:  # KeyError would print the repr
+        return str(self.args[0])
+
+
+class BadInput(DuckError, ValueError):
+    """A value, file or combination that cannot be used."""
+
+
+class Diverged(DuckError):
+    """The loss is no longer a finite number."""
+
+
+class OutOfMemory(DuckError):
+    """The device has no room for the asked sizes."""

@@ -1,0 +1,147 @@
+"""One line from the original to the scores: run a method on a scenario, time it alone, count what it saw."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from duck.methods.base import METHODS, Method, check_kind
+from duck.metrics import SMALL, Scores, evaluate, forgot_nothing
+from duck.predict import accuracy
+from duck.runtime import Stopwatch, device_of
+from duck.types import Augment, Batch, Examples, Ids, Progress, Recipe, Scenario, Task
+
+WATCHED = 2000
+"""Retain samples that the live table looks at."""
+
+
+class Epoch(NamedTuple):
+    """A line of the live table."""
+
+    phase: str
+    epoch: int
+    loss: float
+    retain: float
+    forget: float
+    holdout: float | None
+
+
+Watch = Callable[[Progress | Epoch], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The unlearned model and what is known of it."""
+
+    model: nn.Module
+    scores: Scores
+    original: Scores
+    seconds: float
+    """Of the method alone, the device's queue emptied; compilation is in it where the recipe compiles."""
+    forget_samples: int
+    processed: int
+    """Forget samples that the method trained on or, where it works by omission, left out."""
+    history: tuple[Epoch, ...]
+
+
+class Counted:
+    """Examples that remember which of them were drawn for training."""
+
+    def __init__(self, examples: Examples, seen: Tensor | None = None, places: Tensor | None = None) -> None:
+        self.examples = examples
+        self.seen = seen if seen is not None else torch.zeros(len(examples), dtype=torch.bool, device=examples.device)
+        self.places = places if places is not None else torch.arange(len(examples))
+
+    @property
+    def labels(self) -> Tensor:
+        return self.examples.labels
+
+    @property
+    def ids(self) -> Ids:
+        return self.examples.ids
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.examples.shape
+
+    @property
+    def device(self) -> torch.device:
+        return self.examples.device
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def take(self, rows: Tensor) -> "Counted":
+        return Counted(self.examples.take(rows), self.seen, self.places[rows])
+
+    def to(self, device: torch.device | str) -> "Counted":
+        return Counted(self.examples.to(device), self.seen.to(device), self.places)
+
+    def batches(self, size: int, generator: torch.Generator | None = None, augment: Augment = "none") -> Iterator[Batch]:
+        places = self.places.to(self.device)
+        for batch in self.examples.batches(size, generator, augment):
+            if generator is not None:
+                self.seen[places[batch.rows]] = True
+            yield batch
+
+    def fingerprint(self) -> str:
+        return self.examples.fingerprint()
+
+
+def unlearn(
+    method: Method,
+    model: nn.Module,
+    scenario: Scenario,
+    *,
+    new_model: Callable[[], nn.Module] | None = None,
+    recipe: Recipe | None = None,
+    head: str | None = None,
+    original: Scores | None = None,
+    watch: Watch | None = None,
+) -> Outcome:
+    """Run the method and score the result. `watch` hears of each epoch; its time does not count."""
+    check_kind(METHODS.name_of(method), scenario.kind)
+    task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
+    forget = Counted(task.forget)
+    stopwatch = Stopwatch(device_of(model))
+    history: list[Epoch] = []
+    report = _observer(task, stopwatch, history, watch) if watch else None
+    original = original or evaluate(model, scenario)
+    with stopwatch:
+        unlearned = method(model, replace(task, forget=forget, report=report))
+    processed = {"training": int(forget.seen.sum()), "omission": len(forget), "nothing": 0}[method.forgets_by]
+    scores = evaluate(unlearned, scenario, original)
+    return Outcome(unlearned, scores, original, stopwatch.seconds, len(forget), processed, tuple(history))
+
+
+def _observer(task: Task, stopwatch: Stopwatch, history: list[Epoch], watch: Watch) -> Callable[[Progress], None]:
+    some = task.retain.take(torch.arange(0, len(task.retain), max(1, len(task.retain) // WATCHED)))
+
+    def observe(news: Progress) -> None:
+        with stopwatch.paused():
+            watch(news)
+            if news.ended:
+                splits = (some, task.forget, task.holdout)
+                seen = [None if split is None else accuracy(news.model, split, task.recipe.precision) for split in splits]
+                history.append(Epoch(news.phase, news.epoch, news.loss, seen[0] or 0.0, seen[1] or 0.0, seen[2]))
+                watch(history[-1])
+
+    return observe
+
+
+def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
+    """What a reader must know before believing the scores; the worst first."""
+    said = []
+    if forgot_nothing(outcome.original, outcome.scores):
+        said.append("Nothing was forgotten: neither accuracy nor loss on the forget samples got worse.")
+    if outcome.processed < outcome.forget_samples:
+        said.append(f"Only {outcome.processed} of {outcome.forget_samples} forget samples were processed.")
+    if outcome.scores.test is None:
+        said.append("No unseen data were given: no AUS, and the stop rule had only retained samples to compare with. Pass test= for both.")
+    elif scenario.kind == "samples" and outcome.forget_samples < SMALL:
+        said.append(f"n too small: AUS over {outcome.forget_samples} forget samples is coarse (below {SMALL}).")
+    if scenario.protocol == "paper":
+        said.append("Protocol 'paper': the stop rule saw the data that are reported.")
+    return said

@@ -1,0 +1,131 @@
+"""DUCK: Distance-based Unlearning via Centroid Kinematics (Cotogni et al. 2023)."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, cross_entropy, one_hot
+
+from duck.batching import Joined, Nested, Step
+from duck.errors import BadInput
+from duck.fit import Loss, fit
+from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods.stopping import Stop, stop_rule
+from duck.models.embedding import PROBES, WithEmbedding, embedded
+from duck.runtime import autocast, evaluating, seeded
+from duck.types import Augment, Examples, Recipe, Task
+
+
+@METHODS.register("duck")
+@dataclass(frozen=True)
+class Duck:
+    """Pull each forget sample's embedding to the nearest centroid of a wrong class, and keep the retain accuracy (eq. 1-5)."""
+
+    paper: ClassVar[str] = "Cotogni 2023, arXiv:2312.02052"
+    scenarios: ClassVar[Kinds] = ("class", "samples")
+    needs_retain: ClassVar[bool] = True
+    forgets_by: ClassVar[Forgets] = "training"
+
+    lambda_forget: float = 1.5
+    """Weight of the forget loss."""
+    lambda_retain: float = 1.5
+    """Weight of the retain loss."""
+    batch_ratio: int = 5
+    """Steps with each forget batch, each with a fresh retain batch."""
+    lr: float = 1e-3
+    weight_decay: float = 5e-4
+    batch_size: int = 1024
+    temperature: float = 2.0
+    """Of the softmax in the retain loss."""
+    max_epochs: int = 10
+    """Of the high-forget phase, if the stop rule does not end it."""
+    stop: Stop = "auto"
+    """accuracy: forget accuracy below its target; loss: forget loss as high as on unseen samples of the same classes;
+    auto: loss below 200 forget samples of classes that stay, else accuracy."""
+    tolerance: float = 0.01
+    """Target of the forget accuracy where whole classes go."""
+    check_every: int = 0
+    """Steps between two looks at the stop rule; 0: once an epoch."""
+    low_epochs: int = 2
+    """Of the low-forget phase."""
+    low_forget: float = 0.1
+    """Factor on the forget weight in the low-forget phase."""
+    low_lr: float = 0.1
+    """Factor on the learning rate in the low-forget phase."""
+    low_batch: int = 512
+    """Most forget samples in a step of the low-forget phase."""
+    target_class: int | None = None
+    """Send every forget sample to this class's centroid instead of the nearest."""
+    augment: Augment = "none"
+    forget_loss: bool = True
+    """Ablation: False leaves the forget loss out."""
+    retain_loss: bool = True
+    """Ablation: False leaves the retain loss out."""
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        unlearned, generator = clone(model), seeded(task.seed, "duck")
+        high = replace(
+            task.recipe, optimizer="adam", lr=self.lr, weight_decay=self.weight_decay, schedule="constant",
+            epochs=self.max_epochs, batch_size=self.batch_size, augment=self.augment,
+        )  # fmt: skip
+        low = replace(high, epochs=self.low_epochs, lr=self.lr * self.low_lr, schedule="cosine")
+        with embedded(unlearned, task.head, next(task.retain.batches(PROBES)).images) as net:
+            targets = self._targets(net, task)
+            stop = stop_rule(unlearned, task, self.stop, self.tolerance, mislabelled=self.target_class is not None)
+            nested = Nested(task.forget, task.retain, self.batch_size, self.batch_ratio, self.augment)
+            fit(
+                net, nested, self._loss(targets, 1.0), high, generator,
+                phase="high-forget", stop=stop, check_every=self.check_every, report=task.report,
+            )  # fmt: skip
+            if self.low_epochs:
+                joined = Joined(task.forget, task.retain, self.low_batch, self.batch_size, self.augment)
+                fit(net, joined, self._loss(targets, self.low_forget), low, generator, phase="low-forget", report=task.report)
+        return unlearned
+
+    def _loss(self, targets: Tensor, scale: float) -> Loss:
+        """Eq. 3 to 5 on one joint forward: BatchNorm must see forget and retain samples together."""
+        weight_forget = self.lambda_forget * scale * self.forget_loss
+        weight_retain = self.lambda_retain * self.retain_loss
+
+        def loss(net: nn.Module, step: Step) -> Tensor:
+            forget, retain = step["forget"], step["retain"]
+            logits, embeddings = net(torch.cat([forget.images, retain.images]))
+            count = len(forget.labels)
+            pull = 1 - cosine_similarity(embeddings[:count].float(), targets[forget.rows])
+            keep = cross_entropy(logits[count:].float() / self.temperature, retain.labels)
+            return weight_forget * pull.mean() + weight_retain * keep
+
+        return loss
+
+    def _targets(self, net: WithEmbedding, task: Task) -> Tensor:
+        """The centroid each forget sample is pulled to, by its row (eq. 1 and 2)."""
+        centroids, present = class_centroids(net, task.retain, task.num_classes, task.recipe)
+        if self.target_class is not None:
+            if not 0 <= self.target_class < task.num_classes or not present[self.target_class]:
+                raise BadInput(f"target_class {self.target_class} has no retain samples to make a centroid of.")
+            return centroids[self.target_class].expand(len(task.forget), -1)
+        others = present.sum() - present[task.forget.labels.unique().to(present.device)].long()
+        if (others < 1).any():
+            raise BadInput("Some forget samples have no other class to go to: retain samples of at least two classes are needed.")
+        nearest = torch.empty(len(task.forget), dtype=torch.int64, device=centroids.device)
+        with evaluating(net), autocast(task.recipe.precision, task.forget.device):
+            for batch in task.forget.batches(1000):
+                closeness = cosine_similarity(net(batch.images)[1].float().unsqueeze(1), centroids, dim=-1)
+                closeness[:, ~present] = -torch.inf
+                closeness[torch.arange(len(batch.rows)), batch.labels] = -torch.inf
+                nearest[batch.rows] = closeness.argmax(1)
+        return centroids[nearest]
+
+
+def class_centroids(net: WithEmbedding, examples: Examples, num_classes: int, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """Mean embedding of each class, row = class id; and which classes have one (eq. 1)."""
+    sums, counts = [], torch.zeros(num_classes, device=examples.device)
+    with evaluating(net), autocast(recipe.precision, examples.device):
+        for batch in examples.batches(1000):
+            member = one_hot(batch.labels, num_classes).float()
+            embeddings = net(batch.images)[1].float()
+            with torch.autocast(examples.device.type, enabled=False):
+                sums.append(member.T @ embeddings)
+            counts += member.sum(0)
+    return torch.stack(sums).sum(0) / counts.clamp(min=1).unsqueeze(1), counts > 0

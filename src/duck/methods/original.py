@@ -1,0 +1,23 @@
+"""The model as it was: the row every table starts with."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.types import Task
+
+
+@METHODS.register("original")
+@dataclass(frozen=True)
+class Original:
+    """Forgets nothing."""
+
+    paper: ClassVar[str] = "baseline"
+    scenarios: ClassVar[Kinds] = ("class", "samples")
+    needs_retain: ClassVar[bool] = False
+    forgets_by: ClassVar[Forgets] = "nothing"
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        return clone(model)

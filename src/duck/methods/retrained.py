@@ -1,0 +1,34 @@
+"""The oracle: trained anew on the retain samples alone, with the original's full recipe."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from duck.errors import BadInput
+from duck.fit import train
+from duck.methods.base import METHODS, Forgets, Kinds
+from duck.runtime import device_of, global_seed, seeded
+from duck.types import Task
+
+
+@METHODS.register("retrained")
+@dataclass(frozen=True)
+class Retrained:
+    """Exact forgetting, at the price of a whole training."""
+
+    paper: ClassVar[str] = "baseline"
+    scenarios: ClassVar[Kinds] = ("class", "samples")
+    needs_retain: ClassVar[bool] = True
+    forgets_by: ClassVar[Forgets] = "omission"
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        if task.new_model is None:
+            raise BadInput(
+                "Retraining needs a function that builds a fresh model: pass new_model=. (Resetting a trained one leaves traces.)"
+            )
+        generator = seeded(task.seed, "retrained")
+        with global_seed(generator, device_of(model)):
+            fresh = task.new_model().to(device_of(model))
+        train(fresh, task.retain, task.recipe, generator, task.report)
+        return fresh.train(model.training)

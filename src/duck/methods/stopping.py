@@ -1,0 +1,58 @@
+"""When has enough been forgotten: DUCK's stop rule, which Negative Gradient and Random Label share."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import nn
+
+from duck.predict import accuracy, outcomes
+from duck.runtime import seeded
+from duck.types import Examples, Task
+
+Stop = Literal["auto", "accuracy", "loss"]
+LOOKED_AT = 2000
+FEW = 200
+"""Below so many samples, forcing each to be misclassified would be over-forgetting."""
+
+
+def stop_rule(model: nn.Module, task: Task, stop: Stop = "auto", tolerance: float = 0.01, mislabelled: bool = False) -> Callable[[], bool]:
+    """Asked after an epoch: is it enough?
+
+    Classes that go, and labels that were wrong from the start (`mislabelled`): forget accuracy below `tolerance`. Classes that stay:
+    forget accuracy below the original's on holdout, or, for few samples, forget loss as high as that of holdout samples of the same
+    classes. Without holdout nothing unseen can be compared with: forget loss as high as that of the hardest twentieth of the retain
+    samples of the same classes. `model` must be the original when this is called.
+    """
+    precision = task.recipe.precision
+    stays = torch.isin(task.forget.labels, task.retain.labels)
+    holdout = task.holdout
+    if mislabelled or not stays.any():
+        return lambda: accuracy(model, task.forget, precision) < tolerance
+    if holdout is None:
+        some = _same_classes(task)
+        return lambda: mean_loss(model, task.forget, task) >= float(outcomes(model, some, precision).losses.quantile(0.95))
+    if stop == "loss" or (stop == "auto" and len(stays) < FEW):
+        return lambda: mean_loss(model, task.forget, task) >= unseen_loss(model, holdout, task)
+    target = max(tolerance, float(stays.double().mean()) * accuracy(model, holdout, precision))
+    return lambda: accuracy(model, task.forget, precision) < target
+
+
+def _same_classes(task: Task) -> Examples:
+    """At most so many retain samples of the forget samples' classes as a stop rule can afford to look at after each epoch."""
+    rows = torch.isin(task.retain.labels, task.forget.labels).nonzero().flatten()
+    chosen = rows[torch.randperm(len(rows), generator=seeded(task.seed, "stop"))[:LOOKED_AT]]
+    return task.retain.take(chosen)
+
+
+def mean_loss(model: nn.Module, examples: Examples, task: Task) -> float:
+    return float(outcomes(model, examples, task.recipe.precision).losses.mean())
+
+
+def unseen_loss(model: nn.Module, holdout: Examples, task: Task) -> float:
+    """Mean loss on holdout samples, weighted so that their classes are those of the forget samples."""
+    losses = outcomes(model, holdout, task.recipe.precision).losses.cpu()
+    labels, counts = task.forget.labels.unique(return_counts=True)
+    matched = [losses[holdout.labels == label] for label in labels]
+    means = torch.stack([part.mean() if len(part) else losses.mean() for part in matched])
+    return float((means * counts).sum() / counts.sum())

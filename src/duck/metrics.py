@@ -1,0 +1,67 @@
+"""Scores of an unlearned model: accuracies of every split and AUS."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from duck.errors import BadInput
+from duck.predict import outcomes
+from duck.types import Examples, Scenario
+
+SMALL = 200
+"""Below so many forget samples an accuracy on them is too coarse for AUS to rank by."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Accuracies in 0..1 and the AUS; a split that does not exist is None."""
+
+    aus: float | None
+    forget: float
+    retain: float
+    test: float | None
+    forget_test: float | None
+    retain_test: float | None
+    forget_loss: float
+    """Mean cross-entropy on the forget samples: moves where the accuracy of few samples cannot."""
+
+
+def aus(kind: str, original_test: float, test: float, forget: float) -> float:
+    """Adaptive Unlearning Score (DUCK, eq. 6): kept accuracy over what is still remembered.
+
+    In class removal the accuracies are those on the test split (retained classes; forgotten class). Else `forget` is the accuracy
+    on the forgotten training samples, which should be that of unseen ones.
+    """
+    for name, value in (("original_test", original_test), ("test", test), ("forget", forget)):
+        if not 0 <= value <= 1:
+            raise BadInput(f"{name} must be an accuracy in [0, 1], got {value}.")
+    delta = forget if kind == "class" else abs(test - forget)
+    return (1 - (original_test - test)) / (1 + delta)
+
+
+def evaluate(model: nn.Module, scenario: Scenario, original: Scores | None = None) -> Scores:
+    """Scores on data that no stop rule saw. Without `original` the model is its own original."""
+    data = scenario.data
+    forget = outcomes(model, data.train.take(scenario.forget))
+    forget_accuracy = float(forget.correct.double().mean())
+    retain = _accuracy(model, data.train.take(scenario.retain))
+    if data.test is None or not len(scenario.test):
+        return Scores(None, forget_accuracy, retain or 0.0, None, None, None, float(forget.losses.double().mean()))
+    correct = outcomes(model, data.test).correct.double().cpu()
+    part = {
+        name: float(correct[rows].mean()) if len(rows) else None
+        for name, rows in (("test", scenario.test), ("forget_test", scenario.forget_test), ("retain_test", scenario.retain_test))
+    }
+    kept, gone = ("retain_test", part["forget_test"]) if scenario.kind == "class" else ("test", forget_accuracy)
+    before = part[kept] if original is None else getattr(original, kept)
+    score = None if part[kept] is None or gone is None or before is None else aus(scenario.kind, before, part[kept] or 0.0, gone)
+    return Scores(score, forget_accuracy, retain or 0.0, **part, forget_loss=float(forget.losses.double().mean()))
+
+
+def _accuracy(model: nn.Module, examples: Examples) -> float:
+    return float(outcomes(model, examples).correct.double().mean())
+
+
+def forgot_nothing(original: Scores, unlearned: Scores) -> bool:
+    """Neither the accuracy nor the loss on the forget samples got worse."""
+    return unlearned.forget >= original.forget and unlearned.forget_loss <= original.forget_loss * 1.001 + 1e-6

@@ -1,0 +1,32 @@
+"""A small convolutional network, for digits and quick trials."""
+
+from torch import Tensor, nn
+
+from duck.models.table import MODELS, Shape
+
+
+def _stage(inputs: int, outputs: int) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+
+
+@MODELS.register("convnet")
+class ConvNet(nn.Module):
+    """Three 3x3 convolutions with BatchNorm, two poolings, a linear head: 57,000 weights for digits."""
+
+    def __init__(self, num_classes: int, shape: Shape, width: int = 32) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            *_stage(shape[0], width),
+            # Rounding up keeps an image of a single pixel alive.
+            nn.MaxPool2d(2, ceil_mode=True),
+            *_stage(width, 2 * width),
+            *_stage(2 * width, 2 * width),
+            nn.MaxPool2d(2, ceil_mode=True),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+        )
+        self.head = nn.Linear(2 * width, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(images))
+        return logits

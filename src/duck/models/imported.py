@@ -1,0 +1,88 @@
+"""A user's own model: the function behind "package.module:function"."""
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from duck.errors import BadInput
+from duck.models.table import Shape
+from duck.registry import suggest
+
+
+def build_imported(name: str, num_classes: int, shape: Shape) -> nn.Module:
+    """Call the named function with those of `num_classes` and `shape` that it takes by name.
+
+    A function with **options gets `num_classes` alone: model zoos hand their options on to constructors that know no shape.
+    """
+    with _working_folder_importable():
+        builder = _find(name)
+        arguments = _arguments(name, builder, {"num_classes": num_classes, "shape": shape})
+        try:
+            model = builder(**arguments)
+        except Exception as error:
+            raise BadInput(f"{name} failed when called with {arguments}: {type(error).__name__}: {error}") from error
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"{name} returned a {type(model).__name__}; it must return a torch.nn.Module.")
+    return model
+
+
+@contextmanager
+def _working_folder_importable() -> Iterator[None]:
+    """An installed command does not see the working folder, where a user's own modules lie."""
+    folder = os.getcwd()
+    importlib.invalidate_caches()
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def _find(name: str) -> Callable[..., Any]:
+    module_name, _, function = name.partition(":")
+    if not module_name or not function:
+        raise BadInput(f"{name!r} names no model builder; write it as package.module:function.")
+    module = _import(name, module_name)
+    builder: Callable[..., Any] | None = getattr(module, function, None)
+    if not callable(builder):
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise BadInput(f"Module {module_name!r} has no function {function!r}. {suggest(function, known)}")
+    return builder
+
+
+def _import(name: str, module_name: str) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Another name here means that the module was found and one of its own imports was not.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise BadInput(f"Cannot import {module_name!r} for {name}: it needs {error.name!r}, which is not installed.") from error
+        raise BadInput(
+            f"No module {error.name!r} for {name}. Install its package, or run from the folder that holds it ({os.getcwd()} is searched)."
+        ) from None
+    except Exception as error:
+        raise BadInput(f"Cannot import {module_name!r} for {name}: {type(error).__name__}: {error}") from error
+
+
+def _arguments(name: str, builder: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
+    try:
+        signature = inspect.signature(builder)
+    except ValueError:  # some builtins have none
+        return {}
+    takes = signature.parameters
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    given = {key: value for key, value in offered.items() if key in takes and takes[key].kind in by_name}
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.values()):
+        given["num_classes"] = offered["num_classes"]
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        raise BadInput(f"{name}{signature} cannot be called: {error}. It is given num_classes and shape, by name; nothing else.") from None
+    return given

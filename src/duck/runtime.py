@@ -1,0 +1,118 @@
+"""Device, precision, random state and time: what every stage needs and no stage is about."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from duck.errors import BadInput
+
+Precision = Literal["auto", "float32", "bfloat16"]
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """The GPU where there is one, else the CPU; or the named device, if it is there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInput(f"No device {name!r} here: {str(error).splitlines()[0]} Use --device auto.") from error
+    return device
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Of the first weight or buffer."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    if precision == "float32" or (precision == "auto" and device.type != "cuda"):
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode and no gradients; afterwards each submodule is back in its own mode."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def seeded(seed: int, *streams: str) -> torch.Generator:
+    """A generator of its own for each purpose: the same seed and purpose give the same numbers."""
+    generator = torch.Generator()
+    mixed = seed
+    for byte in "/".join(streams).encode():
+        mixed = (mixed * 1_000_003 + byte + 1) % (2**63)
+    return generator.manual_seed(mixed)
+
+
+@contextmanager
+def global_seed(generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    """For initialisation and dropout, which take no generator: the global ones, seeded here and put back after."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+        yield
+
+
+class Stopwatch:
+    """Seconds spent inside, the device's queued work included, what ran under `paused` not."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.seconds = 0.0
+        self._since = 0.0
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def __enter__(self) -> "Stopwatch":
+        self._since = self._now()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += self._now() - self._since
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
+
+@contextmanager
+def distributed(device: str) -> Iterator[str]:
+    """Under torchrun: join the other processes, one GPU each; else nothing. Gives the device to use."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield device
+        return
+    on_gpu = device != "cpu" and torch.cuda.is_available()
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    try:
+        yield f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else "cpu"
+    finally:
+        dist.destroy_process_group()
+
+
+def is_first() -> bool:
+    """The process that prints and writes."""
+    return not dist.is_initialized() or dist.get_rank() == 0

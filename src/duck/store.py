@@ -1,0 +1,173 @@
+"""Runs on disk: a folder with run.json and model.safetensors, written whole or not at all."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from duck.config import Experiment, from_dict, to_dict
+from duck.errors import BadInput
+from duck.experiment import Outcome, notes
+from duck.methods.base import METHODS
+from duck.models.weights import save_weights
+from duck.scenarios import describe
+from duck.types import Scenario
+
+COLUMNS = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
+RECORD, WEIGHTS = "run.json", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What run.json holds."""
+
+    experiment: Experiment
+    scores: dict[str, float | None]
+    seconds: float
+    samples: dict[str, int]
+    """How many of each split; for an unlearning also how many forget samples were `processed`."""
+    original: dict[str, float | None] | None = None
+    """Scores of the original on the same splits."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    original_run: str | None = None
+    source: dict[str, str | None] = field(default_factory=dict)
+    """Where data and weights were read from: for finding them again, not part of the id."""
+    environment: dict[str, Any] = field(default_factory=dict)
+    created: str = ""
+
+
+def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest: Any) -> Run:
+    """What the store keeps of an unlearning."""
+    splits = {name: len(getattr(scenario, name)) for name in ("forget", "retain", "holdout", "test", "forget_test", "retain_test")}
+    samples = {**splits, "processed": outcome.processed}
+    history = [epoch._asdict() for epoch in outcome.history]
+    return Run(
+        experiment, asdict(outcome.scores), outcome.seconds, samples, asdict(outcome.original), history, notes(scenario, outcome), **rest
+    )
+
+
+def row(folder: Path, run: Run) -> dict[str, Any]:
+    """An unlearning as one line of a table or of JSON."""
+    method, request = run.experiment.method, run.experiment.request
+    if method is None or request is None:
+        raise BadInput(f"{folder} is an original model, not an unlearning.")
+    return {
+        "run": str(folder),
+        "method": METHODS.name_of(method),
+        "scenario": describe(request),
+        "protocol": run.experiment.protocol,
+        "scores": {name: run.scores[name] for name in COLUMNS},
+        "seconds": run.seconds,
+        "forget_samples": run.samples["forget"],
+        "processed": run.samples["processed"],
+        "notes": run.notes,
+    }
+
+
+def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> Path:
+    """Write the run beside its place, then move it there in one step."""
+    check_free(folder, run.experiment.id, overwrite)
+    with _whole(folder) as beside:
+        save_weights(model, beside / WEIGHTS)
+        record = {"id": run.experiment.id, **asdict(run), "experiment": to_dict(run.experiment)}
+        record.update(environment=environment(), created=datetime.now(UTC).isoformat(timespec="seconds"))
+        (beside / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return folder
+
+
+def load(folder: Path) -> Run:
+    """The record of a run."""
+    record = read_record(folder)
+    names = set(Run.__dataclass_fields__)
+    return Run(**{**{k: v for k, v in record.items() if k in names}, "experiment": from_dict(record["experiment"])})
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """run.json as plain data: no torch needed."""
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"{folder} is not a run: it has no {RECORD}. `duck train --out {folder}` would make one.") from None
+    except (OSError, json.JSONDecodeError) as error:
+        raise BadInput(f"{folder / RECORD} cannot be read: {error}") from error
+    if not isinstance(record, dict) or "experiment" not in record:
+        raise BadInput(f"{folder / RECORD} is not the record of a run.")
+    return record
+
+
+def check_free(folder: Path, run_id: str, overwrite: bool) -> bool:
+    """True if the same run is there already; an error if something else is."""
+    if not folder.exists():
+        return False
+    if not (folder / RECORD).exists():
+        raise BadInput(f"{folder} exists and is not a run: choose another --out.")
+    if overwrite:
+        return False
+    if read_record(folder).get("id") != run_id:
+        raise BadInput(f"{folder} holds another run: choose another --out, or --overwrite it.")
+    return True
+
+
+def unfinished(folder: Path, run_id: str) -> Path:
+    """Where a training keeps its checkpoint until it is done."""
+    return folder.parent / f".{folder.name}-{run_id}.unfinished"
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    beside = folder.parent / f".{folder.name}.{os.getpid()}.writing"
+    try:
+        beside.mkdir(parents=True)
+        yield beside
+        if folder.exists():
+            old = beside.with_suffix(".old")
+            os.replace(folder, old)
+            os.replace(beside, folder)
+            shutil.rmtree(old)
+        else:
+            os.replace(beside, folder)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"{folder} cannot be written: {reason}. Nothing was kept; free some space or choose another --out.") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def environment() -> dict[str, Any]:
+    """What the result may depend on and the experiment does not say."""
+    packages = {name: version(name) for name in ("torch", "numpy", "safetensors")}
+    try:
+        packages["duck-unlearning"] = version("duck-unlearning")
+    except Exception:  # running from a source tree that is not installed
+        packages["duck-unlearning"] = "source"
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
+    return {
+        "python": platform.python_version(),
+        "packages": packages,
+        "platform": platform.platform(terse=True),
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "git_commit": _git_commit(),
+    }
+
+
+def _git_commit() -> str | None:
+    """Of the project in whose folder the run was made."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,143 @@
+import hashlib
+import io
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duck.data.download import Archive, fetch_archive, locate
+from duck.errors import BadInput
+from tests.data.image_files import noise
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
+    """A folder and the address under which it is served."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    folder = tmp_path / "site"
+    folder.mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def tar_of(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def zip_of(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def publish(site: tuple[Path, str], content: bytes) -> tuple[str, str]:
+    """The address and the md5 of an archive."""
+    (site[0] / "archive").write_bytes(content)
+    return f"{site[1]}/archive", hashlib.md5(content).hexdigest()
+
+
+@pytest.mark.parametrize("pack", [tar_of, zip_of])
+def test_an_archive_is_fetched_and_unpacked(site: tuple[Path, str], tmp_path: Path, pack: Any) -> None:
+    big = noise((3_000_000,)).tobytes()
+    address, md5 = publish(site, pack({"set/a.txt": b"one", "set/deep/b.bin": big}))
+    calls: list[tuple[int, int]] = []
+    root = tmp_path / "new" / "root"
+    folder = fetch_archive(address, md5, root, lambda done, total: calls.append((done, total)))
+    assert folder == root / "set"
+    assert (folder / "a.txt").read_bytes() == b"one"
+    assert (folder / "deep" / "b.bin").read_bytes() == big
+    assert [entry.name for entry in root.iterdir()] == ["set"]
+    size = (site[0] / "archive").stat().st_size
+    assert calls[-1] == (size, size)
+    assert len(calls) > 1
+
+
+def test_a_wrong_md5_leaves_nothing(site: tuple[Path, str], tmp_path: Path) -> None:
+    address, md5 = publish(site, tar_of({"set/a": b"1"}))
+    with pytest.raises(BadInput, match=f"its md5 is {md5}, not {'0' * 32}. It was deleted"):
+        fetch_archive(address, "0" * 32, tmp_path / "root")
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+def test_an_interruption_leaves_nothing(site: tuple[Path, str], tmp_path: Path) -> None:
+    address, md5 = publish(site, tar_of({"set/a": noise((3_000_000,)).tobytes()}))
+
+    def interrupt(done: int, total: int) -> None:
+        assert [entry.name[:10] for entry in (tmp_path / "root").iterdir()] == [".download-"]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch_archive(address, md5, tmp_path / "root", interrupt)
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"neither of both", "cannot be unpacked: "),
+        (tar_of({"set/a": noise((100_000,)).tobytes()})[:50_000], "cannot be unpacked: "),
+        (tar_of({"../outside": b"x", "set/a": b"x"}), "cannot be unpacked: .*outside"),
+        (zip_of({"../outside": b"x", "set/a": b"x"}), "cannot be unpacked: '../outside' would lie outside"),
+        (zip_of({"/outside": b"x", "set/a": b"x"}), "cannot be unpacked: '/outside' would lie outside"),
+        (zip_of({"..\\outside": b"x", "set/a": b"x"}), "cannot be unpacked: .* would lie outside"),
+        (tar_of({"one/a": b"x", "two/a": b"x"}), "should hold one folder, it holds one, two"),
+        (tar_of({"file": b"x"}), "should hold one folder, it holds file"),
+    ],
+)
+def test_a_bad_archive_leaves_nothing(site: tuple[Path, str], tmp_path: Path, content: bytes, problem: str) -> None:
+    address, md5 = publish(site, content)
+    with pytest.raises(BadInput, match=problem):
+        fetch_archive(address, md5, tmp_path / "root")
+    assert list((tmp_path / "root").iterdir()) == []
+    assert not (tmp_path / "outside").exists()
+
+
+def test_an_address_that_does_not_answer(site: tuple[Path, str], tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"Could not download .*/nothing: .*404.*\. Check the connection"):
+        fetch_archive(f"{site[1]}/nothing", "0" * 32, tmp_path / "root")
+    with pytest.raises(BadInput, match=r"Could not download http://127\.0\.0\.1:9/x: .*refused"):
+        fetch_archive("http://127.0.0.1:9/x", "0" * 32, tmp_path / "root")
+
+
+def test_what_is_there_is_not_replaced(site: tuple[Path, str], tmp_path: Path) -> None:
+    address, md5 = publish(site, tar_of({"set/a": b"new"}))
+    (tmp_path / "root" / "set").mkdir(parents=True)
+    (tmp_path / "root" / "set" / "a").write_text("old")
+    with pytest.raises(BadInput, match=r"root/set is there already\. Remove it first"):
+        fetch_archive(address, md5, tmp_path / "root")
+    assert (tmp_path / "root" / "set" / "a").read_text() == "old"
+
+
+def test_locate_downloads_only_what_is_missing(site: tuple[Path, str], tmp_path: Path) -> None:
+    archive = Archive(*publish(site, tar_of({"set/a": b"1"})), "set")
+    with pytest.raises(BadInput, match=rf"No data at .*root/set\. Add --download to fetch them from {archive.url}"):
+        locate(archive, ("a",), tmp_path / "root", download=False)
+    assert not (tmp_path / "root").exists()
+    assert locate(archive, ("a",), tmp_path / "root", download=True) == tmp_path / "root" / "set"
+    (site[0] / "archive").unlink()
+    assert locate(archive, ("a",), tmp_path / "root", download=True) == tmp_path / "root" / "set"
+    with pytest.raises(BadInput, match=r"root/set is incomplete: b is missing"):
+        locate(archive, ("a", "b"), tmp_path / "root", download=True)

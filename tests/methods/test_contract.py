@@ -1,0 +1,140 @@
+"""What every method in the table promises."""
+
+import copy
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from duck import config
+from duck.errors import BadInput
+from duck.experiment import unlearn
+from duck.methods import METHODS
+from duck.methods.base import preset
+from duck.predict import accuracy
+from duck.scenarios import ForgetSamples
+from duck.types import Scenario
+from tests.toys import CLASSES, RECIPE, TOYS, class_scenario, samples_scenario, toy_data, toy_net, toy_task, trained_net
+
+KINDS = {"class": class_scenario, "samples": samples_scenario}
+CASES = [(name, kind) for name, cls in METHODS.items() for kind in cls.scenarios]
+
+
+def run(name: str, scenario: Scenario, model: nn.Module | None = None, seed: int = 0) -> nn.Module:
+    method = TOYS[name].method(scenario.kind)
+    return method(model or trained_net(), toy_task(scenario, seed=seed))
+
+
+def weights(model: nn.Module) -> list[torch.Tensor]:
+    return [value.detach().clone() for value in model.state_dict().values()]
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
+
+
+def test_every_method_has_a_toy() -> None:
+    assert set(TOYS) == set(METHODS)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_same_seed_same_weights_and_the_global_generator_is_left_alone(name: str, kind: str) -> None:
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    first = run(name, KINDS[kind]())
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(8)
+    assert same(first, run(name, KINDS[kind]()))
+
+
+@pytest.mark.parametrize(("name", "kind"), [case for case in CASES if METHODS[case[0]].forgets_by != "nothing"])
+def test_another_seed_gives_other_weights(name: str, kind: str) -> None:
+    assert not same(run(name, KINDS[kind]()), run(name, KINDS[kind](), seed=1))
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_the_original_and_the_data_stay_as_they_were(name: str, kind: str) -> None:
+    original, data = trained_net(), toy_data()
+    before, images = weights(original), data.train.fingerprint()
+    unlearned = run(name, KINDS[kind](), original)
+    assert all(torch.equal(a, b) for a, b in zip(before, weights(original), strict=True))
+    assert data.train.fingerprint() == images
+    shared = {p.data_ptr() for p in original.parameters()} & {p.data_ptr() for p in unlearned.parameters()}
+    assert not shared
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_weights_are_finite_and_moved(name: str, kind: str) -> None:
+    original = trained_net()
+    unlearned = run(name, KINDS[kind](), original)
+    assert all(value.isfinite().all() for value in unlearned.state_dict().values())
+    assert same(original, unlearned) == (METHODS[name].forgets_by == "nothing")
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mode_is_the_originals_and_does_not_change_the_result(name: str, kind: str, training: bool) -> None:
+    unlearned = run(name, KINDS[kind](), trained_net().train(training))
+    assert all(module.training == training for module in unlearned.modules())
+    assert same(unlearned, run(name, KINDS[kind](), trained_net()))
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_no_hook_is_left_behind(name: str) -> None:
+    unlearned = run(name, class_scenario())
+    assert not any(module._forward_pre_hooks or module._forward_hooks for module in unlearned.modules())
+    copy.deepcopy(unlearned)(torch.zeros(2, 1, 8, 8))
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_effect_and_cost_together(name: str) -> None:
+    scenario, toy = class_scenario(), TOYS[name]
+    unlearned = run(name, scenario)
+    assert accuracy(unlearned, scenario.data.train.take(scenario.forget)) <= toy.forget_at_most
+    assert accuracy(unlearned, scenario.data.train.take(scenario.retain)) >= toy.retain_at_least
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_every_forget_sample_is_processed(name: str, kind: str) -> None:
+    scenario = KINDS[kind]()
+    outcome = unlearn(TOYS[name].method(kind), trained_net(), scenario, new_model=toy_net, recipe=RECIPE)
+    assert outcome.forget_samples == len(scenario.forget)
+    assert outcome.processed == (0 if METHODS[name].forgets_by == "nothing" else len(scenario.forget))
+
+
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if "samples" in cls.scenarios])
+def test_a_single_forget_sample_works(name: str) -> None:
+    scenario = ForgetSamples(["17"])(toy_data())
+    unlearned = run(name, scenario)
+    assert accuracy(unlearned, scenario.data.train.take(scenario.retain)) >= 0.95
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_hyperparameters_survive_toml(name: str, tmp_path: Path) -> None:
+    training = config.Training("digits", "convnet")
+    method = METHODS[name]()
+    if dataclasses.fields(method):  # type: ignore[arg-type]
+        first = dataclasses.fields(method)[0].name  # type: ignore[arg-type]
+        method = dataclasses.replace(method, **{first: 0.123})  # type: ignore[type-var]
+    experiment = config.Experiment(training, ForgetSamples(["a", "b"]), method, seed=3)
+    file = tmp_path / "experiment.toml"
+    file.write_text(config.to_toml(experiment))
+    again = config.from_toml(file)
+    assert again == experiment
+    assert again.id == experiment.id
+
+
+def test_a_method_for_classes_refuses_single_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(METHODS["duck"], "scenarios", ("class",))
+    with pytest.raises(BadInput, match=r"duck can only forget whole classes.*original, retrained"):
+        preset("duck", "digits", "samples")
+    with pytest.raises(BadInput, match="duck can only forget whole classes"):
+        unlearn(METHODS["duck"](), trained_net(), samples_scenario())
+
+
+def test_the_toy_original_knows_every_class() -> None:
+    data = toy_data()
+    assert accuracy(trained_net(), data.train) >= 0.99
+    assert len(data.train.labels.unique()) == CLASSES

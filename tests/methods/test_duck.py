@@ -1,0 +1,182 @@
+"""DUCK against numbers worked out by hand."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from duck.batching import Nested
+from duck.data.examples import Resident, examples
+from duck.errors import BadInput
+from duck.methods.duck import Duck, class_centroids
+from duck.methods.stopping import mean_loss, stop_rule, unseen_loss
+from duck.models.embedding import WithEmbedding, probe
+from duck.predict import accuracy
+from duck.scenarios import ForgetFraction, ForgetSamples
+from duck.types import Batch, Recipe, Task
+from tests.toys import RECIPE, class_scenario, head_of, samples_scenario, toy_data, toy_task, trained_net
+
+
+class Plane(nn.Module):
+    """Points of the plane are their own embeddings."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(2, classes)
+
+    def forward(self, points: Tensor) -> Tensor:
+        logits: Tensor = self.head(points)
+        return logits
+
+
+def points(rows: list[tuple[float, float]], labels: list[int]) -> Resident:
+    return examples(torch.tensor(rows), torch.tensor(labels), np.array([str(i) for i in range(len(rows))]))
+
+
+RETAIN = points([(2.0, 0.0), (4.0, 0.0), (0.0, 3.0), (-1.0, -1.0), (-3.0, -3.0)], [0, 0, 1, 3, 3])
+
+
+def wrapped(model: nn.Module, images: Tensor) -> WithEmbedding:
+    return WithEmbedding(model, probe(model, images))
+
+
+def plane_task(forget: Resident) -> tuple[WithEmbedding, Task]:
+    return wrapped(Plane(4), torch.ones(8, 2)), Task(forget, RETAIN, None, 4)
+
+
+def test_centroids_are_means_and_the_row_is_the_class() -> None:
+    net, task = plane_task(points([(1.0, 1.0)], [2]))
+    centroids, present = class_centroids(net, task.retain, 4, Recipe())
+    assert centroids[[0, 1, 3]].tolist() == [[3.0, 0.0], [0.0, 3.0], [-2.0, -2.0]]
+    assert present.tolist() == [True, True, False, True]
+
+
+def test_the_nearest_wrong_centroid_by_cosine_for_each_row() -> None:
+    # Class 2 has no retain samples; a sample of class 0 may not go to centroid 0 though it lies on it; (9, 10) is nearer in angle to
+    # class 1 whatever its length.
+    forget = points([(5.0, 1.0), (9.0, 10.0), (-1.0, -1.1), (1.0, 0.0)], [2, 2, 2, 0])
+    net, task = plane_task(forget)
+    targets = Duck()._targets(net, task)
+    assert targets.tolist() == [[3.0, 0.0], [0.0, 3.0], [-2.0, -2.0], [0.0, 3.0]]
+
+
+def test_target_class_sends_all_to_one_centroid() -> None:
+    net, task = plane_task(points([(5.0, 1.0), (1.0, 5.0)], [2, 2]))
+    assert Duck(target_class=3)._targets(net, task).tolist() == [[-2.0, -2.0]] * 2
+    with pytest.raises(BadInput, match="target_class 2 has no retain samples"):
+        Duck(target_class=2)._targets(net, task)
+
+
+def test_no_other_class_to_go_to() -> None:
+    only = points([(1.0, 0.0)], [0])
+    net = wrapped(Plane(2), torch.ones(8, 2))
+    with pytest.raises(BadInput, match="at least two classes"):
+        Duck()._targets(net, Task(points([(1.0, 1.0)], [0]), only, None, 2))
+
+
+def test_the_loss_is_the_weighted_sum_of_eq_3_and_4() -> None:
+    net = wrapped(Plane(2), torch.ones(8, 2))
+    head = head_of(net.model)
+    with torch.no_grad():
+        head.weight.copy_(torch.eye(2))
+        head.bias.zero_()
+    targets = torch.tensor([[0.0, 5.0], [1.0, 0.0]])
+    forget = Batch(torch.tensor([[3.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 0]), torch.tensor([1, 0]))
+    retain = Batch(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
+    # Row 1 is drawn first: (3, 0) against (1, 0) is 0 apart; (1, 1) against (0, 5) is 1 - cos 45 degrees.
+    pull = (0 + 1 - math.cos(math.pi / 4)) / 2
+    keep = math.log(1 + math.exp(-2.0 / 2.0))
+    step = {"forget": forget, "retain": retain}
+    duck = Duck(lambda_forget=1.5, lambda_retain=0.5, temperature=2.0)
+    assert duck._loss(targets, 1.0)(net, step).item() == pytest.approx(1.5 * pull + 0.5 * keep, rel=1e-5)
+    assert duck._loss(targets, 0.1)(net, step).item() == pytest.approx(0.15 * pull + 0.5 * keep, rel=1e-5)
+    assert replace(duck, forget_loss=False)._loss(targets, 1.0)(net, step).item() == pytest.approx(0.5 * keep, rel=1e-5)
+    assert replace(duck, retain_loss=False)._loss(targets, 1.0)(net, step).item() == pytest.approx(1.5 * pull, rel=1e-5)
+
+
+def test_a_forget_batch_meets_fresh_retain_batches() -> None:
+    forget, retain = toy_data().train.take(torch.arange(10)), toy_data().train.take(torch.arange(10, 70))
+    steps = list(Nested(forget, retain, size=8, ratio=3).epoch(torch.Generator().manual_seed(0)))
+    assert len(steps) == len(Nested(forget, retain, 8, 3)) == 6
+    assert all(torch.equal(step["forget"].rows, steps[3 * (i // 3)]["forget"].rows) for i, step in enumerate(steps))
+    assert set(torch.cat([step["forget"].rows for step in steps]).tolist()) == set(range(10))
+    # Six batches of 8 out of 60: nothing comes twice within a pass.
+    assert len(torch.cat([step["retain"].rows for step in steps]).unique()) == 48
+
+
+def test_without_the_forget_loss_less_is_forgotten_and_without_the_retain_loss_less_is_kept() -> None:
+    scenario = class_scenario()
+    task = toy_task(scenario)
+    duck = Duck(batch_size=64, lr=3e-3, low_batch=32, max_epochs=1)
+    whole, keeps, pulls = (
+        method(trained_net(), task) for method in (duck, replace(duck, forget_loss=False), replace(duck, retain_loss=False))
+    )
+    assert mean_loss(keeps, task.forget, task) < 0.5 * mean_loss(whole, task.forget, task)
+    assert mean_loss(pulls, task.retain, task) > 1.5 * mean_loss(whole, task.retain, task)
+
+
+def test_the_class_stop_rule_waits_for_the_tolerance() -> None:
+    scenario, model = class_scenario(), trained_net()
+    enough = stop_rule(model, toy_task(scenario))
+    assert not enough()
+    with torch.no_grad():
+        head_of(model).bias[2] = -100.0
+    assert enough()
+
+
+def test_the_samples_stop_rule_compares_with_the_originals_holdout_accuracy() -> None:
+    scenario, model = ForgetFraction(0.9)(toy_data()), trained_net()
+    task = toy_task(scenario)
+    assert len(task.forget) >= 200
+    assert task.holdout is not None
+    target = accuracy(model, task.holdout)
+    enough = stop_rule(model, task)
+    assert enough() == (accuracy(model, task.forget) < target)
+    with torch.no_grad():
+        head_of(model).bias[2] = -100.0
+    assert accuracy(model, task.forget) < target
+    assert enough()
+
+
+def test_few_samples_stop_at_the_loss_of_unseen_ones_of_the_same_classes() -> None:
+    task, model = toy_task(ForgetSamples(["1", "5", "2"])(toy_data())), trained_net()
+    assert task.holdout is not None
+    labels = task.holdout.labels
+    losses = torch.nn.functional.cross_entropy(model(next(task.holdout.batches(1000)).images), labels, reduction="none")
+    expected = (2 * losses[labels == 1].mean() + losses[labels == 2].mean()) / 3
+    assert unseen_loss(model, task.holdout, task) == pytest.approx(expected.item(), rel=1e-5)
+    enough = stop_rule(model, task)
+    assert enough() == (mean_loss(model, task.forget, task) >= expected.item())
+    with torch.no_grad():
+        head_of(model).bias[1] = -100.0
+    # Seen and unseen samples of class 1 now suffer alike: the rule looks at both under the same model.
+    assert mean_loss(model, task.forget, task) > expected.item()
+
+
+def test_without_unseen_data_the_hardest_retain_samples_of_the_same_classes_are_the_mark() -> None:
+    task, model = replace(toy_task(ForgetSamples(["1", "5"])(toy_data())), holdout=None), trained_net()
+    retain = next(task.retain.batches(1000))
+    losses = torch.nn.functional.cross_entropy(model(retain.images), retain.labels, reduction="none")
+    mark = losses[retain.labels == 1].quantile(0.95).item()
+    assert stop_rule(model, task)() == (mean_loss(model, task.forget, task) >= mark)
+    unlearned = Duck(batch_size=64, lr=3e-3, low_batch=32)(model, task)
+    assert mean_loss(unlearned, task.forget, task) > 2 * mean_loss(model, task.forget, task)
+
+
+def test_mislabelled_samples_must_lose_their_label_though_the_class_stays() -> None:
+    task, model = toy_task(samples_scenario()), trained_net()
+    assert not stop_rule(model, task, mislabelled=True)()
+
+
+def test_the_phases_are_reported_in_order_and_the_stop_rule_ends_the_first() -> None:
+    heard: list[tuple[str, int]] = []
+    task = toy_task(class_scenario(), report=lambda news: heard.append((news.phase, news.epoch)) if news.ended else None)
+    Duck(batch_size=64, lr=3e-3, low_batch=32)(trained_net(), task)
+    phases = [phase for phase, _ in heard]
+    assert phases == sorted(phases, key=["high-forget", "low-forget"].index)
+    assert phases.count("low-forget") == 2
+    assert phases.count("high-forget") < 10
+    assert RECIPE.epochs == 12

@@ -1,0 +1,165 @@
+"""The shortest way: plain modules and plain data sets, as a user has them."""
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.utils.data import Dataset, Subset, TensorDataset
+
+import duck
+from duck.errors import BadInput
+from duck.methods.base import default_recipe
+from duck.predict import accuracy
+from tests.toys import toy_data, toy_net, trained_net
+
+
+class HomeMade(nn.Module):
+    """Residual, functional, with an auxiliary layer defined last: what children()[:-1] gets wrong."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(48, 10)
+        self.first = nn.Linear(64, 48)
+        self.second = nn.Linear(48, 48)
+        self.unused = nn.Linear(48, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.first(x.flatten(1)))
+        logits: Tensor = self.out(hidden + torch.relu(self.second(hidden)))
+        return logits
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[TensorDataset, TensorDataset]:
+    bunch = load_digits()
+    images, labels = torch.tensor(bunch.data, dtype=torch.float32) / 16, torch.tensor(bunch.target)
+    return TensorDataset(images[:1400], labels[:1400]), TensorDataset(images[1400:], labels[1400:])
+
+
+@pytest.fixture(scope="module")
+def model(digits: tuple[TensorDataset, TensorDataset]) -> HomeMade:
+    """Trained by the user's own loop, not by ours."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        net = HomeMade()
+    images, labels = digits[0].tensors
+    optimizer = torch.optim.Adam(net.parameters(), 3e-3)
+    for _ in range(120):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(images), labels).backward()
+        optimizer.step()
+    return net
+
+
+def right(net: nn.Module, images: Tensor, labels: Tensor) -> float:
+    with torch.no_grad():
+        return float((net(images).argmax(1) == labels).double().mean())
+
+
+def test_three_lines_on_a_home_made_net(model: HomeMade, digits: tuple[TensorDataset, TensorDataset]) -> None:
+    begun = time.monotonic()
+    train_set, test_set = digits
+    ids = [index for index, label in enumerate(train_set.tensors[1]) if label == 3]
+    result = duck.forget(model, train_set, forget=ids, test=test_set)
+    assert time.monotonic() - begun < 10
+    images, labels = test_set.tensors
+    assert right(model, images[labels == 3], labels[labels == 3]) > 0.7
+    assert right(result.model, images[labels == 3], labels[labels == 3]) == 0
+    before, after = (right(net, images[labels != 3], labels[labels != 3]) for net in (model, result.model))
+    assert after > before - 0.03
+    assert result.forgot
+    assert result.scores.aus is not None
+    assert result.scores.aus > 0.95
+    assert f"{len(ids)} of {len(ids)} samples" in str(result)
+
+
+def test_a_few_samples_without_unseen_data(model: HomeMade, digits: tuple[TensorDataset, TensorDataset]) -> None:
+    result = duck.forget(model, digits[0], forget=range(0, 100, 3))
+    assert result.outcome.processed == 34
+    assert result.scores.aus is None
+    assert result.forgot
+    assert any("No unseen data" in note for note in result.notes)
+    assert result.scores.retain > 0.95
+    assert "No unseen data" in str(result)
+
+
+def test_ids_may_be_tensors_and_requests_work(model: HomeMade, digits: tuple[TensorDataset, TensorDataset]) -> None:
+    by_tensor = duck.forget(model, digits[0], forget=torch.tensor([3, 14]), test=digits[1])
+    assert by_tensor.scenario.forget.tolist() == [3, 14]
+    by_class = duck.forget(model, digits[0], forget=duck.ForgetClasses([3]), test=digits[1])
+    assert by_class.scenario.kind == "class"
+
+
+class Gray(Dataset[Any]):
+    """Three-dimensional uint8 images and plain ints, the other common kind of data set."""
+
+    def __init__(self, split: Any) -> None:
+        self.batch = next(split.batches(10_000))
+        self.raw = split.images[split.rows]
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.raw[index], int(self.batch.labels[index])
+
+
+def test_images_and_a_model_with_logits_in_an_object() -> None:
+    class Output:
+        def __init__(self, logits: Tensor) -> None:
+            self.logits = logits
+
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = trained_net()
+
+        def forward(self, images: Tensor) -> Output:
+            return Output(self.inner(images))
+
+    data = toy_data()
+    result = duck.forget(Wrapped(), data, forget=duck.ForgetClasses([1]))
+    assert result.scores.forget_test == 0
+    assert result.scores.retain > 0.9
+
+
+def test_uint8_images_are_normalised_by_their_own_statistics() -> None:
+    result = duck.forget(trained_net(), Gray(toy_data().train), forget=duck.ForgetClasses([1]))
+    assert result.scores.retain > 0.8
+    assert result.scores.forget <= 0.01
+
+
+def test_retraining_through_the_same_door() -> None:
+    data = toy_data()
+    result = duck.forget(
+        trained_net(), data, forget=[1, 2], method="retrained", new_model=toy_net, recipe=duck.Recipe(epochs=8, batch_size=32)
+    )
+    assert result.scores.test is not None
+    assert result.scores.test > 0.9
+    with pytest.raises(BadInput, match="pass new_model="):
+        duck.forget(trained_net(), data, forget=[1, 2], method="retrained")
+
+
+@pytest.mark.parametrize("wrong", ["12", 12, None])
+def test_what_is_not_a_list_of_ids(wrong: Any) -> None:
+    with pytest.raises(BadInput, match="forget= takes ids"):
+        duck.forget(trained_net(), toy_data(), forget=wrong)
+
+
+def test_a_subset_has_its_own_indices(model: HomeMade, digits: tuple[TensorDataset, TensorDataset]) -> None:
+    with pytest.raises(BadInput, match="not in the training data: '700'"):
+        duck.forget(model, Subset(digits[0], range(600)), forget=[700])
+
+
+def test_train_takes_a_name_or_a_factory() -> None:
+    data = toy_data()
+    recipe = duck.Recipe(epochs=6, batch_size=32, lr=0.05)
+    named = duck.train("convnet", data, seed=1, recipe=recipe, device="cpu")
+    made = duck.train(toy_net, data, seed=1, recipe=recipe, device="cpu")
+    assert data.test is not None
+    assert min(accuracy(net, data.test) for net in (named, made)) > 0.9
+    assert not named.training
+    assert default_recipe("digits", 1400, "none").epochs == 30

@@ -1,0 +1,79 @@
+"""The shape of the package: light to import, layered, and what it says of itself is true."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import duck
+
+ROOT = Path(duck.__file__).parent
+# What stands in a row may import from the rows above it and from its own.
+LAYERS = [
+    ["errors", "registry"],
+    ["types"],
+    ["runtime"],
+    ["data"],
+    ["scenarios"],
+    ["models"],
+    ["predict", "batching"],
+    ["fit"],
+    ["methods"],
+    ["metrics"],
+    ["experiment"],
+    ["config"],
+    ["store"],
+    ["report", "api"],
+    ["cli"],
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def imports(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"duck.{alias.name}" for alias in node.names} if node.module == "duck" else {node.module}
+    return {name.split(".")[1] for name in found if name.startswith("duck.")}
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in ROOT.rglob("*.py") if f.parent != ROOT or f.name not in ("__init__.py", "__main__.py")], ids=str
+)
+def test_a_stage_imports_only_from_the_stages_before_it(file: Path) -> None:
+    stage = file.relative_to(ROOT).parts[0].removesuffix(".py")
+    assert {name for name in imports(file) if LEVEL[name] > LEVEL[stage]} == set()
+
+
+def fresh(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+def test_importing_duck_and_its_command_loads_no_torch() -> None:
+    assert fresh("import sys, duck, duck.cli; duck.cli.main(['--help']); print('torch' in sys.modules, 'tyro' in sys.modules)").endswith(
+        "False False"
+    )
+
+
+def test_every_public_name_is_there_and_no_other() -> None:
+    for name in duck.__all__:
+        assert getattr(duck, name) is not None
+    assert dir(duck) == sorted(duck.__all__)
+    assert set(duck._HOME_OF) == set(duck.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'froget'"):
+        duck.froget  # noqa: B018
+
+
+def test_core_needs_neither_torchvision_nor_timm() -> None:
+    for file in ROOT.rglob("*.py"):
+        assert not {"torchvision", "timm"} & {name.split(".")[0] for name in _all_imports(file)}, file
+
+
+def _all_imports(file: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}

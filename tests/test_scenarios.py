@@ -1,0 +1,112 @@
+"""Who is forgotten, and that nobody is lost or seen twice."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from duck.errors import BadInput
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples, Request, describe
+from duck.types import Scenario
+from tests.toys import CLASSES, toy_data
+
+DATA = toy_data()
+
+
+def assert_partition(scenario: Scenario) -> None:
+    assert sorted([*scenario.forget.tolist(), *scenario.retain.tolist()]) == list(range(len(DATA.train)))
+    assert DATA.test is not None
+    assert sorted([*scenario.holdout.tolist(), *scenario.test.tolist()]) == list(range(len(DATA.test)))
+
+
+@given(st.sets(st.integers(0, CLASSES - 1), min_size=1, max_size=CLASSES - 1))
+@settings(deadline=None)
+def test_classes_go_whole(classes: set[int]) -> None:
+    scenario = ForgetClasses(classes)(DATA)
+    assert_partition(scenario)
+    assert scenario.kind == "class"
+    assert set(DATA.train.labels[scenario.forget].tolist()) == classes
+    assert not set(DATA.train.labels[scenario.retain].tolist()) & classes
+    assert DATA.test is not None
+    assert set(DATA.test.labels[scenario.forget_test].tolist()) == classes
+    assert sorted([*scenario.forget_test.tolist(), *scenario.retain_test.tolist()]) == sorted(scenario.test.tolist())
+
+
+@given(st.floats(0.01, 0.9), st.integers(0, 5))
+@settings(deadline=None)
+def test_a_fraction_is_a_random_share_of_all_classes(fraction: float, seed: int) -> None:
+    scenario = ForgetFraction(fraction)(DATA, seed)
+    assert_partition(scenario)
+    assert len(scenario.forget) == round(fraction * len(DATA.train))
+    assert scenario.kind == "samples"
+    assert len(scenario.forget_test) == len(scenario.retain_test) == 0
+    assert torch.equal(scenario.forget, ForgetFraction(fraction)(DATA, seed).forget)
+
+
+def test_another_seed_draws_other_samples() -> None:
+    assert not torch.equal(ForgetFraction(0.1)(DATA, 0).forget, ForgetFraction(0.1)(DATA, 1).forget)
+
+
+def test_samples_by_id_and_a_whole_class_of_them_is_class_removal(tmp_path: Path) -> None:
+    file = tmp_path / "ids.txt"
+    file.write_text("# a deletion request\n\n 7\n12  # the second\n")
+    scenario = ForgetSamples.from_file(file)(DATA)
+    assert scenario.forget.tolist() == [7, 12]
+    assert scenario.kind == "samples"
+    of_class_1 = [str(index) for index in range(1, len(DATA.train), CLASSES)]
+    assert ForgetSamples(of_class_1)(DATA).kind == "class"
+
+
+def test_class_names_work_as_well_as_indices() -> None:
+    assert torch.equal(ForgetClasses(["c"])(DATA).forget, ForgetClasses([2])(DATA).forget)
+
+
+def test_the_papers_protocol_puts_the_test_set_in_both_roles() -> None:
+    scenario = ForgetClasses([0])(DATA, protocol="paper")
+    assert DATA.test is not None
+    assert len(scenario.holdout) == len(scenario.test) == len(DATA.test)
+    assert scenario.protocol == "paper"
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (ForgetClasses([4]), "Class 4 is out of range: toy has classes 0 to 3"),
+        (ForgetClasses([-1]), "Class -1 is out of range"),
+        (ForgetClasses(["cc"]), "no class 'cc'"),
+        (ForgetClasses([]), "No class to forget"),
+        (ForgetClasses(range(4)), "All 4 classes"),
+        (ForgetFraction(0.0), "between 0 and 1, got 0.0"),
+        (ForgetFraction(1.0), "between 0 and 1, got 1.0"),
+        (ForgetFraction(0.001), "nothing to forget"),
+        (ForgetSamples([]), "No id to forget"),
+        (ForgetSamples(["7", "8", "7"]), "Duplicated ids: '7'"),
+        (ForgetSamples(["7", "x9", "x8"]), "not in the training data: 'x8', 'x9'"),
+        (ForgetSamples(range(240)), "Every training sample"),
+    ],
+)
+def test_requests_that_cannot_be(request_: Request, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        request_(DATA)
+
+
+def test_a_file_of_ids_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"no-such.txt cannot be read"):
+        ForgetSamples.from_file(tmp_path / "no-such.txt")
+
+
+def test_what_a_method_sees() -> None:
+    scenario = ForgetClasses([1])(DATA, seed=4)
+    task = scenario.task()
+    assert task.forget.ids.tolist() == DATA.train.ids[scenario.forget.numpy()].tolist()
+    assert len(task.retain) == len(scenario.retain)
+    assert task.holdout is not None
+    assert len(task.holdout) == len(DATA.holdout)
+    assert task.seed == 4
+
+
+def test_descriptions() -> None:
+    requests = (ForgetClasses([3]), ForgetClasses([1, "cat"]), ForgetFraction(0.1), ForgetSamples(["1", "2"]))
+    assert [describe(request) for request in requests] == ["class 3", "classes 1, cat", "10 % of the samples", "2 samples"]

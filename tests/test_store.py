@@ -1,0 +1,149 @@
+"""Runs are written whole or not at all, and say what made them."""
+
+import json
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from duck import store
+from duck.config import Experiment, Training, from_dict, from_toml, to_dict, to_toml
+from duck.errors import BadInput
+from duck.experiment import unlearn
+from duck.methods import Duck
+from duck.models.weights import load_weights
+from duck.scenarios import ForgetClasses
+from duck.types import Recipe
+from tests.toys import RECIPE, class_scenario, toy_net, trained_net
+
+EXPERIMENT = Experiment(Training("toy", "toynet", RECIPE), ForgetClasses([2]), Duck(batch_size=64), seed=1)
+
+
+def run() -> store.Run:
+    outcome = unlearn(Duck(batch_size=64, max_epochs=1, low_epochs=1), trained_net(), class_scenario(), recipe=RECIPE, watch=lambda _: None)
+    return store.record(EXPERIMENT, class_scenario(), outcome, original_run="runs/original")
+
+
+def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
+    model, made = trained_net(), run()
+    folder = store.save(made, model, tmp_path / "runs" / "one")
+    again = store.load(folder)
+    assert again == replace(made, environment=again.environment, created=again.created)
+    assert again.environment["packages"]["torch"] == torch.__version__
+    assert again.samples == {
+        "forget": 60,
+        "retain": 180,
+        "holdout": 40,
+        "test": 160,
+        "forget_test": 40,
+        "retain_test": 120,
+        "processed": 60,
+    }
+    assert [epoch["phase"] for epoch in again.history] == ["high-forget", "low-forget"]
+    fresh = toy_net(seed=5)
+    load_weights(fresh, folder / store.WEIGHTS)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["one"]
+
+
+def test_another_run_is_not_overwritten_unasked(tmp_path: Path) -> None:
+    made, folder = run(), tmp_path / "one"
+    store.save(made, trained_net(), folder)
+    assert store.check_free(folder, EXPERIMENT.id, overwrite=False)
+    with pytest.raises(BadInput, match="holds another run: choose another --out, or --overwrite"):
+        store.check_free(folder, "another", overwrite=False)
+    store.save(replace(made, seconds=123.0), trained_net(), folder, overwrite=True)
+    assert store.load(folder).seconds == 123.0
+    (tmp_path / "thesis").mkdir()
+    with pytest.raises(BadInput, match="exists and is not a run"):
+        store.check_free(tmp_path / "thesis", EXPERIMENT.id, overwrite=False)
+
+
+def test_overwriting_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
+    with pytest.raises(BadInput, match="exists and is not a run"):
+        store.save(run(), trained_net(), tmp_path / "thesis", overwrite=True)
+    assert (tmp_path / "thesis" / "chapter.txt").exists()
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from duck import store
+from duck.errors import BadInput
+from tests.test_store import run
+from tests.toys import trained_net
+made, model = run(), trained_net()
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+try:
+    store.save(made, model, Path(sys.argv[1]))
+except BadInput as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for the end of the disk: the write fails in the same place."""
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    root = Path(__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "runs" / "one")], cwd=root, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "cannot be written" in done.stdout, done.stderr
+    assert "choose another --out" in done.stdout
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "is not a run: it has no run.json"), ("{", "cannot be read"), ("[]", "not the record")]
+)
+def test_what_is_not_a_run(tmp_path: Path, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "run.json").write_text(content)
+    with pytest.raises(BadInput, match=message):
+        store.load(tmp_path)
+
+
+def test_the_id_is_of_everything_that_decides_the_result() -> None:
+    others = [
+        replace(EXPERIMENT, seed=2),
+        replace(EXPERIMENT, protocol="paper"),
+        replace(EXPERIMENT, request=ForgetClasses([1])),
+        replace(EXPERIMENT, method=Duck(batch_size=65)),
+        replace(EXPERIMENT, training=replace(EXPERIMENT.training, recipe=replace(RECIPE, lr=0.051))),
+        replace(EXPERIMENT, training=replace(EXPERIMENT.training, weights="abc")),
+    ]
+    assert len({experiment.id for experiment in [EXPERIMENT, *others]}) == 7
+    assert from_dict(json.loads(json.dumps(to_dict(EXPERIMENT)))).id == EXPERIMENT.id
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"training": {"data": "digits", "model": "convnet", "recipe": {"learning_rate": 1}}}, "Recipe has no setting 'learning_rate'"),
+        ({"training": {"data": "digits", "modle": "convnet"}}, "'modle'. Did you mean 'model'"),
+        ({"method": {"name": "duckk"}}, "No method 'duckk'. Did you mean 'duck'"),
+        ({"method": {"name": "duck", "lamda_forget": 1}}, "Duck has no setting 'lamda_forget'. Did you mean 'lambda_forget'"),
+        ({"request": {"name": "classes", "class": [1]}}, "ForgetClasses has no setting 'class'. Did you mean 'classes'"),
+        ({"sead": 1}, "Experiment has no setting 'sead'. Did you mean 'seed'"),
+    ],
+)
+def test_a_misspelt_key_is_an_error_with_a_hint(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    plain = {"training": {"data": "digits", "model": "convnet"}, **change}
+    with pytest.raises(BadInput, match=message):
+        from_dict(plain)
+
+
+def test_toml_round_trip_and_errors(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text(to_toml(EXPERIMENT))
+    assert from_toml(file) == EXPERIMENT
+    file.write_text("[training\n")
+    with pytest.raises(BadInput, match="cannot be read as TOML"):
+        from_toml(file)
+    assert Recipe() == Recipe()

@@ -1,0 +1,121 @@
+"""The smallest data and net on which the real code can fail: nested, with BatchNorm, dropout and a functional forward."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from duck import fit
+from duck.data.examples import Pixels, Resident, examples
+from duck.methods.base import METHODS, Method
+from duck.runtime import seeded
+from duck.scenarios import ForgetClasses, ForgetFraction
+from duck.types import Data, Recipe, Scenario, Task
+
+CLASSES = 4
+RECIPE = Recipe(epochs=12, batch_size=32, lr=0.05, schedule="cosine")
+
+
+def toy_examples(count: int, seed: int, prefix: str = "") -> Resident:
+    """Noisy 8x8 patches whose bright quarter is the class."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % CLASSES
+    images = torch.randint(0, 120, (count, 1, 8, 8), generator=generator, dtype=torch.uint8)
+    for index, label in enumerate(labels.tolist()):
+        down, right = 4 * (label // 2), 4 * (label % 2)
+        images[index, :, down : down + 4, right : right + 4] += 70
+    ids = np.array([f"{prefix}{index}" for index in range(count)])
+    return examples(images, labels, ids, Pixels((0.3,), (0.2,)))
+
+
+@cache
+def toy_data(count: int = 240) -> Data:
+    test = toy_examples(200, seed=1, prefix="t")
+    return Data("toy", toy_examples(count, seed=0), test, ("a", "b", "c", "d"), torch.arange(0, 200, 5))
+
+
+class Block(nn.Module):
+    def __init__(self, inputs: int, channels: int) -> None:
+        super().__init__()
+        # Defined in another order than they run, and before the head of the outer net.
+        self.norm = nn.BatchNorm2d(channels)
+        self.conv = nn.Conv2d(inputs, channels, 3, padding=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.relu(self.norm(self.conv(images)))
+
+
+class ToyNet(nn.Module):
+    def __init__(self, classes: int = CLASSES, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.head = nn.Linear(12, classes)
+        self.blocks = nn.ModuleDict({"outer": nn.ModuleList([Block(1, 8), Block(8, 12)])})
+        self.dropout = dropout
+
+    def forward(self, images: Tensor) -> Tensor:
+        first, second = self.blocks["outer"].children()
+        hidden = torch.nn.functional.max_pool2d(first(images), 2)
+        hidden = torch.nn.functional.dropout(second(hidden).amax((2, 3)), self.dropout, self.training)
+        logits: Tensor = self.head(hidden)
+        return logits
+
+
+def toy_net(seed: int = 0, dropout: float = 0.1) -> ToyNet:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        return ToyNet(dropout=dropout)
+
+
+@cache
+def _trained() -> ToyNet:
+    net = toy_net()
+    fit.train(net, toy_data().train, RECIPE, seeded(0, "toy"))
+    return net.eval()
+
+
+def trained_net() -> nn.Module:
+    """An original that knows all classes; a copy, so that no test can spoil it for another."""
+    return copy.deepcopy(_trained())
+
+
+def head_of(model: nn.Module) -> nn.Linear:
+    head = model.get_submodule("head")
+    assert isinstance(head, nn.Linear)
+    return head
+
+
+def class_scenario() -> Scenario:
+    return ForgetClasses([2])(toy_data())
+
+
+def samples_scenario() -> Scenario:
+    return ForgetFraction(0.25)(toy_data())
+
+
+def toy_task(scenario: Scenario, **rest: object) -> Task:
+    return scenario.task(**{"new_model": toy_net, "recipe": RECIPE, **rest})
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A method in its smallest visible setting, and what it must reach there."""
+
+    method: Callable[[str], Method]
+    forget_at_most: float
+    retain_at_least: float
+
+
+def _duck(kind: str) -> Method:
+    return METHODS["duck"](batch_size=64, lr=3e-3, batch_ratio=5, low_batch=32)  # type: ignore[call-arg]
+
+
+# Class removal: accuracy on the forgotten training samples, and on the retained ones.
+TOYS = {
+    "original": Toy(lambda kind: METHODS["original"](), 1.0, 0.95),
+    "retrained": Toy(lambda kind: METHODS["retrained"](), 0.0, 0.95),
+    "duck": Toy(_duck, 0.01, 0.95),
+}
