@@ -21,7 +21,7 @@ LAYERS = [
     ["predict", "batching"],
     ["fit"],
     ["methods"],
-    ["metrics"],
+    ["metrics", "preparation"],
     ["experiment"],
     ["config"],
     ["store"],

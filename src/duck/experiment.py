@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from duck.methods.base import METHODS, Method, check_kind
 from duck.metrics import SMALL, Scores, evaluate, forgot_nothing
 from duck.predict import accuracy
+from duck.preparation import Preparations
 from duck.runtime import Stopwatch, device_of
 from duck.types import Augment, Batch, Examples, Ids, Progress, Recipe, Scenario, Task
 
@@ -40,6 +41,8 @@ class Outcome:
     original: Scores
     seconds: float
     """Of the method alone, the device's queue emptied; compilation is in it where the recipe compiles."""
+    prepare_seconds: float
+    """Of what the method computed beforehand; 0 where it computes nothing."""
     forget_samples: int
     processed: int
     """Forget samples that the method trained on or, where it works by omission, left out."""
@@ -100,8 +103,12 @@ def unlearn(
     head: str | None = None,
     original: Scores | None = None,
     watch: Watch | None = None,
+    preparations: Preparations | None = None,
 ) -> Outcome:
-    """Run the method and score the result. `watch` hears of each epoch; its time does not count."""
+    """Run the method and score the result. `watch` hears of each epoch; its time does not count.
+
+    What the method computes beforehand comes from `preparations`, or is made now, and is timed apart.
+    """
     check_kind(METHODS.name_of(method), scenario.kind)
     task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
     forget = Counted(task.forget)
@@ -109,11 +116,13 @@ def unlearn(
     history: list[Epoch] = []
     report = _observer(task, stopwatch, history, watch) if watch else None
     original = original or evaluate(model, scenario)
+    task = replace(task, forget=forget, report=report)
+    prepared, prepare_seconds = (preparations or Preparations())(method, model, task)
     with stopwatch:
-        unlearned = method(model, replace(task, forget=forget, report=report))
+        unlearned = method(model, replace(task, prepared=prepared))
     processed = {"training": int(forget.seen.sum()), "omission": len(forget), "nothing": 0}[method.forgets_by]
     scores = evaluate(unlearned, scenario, original)
-    return Outcome(unlearned, scores, original, stopwatch.seconds, len(forget), processed, tuple(history))
+    return Outcome(unlearned, scores, original, stopwatch.seconds, prepare_seconds, len(forget), processed, tuple(history))
 
 
 def _observer(task: Task, stopwatch: Stopwatch, history: list[Epoch], watch: Watch) -> Callable[[Progress], None]:

@@ -109,6 +109,7 @@ def distributed(device: str) -> Iterator[str]:
     dist.init_process_group("nccl" if on_gpu else "gloo")
     try:
         yield f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else "cpu"
+        dist.barrier()  # one that leaves early breaks the others' connections
     finally:
         dist.destroy_process_group()
 

@@ -38,6 +38,8 @@ class Run:
     seconds: float
     samples: dict[str, int]
     """How many of each split; for an unlearning also how many forget samples were `processed`."""
+    prepare_seconds: float = 0.0
+    """Of what the method computed beforehand."""
     original: dict[str, float | None] | None = None
     """Scores of the original on the same splits."""
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -55,7 +57,15 @@ def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest:
     samples = {**splits, "processed": outcome.processed}
     history = [epoch._asdict() for epoch in outcome.history]
     return Run(
-        experiment, asdict(outcome.scores), outcome.seconds, samples, asdict(outcome.original), history, notes(scenario, outcome), **rest
+        experiment,
+        asdict(outcome.scores),
+        outcome.seconds,
+        samples,
+        outcome.prepare_seconds,
+        asdict(outcome.original),
+        history,
+        notes(scenario, outcome),
+        **rest,
     )
 
 
@@ -71,6 +81,7 @@ def row(folder: Path, run: Run) -> dict[str, Any]:
         "protocol": run.experiment.protocol,
         "scores": {name: run.scores[name] for name in COLUMNS},
         "seconds": run.seconds,
+        "prepare_seconds": run.prepare_seconds,
         "forget_samples": run.samples["forget"],
         "processed": run.samples["processed"],
         "notes": run.notes,

@@ -1,6 +1,6 @@
 """What flows between the stages. Nothing here computes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -131,6 +131,8 @@ class Task:
     """The original's."""
     head: str | None = None
     """Name of the classifier head inside the model; found by a probe where None."""
+    prepared: Mapping[str, Tensor] | None = None
+    """What the method's `prepare` gave, where it has one and it was run beforehand."""
     report: Report | None = None
 
 

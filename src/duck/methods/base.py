@@ -5,9 +5,9 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from torch import nn
+from torch import Tensor, nn
 
 from duck.errors import BadInput
 from duck.registry import Registry
@@ -29,6 +29,19 @@ class Method(Protocol):
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         """A new model; the given one stays as it was."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A method that computes something beforehand: timed apart and cached, so that other requests to the same original find it."""
+
+    prepared_from: ClassVar[tuple[str, ...]]
+    """The fields that `prepare` depends on."""
+    prepared_per_request: ClassVar[bool]
+    """Whether it depends on who is to be forgotten."""
+
+    def prepare(self, model: nn.Module, task: Task) -> Mapping[str, Tensor]:
+        """Tensors for `task.prepared`. `__call__` must call it itself where `task.prepared` is None."""
 
 
 METHODS: Registry[type[Method]] = Registry("method", group="duck.methods")

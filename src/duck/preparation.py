@@ -1,0 +1,65 @@
+"""What methods compute beforehand, kept by what it depends on: in memory, and in a folder where one is given."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from duck.methods.base import METHODS, Method, Prepares
+from duck.runtime import Stopwatch, device_of
+from duck.types import Task
+
+
+class Preparations:
+    """A cache of prepared tensors. The seconds are those of the first making, also when it comes from the folder."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self._kept: dict[str, tuple[Mapping[str, Tensor], float]] = {}
+
+    def __call__(self, method: Method, model: nn.Module, task: Task) -> tuple[Mapping[str, Tensor] | None, float]:
+        """What `method` prepares for this task and how long that took; None for a method that prepares nothing."""
+        if not isinstance(method, Prepares):
+            return None, 0.0
+        key = _key(method, model, task)
+        if key not in self._kept:
+            self._kept[key] = self._read(key, device_of(model)) or self._make(key, method, model, task)
+        return self._kept[key]
+
+    def _make(self, key: str, method: Prepares, model: nn.Module, task: Task) -> tuple[Mapping[str, Tensor], float]:
+        with Stopwatch(device_of(model)) as stopwatch:
+            tensors = method.prepare(model, task)
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            beside, place = self.folder / f"{key}.writing", self.folder / f"{key}.safetensors"
+            save_file({name: value.contiguous() for name, value in tensors.items()}, beside, {"seconds": json.dumps(stopwatch.seconds)})
+            beside.replace(place)
+        return tensors, stopwatch.seconds
+
+    def _read(self, key: str, device: object) -> tuple[Mapping[str, Tensor], float] | None:
+        place = self.folder / f"{key}.safetensors" if self.folder is not None else None
+        if place is None or not place.exists():
+            return None
+        from safetensors import safe_open
+
+        with safe_open(place, "pt") as file:
+            seconds = float(json.loads(file.metadata()["seconds"]))
+        return load_file(place, device=str(device)), seconds
+
+
+def _key(method: Method, model: nn.Module, task: Task) -> str:
+    assert isinstance(method, Prepares)
+    digest = hashlib.blake2b(digest_size=12)
+    settings = {name: getattr(method, name) for name in method.prepared_from}
+    digest.update(json.dumps([METHODS.name_of(method), settings, task.num_classes, repr(task.recipe)], default=str).encode())
+    for value in model.state_dict().values():
+        digest.update(value.detach().cpu().contiguous().view(-1).numpy().tobytes())
+    forget, everyone = np.sort(task.forget.ids), np.sort(np.concatenate([task.forget.ids, task.retain.ids]))
+    digest.update("\n".join(everyone.tolist()).encode())
+    if method.prepared_per_request:
+        digest.update("\n".join(forget.tolist()).encode())
+    return digest.hexdigest()
