@@ -23,9 +23,11 @@ LAYERS = [
     ["methods"],
     ["metrics", "preparation"],
     ["experiment"],
+    ["comparison", "tuning"],
     ["config"],
     ["store"],
     ["report", "api"],
+    ["bench"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

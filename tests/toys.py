@@ -113,9 +113,77 @@ def _duck(kind: str) -> Method:
     return METHODS["duck"](batch_size=64, lr=3e-3, batch_ratio=5, low_batch=32)  # type: ignore[call-arg]
 
 
+def _scrub(kind: str) -> Method:
+    return METHODS["scrub"](lr=5e-3, batch_size=32, forget_batch=64, epochs=5, forget_epochs=3)  # type: ignore[call-arg]
+
+
+def _ssd(kind: str) -> Method:
+    # Samples of classes that stay are hardly more important to a weight than all samples are.
+    return METHODS["ssd"](alpha=2.5 if kind == "class" else 1.5, batch_size=16)  # type: ignore[call-arg]
+
+
+def _bad_teacher(kind: str) -> Method:
+    return METHODS["bad-teacher"](lr=3e-3, batch_size=32, epochs=5)  # type: ignore[call-arg]
+
+
+def _salun(kind: str) -> Method:
+    return METHODS["salun"](batch_size=32, epochs=5)  # type: ignore[call-arg]
+
+
+def _erm_ktp(kind: str) -> Method:
+    return METHODS["erm-ktp"](  # type: ignore[call-arg]
+        epochs=8, milestones=(6,), batch_size=32, original_epochs=9, original_milestones=(7,), original_batch=32
+    )
+
+
+def _finetune(kind: str) -> Method:
+    return METHODS["finetune"](lr=0.2, epochs=10, milestones=(8,))  # type: ignore[call-arg]
+
+
+def _neg_grad(kind: str) -> Method:
+    return METHODS["neg-grad"](batch_size=32, check_every=1)  # type: ignore[call-arg]
+
+
+def _random_label(kind: str) -> Method:
+    # Nothing holds the rest: few and small steps, or a single sample takes its whole class along.
+    gentle = {"lr": 3e-4, "max_epochs": 5} if kind == "samples" else {"lr": 1e-2}
+    return METHODS["random-label"](batch_size=32, **gentle)  # type: ignore[call-arg]
+
+
+def _boundary_shrink(kind: str) -> Method:
+    return METHODS["boundary-shrink"](lr=3e-3, batch_size=32)  # type: ignore[call-arg]
+
+
+def _boundary_expand(kind: str) -> Method:
+    return METHODS["boundary-expand"](lr=3e-3, batch_size=32)  # type: ignore[call-arg]
+
+
+def _l1_sparse(kind: str) -> Method:
+    return METHODS["l1-sparse"](lr=0.1, batch_size=32, gamma=1e-3)  # type: ignore[call-arg]
+
+
+def _neg_grad_plus(kind: str) -> Method:
+    return METHODS["neg-grad-plus"](alpha=0.9, batch_size=32)  # type: ignore[call-arg]
+
+
 # Class removal: accuracy on the forgotten training samples, and on the retained ones.
 TOYS = {
     "original": Toy(lambda kind: METHODS["original"](), 1.0, 0.95),
     "retrained": Toy(lambda kind: METHODS["retrained"](), 0.0, 0.95),
     "duck": Toy(_duck, 0.01, 0.95),
+    "finetune": Toy(_finetune, 0.01, 0.95),
+    "neg-grad": Toy(_neg_grad, 0.01, 0.95),
+    "random-label": Toy(_random_label, 0.01, 0.95),
+    "boundary-shrink": Toy(_boundary_shrink, 0.01, 0.95),
+    # Twelve features serve four classes: what leads away from one of them to the shadow class leads others there, too.
+    "boundary-expand": Toy(_boundary_expand, 0.3, 0.85),
+    "l1-sparse": Toy(_l1_sparse, 0.01, 0.95),
+    "neg-grad-plus": Toy(_neg_grad_plus, 0.01, 0.95),
+    "scrub": Toy(_scrub, 0.01, 0.95),
+    "ssd": Toy(_ssd, 0.05, 0.95),
+    # A random teacher knows no class: what it teaches is right by chance, one in four.
+    "bad-teacher": Toy(_bad_teacher, 0.25, 0.95),
+    "salun": Toy(_salun, 0.01, 0.95),
+    # The forgotten class keeps a logit of 0, which wins where all others are negative.
+    "erm-ktp": Toy(_erm_ktp, 0.1, 0.95),
 }

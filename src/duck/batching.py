@@ -1,10 +1,13 @@
-"""In which order batches of forget and retain data meet: plain passes, DUCK's nesting, a pass joined by a cycle."""
+"""In which order batches of forget and retain data meet: plain passes, DUCK's nesting, a pass joined by a cycle, one mixed stream."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from duck.types import Augment, Batch, Examples
 
@@ -83,3 +86,39 @@ class Joined:
         forget = endless(self.forget, self.forget_size, generator, self.augment)
         for retain in self.retain.batches(self.retain_size, generator, self.augment):
             yield {"forget": next(forget), "retain": retain}
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """One shuffled pass over forget and retain together, named `mixed`; rows from len(forget) on are those of retain.
+
+    Which samples share a batch depends on the ids alone, not on who is to be forgotten: what is prepared for one request serves others.
+    """
+
+    forget: Examples
+    retain: Examples
+    size: int
+    augment: Augment = "none"
+
+    def __len__(self) -> int:
+        total = len(self.forget) + len(self.retain)
+        return -(-total // min(self.size, total))
+
+    @cached_property
+    def _by_id(self) -> Tensor:
+        return torch.from_numpy(np.argsort(np.concatenate([self.forget.ids, self.retain.ids]), kind="stable"))
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Step]:
+        total = len(self._by_id)
+        order, size = self._by_id[torch.randperm(total, generator=generator)], min(self.size, total)
+        # Of its own: how much is drawn from it depends on the request.
+        inner = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
+        for rows in torch.cat([order, order[: -total % size]]).split(size):
+            forget = rows < len(self.forget)
+            halves = ((self.forget, rows[forget], 0), (self.retain, rows[~forget] - len(self.forget), len(self.forget)))
+            parts = [self._batch(examples, chosen, start, inner) for examples, chosen, start in halves if len(chosen)]
+            yield {"mixed": Batch(*(torch.cat(part) for part in zip(*parts, strict=True)))}
+
+    def _batch(self, examples: Examples, rows: Tensor, start: int, generator: torch.Generator) -> Batch:
+        images, labels, places = next(iter(examples.take(rows).batches(len(rows), generator, self.augment)))
+        return Batch(images, labels, rows.to(places.device)[places] + start)

@@ -6,7 +6,7 @@ import json
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cattrs
 import tomli_w
@@ -17,7 +17,9 @@ from duck.errors import BadInput
 from duck.methods.base import METHODS, Method
 from duck.registry import Registry, suggest
 from duck.scenarios import SCENARIOS, Request
-from duck.types import Protocols, Recipe
+from duck.types import Data, Protocols, Recipe
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,12 @@ class Experiment:
         return hashlib.blake2b(json.dumps(to_dict(self), sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
+def fingerprint(data: Data) -> str:
+    """Of everything: training and test samples."""
+    parts = [data.train.fingerprint(), "" if data.test is None else data.test.fingerprint()]
+    return hashlib.blake2b("/".join(parts).encode(), digest_size=16).hexdigest()
+
+
 def to_dict(value: Any) -> dict[str, Any]:
     """Plain data; a method or scenario carries its registered name."""
     plain: dict[str, Any] = _converter.unstructure(value)
@@ -58,8 +66,13 @@ def to_dict(value: Any) -> dict[str, Any]:
 
 def from_dict(plain: dict[str, Any]) -> Experiment:
     """The experiment, or an error that names the key that does not belong."""
+    return structure(plain, Experiment)
+
+
+def structure(plain: dict[str, Any], cls: type[T]) -> T:
+    """Plain data as that dataclass, or an error that names the key that does not belong."""
     try:
-        return _converter.structure(plain, Experiment)
+        return _converter.structure(plain, cls)
     except (cattrs.BaseValidationError, ForbiddenExtraKeysError) as error:
         raise BadInput(_explain(error)) from error
 

@@ -67,7 +67,7 @@ def fit(
     if device.type == "cuda":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = _optimizer(model, recipe)
-    hold = _Hold(model, masks or {}, optimizer)
+    hold = _Hold(model, masks or {})
     net = _wrapped(model, recipe, device)
     news = _News(report, phase, recipe.epochs, len(batches), model)
     modes = [(module, module.training) for module in model.modules()]
@@ -151,23 +151,19 @@ def _set_rate(optimizer: torch.optim.Optimizer, recipe: Recipe, step: int, total
 
 
 class _Hold:
-    """Weight decay and momentum move masked weights too: put them back, and their momentum to zero, after each step."""
+    """Weight decay and momentum move masked weights too: put them back after each step."""
 
-    def __init__(self, model: nn.Module, masks: Masks, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, model: nn.Module, masks: Masks) -> None:
         named = dict(model.named_parameters())
         unknown = sorted(set(masks) - set(named))
         if unknown:
             raise BadInput(f"Masks for parameters that the model does not have: {', '.join(unknown[:5])}.")
         self.held = [(named[name], ~mask.to(named[name].device), named[name].detach().clone()) for name, mask in masks.items()]
-        self.optimizer = optimizer
 
     @torch.no_grad()
     def back(self) -> None:
         for weight, fixed, value in self.held:
             weight.copy_(torch.where(fixed, value, weight))
-            for state in self.optimizer.state[weight].values():
-                if isinstance(state, Tensor) and state.shape == weight.shape:
-                    state.masked_fill_(fixed, 0)
 
 
 def _wrapped(model: nn.Module, recipe: Recipe, device: torch.device) -> nn.Module:

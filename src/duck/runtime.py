@@ -1,5 +1,6 @@
 """Device, precision, random state and time: what every stage needs and no stage is about."""
 
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -111,6 +112,8 @@ def distributed(device: str) -> Iterator[str]:
         yield f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else "cpu"
         dist.barrier()  # one that leaves early breaks the others' connections
     finally:
+        # DistributedDataParallel lies in a reference cycle; freed after its group, at exit, it aborts the process now and then.
+        gc.collect()
         dist.destroy_process_group()
 
 

@@ -78,7 +78,7 @@ def test_settings_of_the_method_are_flags_and_presets_fill_the_rest(
     assert told["protocol"] == "paper"
     assert any("Protocol 'paper'" in note for note in told["notes"])
     method = duck(capsys, "show", str(out), "--json")["experiment"]["method"]
-    assert (method["batch_ratio"], method["low_epochs"], method["lambda_retain"], method["batch_size"]) == (2, 1, 1.4, 128)
+    assert (method["batch_ratio"], method["low_epochs"], method["lambda_retain"], method["batch_size"]) == (2, 1, 1.4, 64)
 
 
 def test_ids_from_a_file(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

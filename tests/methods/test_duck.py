@@ -63,6 +63,12 @@ def test_the_nearest_wrong_centroid_by_cosine_for_each_row() -> None:
     assert targets.tolist() == [[3.0, 0.0], [0.0, 3.0], [-2.0, -2.0], [0.0, 3.0]]
 
 
+def test_a_class_without_retain_samples_is_no_target_however_far_the_others_are() -> None:
+    retain = points([(3.0, 0.0), (0.0, 3.0)], [0, 1])
+    task = Task(points([(-1.0, -2.0), (-2.0, -1.0)], [2, 2]), retain, None, 4)
+    assert Duck()._targets(wrapped(Plane(4), torch.ones(8, 2)), task).tolist() == [[3.0, 0.0], [0.0, 3.0]]
+
+
 def test_target_class_sends_all_to_one_centroid() -> None:
     net, task = plane_task(points([(5.0, 1.0), (1.0, 5.0)], [2, 2]))
     assert Duck(target_class=3)._targets(net, task).tolist() == [[-2.0, -2.0]] * 2

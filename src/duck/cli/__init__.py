@@ -12,8 +12,11 @@ COMMANDS = {
     "demo": "train, forget, retrain and compare on embedded data; about a minute on a CPU",
     "train": "train an original model and store it as a run",
     "forget": "make a model forget classes, a share, or chosen samples",
+    "compare": "one scenario through many methods, in one table",
+    "tune": "search a method's settings on holdout data",
+    "bench": "run a grid of experiments, or print its table beside the paper's",
     "show": "print what a stored run holds",
-    "list": "methods, scenarios, datasets, models",
+    "list": "methods, scenarios, datasets, models, grids",
 }
 
 

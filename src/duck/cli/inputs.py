@@ -1,7 +1,6 @@
 """From words to what they mean: flags from dataclasses, data from --data, settings from presets and flags."""
 
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 import tyro
 
 from duck.cli.console import counting
+from duck.config import fingerprint as fingerprint
 from duck.data import DATASETS, load
 from duck.types import Data
 
@@ -74,9 +74,3 @@ def settled(asked: Any, shown: Any, real: Any) -> Any:
     """The settings for the data at hand, with those changed that differ between what was asked and what the help showed."""
     names = [f.name for f in dataclasses.fields(asked)]
     return dataclasses.replace(real, **{n: getattr(asked, n) for n in names if getattr(asked, n) != getattr(shown, n)})
-
-
-def fingerprint(data: Data) -> str:
-    """Of everything: training and test samples."""
-    parts = [data.train.fingerprint(), "" if data.test is None else data.test.fingerprint()]
-    return hashlib.blake2b("/".join(parts).encode(), digest_size=16).hexdigest()

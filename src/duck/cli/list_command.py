@@ -13,16 +13,16 @@ from duck.cli.inputs import parse
 
 @dataclass
 class List:
-    """List methods, scenarios, datasets or models."""
+    """List methods, scenarios, datasets, models or grids."""
 
-    kind: Annotated[Literal["methods", "scenarios", "datasets", "models"], tyro.conf.Positional]
+    kind: Annotated[Literal["methods", "scenarios", "datasets", "models", "grids"], tyro.conf.Positional]
     json: bool = False
     """One JSON list to stdout instead of a table."""
 
 
 def main(argv: list[str]) -> int:
     args = parse(List, argv, "list")
-    rows = _methods() if args.kind == "methods" else _others(args.kind)
+    rows = {"methods": _methods, "grids": _grids}.get(args.kind, lambda: _others(args.kind))()
     if args.json:
         emit(rows)
     else:
@@ -43,6 +43,12 @@ def _methods() -> list[dict[str, Any]]:
         {"name": name, "paper": cls.paper, "scenarios": list(cls.scenarios), "needs_retain": cls.needs_retain}
         for name, cls in METHODS.items()
     ]
+
+
+def _grids() -> list[dict[str, Any]]:
+    from duck.bench import built_in, cells
+
+    return [{"name": name, "about": grid.about, "runs": len(cells(grid, {}))} for name, grid in built_in().items()]
 
 
 def _others(kind: str) -> list[dict[str, Any]]:

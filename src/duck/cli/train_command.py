@@ -49,24 +49,28 @@ def main(argv: list[str]) -> int:
 
 
 def _run(args: Train, data: Data, device: torch.device) -> int:
-    training = Training(data.name, args.model, args.recipe, args.run.seed, args.source.image_size, fingerprint(data))
-    experiment = Experiment(training, seed=args.run.seed)
-    folder = args.run.out or Path("runs") / experiment.id
-    if store.check_free(folder, experiment.id, args.run.overwrite):
+    folder = trained(data, args.source, args.run, args.model, args.recipe, device)
+    return _tell(folder, args.run.json) if is_first() else 0
+
+
+def trained(data: Data, source: DataFlags, run: RunFlags, model_name: str, recipe: Recipe, device: torch.device) -> Path:
+    """The run of this training, made now unless it is there already."""
+    experiment = Experiment(Training(data.name, model_name, recipe, run.seed, source.image_size, fingerprint(data)), seed=run.seed)
+    folder = run.out or Path("runs") / experiment.id
+    if store.check_free(folder, experiment.id, run.overwrite):
         say(f"{folder} already holds this run; --overwrite makes it anew.")
-        return _tell(folder, args.run.json)
+        return folder
     checkpoint = store.unfinished(folder, experiment.id) / "checkpoint.pt"
     if checkpoint.exists() and is_first():
         say(f"Going on from {checkpoint}.")
     data, stopwatch = data.to(device), Stopwatch(device)
-    with watching(f"train {args.model} on {data.name}", quiet=not is_first()) as watch, stopwatch:
-        model = train(args.model, data, args.run.seed, args.recipe, device=str(device), report=watch, checkpoint=checkpoint)
-    if not is_first():
-        return 0
-    run = store.Run(experiment, _scores(model, data), stopwatch.seconds, _samples(data), source=args.source.source())
-    store.save(run, model, folder, args.run.overwrite)
-    shutil.rmtree(checkpoint.parent, ignore_errors=True)
-    return _tell(folder, args.run.json)
+    with watching(f"train {model_name} on {data.name}", quiet=not is_first()) as watch, stopwatch:
+        model = train(model_name, data, run.seed, recipe, device=str(device), report=watch, checkpoint=checkpoint)
+    if is_first():
+        record = store.Run(experiment, _scores(model, data), stopwatch.seconds, _samples(data), source=source.source())
+        store.save(record, model, folder, run.overwrite)
+        shutil.rmtree(checkpoint.parent, ignore_errors=True)
+    return folder
 
 
 def _scores(model: nn.Module, data: Data) -> dict[str, float | None]:

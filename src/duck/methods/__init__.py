@@ -1,8 +1,38 @@
 """Unlearning methods: a file and an import line each. Outside packages add theirs under the entry point `duck.methods`."""
 
+from duck.methods.bad_teacher import BadTeacher
 from duck.methods.base import METHODS, preset
+from duck.methods.boundary_expand import BoundaryExpand
+from duck.methods.boundary_shrink import BoundaryShrink
 from duck.methods.duck import Duck
+from duck.methods.erm_ktp import ErmKtp
+from duck.methods.finetune import FineTuning
+from duck.methods.l1_sparse import L1Sparse
+from duck.methods.neg_grad import NegGrad
+from duck.methods.neg_grad_plus import NegGradPlus
 from duck.methods.original import Original
+from duck.methods.random_label import RandomLabel
 from duck.methods.retrained import Retrained
+from duck.methods.salun import SalUn
+from duck.methods.scrub import Scrub
+from duck.methods.ssd import Ssd
 
-__all__ = ["METHODS", "Duck", "Original", "Retrained", "preset"]
+__all__ = [
+    "METHODS",
+    "BadTeacher",
+    "BoundaryExpand",
+    "BoundaryShrink",
+    "Duck",
+    "ErmKtp",
+    "FineTuning",
+    "L1Sparse",
+    "NegGrad",
+    "NegGradPlus",
+    "Original",
+    "RandomLabel",
+    "Retrained",
+    "SalUn",
+    "Scrub",
+    "Ssd",
+    "preset",
+]

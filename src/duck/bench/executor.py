@@ -1,0 +1,141 @@
+"""Plan what is left of a grid and run it. Engines are the seam: one after another here, a cluster through the same call."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, training
+from duck.bench.results import Line, Results
+from duck.bench.workshop import Job
+from duck.errors import UnknownName
+from duck.methods.base import METHODS
+
+Work = Callable[[Job], Line]
+Start = Callable[[Job], bool]
+
+
+class Engine(Protocol):
+    """Runs jobs in this order and gives back each line as it ends. `start` is asked before each; False means no further ones."""
+
+    def __call__(self, jobs: Sequence[Job], work: Work, start: Start) -> Iterator[Line]: ...
+
+
+def inline(jobs: Sequence[Job], work: Work, start: Start) -> Iterator[Line]:
+    """In this process, one after another."""
+    for job in jobs:
+        if not start(job):
+            return
+        yield work(job)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a grid asks for, as far as it can be run here."""
+
+    jobs: list[Job]
+    done: int
+    """Cells whose results are there."""
+    skipped: dict[str, str]
+    """Methods that are not installed, and what the table of methods says of them."""
+
+
+def plan(grid: Grid, facts: Mapping[str, Facts], results: Results, only: Only) -> Plan:
+    """The runs that are left, each original's training before the first that needs it. Cells of data that are not there are passed over."""
+    jobs: dict[str, Job] = {}
+    skipped: dict[str, str] = {}
+    there, done = results.done, set()
+    for cell in narrow(cells(grid, facts), only):
+        name = cell.block.dataset
+        if name not in facts:
+            continue
+        if cell.method not in METHODS:
+            skipped[cell.method] = _unknown(cell.method)
+            continue
+        wanted, original = experiment(grid, cell, facts[name]), training(grid, cell.block, facts[name])
+        if wanted.id in there:
+            done.add(wanted.id)
+            continue
+        if original.id not in there:
+            jobs.setdefault(original.id, Job(name, original))
+        jobs.setdefault(wanted.id, Job(name, wanted, cell))
+    return Plan(list(jobs.values()), len(done), skipped)
+
+
+def _unknown(method: str) -> str:
+    try:
+        METHODS[method]
+    except UnknownName as error:
+        return str(error)
+    raise AssertionError(method)
+
+
+class State(NamedTuple):
+    """News for whoever watches: `now` is starting, or `line` has just ended."""
+
+    done: int
+    left: int
+    seconds_left: float | None
+    """None as long as nothing can be said."""
+    now: Job | None = None
+    line: Line | None = None
+
+
+class Ending(NamedTuple):
+    ran: int
+    failed: int
+    left: int
+    """Not started, because the time would not have sufficed."""
+
+
+def execute(
+    jobs: Sequence[Job],
+    work: Work,
+    results: Results,
+    grid: str,
+    *,
+    device: str,
+    engine: Engine = inline,
+    limit: float | None = None,
+    report: Callable[[State], None] = lambda _: None,
+) -> Ending:
+    """Run the jobs and append each line as it ends. `limit`: seconds; a job that would not fit is not started, nor any after it."""
+    deadline = None if limit is None else time.monotonic() + limit
+    left = list(jobs)
+    finished: list[Line] = []
+
+    def start(job: Job) -> bool:
+        now = time.monotonic()
+        if deadline is not None and now + (expected(job, results, device) or 0.0) >= deadline:
+            return False
+        report(State(len(finished), len(left), remaining(left, results, device), now=job))
+        return True
+
+    for line in engine(jobs, work, start):
+        results.append(grid, line)
+        finished.append(line)
+        left = [job for job in left if job.experiment.id != line["id"]]
+        report(State(len(finished), len(left), remaining(left, results, device), line=line))
+    return Ending(len(finished), sum("error" in line for line in finished), len(left))
+
+
+def expected(job: Job, results: Results, device: str) -> float | None:
+    """Seconds of a job, from finished ones of its method on the same data and device; None where there are none."""
+    keys = job.keys
+    same = [line for line in results.done.values() if line["device"] == device and line["dataset"] == job.dataset]
+    alike = [line for line in same if line["method"] == keys["method"]]
+    closest = [line for line in alike if (line["scenario"], line["preset"]) == (keys["scenario"], keys["preset"])]
+    if not alike and keys["method"] == "retrained":  # a training like that of the original
+        alike = [line for line in same if line["method"] is None]
+    times = [line["wall_seconds"] for line in closest or alike]
+    return statistics.median(times) if times else None
+
+
+def remaining(jobs: Sequence[Job], results: Results, device: str) -> float | None:
+    """Seconds of all these jobs; a method that has not run yet counts as the mean of those that have."""
+    known = [expected(job, results, device) for job in jobs]
+    seen = [line["wall_seconds"] for line in results.done.values() if line["device"] == device]
+    if jobs and not seen:
+        return None
+    return sum(seconds if seconds is not None else statistics.mean(seen) for seconds in known)

@@ -1,0 +1,94 @@
+"""Lines of results: appended as runs end, read from every file of a folder, so that files of several machines merge by lying there."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from duck.bench.grids import Facts
+from duck.config import from_dict
+from duck.errors import BadInput, DuckError
+
+Line = dict[str, Any]
+
+
+class Results:
+    """The lines of a folder by id. Of two with the same id the first counts, but a result beats an error."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines: dict[str, Line] = {}
+        self.broken: list[str] = []
+        """Files with a line that cannot be read, as a kill leaves it."""
+        for path in sorted(folder.glob("*.jsonl")):
+            self._read(path)
+
+    @property
+    def done(self) -> dict[str, Line]:
+        """Without those that failed: these are tried again."""
+        return {name: line for name, line in self.lines.items() if "error" not in line}
+
+    def facts(self, dataset: str) -> Iterator[Facts]:
+        """What the lines say of a data set; differs where machines read it from different sources."""
+        yield from dict.fromkeys(_facts(line) for line in self.lines.values() if line["dataset"] == dataset)
+
+    def check_writable(self) -> None:
+        """Now, and not after the first run has ended."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.folder).close()
+        except OSError as error:
+            raise BadInput(f"Results cannot be written to {self.folder}: {error.strerror}. Choose another --out.") from error
+
+    def append(self, name: str, line: Line) -> None:
+        """To the file of a grid, on a line of its own also where a kill has left half of one, and on the disk when this returns."""
+        path = self.folder / f"{name.replace('/', '-')}.jsonl"
+        begun = b"" if _ends_whole(path) else b"\n"
+        with path.open("ab") as file:
+            file.write(begun + json.dumps(line).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._keep(line)
+
+    def _read(self, path: Path) -> None:
+        try:
+            text = path.read_bytes().decode("utf-8", errors="replace")
+        except OSError as error:
+            raise BadInput(f"The results {path} cannot be read: {error.strerror}.") from error
+        for row in filter(str.strip, text.split("\n")):
+            try:
+                line = json.loads(row)
+            except json.JSONDecodeError:
+                self.broken.append(path.name)
+                continue
+            # Other files of JSON lines may lie beside ours.
+            if isinstance(line, dict) and {"id", "experiment", "dataset"} <= line.keys():
+                self._keep(line)
+
+    def _keep(self, line: Line) -> None:
+        name = _current_id(line)
+        if name not in self.lines or "error" in self.lines[name]:
+            self.lines[name] = line
+
+
+def _ends_whole(path: Path) -> bool:
+    if not path.exists() or not path.stat().st_size:
+        return True
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"
+
+
+def _current_id(line: Line) -> str:
+    """Settings that came into being after the line was written have their defaults, and the id is that of today."""
+    try:
+        return from_dict(line["experiment"]).id
+    except DuckError:
+        return str(line["id"])
+
+
+def _facts(line: Line) -> Facts:
+    made = line["experiment"]["training"]
+    return Facts(made["data"], made["fingerprint"], line["train_samples"], made["recipe"]["augment"])

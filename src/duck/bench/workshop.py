@@ -1,0 +1,232 @@
+"""Where runs are done: each data set read once, each original trained or loaded once, each request's original scores taken once."""
+
+import json
+import os
+import platform
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from duck.api import train
+from duck.bench.grids import Cell
+from duck.bench.results import Line
+from duck.config import Experiment, Training, to_dict
+from duck.data import Count, load
+from duck.errors import BadInput, DuckError, UnknownName
+from duck.experiment import notes, unlearn
+from duck.metrics import Scores, evaluate
+from duck.models import build
+from duck.models.weights import load_weights, save_weights
+from duck.predict import accuracy
+from duck.preparation import Preparations
+from duck.runtime import Stopwatch
+from duck.types import Data, Scenario
+
+GIB = 2**30
+LONGEST = 400
+"""Of an error: those of accelerators fill a page."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a cell of the grid or, without one, the training of an original."""
+
+    dataset: str
+    experiment: Experiment
+    cell: Cell | None = None
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """What a line is found by."""
+        cell = self.cell
+        if cell is None:
+            return {"dataset": self.dataset, "scenario": None, "case": None, "method": None, "preset": None}
+        return {
+            "dataset": self.dataset, "scenario": cell.block.scenario, "case": cell.case, "method": cell.method, "preset": cell.preset,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        if self.cell is None:
+            return f"{self.dataset}: train {self.experiment.training.model}"
+        what = "class" if self.cell.block.scenario == "class" else "seed"
+        return f"{self.dataset}, {what} {self.cell.case}: {self.cell.method} ({self.cell.preset})"
+
+
+def load_all(
+    names: Iterable[str], root: Path, download: bool = False, progress: Count | None = None
+) -> tuple[dict[str, Data], dict[str, str]]:
+    """The data sets that are there, and why the others are not."""
+    found, missing = {}, {}
+    for name in dict.fromkeys(names):
+        try:
+            found[name] = load(name, root, download=download, progress=progress)
+        except UnknownName:
+            raise
+        except (DuckError, OSError) as error:
+            missing[name] = str(error)
+    return found, missing
+
+
+@dataclass
+class Station:
+    """An original on its data, ready for requests."""
+
+    data: Data
+    model: nn.Module
+    preparations: Preparations
+    before: dict[tuple[str, int], tuple[Scenario, Scores]] = field(default_factory=dict)
+
+    def scenario(self, experiment: Experiment) -> tuple[Scenario, Scores]:
+        """Who is to be forgotten, and the original's scores there."""
+        assert experiment.request is not None
+        key = str(experiment.request), experiment.seed
+        if key not in self.before:
+            scenario = experiment.request(self.data, experiment.seed, experiment.protocol)
+            self.before[key] = scenario, evaluate(self.model, scenario)
+        return self.before[key]
+
+
+class Workshop:
+    """Does jobs one at a time on one device and gives back a line for each; what goes wrong in a job becomes its line's error."""
+
+    def __init__(self, data: Mapping[str, Data], models: Path, device: torch.device) -> None:
+        self.data, self.models, self.device = data, models, device
+        self._moved: tuple[str, Data] | None = None
+        self._station: tuple[str, Station] | None = None
+        self._failed: dict[str, str] = {}
+        """Originals that could not be made, and why: no cell tries in vain again."""
+
+    def __call__(self, job: Job) -> Line:
+        _reset_peak(self.device)
+        begun = time.monotonic()
+        try:
+            values = self._trained(job)[1] if job.cell is None else self._unlearned(job)
+        except Exception as error:
+            values = {"error": in_short(error)}
+        common = {"id": job.experiment.id, **job.keys, "train_samples": len(self.data[job.dataset].train)}
+        stamp = {"wall_seconds": time.monotonic() - begun, **_machine(self.device)}
+        return {**common, **stamp, **values, "experiment": to_dict(job.experiment)}
+
+    def _unlearned(self, job: Job) -> Line:
+        station, experiment = self._ready(job), job.experiment
+        scenario, before = station.scenario(experiment)
+        made = experiment.training
+        assert experiment.method is not None
+        # Retraining is timed with the original's full recipe; for a few epochs compilation would cost more than it saves.
+        compiled = made.recipe.compile and job.keys["method"] == "retrained"
+        outcome = unlearn(
+            experiment.method, station.model, scenario,
+            new_model=lambda: build(made.model, station.data.num_classes, station.data.train.shape),
+            recipe=replace(made.recipe, compile=compiled), original=before, preparations=station.preparations,
+        )  # fmt: skip
+        return {
+            "scores": asdict(outcome.scores),
+            "original": asdict(before),
+            "seconds": outcome.seconds,
+            "prepare_seconds": outcome.prepare_seconds,
+            "compiled": compiled,
+            "forget_samples": outcome.forget_samples,
+            "processed": outcome.processed,
+            "notes": notes(scenario, outcome),
+        }
+
+    def _ready(self, job: Job) -> Station:
+        key = _key(job.experiment)
+        if self._station is None or self._station[0] != key:
+            self._station = None  # frees the one before
+            model, _ = self._trained(job)
+            self._station = key, Station(self._data(job.dataset), model, Preparations(self.models / "prepared"))
+        return self._station[1]
+
+    def _data(self, name: str) -> Data:
+        """On the device; only one data set at a time."""
+        if self._moved is None or self._moved[0] != name:
+            self._moved = None
+            self._moved = name, self.data[name].to(self.device)
+        return self._moved[1]
+
+    def _trained(self, job: Job) -> tuple[nn.Module, Line]:
+        """The original: read if it was made before, with what was written of its making."""
+        made, data = job.experiment.training, self._data(job.dataset)
+        weights = self.models / f"{_key(job.experiment)}.safetensors"
+        if weights.stem in self._failed:
+            raise BadInput(f"Its original could not be made: {self._failed[weights.stem]}")
+        if not weights.with_suffix(".json").exists():
+            return self._train(made, data, weights)
+        model = build(made.model, data.num_classes, data.train.shape)
+        load_weights(model, weights)
+        return model.to(self.device).eval(), _read(weights.with_suffix(".json"))
+
+    def _train(self, made: Training, data: Data, weights: Path) -> tuple[nn.Module, Line]:
+        try:
+            with Stopwatch(self.device) as stopwatch:
+                model = train(made.model, data, made.seed, made.recipe, device=str(self.device))
+        except Exception as error:
+            self._failed[weights.stem] = in_short(error)
+            raise
+        timing = {"seconds": stopwatch.seconds, "wall_seconds": stopwatch.seconds, "compiled": made.recipe.compile}
+        line = {"scores": _scores(model, data), **timing, **_machine(self.device)}
+        save_weights(model, weights)
+        # Last, and in one step: where the record is, the weights are whole.
+        beside = weights.with_suffix(".writing")
+        beside.write_text(json.dumps(line), encoding="utf-8")
+        os.replace(beside, weights.with_suffix(".json"))
+        return model, line
+
+
+def _key(experiment: Experiment) -> str:
+    """Of an original: by its data's fingerprint, model, recipe and seed."""
+    return Experiment(experiment.training, seed=experiment.training.seed).id
+
+
+def _read(record: Path) -> Line:
+    try:
+        line: Line = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise BadInput(f"The record {record.name} of an original cannot be read: delete it to train anew.") from error
+    return line
+
+
+def _scores(model: nn.Module, data: Data) -> dict[str, float | None]:
+    """On training data, and on the test data that no stop rule sees."""
+    if data.test is None:
+        return {"train": accuracy(model, data.train), "test": None}
+    rows = torch.arange(len(data.test))
+    reported = data.test.take(rows[~torch.isin(rows, data.holdout)])
+    return {"train": accuracy(model, data.train), "test": accuracy(model, reported)}
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+
+
+def _reset_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _machine(device: torch.device) -> dict[str, Any]:
+    """What was used, without a word about where it lies."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {
+        "device": device_name(device),
+        "torch": str(torch.__version__),
+        "date": datetime.now(UTC).date().isoformat(),
+        "device_gib": torch.cuda.max_memory_allocated(device) / GIB if device.type == "cuda" else None,
+        "host_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB,
+    }
+
+
+def in_short(error: Exception) -> str:
+    """One line, not too long. Results travel: of the machine's paths only the last part stays."""
+    message = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST]
+    return re.sub(r"(?<![\w./])(?:/[^\s/:'\"]+)+/([^\s/:'\"]+)", r"\1", message)

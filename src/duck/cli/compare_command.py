@@ -1,0 +1,125 @@
+"""duck compare: one scenario through many methods, in one table."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from duck import store
+from duck.cli.console import counting, emit, number, percent, say, table
+from duck.cli.inputs import DataFlags, RunFlags, parse
+from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory
+from duck.cli.train_command import trained
+from duck.comparison import Compared, compare, rows, suited
+from duck.config import Experiment, Training
+from duck.methods.base import METHODS, Method, Preset, default_recipe, preset
+from duck.preparation import Preparations
+from duck.runtime import pick_device
+from duck.scenarios import Request, describe
+from duck.types import Data, Scenario
+
+
+@dataclass
+class Compare:
+    """Run one scenario through many methods and print one table: scores, gaps to Retrained, seconds.
+
+    The model is --run RUN, or your own as for `duck forget`; with neither, a model is trained on --data first.
+    With --out, each unlearned model is stored as a run below that folder.
+    """
+
+    source: DataFlags
+    output: RunFlags
+    original: OriginalFlags
+    who: RequestFlags
+    methods: tuple[str, ...] = field(default=("all",))
+    """Names from `duck list methods`, or all that suit the scenario."""
+    preset: Preset = "tuned"
+    """paper: the paper's settings; tuned: with what was found on holdout data."""
+    presets: Path | None = None
+    """A file of `duck tune`, on top of the presets."""
+
+
+def main(argv: list[str]) -> int:
+    default = Compare(data_flags(argv), RunFlags(), OriginalFlags(), RequestFlags())
+    args = parse(Compare, argv, "compare", default)
+    request, device = args.who.request(), pick_device(args.output.device)
+    for name in args.methods:
+        if name != "all":
+            METHODS[name]  # an unknown name is an error before anything runs
+    data = args.source.load()
+    original = original_or_trained(args.original, args.source, args.output.seed, data, device)
+    training = original.training(data, args.source.image_size)
+    scenario = request(data, args.output.seed, args.who.protocol)
+    compared = _compare(args, original, training, replace(scenario, data=data.to(device)), device)
+    if args.output.out:
+        _store(args, compared, training, request, scenario, args.output.out)
+    if args.output.json:
+        emit(rows(compared))
+    else:
+        _tell(rows(compared), request, scenario)
+    return 0
+
+
+def original_or_trained(original: OriginalFlags, source: DataFlags, seed: int, data: Data, device: torch.device) -> OriginalFlags:
+    """The given model; where none is given, one trained now and stored under runs/, or found there."""
+    if original.run or original.model:
+        original.check()
+        return original
+    recipe = default_recipe(data.name, len(data.train), data.augment)
+    name = "convnet" if data.name == "digits" else "resnet18"
+    return replace(original, run=trained(data, source, RunFlags(seed=seed), name, recipe, device))
+
+
+def _compare(args: Compare, original: OriginalFlags, training: Training, scenario: Scenario, device: torch.device) -> list[Compared]:
+    names = suited(scenario.kind) if "all" in args.methods else list(args.methods)
+    methods = {name: _settings(name, scenario, args.preset, args.presets) for name in names}
+    model, compared = original.load(training, scenario.data, device), []
+    with counting("compare") as progress:
+        runs = compare(
+            model,
+            scenario,
+            methods,
+            new_model=factory(training, scenario.data),
+            recipe=training.recipe,
+            head=original.head,
+            preparations=Preparations(Path("runs") / ".prepared"),
+        )
+        for index, row in enumerate(runs):
+            compared.append(row)
+            progress(index + 1, len(names))
+            say(f"{index + 1}/{len(names)} {row.name}: {f'{row.outcome.seconds:.2f} s' if row.outcome else row.error}")
+    return compared
+
+
+def _settings(name: str, scenario: Scenario, which: Preset, more: Path | None) -> Method:
+    # A method that does not suit the scenario must fail in its own row.
+    kind = scenario.kind if scenario.kind in METHODS[name].scenarios else METHODS[name].scenarios[0]
+    return preset(name, scenario.data.name, kind, len(scenario.data.train), which, more)
+
+
+def _store(args: Compare, compared: list[Compared], training: Training, request: Request, scenario: Scenario, out: Path) -> None:
+    for row in compared:
+        if row.outcome is not None:
+            experiment = Experiment(training, request, row.method, args.output.seed, args.who.protocol)
+            run = store.record(experiment, scenario, row.outcome, source=args.source.source())
+            store.save(run, row.outcome.model, out / row.name, args.output.overwrite)
+
+
+def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario) -> None:
+    n = {name: len(getattr(scenario, name)) for name in ("forget", "retain", "test", "forget_test", "retain_test")}
+    print(f"Forget {describe(request)} of {scenario.data.name}; n: {', '.join(f'{name} {count}' for name, count in n.items() if count)}")
+    kept, gone = ("retain_test", "forget_test") if scenario.kind == "class" else ("test", "forget")
+    columns = ["method", "AUS", *(f"{name} %" for name in n if n[name]), f"gap {kept}", f"gap {gone}", "seconds", "before"]
+    table(columns, [_cells(row, [name for name in n if n[name]], kept, gone) for row in found if "error" not in row])
+    for row in found:
+        if "error" in row:
+            print(f"{row['method']} failed: {row['error']}")
+    print("Gaps are to Retrained, in points; `before` are the seconds of what a method prepares once for an original.")
+
+
+def _cells(row: dict[str, Any], names: list[str], kept: str, gone: str) -> list[str]:
+    scores, gaps = row["scores"], row["gaps"] or {}
+    distances = ["-" if gaps.get(name) is None else f"{100 * gaps[name]:+.2f}" for name in (kept, gone)]
+    times = [f"{row['seconds']:.2f}", f"{row['prepare_seconds']:.2f}"]
+    return [row["method"], number(scores["aus"]), *(percent(scores[name]) for name in names), *distances, *times]

@@ -1,0 +1,115 @@
+"""The model that is to forget, and who: flags that `forget`, `compare` and `tune` share."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from duck import store
+from duck.cli.inputs import DataFlags, fingerprint, peek
+from duck.config import Training
+from duck.errors import BadInput
+from duck.methods.base import default_recipe
+from duck.models import build
+from duck.models.weights import load_weights
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples, Request
+from duck.types import Data, Protocols
+
+
+@dataclass
+class RequestFlags:
+    """Who is to be forgotten: one of --classes, --fraction and --ids."""
+
+    classes: tuple[str, ...] = ()
+    """Class indices or names."""
+    fraction: float | None = None
+    """Share of the training samples, drawn with the seed."""
+    ids: Path | None = None
+    """File with one id a line."""
+    protocol: Protocols = "holdout"
+    """holdout: stop rules look at a fifth of the test data, which is not reported; paper: whole test set in both roles."""
+
+    def request(self) -> Request:
+        given = [name for name, value in (("--classes", self.classes), ("--fraction", self.fraction), ("--ids", self.ids)) if value]
+        if len(given) != 1:
+            raise BadInput(f"Say who is to be forgotten with one of --classes, --fraction and --ids; given: {', '.join(given) or 'none'}.")
+        if self.classes:
+            return ForgetClasses(int(name) if name.isdigit() else name for name in self.classes)
+        return ForgetFraction(self.fraction) if self.fraction else ForgetSamples.from_file(self.ids or Path())
+
+
+@dataclass
+class OriginalFlags:
+    """The model: a stored run, or your own."""
+
+    run: Path | None = None
+    """A run of `duck train`: brings model, weights and data."""
+    model: str | None = None
+    """Your own model builder, package.module:function, or a name from `duck list models`."""
+    weights: Path | None = None
+    """Its weights: .safetensors, or a .pt state_dict."""
+    head: str | None = None
+    """Name of the classifier head inside the model; found by a probe where not given."""
+
+    def check(self) -> None:
+        if bool(self.run) == bool(self.model):
+            raise BadInput("Give the model as --run RUN, or as --model BUILDER --weights FILE --data DATA.")
+        if self.model and not self.weights:
+            raise BadInput(f"--model {self.model} also needs --weights FILE: an untrained model has nothing to forget.")
+
+    def training(self, data: Data, image_size: int | None) -> Training:
+        """How the original came to be, as far as it is known."""
+        if self.run:
+            return _of_run(self.run, data)
+        assert self.model is not None
+        assert self.weights is not None
+        digest = hashlib.blake2b(_bytes(self.weights), digest_size=16).hexdigest()
+        recipe = default_recipe(data.name, len(data.train), data.augment)
+        return Training(data.name, self.model, recipe, 0, image_size, fingerprint(data), digest)
+
+    def load(self, training: Training, data: Data, device: torch.device) -> nn.Module:
+        model = build(training.model, data.num_classes, data.train.shape)
+        load_weights(model, self.weights or (self.run or Path()) / store.WEIGHTS)
+        return model.to(device)
+
+
+def factory(training: Training, data: Data) -> Callable[[], nn.Module]:
+    """Builds fresh models of the original's architecture."""
+    return lambda: build(training.model, data.num_classes, data.train.shape)
+
+
+def data_flags(argv: Sequence[str]) -> DataFlags:
+    """The data of --run where it is given, else of --data."""
+    run = peek(argv, "--run")
+    if not run:
+        return DataFlags(peek(argv, "--data", "digits"))
+    record: dict[str, Any] = store.read_record(Path(run))
+    source = record["source"]
+    return DataFlags(source["data"], Path(source["root"]), image_size=record["experiment"]["training"]["image_size"])
+
+
+def data_name(argv: Sequence[str]) -> str:
+    """What presets call these data, before they are read."""
+    run = peek(argv, "--run")
+    return str(store.read_record(Path(run))["experiment"]["training"]["data"]) if run else peek(argv, "--data", "digits")
+
+
+def _of_run(run: Path, data: Data) -> Training:
+    stored = store.load(run)
+    made = stored.experiment
+    if made.request is not None:
+        raise BadInput(f"{run} is already an unlearned model; give --run its original, {stored.original_run}.")
+    if made.training.fingerprint != fingerprint(data):
+        raise BadInput(f"The data are not those that {run} was trained on: the fingerprints differ. Name them with --data, --root.")
+    return made.training
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"The weights {path} cannot be read: {error.strerror}.") from error

@@ -1,0 +1,91 @@
+"""duck tune: search a method's settings on holdout data and write what was found as a preset."""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+import tyro
+
+from duck.cli.compare_command import original_or_trained
+from duck.cli.console import counting, emit, number, percent, say, table
+from duck.cli.inputs import DataFlags, RunFlags, parse
+from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory
+from duck.errors import BadInput
+from duck.methods.base import METHODS, Method, Preset, preset
+from duck.runtime import pick_device
+from duck.tuning import Trial, best, changes, space_of, tune
+from duck.types import Scenario
+
+
+@dataclass
+class Tune:
+    """Search a method's settings on holdout data, report every trial, and write the best as a preset.
+
+    Test data are never looked at. The first trial is the preset itself. Use the found file with --presets in forget and compare.
+    """
+
+    method: Annotated[str, tyro.conf.Positional]
+    """A name from `duck list methods`."""
+    source: DataFlags
+    output: RunFlags
+    original: OriginalFlags
+    who: RequestFlags
+    budget: int = 20
+    """Trials; the same for every method makes a fair comparison."""
+    start: Preset = "paper"
+    """The preset that the search starts from."""
+
+
+def main(argv: list[str]) -> int:
+    default = Tune(tyro.MISSING, data_flags(argv), RunFlags(), OriginalFlags(), RequestFlags())
+    args = parse(Tune, argv, "tune", default)
+    space_of(args.method)
+    request, device = args.who.request(), pick_device(args.output.device)
+    data = args.source.load()
+    original = original_or_trained(args.original, args.source, args.output.seed, data, device)
+    training = original.training(data, args.source.image_size)
+    scenario = replace(request(data, args.output.seed, args.who.protocol), data=data.to(device))
+    method = preset(args.method, data.name, scenario.kind, len(data.train), args.start)
+    trials: list[Trial] = []
+    with counting(f"tune {args.method}") as progress:
+        options = {"new_model": factory(training, data), "recipe": training.recipe, "head": original.head}
+        for trial in tune(method, original.load(training, data, device), scenario, args.budget, **options):  # type: ignore[arg-type]
+            trials.append(trial)
+            progress(trial.number + 1, args.budget)
+    found = changes(method, best(trials))
+    file = _write(args, scenario, found)
+    if args.output.json:
+        emit({"method": args.method, "best": found, "preset": str(file), "trials": [asdict(trial) for trial in trials]})
+    else:
+        _tell(trials, method, found, file)
+    return 0
+
+
+def _write(args: Tune, scenario: Scenario, found: dict[str, Any]) -> Path:
+    file = args.output.out or Path(f"{args.method}-{scenario.data.name}-{scenario.kind}.toml")
+    if file.exists() and not args.output.overwrite:
+        raise BadInput(f"{file} exists: choose another --out, or --overwrite it.")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    note = f"# {args.budget} trials on the holdout of {scenario.data.name}, seed {scenario.seed}, from the preset {args.start!r}.\n"
+    file.write_text(note + tomli_w.dumps({args.method: {scenario.data.name: {"tuned": {scenario.kind: found}}}}), encoding="utf-8")
+    return file
+
+
+def _tell(trials: list[Trial], method: Method, found: dict[str, Any], file: Path) -> None:
+    names = list(trials[0].settings)
+    cells = [[str(trial.number), *(_value(trial.settings[name]) for name in names), *_reached(trial)] for trial in trials]
+    table(["trial", *names, "holdout AUS", "kept %", "forgotten %"], cells)
+    for trial in trials:
+        if trial.error:
+            print(f"trial {trial.number} failed: {trial.error}")
+    print(f"Best: {', '.join(f'{name} {_value(value)}' for name, value in found.items()) or 'the preset itself'}. Written to {file}")
+    say(f"Use it: duck forget --method {METHODS.name_of(method)} --presets {file} ...")
+
+
+def _reached(trial: Trial) -> list[str]:
+    return [number(trial.score), percent(trial.kept), percent(trial.forgotten)]
+
+
+def _value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

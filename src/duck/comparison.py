@@ -1,0 +1,79 @@
+"""One scenario through many methods, on equal terms."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import nn
+
+from duck.experiment import Outcome, unlearn
+from duck.methods.base import METHODS, Method
+from duck.metrics import evaluate
+from duck.preparation import Preparations
+from duck.types import Recipe, Scenario
+
+SHOWN = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """One row: what a method reached, or why it did not."""
+
+    name: str
+    method: Method
+    outcome: Outcome | None
+    error: str | None = None
+
+
+def compare(
+    model: nn.Module,
+    scenario: Scenario,
+    methods: Mapping[str, Method],
+    *,
+    new_model: Callable[[], nn.Module] | None = None,
+    recipe: Recipe | None = None,
+    head: str | None = None,
+    preparations: Preparations | None = None,
+) -> Iterator[Compared]:
+    """A row for each method as it ends; one that fails says why and does not stop the others."""
+    original, shared = evaluate(model, scenario), preparations or Preparations()
+    for name, method in methods.items():
+        try:
+            outcome = unlearn(
+                method, model, scenario, new_model=new_model, recipe=recipe, head=head, original=original, preparations=shared
+            )
+        except Exception as error:
+            yield Compared(name, method, None, f"{type(error).__name__}: {error}")
+        else:
+            yield Compared(name, method, outcome)
+
+
+def suited(kind: str) -> list[str]:
+    """The methods for a kind of scenario: baselines first, then the others in the table's order."""
+    baselines = ("original", "retrained")
+    return [*baselines, *(name for name, cls in METHODS.items() if kind in cls.scenarios and name not in baselines)]
+
+
+def rows(compared: list[Compared]) -> list[dict[str, Any]]:
+    """Scores of each, and how far they are from the retrained model's."""
+    oracle = next((row.outcome for row in compared if row.name == "retrained" and row.outcome), None)
+    return [_row(row, oracle) for row in compared]
+
+
+def _row(row: Compared, oracle: Outcome | None) -> dict[str, Any]:
+    if row.outcome is None:
+        return {"method": row.name, "error": row.error}
+    scores = {name: value for name, value in asdict(row.outcome.scores).items() if name in SHOWN}
+    return {
+        "method": row.name,
+        "scores": scores,
+        "gaps": {name: _gap(value, getattr(oracle.scores, name)) for name, value in scores.items()} if oracle else None,
+        "seconds": row.outcome.seconds,
+        "prepare_seconds": row.outcome.prepare_seconds,
+        "forget_samples": row.outcome.forget_samples,
+        "processed": row.outcome.processed,
+    }
+
+
+def _gap(value: float | None, oracle: float | None) -> float | None:
+    return None if value is None or oracle is None else value - oracle

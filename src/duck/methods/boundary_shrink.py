@@ -1,0 +1,77 @@
+"""Boundary Shrink (Chen et al. 2023): give each forget sample the label of the nearest wrong class across the boundary."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from duck.batching import Nested, Passes
+from duck.data.examples import Pixels
+from duck.fit import fit
+from duck.methods.base import METHODS, Forgets, Kinds, clone, loss_on_forget, other_classes
+from duck.models.embedding import logits_of
+from duck.runtime import autocast, evaluating, seeded
+from duck.types import Examples, Task
+
+
+@METHODS.register("boundary-shrink")
+@dataclass(frozen=True)
+class BoundaryShrink:
+    """Train the forget samples towards the class that one step against their own label leads to (FGSM)."""
+
+    paper: ClassVar[str] = "Chen 2023, arXiv:2303.11570"
+    scenarios: ClassVar[Kinds] = ("class",)
+    needs_retain: ClassVar[bool] = False
+    forgets_by: ClassVar[Forgets] = "training"
+
+    lr: float = 1e-5
+    batch_size: int = 64
+    epochs: int = 15
+    epsilon: float = 0.1
+    """Length of the step, as a share of the range from black to white."""
+    use_retain: bool = False
+    """Each step with a batch of retain samples, too."""
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        unlearned, generator = clone(model), seeded(task.seed, "boundary-shrink")
+        loss = loss_on_forget(self._targets(unlearned, task))
+        recipe = replace(
+            task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
+            schedule="constant", epochs=self.epochs, batch_size=self.batch_size,
+        )  # fmt: skip
+        alone, joined = Passes("forget", task.forget, self.batch_size), Nested(task.forget, task.retain, self.batch_size, 1)
+        fit(unlearned, joined if self.use_retain else alone, loss, recipe, generator, phase="boundary-shrink", report=task.report)
+        return unlearned
+
+    def _targets(self, model: nn.Module, task: Task) -> Tensor:
+        """By row, the likeliest class of the moved image, its own and those that go left out."""
+        device = task.forget.device
+        allowed, (low, high) = other_classes(task).to(device), limits(task.forget)
+        targets = torch.empty(len(task.forget), dtype=torch.int64, device=device)
+        with evaluating(model), autocast(task.recipe.precision, device):
+            for batch in task.forget.batches(self.batch_size):
+                with torch.enable_grad():
+                    images = batch.images.detach().requires_grad_()
+                    # A sum: the gradient of a sure sample is tiny, and dividing it by the batch would make zeros of some.
+                    loss = cross_entropy(logits_of(model(images)).float(), batch.labels, reduction="sum")
+                    (slope,) = torch.autograd.grad(loss, images)
+                moved = (batch.images + self.epsilon * (high - low) * slope.sign()).clamp(low, high)
+                logits = logits_of(model(moved)).float()
+                targets[batch.rows] = logits.masked_fill(~allowed[batch.rows], -torch.inf).argmax(1)
+        return targets
+
+
+def limits(examples: Examples) -> tuple[Tensor, Tensor]:
+    """Black and white of each channel as the model sees them; of images that come as floats, the extremes of these samples."""
+    pixels = getattr(getattr(examples, "examples", examples), "pixels", None)  # Examples that count what is drawn wrap others.
+    if isinstance(pixels, Pixels):
+        ends = torch.tensor([0, 255], dtype=torch.uint8, device=examples.device).view(2, 1, 1, 1).repeat(1, len(pixels.mean), 1, 1)
+        black, white = pixels.on(examples.device)(ends)
+        return black, white
+    rest = tuple(range(2, len(examples.shape) + 1))
+    lows, highs = zip(*[(i.amin((0, *rest), True)[0], i.amax((0, *rest), True)[0]) for i, *_ in examples.batches(1000)], strict=True)
+    return torch.stack(lows).amin(0), torch.stack(highs).amax(0)

@@ -1,0 +1,234 @@
+"""A grid runs, stops, goes on and survives what fails in it; nothing is done twice."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from duck.bench import Ending, Grid, Job, Line, Plan, Results, State, Workshop, execute, facts_of, find_grid, inline, parse_only, plan
+from duck.bench.executor import expected, remaining
+from duck.bench.workshop import device_name, in_short
+from duck.config import from_dict
+from duck.methods import METHODS
+from duck.methods.base import Forgets, Kinds
+from duck.types import Task
+from tests.bench.lines import FACTS, FEW, cell_of, digits, line_of
+
+CPU = torch.device("cpu")
+DIVERGING = {"epochs": 1, "batch_size": 256, "lr": 1e30, "schedule": "constant"}
+
+
+def left(grid: Grid, results: Results, only: str = "") -> Plan:
+    return plan(grid, {name: facts_of(data) for name, data in digits().items()}, results, parse_only(only, grid))
+
+
+def run(grid: Grid, folder: Path, only: str = "", limit: float | None = None) -> Ending:
+    results, workshop = Results(folder / "results"), Workshop(digits(), folder / "models", CPU)
+    results.check_writable()
+    return execute(left(grid, results, only).jobs, workshop, results, grid.name, device=device_name(CPU), limit=limit)
+
+
+def lines(folder: Path) -> dict[tuple[Any, ...], Line]:
+    return {(line["scenario"], line["case"], line["method"]): line for line in Results(folder / "results").lines.values()}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("ran")
+    assert run(FEW, folder) == Ending(ran=10, failed=0, left=0)
+    return folder
+
+
+def test_a_grid_leaves_a_line_for_each_cell_and_for_its_original(ran: Path) -> None:
+    found = lines(ran)
+    asked = [(kind, case, m) for kind, case in (("class", 3), ("class", 8), ("samples", 0)) for m in ("original", "duck", "retrained")]
+    assert list(found) == [(None, None, None), *asked]
+    original, forgot, retrained = found[None, None, None], found["class", 3, "duck"], found["class", 8, "retrained"]
+    assert set(original["scores"]) == {"train", "test"}
+    assert 0.1 < original["scores"]["test"] < 1
+    assert original["seconds"] > 0
+    assert forgot["processed"] == forgot["forget_samples"] > 100
+    assert forgot["scores"] != forgot["original"]
+    assert retrained["scores"]["forget_test"] == 0
+    assert (forgot["preset"], forgot["dataset"], forgot["torch"], forgot["device_gib"]) == ("paper", "digits", torch.__version__, None)
+    assert forgot["wall_seconds"] > forgot["seconds"] > 0
+    assert forgot["host_gib"] > 0.05
+    assert from_dict(forgot["experiment"]).id == forgot["id"]
+
+
+def test_the_originals_scores_are_those_of_its_own_row(ran: Path) -> None:
+    found = lines(ran)
+    assert found["class", 3, "duck"]["original"] == found["class", 3, "retrained"]["original"] == found["class", 3, "original"]["scores"]
+    assert found["class", 3, "duck"]["original"] != found["class", 8, "duck"]["original"]
+
+
+def test_nothing_is_said_of_where_it_ran(ran: Path) -> None:
+    text = (ran / "results" / "toy-few.jsonl").read_text()
+    assert str(ran) not in text
+    assert str(Path.cwd()) not in text
+
+
+def test_errors_are_told_in_one_line_without_the_machines_paths() -> None:
+    told = in_short(OSError("'/home/someone/data/x.bin' is\n  1/2 read/written, see https://a.org/b/c"))
+    assert told == "OSError: 'x.bin' is 1/2 read/written, see https://a.org/b/c"
+    assert len(in_short(ValueError("x" * 5000))) < 500
+
+
+def test_what_is_done_is_not_done_again(ran: Path) -> None:
+    assert left(FEW, Results(ran / "results")) == Plan([], 9, {})
+    assert run(FEW, ran) == Ending(0, 0, 0)
+
+
+def test_a_killed_grid_goes_on_and_ends_with_the_same_scores(ran: Path, tmp_path: Path) -> None:
+    whole = (ran / "results" / "toy-few.jsonl").read_text().splitlines()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "toy-few.jsonl").write_text("\n".join(whole[:8]) + "\n" + whole[8][:100])
+    todo = left(FEW, Results(tmp_path / "results"))
+    assert [str(job) for job in todo.jobs] == ["digits, seed 0: duck (paper)", "digits, seed 0: retrained (paper)"]
+    assert run(FEW, tmp_path, only="method=duck") == Ending(1, 0, 0)
+    assert lines(tmp_path)["samples", 0, "duck"]["scores"] == lines(ran)["samples", 0, "duck"]["scores"]
+
+
+def test_an_original_is_trained_once_and_known_to_the_next_folder_of_results(ran: Path, tmp_path: Path) -> None:
+    made = {path: path.stat().st_mtime_ns for path in (ran / "models").iterdir()}
+    assert sorted(path.suffix for path in made) == [".json", ".safetensors"]
+    results = Results(tmp_path)
+    jobs = left(FEW, results, "case=3,method=original").jobs
+    assert [job.cell is None for job in jobs] == [True, False]
+    execute(jobs, Workshop(digits(), ran / "models", CPU), results, "other", device="cpu")
+    assert {path: path.stat().st_mtime_ns for path in (ran / "models").iterdir()} == made
+    again, first = results.lines[jobs[0].experiment.id], lines(ran)[None, None, None]
+    assert (again["seconds"], again["scores"], again["date"]) == (first["seconds"], first["scores"], first["date"])
+    assert results.lines[jobs[1].experiment.id]["scores"] == lines(ran)["class", 3, "original"]["scores"]
+
+
+@dataclass(frozen=True)
+class Moody:
+    """Fails until it is told not to."""
+
+    paper: ClassVar[str] = "none"
+    scenarios: ClassVar[Kinds] = ("class", "samples")
+    needs_retain: ClassVar[bool] = False
+    forgets_by: ClassVar[Forgets] = "nothing"
+    mood: ClassVar[list[str]] = []
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        if self.mood:
+            raise ZeroDivisionError(f"{self.mood[0]} in /some/where/file.py")
+        return model
+
+
+def test_a_method_that_fails_is_a_line_stops_nothing_and_is_tried_again(ran: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(METHODS._entries, "moody", Moody)
+    monkeypatch.setattr(Moody, "mood", ["bad"])
+    grid = replace(FEW, methods=("moody", "original"), settings={})
+    (tmp_path / "models").symlink_to(ran / "models")
+    assert run(grid, tmp_path, only="scenario=class") == Ending(ran=5, failed=2, left=0)
+    failed = lines(tmp_path)["class", 3, "moody"]
+    assert failed["error"] == "ZeroDivisionError: bad in file.py"
+    assert "scores" not in failed
+    assert "scores" in lines(tmp_path)["class", 8, "original"]
+    monkeypatch.setattr(Moody, "mood", [])
+    assert run(grid, tmp_path, only="scenario=class") == Ending(ran=2, failed=0, left=0)
+    assert "error" not in lines(tmp_path)["class", 3, "moody"]
+
+
+def test_impossible_settings_are_an_error_of_their_row(ran: Path, tmp_path: Path) -> None:
+    (tmp_path / "models").symlink_to(ran / "models")
+    grid = replace(FEW, settings={"duck": {"target_class": 99}})
+    assert run(grid, tmp_path, only="case=3,method=duck").failed == 1
+    assert lines(tmp_path)["class", 3, "duck"]["error"].startswith("BadInput: target_class 99 has no retain samples")
+
+
+def test_an_original_that_cannot_be_made_fails_its_cells_without_being_tried_for_each(tmp_path: Path) -> None:
+    grid = replace(FEW, blocks=(replace(FEW.blocks[0], recipe=DIVERGING),))
+    assert run(grid, tmp_path, only="method=original") == Ending(ran=3, failed=3, left=0)
+    found = lines(tmp_path)
+    assert found[None, None, None]["error"].startswith("Diverged: The loss became")
+    assert found["class", 8, "original"]["error"].startswith("BadInput: Its original could not be made: Diverged: The loss became")
+    assert list((tmp_path / "models").glob("*")) == []
+
+
+def test_methods_that_are_not_installed_are_skipped_and_named(tmp_path: Path) -> None:
+    todo = left(replace(FEW, methods=("original", "dukc"), settings={}), Results(tmp_path))
+    assert todo.skipped == {"dukc": "No method 'dukc'. Did you mean 'duck'?"}
+    assert {job.cell.method for job in todo.jobs if job.cell} == {"original"}
+
+
+def test_data_that_are_not_there_have_no_jobs(tmp_path: Path) -> None:
+    assert plan(FEW, {}, Results(tmp_path), {}) == Plan([], 0, {})
+
+
+# From here on the work is a stand-in that takes no time: what counts is when it is asked.
+CR = find_grid("paper/table-cr")
+
+
+def jobs_and_results(folder: Path, finished: Sequence[Line] = ()) -> tuple[list[Job], Results]:
+    results = Results(folder)
+    results.check_writable()
+    for line in finished:
+        results.append("before", line)
+    return plan(CR, {"cifar10": FACTS}, results, parse_only("case=0,method=original,method=duck,method=retrained", CR)).jobs, results
+
+
+def instant(job: Job) -> Line:
+    line = {"id": job.experiment.id, **job.keys, "train_samples": 1, "device": "here", "wall_seconds": 2.0}
+    return {**line, "experiment": {}, "scores": {}}
+
+
+def test_no_time_no_run(tmp_path: Path) -> None:
+    jobs, results = jobs_and_results(tmp_path)
+    assert execute(jobs, instant, results, "g", device="here", limit=0) == Ending(0, 0, len(jobs))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_would_not_fit_is_not_started(tmp_path: Path) -> None:
+    jobs, results = jobs_and_results(tmp_path, [line_of(CR, cell_of(CR, "duck", 1, "tuned"), wall_seconds=1000.0)])
+    assert [str(job).partition(": ")[2] for job in jobs][:4] == ["train resnet18", "original (paper)", "duck (paper)", "duck (tuned)"]
+    ending = execute(jobs, instant, results, "g", device="elsewhere", limit=999)
+    assert ending.left == 0  # what another machine needed says nothing here
+    jobs, results = jobs_and_results(tmp_path / "b", [line_of(CR, cell_of(CR, "duck", 1, "tuned"), wall_seconds=1000.0)])
+    assert execute(jobs, instant, results, "g", device="here", limit=999) == Ending(2, 0, len(jobs) - 2)
+    assert execute(jobs[2:], instant, results, "g", device="here", limit=1001).left == 0
+
+
+def test_times_are_expected_from_the_same_method(tmp_path: Path) -> None:
+    duck = [line_of(CR, cell_of(CR, "duck", case), wall_seconds=seconds) for case, seconds in ((1, 10.0), (2, 20.0), (3, 60.0))]
+    jobs, results = jobs_and_results(tmp_path, duck)
+    train, original, paper, tuned, retrained = jobs
+    assert [expected(job, results, "here") for job in jobs] == [None, None, 20.0, 20.0, None]
+    results.append("g", line_of(CR, cell_of(CR, "duck", 4, "tuned"), wall_seconds=7.0))
+    assert expected(tuned, results, "here") == 7.0
+    assert expected(paper, results, "here") == 20.0
+    results.append("g", {**instant(train), "dataset": "cifar10", "wall_seconds": 100.0})
+    assert expected(retrained, results, "here") == 100.0
+    mean = (10 + 20 + 60 + 7 + 100) / 5
+    assert remaining([original, paper, retrained], results, "here") == pytest.approx(mean + 20 + 100)
+    assert remaining([original], results, "elsewhere") is None
+    assert remaining([], results, "elsewhere") == 0
+
+
+def test_news_come_before_and_after_each_run(tmp_path: Path) -> None:
+    jobs, results = jobs_and_results(tmp_path)
+    news: list[State] = []
+    execute(jobs, instant, results, "g", device="here", engine=inline, report=news.append)
+    assert [(state.done, state.left, state.now is None) for state in news[:4]] == [(0, 5, False), (1, 4, True), (1, 4, False), (2, 3, True)]
+    assert (news[0].seconds_left, news[1].seconds_left) == (None, 8.0)
+    assert news[-1].left == 0
+
+
+def test_ctrl_c_keeps_what_has_ended(tmp_path: Path) -> None:
+    jobs, results = jobs_and_results(tmp_path)
+
+    def impatient(job: Job) -> Line:
+        if job.cell is not None:
+            raise KeyboardInterrupt
+        return instant(job)
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(jobs, impatient, results, "g", device="here")
+    assert list(Results(tmp_path).done) == [jobs[0].experiment.id]

@@ -1,0 +1,128 @@
+"""Grids are data: the paper's are complete, cells come in the order that leaves a stopped grid balanced, mistakes are named."""
+
+import json
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duck.bench import Block, Grid, built_in, cells, find_grid, parse_only
+from duck.bench.grids import assumed, experiment, narrow, training
+from duck.errors import BadInput, UnknownName
+from duck.methods import METHODS, Duck
+from duck.scenarios import ForgetClasses, ForgetFraction
+from tests.bench.lines import FEW
+
+
+@pytest.mark.parametrize(("name", "table"), [("paper/table-cr", "cr"), ("paper/table-hr", "hr")])
+def test_the_papers_grids_have_its_rows_in_its_order(name: str, table: str) -> None:
+    paper = json.loads(files("duck.bench").joinpath("paper_numbers.json").read_text())[table]
+    grid = find_grid(name)
+    assert list(grid.methods) == [*dict.fromkeys(row["method"] for row in paper), "neg-grad-plus", "salun"]
+    assert [block.dataset for block in grid.blocks] == list(dict.fromkeys(row["dataset"] for row in paper))
+    assert {block.model for block in grid.blocks} == {"resnet18"}
+    assert grid.presets == ("paper", "tuned")
+
+
+def test_the_papers_grids_have_its_classes_and_seeds() -> None:
+    steps = {block.dataset: block.classes for block in find_grid("paper/table-cr").blocks}
+    assert steps == {
+        "cifar10": tuple(range(10)),
+        "cifar100": tuple(range(0, 100, 10)),
+        "tiny-imagenet": tuple(range(0, 200, 20)),
+    }
+    assert {(block.seeds, block.fraction) for block in find_grid("paper/table-hr").blocks} == {((*range(9), 42), 0.1)}
+    assert {grid.seed for grid in built_in().values()} == {42}
+
+
+def test_cells_go_case_by_case_with_the_important_methods_first() -> None:
+    grid = replace(FEW, methods=("retrained", "ssd", "original", "duck"), settings={})
+    order = [(cell.block.scenario, cell.case, cell.method) for cell in cells(grid, {})]
+    first = ["original", "duck", "retrained", "ssd"]
+    assert order == [(kind, case, m) for kind, case in (("class", 3), ("class", 8), ("samples", 0)) for m in first]
+
+
+def test_presets_with_equal_settings_are_one_cell() -> None:
+    grid = find_grid("paper/table-cr")
+    some = [cell for cell in cells(grid, {}) if cell.block.dataset == "cifar10" and cell.case == 0]
+    assert [cell.presets for cell in some if cell.method == "duck"] == [("paper",), ("tuned",)]
+    assert [cell.presets for cell in some if cell.method == "retrained"] == [("paper", "tuned")]
+    tuned = narrow(some, parse_only("preset=tuned", grid))
+    assert [cell.preset for cell in tuned if cell.method == "duck"] == ["tuned"]
+    assert "retrained" in [cell.method for cell in tuned]
+
+
+def test_a_method_that_cannot_do_a_scenario_has_no_cells_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnlyClasses(Duck):
+        scenarios = ("class",)
+
+    monkeypatch.setitem(METHODS._entries, "only-classes", OnlyClasses)
+    grid = replace(FEW, methods=("duck", "only-classes"))
+    assert [cell.block.scenario for cell in cells(grid, {}) if cell.method == "only-classes"] == ["class", "class"]
+
+
+def test_experiments_say_who_and_with_which_seed() -> None:
+    by_class, by_seed = (next(c for c in cells(FEW, {}) if c.method == "duck" and c.case == case) for case in (8, 0))
+    facts = assumed("digits")
+    removal, share = experiment(FEW, by_class, facts), experiment(FEW, by_seed, facts)
+    assert (removal.request, removal.seed) == (ForgetClasses([8]), 42)
+    assert (share.request, share.seed) == (ForgetFraction(0.1), 0)
+    assert removal.training == share.training == training(FEW, FEW.blocks[0], facts).training
+    assert (removal.training.recipe.epochs, removal.training.seed, removal.training.model) == (1, 42, "convnet")
+    assert removal.method == Duck(max_epochs=1, low_epochs=0, batch_ratio=1)
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('methods = ["duck"]\npresets = ["tuned"]\n[[blocks]]\ndataset = "digits"\nseeds = [1, 2]\nfraction = 0.2\n')
+    assert find_grid(str(path)) == Grid((Block("digits", seeds=(1, 2), fraction=0.2),), ("duck",), ("tuned",), name="mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('methods = ["duck"]\nmethod = 1\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "Grid has no setting 'method'. Did you mean"),
+        ('methods = ["duck"]\n[[blocks]]\ndataset = "digits"\nclases = [1]\n', "Block has no setting 'clases'. Did you mean 'classes'"),
+        ('methods = ["duck"]\n[[blocks]]\ndataset = "digits"\n', "either classes or seeds: look at that of 'digits'"),
+        ('methods = []\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "'mine' has no methods"),
+        ('methods = ["duck"]\nsettings.ssd.alpha = 1\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "settings for 'ssd', which is not"),
+        ("methods = [", "mine.toml cannot be read"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=message):
+        find_grid(str(path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"settings": {"duck": {"max_epoch": 1}}}, "Duck has no setting 'max_epoch'. Did you mean 'max_epochs'"),
+        ({"blocks": (replace(FEW.blocks[0], recipe={"epohcs": 1}),)}, "Recipe has no setting 'epohcs'. Did you mean 'epochs'"),
+    ],
+)
+def test_settings_and_recipes_are_checked(change: dict[str, Any], message: str) -> None:
+    grid = replace(FEW, **change)
+    with pytest.raises(BadInput, match=message):
+        experiment(grid, cells(grid, {})[1], assumed("digits"))
+
+
+def test_unknown_grids_and_keys() -> None:
+    with pytest.raises(UnknownName, match=r"No grid 'paper/table-rc'. Did you mean 'paper/table-"):
+        find_grid("paper/table-rc")
+    with pytest.raises(BadInput, match="keys dataset, scenario, case, method, preset; got 'methd=duck'"):
+        parse_only("methd=duck", FEW)
+    with pytest.raises(BadInput, match="got 'duck'"):
+        parse_only("duck", FEW)
+    with pytest.raises(BadInput, match=r"toy/few has no case '4'. Known: 3, 8, 0"):
+        parse_only("case=4", FEW)
+
+
+def test_only_narrows_and_a_key_given_twice_allows_both() -> None:
+    chosen = narrow(cells(FEW, {}), parse_only("scenario=class,method=duck, method=original", FEW))
+    assert [(cell.case, cell.method) for cell in chosen] == [(3, "original"), (3, "duck"), (8, "original"), (8, "duck")]
+    assert narrow(cells(FEW, {}), parse_only("", FEW)) == cells(FEW, {})

@@ -1,0 +1,167 @@
+"""The arithmetic of the table against numbers made by hand, and the five ways to print it."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duck.bench import Facts, Format, Results, Row, Table, find_grid, make_table, parse_only, render
+from tests.bench.lines import cell_of, line_of
+
+CR, HR = find_grid("paper/table-cr"), find_grid("paper/table-hr")
+
+
+def put(results: Results, grid: Any, method: str, case: int, preset: str = "paper", **values: Any) -> None:
+    results.append("table", line_of(grid, cell_of(grid, method, case, preset), **values))
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    """DUCK in classes 0, 1, 2; retrained in 1, 2, 3; one that failed; one that forgot nothing."""
+    made = Results(tmp_path)
+    for case, aus, kept, gone, seconds in ((0, 0.90, 0.80, 0.0, 2.0), (1, 0.98, 0.90, 0.01, 9.0), (2, 1.00, 0.94, 0.05, 4.0)):
+        scores = {"aus": aus, "retain_test": kept, "forget_test": gone, "test": 0.123, "forget": 0.456}
+        put(made, CR, "duck", case, "tuned", scores=scores, seconds=seconds, prepare_seconds=seconds / 10)
+    for case, aus, kept in ((1, 1.00, 0.95), (2, 0.99, 0.93), (3, 0.5, 0.5)):
+        put(made, CR, "retrained", case, scores={"aus": aus, "retain_test": kept, "forget_test": 0.0}, seconds=40.0)
+    put(made, CR, "scrub", 0, error="Diverged: a & b_c")
+    put(made, CR, "finetune", 0, notes=["Nothing was forgotten: not at all."])
+    return made
+
+
+def row(table: Table, method: str, dataset: str = "cifar10", preset: str | None = None) -> Row:
+    (found,) = (r for r in table.rows if (r["method"], r["dataset"]) == (method, dataset) and r["preset"] == (preset or r["preset"]))
+    return found
+
+
+def test_mean_spread_and_median(results: Results) -> None:
+    duck = row(make_table(CR, results, {}), "duck")
+    assert (duck["preset"], duck["n"], duck["of"], duck["scenario"]) == ("tuned", 3, 10, "class")
+    assert duck["aus"]["mean"] == pytest.approx(0.96)
+    assert duck["aus"]["std"] == pytest.approx(0.0028**0.5)  # ((.06)² + .02² + .04²) / 2
+    assert duck["kept"]["mean"] == pytest.approx(0.88)
+    assert duck["forgotten"]["mean"] == pytest.approx(0.02)
+    assert duck["seconds"] == 4.0
+    assert duck["prepare_seconds"] == pytest.approx(0.4)
+
+
+def test_a_single_value_has_no_spread(results: Results) -> None:
+    assert row(make_table(CR, results, {}), "finetune")["aus"] == {"mean": 0.9, "std": None, "paper": 0.993}
+
+
+def test_the_papers_numbers_stand_beside(results: Results) -> None:
+    table = make_table(CR, results, {})
+    duck = row(table, "duck")
+    assert (duck["aus"]["paper"], duck["kept"]["paper"], duck["forgotten"]["paper"]) == pytest.approx((0.998, 0.8846, 0.0))
+    assert row(table, "boundary-shrink", "tiny-imagenet")["forgotten"]["paper"] == pytest.approx(0.0425)
+    assert row(table, "ssd")["aus"]["paper"] is None
+    assert row(table, "salun")["kept"]["paper"] is None
+    tenth = row(make_table(HR, results, {}), "duck", "cifar100")
+    assert (tenth["aus"]["paper"], tenth["kept"]["paper"], tenth["forgotten"]["paper"]) == pytest.approx((0.982, 0.7666, 0.7572))
+
+
+def test_the_gap_is_over_the_cases_both_have(results: Results) -> None:
+    table = make_table(CR, results, {})
+    gap = row(table, "duck")["gap_to_retrained"]
+    assert gap == pytest.approx({"aus": (-0.02 + 0.01) / 2, "kept": (-0.05 + 0.01) / 2, "forgotten": 0.03, "n": 2})
+    assert row(table, "retrained")["gap_to_retrained"] is None
+    assert row(table, "finetune")["gap_to_retrained"] is None  # class 0 was not retrained
+    assert row(make_table(CR, results, parse_only("method=duck", CR)), "duck")["gap_to_retrained"] == gap
+
+
+def test_samples_look_at_the_whole_test_split_and_the_forgotten_samples(results: Results) -> None:
+    put(results, HR, "duck", 42, scores={"aus": 0.5, "test": 0.7, "forget": 0.6, "retain_test": None, "forget_test": None})
+    found = row(make_table(HR, results, {}), "duck")
+    assert (found["kept"]["mean"], found["forgotten"]["mean"], found["n"]) == (0.7, 0.6, 1)
+    assert row(make_table(CR, results, {}), "duck")["n"] == 3
+
+
+def test_rows_are_in_the_papers_order_and_each_preset_that_ran_has_one(results: Results) -> None:
+    only = parse_only("dataset=cifar10", CR)
+    assert [r["method"] for r in make_table(CR, results, only).rows] == list(CR.methods)
+    put(results, CR, "duck", 0, "paper")
+    table = make_table(CR, results, only)
+    assert [(r["preset"], r["n"]) for r in table.rows if r["method"] == "duck"] == [("paper", 1), ("tuned", 3)]
+    assert len(make_table(CR, results, {}).rows) == 3 * len(CR.methods) + 1
+    narrowed = make_table(CR, results, parse_only("dataset=cifar10,method=duck,case=1,case=5", CR))
+    assert [(r["n"], r["of"]) for r in narrowed.rows] == [(1, 2)]
+
+
+def test_failures_and_notes_are_told(results: Results) -> None:
+    table = make_table(CR, results, {})
+    assert row(table, "scrub")["n"] == 0
+    assert row(table, "scrub")["errors"] == {"Diverged: a & b_c": 1}
+    scrub, finetune = row(table, "scrub")["preset"], row(table, "finetune")["preset"]
+    assert sorted(table.notes) == [
+        f"cifar10, class, finetune ({finetune}), 1 of 1: Nothing was forgotten: not at all.",
+        f"cifar10, class, scrub ({scrub}) failed in 1 of 10: Diverged: a & b_c",
+    ]
+
+
+def test_results_of_other_settings_and_other_nets_are_left_out(results: Results) -> None:
+    line = line_of(CR, cell_of(CR, "duck", 5, "tuned"))
+    line["experiment"]["method"]["lr"] = 77.0
+    results.append("table", line)
+    table = make_table(CR, results, {})
+    assert row(table, "duck")["n"] == 3
+    assert "Left out: 1 results of the same cells with other settings." in table.notes
+
+
+def test_data_of_another_source_count_too(results: Results) -> None:
+    other = Facts("cifar10", "e" * 32, 50_000, "crop-flip")
+    results.append("table", line_of(CR, cell_of(CR, "duck", 5, "tuned"), other))
+    assert row(make_table(CR, results, {}), "duck")["n"] == 4
+
+
+def test_a_table_without_any_result_says_that_all_is_missing(tmp_path: Path) -> None:
+    table = make_table(CR, Results(tmp_path / "nothing"), {})
+    assert [r["method"] for r in table.rows] == [*CR.methods] * 3
+    assert {(r["n"], r["of"], r["aus"]["mean"]) for r in table.rows} == {(0, 10, None)}
+    assert not (tmp_path / "nothing").exists()
+
+
+def printed(results: Results, form: Format) -> str:
+    return render(make_table(CR, results, parse_only("dataset=cifar10", CR)), form)
+
+
+def test_text_and_markdown(results: Results) -> None:
+    lines = printed(results, "text").splitlines()
+    assert lines[0] == "cifar10, class, resnet18 (kept: retain-test, forgotten: forget-test)"
+    duck = next(line for line in lines if line.startswith("duck"))
+    words = "duck tuned 3 (missing 7 of 10) 0.960 ± 0.053 0.998 88.00 ± 7.21 88.46 2.00 ± 2.65 0.00 -0.005 -2.00 +3.00 4.00 0.40"
+    assert " ".join(duck.split()) == words
+    salun = next(line for line in lines if line.startswith("salun"))
+    assert " ".join(salun.split()[2:]) == "0 (missing 10 of 10) missing - missing - missing - - - - - -"
+    assert len({len(line) for line in lines[1:3]}) == 1
+    assert lines[-1].startswith("cifar10, class, scrub")
+    piped = printed(results, "markdown").splitlines()
+    table = [line for line in piped if line.startswith("|")]
+    assert "| duck | tuned | 3 (missing 7 of 10) | 0.960 ± 0.053 | 0.998 | 88.00 ± 7.21 |" in "\n".join(table)
+    assert {line.count("|") for line in table} == {15}
+    assert piped[-1].startswith("- cifar10, class, scrub")
+
+
+def test_latex(results: Results) -> None:
+    lines = printed(results, "latex").splitlines()
+    (duck,) = (line for line in lines if line.startswith("duck"))
+    assert duck.startswith(r"duck & tuned & 3 (missing 7 of 10) & 0.960 $\pm$ 0.053 & 0.998 & 88.00 $\pm$ 7.21 & 88.46 &")
+    body = lines[lines.index(r"\hline") : lines.index(r"\end{tabular}")]
+    rows = [line for line in body if line.endswith(r"\\")]
+    assert {line.count(" & ") for line in rows} == {13}
+    assert all(r"\%" in line for line in rows[:1])
+    assert len([line for line in lines if line.startswith("%")]) == 1 + 1 + 2
+
+
+def test_csv_and_json(results: Results) -> None:
+    rows = {line["method"]: line for line in csv.DictReader(io.StringIO(printed(results, "csv")))}
+    plain = {line["method"]: line for line in json.loads(printed(results, "json"))}
+    assert list(rows) == list(plain) == list(CR.methods)
+    assert float(rows["duck"]["aus_std"]) == pytest.approx(plain["duck"]["aus"]["std"])
+    assert float(rows["duck"]["gap_forgotten"]) == pytest.approx(plain["duck"]["gap_to_retrained"]["forgotten"])
+    assert (rows["salun"]["aus_mean"], rows["salun"]["n"], rows["salun"]["of"]) == ("missing", "0", "10")
+    assert rows["scrub"]["errors"] == "Diverged: a & b_c"
+    assert {"dataset", "scenario", "method", "preset", "n", "aus", "kept", "forgotten", "gap_to_retrained", "seconds"} <= set(plain["duck"])
+    assert printed(results, "csv").count("\n") == len(CR.methods)

@@ -1,0 +1,168 @@
+"""duck bench as a user runs it: run, kill, go on, narrow, print, and one line for what went wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from duck import cli
+from duck.methods import METHODS, Original
+from duck.types import Task
+
+GRID = """
+about = "the smallest"
+methods = ["original", "duck"]
+presets = ["paper"]
+settings.duck = { max_epochs = 1, low_epochs = 0, batch_ratio = 1 }
+
+[[blocks]]
+dataset = "digits"
+model = "convnet"
+seeds = [0, 1]
+recipe = { epochs = 1, batch_size = 256 }
+"""
+LONG = GRID.replace("[0, 1]", str(list(range(300)))).replace('["original", "duck"]', '["original"]').replace("settings.duck", "#")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(GRID)
+    (tmp_path / "long.toml").write_text(LONG)
+    return tmp_path
+
+
+def bench(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+    capsys.readouterr()
+    got = cli.main(["bench", *words])
+    out, err = capsys.readouterr()
+    assert got == code, err
+    return out, err
+
+
+def test_run_narrow_go_on_and_print(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = bench(capsys, "small.toml", "--only", "method=duck,case=1", "--json")
+    assert json.loads(out) == {"grid": "small", "skipped": 0, "ran": 2, "failed": 0, "left": 0}
+    assert "[1/2] digits, original: test accuracy 0." in err
+    assert "[2/2] digits, samples 1, duck (paper): AUS " in err
+    out, err = bench(capsys, "small.toml", "--device", "cpu")
+    assert out == "small: 3 runs ended, 0 of them failed; 1 were there before, 0 are left.\n"
+    assert "2 left, expected end" in err
+    out, err = bench(capsys, "small.toml", "--json")
+    assert json.loads(out) == {"grid": "small", "skipped": 4, "ran": 0, "failed": 0, "left": 0}
+    assert len((here / "results" / "small.jsonl").read_text().splitlines()) == 5
+    assert sorted(path.name for path in here.iterdir()) == ["long.toml", "models", "results", "small.toml"]
+    rows = json.loads(bench(capsys, "--table", "small.toml", "--json")[0])
+    assert [(row["method"], row["n"], row["of"]) for row in rows] == [("original", 2, 2), ("duck", 2, 2)]
+    assert bench(capsys, "--table", "small.toml", "--format", "json")[0] == json.dumps(rows) + "\n"
+    starts = {"text": "digits, samples, convnet", "markdown": "**digits, samples", "latex": "% digits", "csv": "dataset,scenario,model"}
+    for form, start in starts.items():
+        assert bench(capsys, "small.toml", "--table", "--format", form)[0].startswith(start)
+
+
+def test_a_limit_of_nothing_starts_nothing_and_is_no_failure(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = bench(capsys, "small.toml", "--limit-minutes", "0")
+    assert out == "small: 0 runs ended, 0 of them failed; 0 were there before, 5 are left.\n"
+    assert "Stopped by --limit-minutes: the same command goes on." in err
+    assert not (here / "models").exists()
+    table, _ = bench(capsys, "--table", "small.toml")
+    assert table.count("0 (missing 2 of 2)") == 2
+
+
+def test_a_killed_grid_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = here / "results" / "long.jsonl"
+    words = [sys.executable, "-m", "duck", "bench", "long.toml"]
+    with subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    ) as process:
+        deadline = time.monotonic() + 120
+        while not path.exists() or path.read_bytes().count(b"\n") < 3:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    whole = path.read_bytes().count(b"\n")
+    path.write_bytes(path.read_bytes() + b'{"id": "half a li')
+    cases = [f"case={case}" for case in range(whole + 1)]
+    out, err = bench(capsys, "long.toml", "--only", ",".join(cases), "--json")
+    assert json.loads(out) == {"grid": "long", "skipped": whole - 1, "ran": 2, "failed": 0, "left": 0}
+    assert "A line of long.jsonl is half-written" in err
+    assert [row["n"] for row in json.loads(bench(capsys, "--table", "long.toml", "--json")[0])] == [whole + 1]
+
+
+class Impatient(Original):
+    """Stands for a person who presses Ctrl-C while it runs."""
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_keeps_what_has_ended_and_says_how_to_go_on(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS._entries, "impatient", Impatient)
+    (here / "small.toml").write_text(LONG.replace('["original"]', '["original", "impatient"]'))
+    _, err = bench(capsys, "small.toml", "--only", "case=0,case=1", code=130)
+    assert err.splitlines()[-1] == "Interrupted: 2 runs ended and are kept, 3 are left; the same command goes on."
+    assert len((here / "results" / "small.jsonl").read_text().splitlines()) == 2
+    assert json.loads(bench(capsys, "small.toml", "--only", "case=0,method=original", "--json")[0])["skipped"] == 1
+
+
+def test_data_that_are_missing_are_skipped_with_a_note(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two = GRID + '\n[[blocks]]\ndataset = "cifar10"\nclasses = [0]\n'
+    (here / "two.toml").write_text(two.replace('["original", "duck"]', '["original", "no-such", "duck"]'))
+    out, err = bench(capsys, "two.toml", "--root", "nowhere", "--only", "method=original,method=no-such", "--json")
+    assert json.loads(out)["ran"] == 3
+    assert "Skipped the data set cifar10: " in err
+    assert "Skipped: No method 'no-such'." in err
+    err = bench(capsys, "two.toml", "--root", "nowhere", "--only", "dataset=cifar10", code=2)[1]
+    assert "duck bench: None of the data sets cifar10 is under nowhere: nothing to run." in err
+
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    "grid": (["paper/table-crr"], "No grid 'paper/table-crr'. Did you mean 'paper/table-cr'?"),
+    "file": (["no-such.toml"], "The grid no-such.toml cannot be read"),
+    "key": (["small.toml", "--only", "mehtod=duck"], "keys dataset, scenario, case, method, preset; got 'mehtod=duck'"),
+    "value": (["small.toml", "--only", "method=dukc"], "has no method 'dukc'. Known: original, duck."),
+    "minutes": (["small.toml", "--limit-minutes", "-1"], "must not be negative"),
+    "out": (["small.toml", "--out", "small.toml/results"], "Results cannot be written to small.toml/results: Not a directory"),
+    "device": (["small.toml", "--device", "cuda:77"], "No device 'cuda:77' here"),
+    "data set": (["typo.toml"], "No data set 'digts'. Did you mean 'digits'?"),
+    "method alone": (["unknown.toml"], "Nothing of the grid unknown can be run here."),
+}
+
+
+@pytest.mark.parametrize("case", list(WRONG))
+def test_wrong_input_is_one_message_and_exit_code_2(case: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "typo.toml").write_text(GRID.replace('"digits"', '"digts"'))
+    (here / "unknown.toml").write_text(LONG.replace('["original"]', '["no-such"]'))
+    words, message = WRONG[case]
+    err = bench(capsys, *words, code=2)[1]
+    (last,) = (line for line in err.splitlines() if line.startswith("duck bench:"))
+    assert message in last
+    assert "Traceback" not in err
+
+
+def test_grids_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "grids", "--json"]) == 0
+    rows: dict[str, Any] = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert list(rows) == ["paper/table-cr", "paper/table-hr", "digits/quick"]
+    assert rows["paper/table-cr"]["runs"] >= 3 * 10 * 15
+    assert all(row["about"] for row in rows.values())

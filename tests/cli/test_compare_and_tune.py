@@ -1,0 +1,65 @@
+"""duck compare and duck tune as a user runs them."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duck import cli
+
+
+def duck(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    capsys.readouterr()
+    assert cli.main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("runs") / "original"
+    assert cli.main(["train", "--data", "digits", "--epochs", "6", "--out", str(folder)]) == 0
+    return str(folder)
+
+
+def test_compare_tells_each_methods_scores_and_gaps(
+    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--run", original, "--fraction", "0.1", "--methods", "retrained", "duck", "boundary-shrink", "--out", "kept"]
+    found = {row["method"]: row for row in duck(capsys, "compare", *words)}
+    assert list(found) == ["retrained", "duck", "boundary-shrink"]
+    assert found["retrained"]["gaps"]["test"] == 0
+    assert "can only forget whole classes" in found["boundary-shrink"]["error"]
+    assert found["duck"]["processed"] == found["duck"]["forget_samples"]
+    assert sorted(path.name for path in Path("kept").iterdir()) == ["duck", "retrained"]
+    assert duck(capsys, "show", "kept/duck")["scores"]["aus"] == found["duck"]["scores"]["aus"]
+
+
+def test_the_table_names_n_and_the_failures(original: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert cli.main(["compare", "--run", original, "--fraction", "0.1", "--methods", "original", "boundary-expand"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Forget 10 % of the samples of digits; n: forget 147, retain 1325, test 157")
+    assert "boundary-expand failed: BadInput: boundary-expand can only forget whole classes" in out
+
+
+def test_tune_writes_a_preset_that_forget_takes(
+    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = duck(capsys, "tune", "neg-grad", "--run", original, "--classes", "3", "--budget", "3")
+    assert len(told["trials"]) == 3
+    file = Path(told["preset"])
+    assert file == Path("neg-grad-digits-class.toml")
+    assert tomllib.loads(file.read_text())["neg-grad"]["digits"]["tuned"]["class"] == told["best"]
+    file.write_text("[neg-grad.digits.tuned.class]\nlr = 0.000123\n")
+    words = ["forget", "--run", original, "--classes", "3", "--method", "neg-grad", "--presets", str(file), "--out", "forgot"]
+    duck(capsys, *words)
+    assert duck(capsys, "show", "forgot")["experiment"]["method"]["lr"] == 0.000123
+    assert cli.main(["tune", "neg-grad", "--run", original, "--classes", "3", "--budget", "1"]) == 2
+    assert "exists: choose another --out" in capsys.readouterr().err
+    file.write_text("[neg-grad.digits.tuned.class]\nrate = 1\n")
+    assert cli.main(words) == 2
+    assert "neg-grad has no setting 'rate'" in capsys.readouterr().err

@@ -1,0 +1,64 @@
+"""NegGrad+ against numbers worked out by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from duck.errors import BadInput
+from duck.methods.neg_grad_plus import NegGradPlus
+from duck.scenarios import ForgetFraction
+from duck.types import Batch, Task
+from tests.methods.test_duck import points
+from tests.toys import class_scenario, toy_data, toy_task
+
+
+def batch(rows: list[tuple[float, float]], labels: list[int]) -> Batch:
+    return Batch(torch.tensor(rows), torch.tensor(labels), torch.arange(len(rows)))
+
+
+def identity() -> nn.Linear:
+    net = nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        net.weight.copy_(torch.eye(2))
+    return net
+
+
+STEP = {"forget": batch([(2.0, 0.0), (0.0, 1.0)], [0, 1]), "retain": batch([(0.0, 3.0)], [0])}
+
+
+@pytest.mark.parametrize("alpha", [0.95, 0.5, 1.0])
+def test_the_loss_keeps_the_retain_samples_and_climbs_on_the_others(alpha: float) -> None:
+    climb = (math.log(1 + math.exp(-2.0)) + math.log(1 + math.exp(-1.0))) / 2
+    keep = math.log(1 + math.exp(3.0))
+    loss = NegGradPlus(alpha=alpha)._loss(identity(), STEP)
+    assert loss.item() == pytest.approx(alpha * keep - (1 - alpha) * climb, rel=1e-5)
+
+
+def test_batchnorm_sees_both_together() -> None:
+    seen: list[int] = []
+
+    class Watching(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            seen.append(len(images))
+            return images
+
+    NegGradPlus()._loss(Watching(), STEP)
+    assert seen == [3]
+
+
+def test_every_sample_comes_in_each_epoch_whichever_set_is_larger() -> None:
+    for scenario in (class_scenario(), ForgetFraction(0.9)(toy_data())):
+        task = toy_task(scenario)
+        batches = NegGradPlus(batch_size=32)._batches(task, "none")
+        steps = list(batches.epoch(torch.Generator().manual_seed(0)))
+        assert len(steps) == len(batches)
+        for name, examples in (("forget", task.forget), ("retain", task.retain)):
+            assert set(torch.cat([step[name].rows for step in steps]).tolist()) == set(range(len(examples)))
+
+
+def test_alpha_is_a_share() -> None:
+    task = Task(points([(1.0, 2.0)], [0]), points([(0.0, 1.0)], [1]), None, 2)
+    with pytest.raises(BadInput, match=r"alpha must be in \[0, 1\], got 1.5"):
+        NegGradPlus(alpha=1.5)(identity(), task)

@@ -1,0 +1,98 @@
+"""SCRUB against numbers worked out by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from duck.batching import Passes
+from duck.errors import BadInput
+from duck.methods.scrub import InTurn, Scrub, divergence, frozen
+from duck.predict import accuracy
+from duck.types import Batch, Progress
+from tests.toys import class_scenario, toy_data, toy_task, trained_net
+
+
+def logits(*rows: tuple[float, float]) -> torch.Tensor:
+    return torch.tensor(rows)
+
+
+def linear(weight: torch.Tensor) -> nn.Linear:
+    net = nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        net.weight.copy_(weight)
+    return net
+
+
+# Teacher (3/4, 1/4), student (1/2, 1/2): KL = 3/4 log(3/2) + 1/4 log(1/2); the other way round 1/2 log(2/3) + 1/2 log 2.
+KL = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
+
+
+def test_the_divergence_is_that_of_the_student_from_the_teacher_meant_over_the_batch() -> None:
+    teacher, student = logits((math.log(3), 0.0), (1.0, 1.0)), logits((0.0, 0.0), (5.0, 5.0))
+    assert divergence(teacher, student).item() == pytest.approx(KL / 2, rel=1e-5)
+    # At temperature 2 the logits are halved and the result is times 4.
+    assert divergence(2 * teacher, 2 * student, 2.0).item() == pytest.approx(4 * KL / 2, rel=1e-5)
+
+
+def test_the_loss_pushes_away_on_forget_and_holds_on_retain() -> None:
+    student, teacher = linear(torch.zeros(2, 2)), linear(torch.tensor([[2 * math.log(3), 0.0], [0.0, 0.0]]))
+    batch = Batch(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
+    scrub = Scrub(temperature=2.0, alpha=0.5, gamma=3.0)
+    assert scrub.loss(student, teacher, {"forget": batch}).item() == pytest.approx(-4 * KL, rel=1e-5)
+    assert scrub.loss(student, teacher, {"retain": batch}).item() == pytest.approx(0.5 * 4 * KL + 3 * math.log(2), rel=1e-5)
+
+
+def test_forget_batches_come_first_and_all_samples_come() -> None:
+    forget, retain = toy_data().train.take(torch.arange(10)), toy_data().train.take(torch.arange(10, 40))
+    plan = InTurn(Passes("forget", forget, 8), Passes("retain", retain, 10))
+    steps = list(plan.epoch(torch.Generator().manual_seed(0)))
+    assert [name for step in steps for name in step] == ["forget"] * 2 + ["retain"] * 3
+    assert len(plan) == 5
+    assert set(torch.cat([step["forget"].rows for step in steps[:2]]).tolist()) == set(range(10))
+
+
+def test_epochs_with_and_without_the_forget_pass_and_the_rate_goes_on() -> None:
+    heard: list[tuple[str, int, int]] = []
+
+    def report(news: Progress) -> None:
+        if news.ended:
+            heard.append((news.phase, news.epoch, news.steps))
+
+    task = toy_task(class_scenario(), report=report)
+    scrub = Scrub(lr=5e-3, batch_size=60, forget_batch=30, epochs=4, forget_epochs=2)
+    scrub(trained_net(), task)
+    assert heard == [("max-min", 1, 5), ("max-min", 2, 5), ("min", 1, 3), ("min", 2, 3)]
+    # The rate falls to nothing after the third epoch: the fourth changes no weight.
+    three, four = (
+        replace(scrub, epochs=epochs, milestones=(3,), decay=0.0, weight_decay=0.0)(trained_net(), task).state_dict()["head.weight"]
+        for epochs in (3, 4)
+    )
+    assert torch.equal(three, four)
+
+
+def test_the_forget_pass_is_what_forgets() -> None:
+    scenario = class_scenario()
+    task = toy_task(scenario)
+    scrub = Scrub(lr=5e-3, batch_size=32, forget_batch=64, epochs=3, forget_epochs=3)
+    assert accuracy(scrub(trained_net(), task), task.forget) <= 0.1
+    assert accuracy(replace(scrub, lr=1e-6)(trained_net(), task), task.forget) >= 0.9
+
+
+@pytest.mark.parametrize("forget_epochs", [0, 4])
+def test_forget_epochs_must_be_some_of_the_epochs(forget_epochs: int) -> None:
+    with pytest.raises(BadInput, match=r"forget_epochs must be from 1 to epochs \(3\)"):
+        Scrub(forget_epochs=forget_epochs)(trained_net(), toy_task(class_scenario()))
+
+
+def test_a_lone_sample_passes_a_net_that_normalises_single_pixels() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    teacher = frozen(net)
+    batch = Batch(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
+    before = net[1].running_mean.clone()  # type: ignore[operator]
+    assert Scrub().loss(net.train(), teacher, {"forget": batch}).isfinite()
+    assert torch.equal(net[1].running_mean, before)  # type: ignore[arg-type]
+    assert net[1].training
+    assert not any(p.requires_grad for p in teacher.parameters())

@@ -1,0 +1,53 @@
+"""Many methods on one scenario: each row on its own, and distances to the retrained model."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+from torch import nn
+
+from duck.comparison import compare, rows, suited
+from duck.methods import METHODS, Duck, Original, Retrained
+from duck.methods.base import Forgets, Kinds, Method
+from duck.types import Task
+from tests.toys import RECIPE, class_scenario, toy_net, trained_net
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A method that cannot work."""
+
+    paper: ClassVar[str] = "none"
+    scenarios: ClassVar[Kinds] = ("class", "samples")
+    needs_retain: ClassVar[bool] = False
+    forgets_by: ClassVar[Forgets] = "nothing"
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        raise RuntimeError("the disk of the moon is full")
+
+
+def test_a_failing_method_says_why_in_its_row_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS._entries, "broken", Broken)
+    methods: dict[str, Method] = {
+        "broken": Broken(),
+        "original": Original(),
+        "retrained": Retrained(),
+        "duck": Duck(batch_size=64, lr=3e-3),
+    }
+    found = rows(list(compare(trained_net(), class_scenario(), methods, new_model=toy_net, recipe=RECIPE)))
+    assert [row["method"] for row in found] == list(methods)
+    assert found[0] == {"method": "broken", "error": "RuntimeError: the disk of the moon is full"}
+    assert found[1]["gaps"]["forget_test"] == found[1]["scores"]["forget_test"] - found[2]["scores"]["forget_test"] > 0.9
+    assert found[2]["gaps"] == {**dict.fromkeys(found[2]["scores"], 0.0)}
+    assert found[3]["scores"]["forget_test"] == 0
+
+
+def test_without_a_retrained_model_there_are_no_gaps() -> None:
+    found = rows(list(compare(trained_net(), class_scenario(), {"original": Original()})))
+    assert found[0]["gaps"] is None
+
+
+def test_all_means_those_that_suit_the_scenario_baselines_first() -> None:
+    assert suited("class")[:2] == suited("samples")[:2] == ["original", "retrained"]
+    assert set(suited("class")) == set(METHODS)
+    assert set(suited("class")) - set(suited("samples")) == {name for name, cls in METHODS.items() if "samples" not in cls.scenarios}

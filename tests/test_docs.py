@@ -1,0 +1,54 @@
+"""What the documents say runs, and what they show is there."""
+
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+from duck.experiment import unlearn
+from duck.methods import METHODS
+from tests.toys import RECIPE, class_scenario, trained_net
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "results" / "README.md"]
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def test_the_method_of_the_docs_is_short_and_forgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = blocks(ROOT / "docs" / "add-a-method.md")
+    assert len([line for line in code.splitlines() if line.strip()]) < 40
+    monkeypatch.setattr(METHODS, "_entries", dict(METHODS))
+    file = tmp_path / "uniform.py"
+    file.write_text(code)
+    spec = spec_from_file_location("uniform", file)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(module_from_spec(spec))
+    outcome = unlearn(METHODS["uniform"](lr=5e-3, epochs=8), trained_net(), class_scenario(), recipe=RECIPE)  # type: ignore[call-arg]
+    assert outcome.scores.forget < 0.5
+    assert outcome.scores.forget_loss > 1
+    assert outcome.scores.retain > 0.95
+    assert outcome.processed == outcome.forget_samples
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_python_block_parses() -> None:
+    for page in PAGES:
+        for code in blocks(page):
+            compile(code, str(page), "exec")
+
+
+def test_the_readme_lists_every_command() -> None:
+    from duck.cli import COMMANDS
+
+    text = (ROOT / "README.md").read_text()
+    assert [word for word in COMMANDS if f"duck {word}" not in text and f"make {word}" not in text] == []

@@ -1,0 +1,75 @@
+"""Running a method: what it saw is counted, what it took is timed alone, and what to be careful about is said."""
+
+import time
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from duck.experiment import Counted, Epoch, notes, unlearn
+from duck.methods import METHODS, Duck
+from duck.methods.base import Forgets, Kinds, clone
+from duck.types import Progress, Task
+from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, trained_net
+
+
+def test_only_what_is_drawn_for_training_counts() -> None:
+    counted = Counted(toy_data().train.take(torch.arange(20, 30)))
+    next(iter(counted.batches(4)))
+    assert int(counted.seen.sum()) == 0
+    batch = next(iter(counted.batches(4, torch.Generator().manual_seed(0))))
+    assert sorted(batch.rows.tolist()) == counted.seen.nonzero().flatten().tolist()
+    part = counted.take(torch.tensor([9, 8]))
+    list(part.batches(2, torch.Generator().manual_seed(0)))
+    assert set(counted.seen.nonzero().flatten().tolist()) == {*batch.rows.tolist(), 8, 9}
+
+
+@dataclass(frozen=True)
+class Half:
+    """Trains on half of the forget samples only."""
+
+    paper: ClassVar[str] = "none"
+    scenarios: ClassVar[Kinds] = ("class", "samples")
+    needs_retain: ClassVar[bool] = False
+    forgets_by: ClassVar[Forgets] = "training"
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        list(task.forget.take(torch.arange(len(task.forget) // 2)).batches(8, torch.Generator().manual_seed(0)))
+        time.sleep(0.2)
+        if task.report:
+            task.report(Progress("half", 1, 1, 1, 1, 0.5, model, ended=True))
+        return clone(model)
+
+
+def test_a_method_that_skips_samples_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS._entries, "half", Half)
+    scenario = class_scenario()
+    outcome = unlearn(Half(), trained_net(), scenario)
+    assert (outcome.processed, outcome.forget_samples) == (30, 60)
+    said = notes(scenario, outcome)
+    assert said[0].startswith("Nothing was forgotten")
+    assert said[1] == "Only 30 of 60 forget samples were processed."
+
+
+def test_watching_does_not_count_as_the_methods_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS._entries, "half", Half)
+    outcome = unlearn(Half(), trained_net(), class_scenario(), watch=lambda news: time.sleep(0.5))
+    assert 0.2 <= outcome.seconds < 0.6
+    assert [(epoch.phase, epoch.loss) for epoch in outcome.history] == [("half", 0.5)]
+
+
+def test_the_watcher_hears_of_steps_and_epochs() -> None:
+    heard: list[Progress | Epoch] = []
+    outcome = unlearn(Duck(batch_size=64, max_epochs=1, low_epochs=1), trained_net(), class_scenario(), recipe=RECIPE, watch=heard.append)
+    assert [news for news in heard if isinstance(news, Epoch)] == list(outcome.history)
+    assert outcome.history[-1].forget == outcome.scores.forget
+    assert outcome.history[-1].retain == pytest.approx(outcome.scores.retain)
+
+
+def test_few_samples_and_the_papers_protocol_are_noted() -> None:
+    scenario = samples_scenario()
+    outcome = unlearn(Duck(batch_size=64, max_epochs=1, low_epochs=0), trained_net(), scenario, recipe=RECIPE)
+    assert any(note.startswith("n too small: AUS over 60") for note in notes(scenario, outcome))
+    assert any("Protocol 'paper'" in note for note in notes(replace(scenario, protocol="paper"), outcome))

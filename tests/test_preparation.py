@@ -1,0 +1,94 @@
+"""What is computed beforehand is found again by what it depends on, and by nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from duck.experiment import unlearn
+from duck.methods import METHODS, Original
+from duck.methods.base import Forgets, Kinds, clone
+from duck.preparation import Preparations
+from duck.scenarios import ForgetClasses
+from duck.types import Task
+from tests.toys import class_scenario, head_of, toy_data, toy_task, trained_net
+
+MADE: list[int] = []
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Counts how often it prepares."""
+
+    paper: ClassVar[str] = "none"
+    scenarios: ClassVar[Kinds] = ("class", "samples")
+    needs_retain: ClassVar[bool] = False
+    forgets_by: ClassVar[Forgets] = "nothing"
+    prepared_from: ClassVar[tuple[str, ...]] = ("power",)
+    prepared_per_request: ClassVar[bool] = False
+    power: int = 2
+    alpha: float = field(default=1.0)
+
+    def prepare(self, model: nn.Module, task: Task) -> Mapping[str, Tensor]:
+        MADE.append(self.power)
+        return {"powers": torch.arange(3.0) ** self.power}
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        assert task.prepared is not None
+        assert task.prepared["powers"].tolist() == [0.0, 1.0, 2.0**self.power]
+        return clone(model)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    MADE.clear()
+    monkeypatch.setitem(METHODS._entries, "slow", Slow)
+
+
+def test_it_is_made_once_for_an_original_whoever_is_forgotten_and_timed_apart() -> None:
+    cache, model = Preparations(), trained_net()
+    outcomes = [unlearn(Slow(), model, ForgetClasses([label])(toy_data()), preparations=cache) for label in (0, 1)]
+    assert MADE == [2]
+    assert outcomes[0].prepare_seconds == outcomes[1].prepare_seconds > 0
+    unlearn(Slow(alpha=3.0), model, class_scenario(), preparations=cache)
+    assert MADE == [2]
+
+
+def test_other_settings_weights_or_data_make_it_anew() -> None:
+    cache, model, task = Preparations(), trained_net(), toy_task(class_scenario())
+    cache(Slow(), model, task)
+    cache(Slow(power=3), model, task)
+    with torch.no_grad():
+        head_of(model).bias[0] += 1
+    cache(Slow(), model, task)
+    fewer = toy_data().train.take(torch.arange(100))
+    cache(Slow(), model, Task(fewer, fewer.take(torch.arange(50)), None, 4))
+    assert MADE == [2, 3, 2, 2]
+
+
+def test_what_depends_on_the_request_is_kept_per_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Slow, "prepared_per_request", True)
+    cache, model = Preparations(), trained_net()
+    for label in (0, 1, 0):
+        cache(Slow(), model, toy_task(ForgetClasses([label])(toy_data())))
+    assert MADE == [2, 2]
+
+
+def test_it_is_found_again_on_disk_with_the_seconds_of_the_first_making(tmp_path: Path) -> None:
+    model, task = trained_net(), toy_task(class_scenario())
+    first = Preparations(tmp_path)(Slow(), model, task)
+    again = Preparations(tmp_path)(Slow(), model, task)
+    assert MADE == [2]
+    assert first[0] is not None
+    assert again[0] is not None
+    assert torch.equal(first[0]["powers"], again[0]["powers"])
+    assert first[1] == again[1]
+    assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
+
+
+def test_methods_that_prepare_nothing_take_no_time() -> None:
+    assert Preparations()(Original(), trained_net(), toy_task(class_scenario())) == (None, 0.0)

@@ -1,0 +1,88 @@
+"""The search looks at holdout data alone, starts from the preset, and its space fits the methods."""
+
+import dataclasses
+from dataclasses import replace
+
+import pytest
+import torch
+
+from duck.data.examples import examples
+from duck.errors import BadInput, UnknownName
+from duck.methods import METHODS, Duck
+from duck.tuning import Trial, _Judge, best, changes, space_of, spaces, tune
+from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, trained_net
+
+DUCK = Duck(batch_size=64, lr=3e-3, low_batch=32, max_epochs=2, low_epochs=1)
+
+
+def test_every_space_names_settings_of_its_method() -> None:
+    assert set(spaces()) == {name for name in METHODS if name not in ("original", "retrained")}
+    for method, space in spaces().items():
+        known = {field.name for field in dataclasses.fields(METHODS[method])}  # type: ignore[arg-type]
+        assert set(space) <= known
+        assert all(set(options) in ({"choices"}, {"low", "high"}, {"low", "high", "log"}) for options in space.values())
+
+
+@pytest.mark.parametrize("make", [class_scenario, samples_scenario])
+def test_trials_start_from_the_preset_and_repeat_with_the_seed(make: object) -> None:
+    scenario = make()  # type: ignore[operator]
+    trials = list(tune(DUCK, trained_net(), scenario, 3, new_model=toy_net, recipe=RECIPE))
+    assert [trial.number for trial in trials] == [0, 1, 2]
+    assert trials[0].settings["lr"] == DUCK.lr
+    assert changes(DUCK, trials[0]) == {}
+    assert len({trial.settings["lr"] for trial in trials}) == 3
+    again = list(tune(DUCK, trained_net(), scenario, 3, new_model=toy_net, recipe=RECIPE))
+    assert [replace(trial, seconds=0.0) for trial in again] == [replace(trial, seconds=0.0) for trial in trials]
+    assert all(0 < trial.score <= 1.1 for trial in trials)
+
+
+def test_test_data_are_never_looked_at() -> None:
+    """With every reported test image blackened the trials are the same."""
+    scenario = class_scenario()
+    data = toy_data()
+    test = data.test
+    assert test is not None
+    images = test.images.clone()  # type: ignore[attr-defined]
+    images[scenario.test] = 0
+    dark = replace(data, test=examples(images, test.labels, test.ids, test.pixels))  # type: ignore[attr-defined]
+    seen = [list(tune(DUCK, trained_net(), replace(scenario, data=one), 2, recipe=RECIPE)) for one in (data, dark)]
+    assert [trial.score for trial in seen[0]] == [trial.score for trial in seen[1]]
+    images[scenario.holdout] = 0
+    blind = replace(data, test=examples(images, test.labels, test.ids, test.pixels))  # type: ignore[attr-defined]
+    assert [t.score for t in tune(DUCK, trained_net(), replace(scenario, data=blind), 2, recipe=RECIPE)] != [t.score for t in seen[0]]
+
+
+def test_what_steers_the_stop_rule_does_not_score() -> None:
+    task = class_scenario().task(recipe=RECIPE)
+    judge = _Judge(trained_net(), task, "class")
+    assert judge.task.holdout is not None
+    assert task.holdout is not None
+    steering, scoring = set(judge.task.holdout.ids), set(judge.judged.ids)
+    assert not steering & scoring
+    assert steering | scoring == set(task.holdout.ids)
+
+
+def test_a_failing_trial_is_reported_and_not_chosen() -> None:
+    method = METHODS["bad-teacher"]()
+    trials = list(tune(method, trained_net(), class_scenario(), 2, recipe=RECIPE))
+    assert all(trial.score == -1 for trial in trials)
+    assert trials[0].error is not None
+    assert trials[0].error.startswith("BadInput")
+
+
+def test_the_best_is_the_earliest_of_equals() -> None:
+    trials = [Trial(number, {"lr": 0.1 * number}, score, 1.0, 0.0, 1.0) for number, score in enumerate((0.5, 0.9, 0.9, -1.0))]
+    assert best(trials).number == 1
+    assert changes(DUCK, best(trials)) == {"lr": 0.1}
+
+
+def test_what_cannot_be_tuned() -> None:
+    with pytest.raises(BadInput, match="retrained has nothing to tune"):
+        space_of("retrained")
+    with pytest.raises(UnknownName, match="Did you mean 'scrub'"):
+        space_of("scrubb")
+    with pytest.raises(BadInput, match="at least 1, got 0"):
+        next(tune(DUCK, trained_net(), class_scenario(), 0))
+    scenario = class_scenario()
+    with pytest.raises(BadInput, match="needs holdout data"):
+        next(tune(DUCK, trained_net(), replace(scenario, holdout=torch.empty(0, dtype=torch.int64)), 1))
