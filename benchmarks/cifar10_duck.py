@@ -24,8 +24,8 @@ from torch import nn
 
 import duck
 from duck.methods.base import default_recipe
+from duck.metrics import training_scores
 from duck.models import build
-from duck.predict import accuracy
 from duck.runtime import Stopwatch, pick_device
 from duck.scenarios import Request
 from duck.store import environment
@@ -84,10 +84,8 @@ def original(data: Data, results: Results, weights: Path, device: torch.device) 
     with Stopwatch(device) as stopwatch:
         model = duck.train("resnet18", data, SEED, recipe, device=str(device))
     assert data.test is not None
-    rows = torch.arange(len(data.test))
-    test = data.test.take(rows[~torch.isin(rows, data.holdout)])
-    scores = {"train": accuracy(model, data.train), "test": accuracy(model, test)}
-    results.put("original", seconds=stopwatch.seconds, scores=scores, n=len(test), recipe=asdict(recipe))
+    n = len(data.test) - len(data.holdout)
+    results.put("original", seconds=stopwatch.seconds, scores=training_scores(model, data), n=n, recipe=asdict(recipe))
     save_model(model, str(weights))
     return model
 

@@ -129,7 +129,7 @@ def test_images_and_a_model_with_logits_in_an_object() -> None:
 def test_uint8_images_are_normalised_by_their_own_statistics() -> None:
     result = duck.forget(trained_net(), Gray(toy_data().train), forget=duck.ForgetClasses([1]))
     assert result.scores.retain > 0.8
-    assert result.scores.forget <= 0.01
+    assert result.scores.forget < 0.1
 
 
 def test_retraining_through_the_same_door() -> None:

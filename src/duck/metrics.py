@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from duck.errors import BadInput
-from duck.predict import outcomes
-from duck.types import Examples, Scenario
+from duck.predict import accuracy, outcomes
+from duck.types import Data, Scenario
 
 SMALL = 200
 """Below so many forget samples an accuracy on them is too coarse for AUS to rank by."""
@@ -44,9 +45,9 @@ def evaluate(model: nn.Module, scenario: Scenario, original: Scores | None = Non
     data = scenario.data
     forget = outcomes(model, data.train.take(scenario.forget))
     forget_accuracy = float(forget.correct.double().mean())
-    retain = _accuracy(model, data.train.take(scenario.retain))
+    retain = accuracy(model, data.train.take(scenario.retain))
     if data.test is None or not len(scenario.test):
-        return Scores(None, forget_accuracy, retain or 0.0, None, None, None, float(forget.losses.double().mean()))
+        return Scores(None, forget_accuracy, retain, None, None, None, float(forget.losses.double().mean()))
     correct = outcomes(model, data.test).correct.double().cpu()
     part = {
         name: float(correct[rows].mean()) if len(rows) else None
@@ -55,11 +56,16 @@ def evaluate(model: nn.Module, scenario: Scenario, original: Scores | None = Non
     kept, gone = ("retain_test", part["forget_test"]) if scenario.kind == "class" else ("test", forget_accuracy)
     before = part[kept] if original is None else getattr(original, kept)
     score = None if part[kept] is None or gone is None or before is None else aus(scenario.kind, before, part[kept] or 0.0, gone)
-    return Scores(score, forget_accuracy, retain or 0.0, **part, forget_loss=float(forget.losses.double().mean()))
+    return Scores(score, forget_accuracy, retain, **part, forget_loss=float(forget.losses.double().mean()))
 
 
-def _accuracy(model: nn.Module, examples: Examples) -> float:
-    return float(outcomes(model, examples).correct.double().mean())
+def training_scores(model: nn.Module, data: Data) -> dict[str, float | None]:
+    """Of an original: on its training data, and on the test data that no stop rule sees."""
+    if data.test is None:
+        return {"train": accuracy(model, data.train), "test": None}
+    rows = torch.arange(len(data.test))
+    reported = data.test.take(rows[~torch.isin(rows, data.holdout)])
+    return {"train": accuracy(model, data.train), "test": accuracy(model, reported)}
 
 
 def forgot_nothing(original: Scores, unlearned: Scores) -> bool:

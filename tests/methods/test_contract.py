@@ -128,7 +128,7 @@ def test_hyperparameters_survive_toml(name: str, tmp_path: Path) -> None:
 
 def test_a_method_for_classes_refuses_single_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(METHODS["duck"], "scenarios", ("class",))
-    with pytest.raises(BadInput, match=r"duck can only forget whole classes.*original, retrained"):
+    with pytest.raises(BadInput, match=r"duck can only forget whole classes.*original.*retrained"):
         preset("duck", "digits", "samples")
     with pytest.raises(BadInput, match="duck can only forget whole classes"):
         unlearn(METHODS["duck"](), trained_net(), samples_scenario())

@@ -23,10 +23,9 @@ from duck.config import Experiment, Training, to_dict
 from duck.data import Count, load
 from duck.errors import BadInput, DuckError, UnknownName
 from duck.experiment import notes, unlearn
-from duck.metrics import Scores, evaluate
+from duck.metrics import Scores, evaluate, training_scores
 from duck.models import build
 from duck.models.weights import load_weights, save_weights
-from duck.predict import accuracy
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch
 from duck.types import Data, Scenario
@@ -174,7 +173,7 @@ class Workshop:
             self._failed[weights.stem] = in_short(error)
             raise
         timing = {"seconds": stopwatch.seconds, "wall_seconds": stopwatch.seconds, "compiled": made.recipe.compile}
-        line = {"scores": _scores(model, data), **timing, **_machine(self.device)}
+        line = {"scores": training_scores(model, data), **timing, **_machine(self.device)}
         save_weights(model, weights)
         # Last, and in one step: where the record is, the weights are whole.
         beside = weights.with_suffix(".writing")
@@ -194,15 +193,6 @@ def _read(record: Path) -> Line:
     except (OSError, json.JSONDecodeError) as error:
         raise BadInput(f"The record {record.name} of an original cannot be read: delete it to train anew.") from error
     return line
-
-
-def _scores(model: nn.Module, data: Data) -> dict[str, float | None]:
-    """On training data, and on the test data that no stop rule sees."""
-    if data.test is None:
-        return {"train": accuracy(model, data.train), "test": None}
-    rows = torch.arange(len(data.test))
-    reported = data.test.take(rows[~torch.isin(rows, data.holdout)])
-    return {"train": accuracy(model, data.train), "test": accuracy(model, reported)}
 
 
 def device_name(device: torch.device) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from duck import store
 from duck.api import train
@@ -14,8 +13,8 @@ from duck.cli.inputs import DataFlags, RunFlags, fingerprint, parse, peek, settl
 from duck.config import Experiment, Training
 from duck.data import DATASETS
 from duck.methods.base import default_recipe
+from duck.metrics import training_scores
 from duck.models import MODELS
-from duck.predict import accuracy
 from duck.runtime import Stopwatch, distributed, is_first, pick_device
 from duck.types import Data, Recipe
 
@@ -67,19 +66,10 @@ def trained(data: Data, source: DataFlags, run: RunFlags, model_name: str, recip
     with watching(f"train {model_name} on {data.name}", quiet=not is_first()) as watch, stopwatch:
         model = train(model_name, data, run.seed, recipe, device=str(device), report=watch, checkpoint=checkpoint)
     if is_first():
-        record = store.Run(experiment, _scores(model, data), stopwatch.seconds, _samples(data), source=source.source())
+        record = store.Run(experiment, training_scores(model, data), stopwatch.seconds, _samples(data), source=source.source())
         store.save(record, model, folder, run.overwrite)
         shutil.rmtree(checkpoint.parent, ignore_errors=True)
     return folder
-
-
-def _scores(model: nn.Module, data: Data) -> dict[str, float | None]:
-    """On training data, and on the test data that no stop rule sees."""
-    if data.test is None:
-        return {"train": accuracy(model, data.train), "test": None}
-    rows = torch.arange(len(data.test))
-    reported = data.test.take(rows[~torch.isin(rows, data.holdout)])
-    return {"train": accuracy(model, data.train), "test": accuracy(model, reported)}
 
 
 def _samples(data: Data) -> dict[str, int]:

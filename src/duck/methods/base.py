@@ -101,9 +101,7 @@ def presets() -> Mapping[str, Any]:
     return tomllib.loads(files("duck.methods").joinpath("presets.toml").read_text(encoding="utf-8"))
 
 
-def preset(
-    method: str, data: str, kind: str, samples: int | None = None, name: Preset = "tuned", more: Path | None = None
-) -> Method:
+def preset(method: str, data: str, kind: str, samples: int | None = None, name: Preset = "tuned", more: Path | None = None) -> Method:
     """The method with its settings for a data set and kind (`class` or `samples`).
 
     paper   the paper's numbers
@@ -125,7 +123,9 @@ def preset(
 def _found(file: Path, method: str, data: str, kind: str) -> dict[str, Any]:
     """The settings of a file of `duck tune`; nothing where it is about another method, data set or kind."""
     try:
-        settings: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")).get(method, {}).get(data, {}).get("tuned", {}).get(kind, {})
+        settings: dict[str, Any] = (
+            tomllib.loads(file.read_text(encoding="utf-8")).get(method, {}).get(data, {}).get("tuned", {}).get(kind, {})
+        )
     except (OSError, tomllib.TOMLDecodeError, AttributeError) as error:
         raise BadInput(f"{file} cannot be read as a file of presets: {error}") from error
     known = [field.name for field in dataclasses.fields(METHODS[method])]  # type: ignore[arg-type]
