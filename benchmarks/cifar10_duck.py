@@ -23,7 +23,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 import duck
-from duck.methods.base import default_recipe
+from duck.methods.presets import default_recipe
 from duck.metrics import training_scores
 from duck.models import build
 from duck.runtime import Stopwatch, pick_device

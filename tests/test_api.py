@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 import duck
 from duck.errors import BadInput
-from duck.methods.base import default_recipe
+from duck.methods.presets import default_recipe
 from duck.predict import accuracy
 from tests.toys import toy_data, toy_net, trained_net
 

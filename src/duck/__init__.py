@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from duck.errors import DuckError
     from duck.experiment import unlearn
     from duck.methods import METHODS, Duck, Original, Retrained
-    from duck.methods.base import preset
+    from duck.methods.presets import preset
     from duck.metrics import aus, evaluate
     from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
     from duck.types import Data, Recipe, Scenario, Task
@@ -21,7 +21,7 @@ _HOMES = {
     "duck.errors": ("DuckError",),
     "duck.experiment": ("unlearn",),
     "duck.methods": ("METHODS", "Duck", "Original", "Retrained"),
-    "duck.methods.base": ("preset",),
+    "duck.methods.presets": ("preset",),
     "duck.metrics": ("aus", "evaluate"),
     "duck.scenarios": ("ForgetClasses", "ForgetFraction", "ForgetSamples"),
     "duck.types": ("Data", "Recipe", "Scenario", "Task"),

@@ -10,7 +10,8 @@ from duck import fit
 from duck.data.torch_dataset import MapStyle, from_dataset
 from duck.errors import BadInput
 from duck.experiment import Outcome, Watch, notes, unlearn
-from duck.methods.base import METHODS, Method, default_recipe, preset
+from duck.methods.base import METHODS, Method
+from duck.methods.presets import default_recipe, preset
 from duck.metrics import Scores, forgot_nothing
 from duck.models import build
 from duck.runtime import device_of, pick_device, seeded

@@ -10,7 +10,7 @@ from torch import nn
 from duck.errors import BadInput
 from duck.experiment import Counted
 from duck.methods.bad_teacher import BadTeacher
-from duck.methods.scrub import divergence
+from duck.methods.distillation import divergence
 from duck.types import Batch, Examples
 from tests.toys import class_scenario, toy_net, toy_task, trained_net
 

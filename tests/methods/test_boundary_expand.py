@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from duck.errors import BadInput
-from duck.methods.base import preset
 from duck.methods.boundary_expand import BoundaryExpand, narrow, widen
+from duck.methods.presets import preset
 from duck.models.embedding import logits_of
 from duck.runtime import seeded
 from duck.types import Progress, Task

@@ -10,8 +10,9 @@ from torch import nn
 
 from duck.data.examples import Pixels, Resident, examples
 from duck.experiment import Counted
-from duck.methods.base import loss_on_forget, preset
 from duck.methods.boundary_shrink import BoundaryShrink, limits
+from duck.methods.presets import preset
+from duck.methods.relabelling import loss_on_forget
 from duck.types import Batch, Examples, Task
 from tests.methods.test_duck import points
 from tests.toys import class_scenario, toy_examples, toy_task, trained_net

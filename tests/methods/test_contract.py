@@ -12,7 +12,7 @@ from duck import config
 from duck.errors import BadInput
 from duck.experiment import unlearn
 from duck.methods import METHODS
-from duck.methods.base import preset
+from duck.methods.presets import preset
 from duck.predict import accuracy
 from duck.scenarios import ForgetSamples
 from duck.types import Scenario

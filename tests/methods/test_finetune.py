@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from duck.methods.base import preset
 from duck.methods.finetune import FineTuning
+from duck.methods.presets import preset
 from duck.types import Recipe, Task
 from tests.methods.test_duck import points
 from tests.toys import RECIPE, class_scenario, head_of, toy_task, trained_net

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from duck.methods.base import preset
 from duck.methods.l1_sparse import L1Sparse, l1_norm
+from duck.methods.presets import preset
 from duck.predict import accuracy
 from duck.types import Batch
 from tests.toys import class_scenario, toy_task, trained_net

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from duck.methods.base import preset
 from duck.methods.neg_grad import NegGrad
+from duck.methods.presets import preset
 from duck.predict import accuracy
 from duck.scenarios import ForgetSamples
 from duck.types import Progress, Task

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from duck.errors import BadInput
-from duck.methods.base import loss_on_forget, preset
-from duck.methods.random_label import RandomLabel, wrong_labels
+from duck.methods.presets import preset
+from duck.methods.random_label import RandomLabel
+from duck.methods.relabelling import loss_on_forget, wrong_labels
 from duck.runtime import seeded
 from duck.types import Batch, Progress, Task
 from tests.methods.test_duck import points

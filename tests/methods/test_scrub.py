@@ -9,7 +9,8 @@ from torch import nn
 
 from duck.batching import Passes
 from duck.errors import BadInput
-from duck.methods.scrub import InTurn, Scrub, divergence, frozen
+from duck.methods.distillation import divergence, frozen
+from duck.methods.scrub import InTurn, Scrub
 from duck.predict import accuracy
 from duck.types import Batch, Progress
 from tests.toys import class_scenario, toy_data, toy_task, trained_net

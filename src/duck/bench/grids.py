@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from duck.config import Experiment, fingerprint, from_dict, structure, to_dict
 from duck.errors import BadInput, UnknownName
-from duck.methods.base import METHODS, Preset, default_recipe, preset
+from duck.methods.base import METHODS
+from duck.methods.presets import Preset, default_recipe, preset
 from duck.registry import suggest
 from duck.types import Augment, Data, Protocols
 

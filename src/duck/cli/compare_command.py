@@ -13,7 +13,8 @@ from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory
 from duck.cli.train_command import trained
 from duck.comparison import Compared, compare, rows, suited
 from duck.config import Experiment, Training
-from duck.methods.base import METHODS, Method, Preset, default_recipe, preset
+from duck.methods.base import METHODS, Method
+from duck.methods.presets import Preset, default_recipe, preset
 from duck.preparation import Preparations
 from duck.runtime import pick_device
 from duck.scenarios import Request, describe

@@ -14,7 +14,7 @@ from duck.cli.inputs import fingerprint, parse
 from duck.config import Experiment, Training
 from duck.data import load
 from duck.experiment import unlearn
-from duck.methods.base import default_recipe, preset
+from duck.methods.presets import default_recipe, preset
 from duck.metrics import evaluate
 from duck.models import build
 from duck.report import write_report

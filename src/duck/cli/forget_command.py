@@ -14,7 +14,8 @@ from duck.cli.original import OriginalFlags, RequestFlags, data_flags, data_name
 from duck.config import Experiment
 from duck.experiment import unlearn
 from duck.methods import METHODS
-from duck.methods.base import Method, Preset, preset
+from duck.methods.base import Method
+from duck.methods.presets import Preset, preset
 from duck.preparation import Preparations
 from duck.runtime import distributed, is_first, pick_device
 from duck.scenarios import Request

@@ -37,11 +37,12 @@ def _cell(value: Any) -> str:
 
 
 def _methods() -> list[dict[str, Any]]:
+    from duck.comparison import suited
     from duck.methods import METHODS
 
     return [
         {"name": name, "paper": cls.paper, "scenarios": list(cls.scenarios), "needs_retain": cls.needs_retain}
-        for name, cls in METHODS.items()
+        for name, cls in ((name, METHODS[name]) for name in suited("class"))
     ]
 
 

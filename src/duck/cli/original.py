@@ -13,7 +13,7 @@ from duck import store
 from duck.cli.inputs import DataFlags, fingerprint, peek
 from duck.config import Training
 from duck.errors import BadInput
-from duck.methods.base import default_recipe
+from duck.methods.presets import default_recipe
 from duck.models import build
 from duck.models.weights import load_weights
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples, Request

@@ -12,7 +12,7 @@ from duck.cli.console import emit, percent, say, table, watching
 from duck.cli.inputs import DataFlags, RunFlags, fingerprint, parse, peek, settled
 from duck.config import Experiment, Training
 from duck.data import DATASETS
-from duck.methods.base import default_recipe
+from duck.methods.presets import default_recipe
 from duck.metrics import training_scores
 from duck.models import MODELS
 from duck.runtime import Stopwatch, distributed, is_first, pick_device

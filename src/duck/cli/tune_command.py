@@ -12,7 +12,8 @@ from duck.cli.console import counting, emit, number, percent, say, table
 from duck.cli.inputs import DataFlags, RunFlags, parse
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory
 from duck.errors import BadInput
-from duck.methods.base import METHODS, Method, Preset, preset
+from duck.methods.base import METHODS, Method
+from duck.methods.presets import Preset, preset
 from duck.runtime import pick_device
 from duck.tuning import Trial, best, changes, space_of, tune
 from duck.types import Scenario

@@ -1,7 +1,7 @@
 """Unlearning methods: a file and an import line each. Outside packages add theirs under the entry point `duck.methods`."""
 
 from duck.methods.bad_teacher import BadTeacher
-from duck.methods.base import METHODS, preset
+from duck.methods.base import METHODS
 from duck.methods.boundary_expand import BoundaryExpand
 from duck.methods.boundary_shrink import BoundaryShrink
 from duck.methods.duck import Duck
@@ -11,6 +11,7 @@ from duck.methods.l1_sparse import L1Sparse
 from duck.methods.neg_grad import NegGrad
 from duck.methods.neg_grad_plus import NegGradPlus
 from duck.methods.original import Original
+from duck.methods.presets import preset
 from duck.methods.random_label import RandomLabel
 from duck.methods.retrained import Retrained
 from duck.methods.salun import SalUn

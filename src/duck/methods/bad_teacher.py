@@ -10,7 +10,7 @@ from duck.batching import Mixed, Step
 from duck.errors import BadInput
 from duck.fit import fit
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.scrub import divergence, frozen
+from duck.methods.distillation import divergence, frozen
 from duck.models.embedding import logits_of
 from duck.runtime import device_of, global_seed, seeded
 from duck.types import Augment, Task

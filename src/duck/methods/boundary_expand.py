@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from duck.batching import Passes
 from duck.errors import BadInput
 from duck.fit import fit
-from duck.methods.base import METHODS, Forgets, Kinds, clone, loss_on_forget
+from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods.relabelling import loss_on_forget
 from duck.models.embedding import PROBES, probe
 from duck.runtime import seeded
 from duck.types import Task

@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy
 from duck.batching import Nested, Passes
 from duck.data.examples import Pixels
 from duck.fit import fit
-from duck.methods.base import METHODS, Forgets, Kinds, clone, loss_on_forget, other_classes
+from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods.relabelling import loss_on_forget, other_classes
 from duck.models.embedding import logits_of
 from duck.runtime import autocast, evaluating, seeded
 from duck.types import Examples, Task

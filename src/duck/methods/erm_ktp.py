@@ -13,7 +13,7 @@ from duck.batching import Batches, Mixed, Passes, Step
 from duck.errors import BadInput
 from duck.fit import fit
 from duck.methods.base import METHODS, Forgets, Kinds
-from duck.methods.scrub import frozen
+from duck.methods.distillation import frozen
 from duck.models.embedding import PROBES, embedded, logits_of
 from duck.runtime import device_of, evaluating, global_seed, seeded
 from duck.types import Recipe, Task

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from duck.batching import Passes, Step
 from duck.fit import Loss, fit
-from duck.methods.base import METHODS, Forgets, Kinds, clone, loss_on_forget
+from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods.relabelling import loss_on_forget
 from duck.methods.stopping import Stop, stop_rule
 from duck.runtime import seeded
 from duck.types import Task

@@ -1,14 +1,14 @@
-"""Random Label: train the forget samples towards wrong labels (Golatkar et al. 2020), as a rival in Cotogni et al. 2023."""
+"""Random Label: train the forget samples towards wrong labels (Hayase et al. 2020)."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from duck.batching import Passes
 from duck.fit import fit
-from duck.methods.base import METHODS, Forgets, Kinds, clone, loss_on_forget, other_classes
+from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods.relabelling import loss_on_forget, wrong_labels
 from duck.methods.stopping import Stop, stop_rule
 from duck.runtime import seeded
 from duck.types import Task
@@ -19,7 +19,7 @@ from duck.types import Task
 class RandomLabel:
     """Cross-entropy of the forget samples against one random wrong label each, until DUCK's stop rule says enough."""
 
-    paper: ClassVar[str] = "Golatkar 2020, arXiv:1911.04933"
+    paper: ClassVar[str] = "Hayase 2020, arXiv:2012.11849"
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = False
     forgets_by: ClassVar[Forgets] = "training"
@@ -53,8 +53,3 @@ class RandomLabel:
             report=task.report,
         )  # fmt: skip
         return unlearned
-
-
-def wrong_labels(task: Task, generator: torch.Generator) -> Tensor:
-    """For each forget sample a label drawn evenly from the classes that stay, without its own."""
-    return torch.multinomial(other_classes(task).double(), 1, generator=generator).flatten()

@@ -12,7 +12,7 @@ from duck.batching import Mixed, Step
 from duck.errors import BadInput
 from duck.fit import fit
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.random_label import wrong_labels
+from duck.methods.relabelling import wrong_labels
 from duck.models.embedding import logits_of
 from duck.runtime import seeded
 from duck.types import Augment, Task

@@ -6,12 +6,14 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, kl_div
+from torch.nn.functional import cross_entropy
 
 from duck.batching import Batches, Passes, Step
 from duck.errors import BadInput
 from duck.fit import fit
-from duck.methods.base import METHODS, Forgets, Kinds, clone, freeze_norms
+from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods.distillation import divergence, frozen
+from duck.methods.relabelling import freeze_norms
 from duck.models.embedding import logits_of
 from duck.runtime import seeded
 from duck.types import Augment, Task
@@ -97,14 +99,3 @@ class InTurn:
     def epoch(self, generator: torch.Generator) -> Iterator[Step]:
         yield from self.first.epoch(generator)
         yield from self.second.epoch(generator)
-
-
-def frozen(model: nn.Module) -> nn.Module:
-    """A copy in eval mode that no training reaches."""
-    return clone(model).eval().requires_grad_(False)
-
-
-def divergence(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Tensor:
-    """T^2 KL(teacher || student) of softened logits, mean over the batch."""
-    target, log_p = (teacher / temperature).log_softmax(1), (student / temperature).log_softmax(1)
-    return temperature**2 * kl_div(log_p, target, reduction="batchmean", log_target=True)
