@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -35,7 +37,7 @@ class Preparations:
             tensors = method.prepare(model, task)
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            beside, place = self.folder / f"{key}.writing", self.folder / f"{key}.safetensors"
+            beside, place = self.folder / f"{key}.{os.getpid()}.writing", self.folder / f"{key}.safetensors"
             save_file({name: value.contiguous() for name, value in tensors.items()}, beside, {"seconds": json.dumps(stopwatch.seconds)})
             beside.replace(place)
         return tensors, stopwatch.seconds
@@ -44,8 +46,6 @@ class Preparations:
         place = self.folder / f"{key}.safetensors" if self.folder is not None else None
         if place is None or not place.exists():
             return None
-        from safetensors import safe_open
-
         with safe_open(place, "pt") as file:
             seconds = float(json.loads(file.metadata()["seconds"]))
         return load_file(place, device=str(device)), seconds

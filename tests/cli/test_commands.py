@@ -81,6 +81,27 @@ def test_settings_of_the_method_are_flags_and_presets_fill_the_rest(
     assert (method["batch_ratio"], method["low_epochs"], method["lambda_retain"], method["batch_size"]) == (2, 1, 1.4, 64)
 
 
+def test_an_experiment_as_toml_runs_again_and_flags_go_on_top(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "experiment.toml"
+    words = ["--classes", "4", "--seed", "7", "--batch-ratio", "3", "--protocol", "paper", "--out", str(tmp_path / "first")]
+    first = duck(capsys, "forget", "--run", str(original), *words, "--json")
+    assert cli.main(["show", str(tmp_path / "first"), "--toml"]) == 0
+    file.write_text(capsys.readouterr().out)
+    again = duck(capsys, "forget", "--run", str(original), "--config", str(file), "--out", str(tmp_path / "again"), "--json")
+    assert again["scores"] == first["scores"]
+    ids = [json.loads((tmp_path / name / "run.json").read_text())["id"] for name in ("first", "again")]
+    assert ids[0] == ids[1]
+    words = ["--config", str(file), "--classes", "5", "--batch-ratio", "2", "--out", str(tmp_path / "other"), "--json"]
+    assert duck(capsys, "forget", "--run", str(original), *words)["scenario"] == "class 5"
+    changed = duck(capsys, "show", str(tmp_path / "other"), "--json")["experiment"]
+    assert (changed["method"]["batch_ratio"], changed["seed"], changed["protocol"]) == (2, 7, "paper")
+    same = duck(capsys, "train", "--config", str(file), "--out", str(original), "--json")
+    assert same["run"] == str(original)
+    file.write_text(file.read_text().replace("batch_ratio", "batch_ration"))
+    err = duck(capsys, "forget", "--run", str(original), "--config", str(file), code=2)
+    assert "Duck has no setting 'batch_ration'. Did you mean 'batch_ratio'?" in err
+
+
 def test_ids_from_a_file(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ids.txt").write_text("1\n2\n5\n")
     words = ["--ids", str(tmp_path / "ids.txt"), "--method", "retrained", "--out", str(tmp_path / "forgot"), "--json"]

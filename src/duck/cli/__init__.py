@@ -54,6 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("DUCK_TRACEBACK"):
             raise
+        if type(error).__name__ == "OutOfMemoryError":  # torch's own; naming the class would load torch
+            return _say(f"duck {words[0]}: the device ran out of memory. Lower --image-size, or use --device cpu.", MISUSE)
         return _say(f"duck {words[0]} failed: {type(error).__name__}: {error} (DUCK_TRACEBACK=1 shows where)", CRASHED)
 
 

@@ -9,9 +9,10 @@ import torch
 from duck import store
 from duck.cli.console import emit, number, percent, say, table, watching
 from duck.cli.exits import DONE, FAILED
-from duck.cli.inputs import DataFlags, RunFlags, parse, peek, settled
+from duck.cli.inputs import DataFlags, RunFlags, experiment_of, parse, peek, settled
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, data_name, factory
 from duck.config import Experiment
+from duck.errors import BadInput
 from duck.experiment import unlearn
 from duck.methods import METHODS
 from duck.methods.base import Method
@@ -27,7 +28,7 @@ class Forget:
 
     The model is a stored run (--run), or your own: --model package.module:function --weights FILE --data IMAGES.
     Say who: --classes 3 5, or --fraction 0.1, or --ids FILE with one id a line.
-    Below are the settings of the chosen --method, with its preset for these data.
+    Below are the settings of the chosen --method, with its preset for these data. --config takes them from a file.
     """
 
     source: DataFlags
@@ -40,29 +41,47 @@ class Forget:
     """paper: the paper's settings; tuned: with what was found on holdout data."""
     presets: Path | None = None
     """A file of `duck tune`, on top of the presets."""
+    config: Path | None = None
+    """An experiment as `duck show RUN --toml` prints it: method, settings, who, seed. Flags go on top."""
 
 
 def main(argv: list[str]) -> int:
-    method = peek(argv, "--method", "duck")
-    cls, kind = METHODS[method], "class" if peek(argv, "--classes") else "samples"
-    chosen: Any = peek(argv, "--preset", "tuned")
-    more = Path(peek(argv, "--presets")) if peek(argv, "--presets") else None
-    shown = preset(method, data_name(argv), kind, name=chosen, more=more) if kind in cls.scenarios else cls()
-    flags = make_dataclass("Forget", [("settings", cls)], bases=(Forget,), kw_only=True)
+    config = experiment_of(argv)
+    if config is not None and (config.method is None or config.request is None):
+        raise BadInput(f"{peek(argv, '--config')} is the experiment of a training: it names no method and nobody to forget.")
+    shown = _shown(argv, config)
+    name = METHODS.name_of(shown)
+    flags = make_dataclass("Forget", [("settings", type(shown))], bases=(Forget,), kw_only=True)
     flags.__doc__ = Forget.__doc__
-    default = flags(source=data_flags(argv), output=RunFlags(), original=OriginalFlags(), who=RequestFlags(), settings=shown)
+    who, output = RequestFlags(), RunFlags()
+    if config is not None:
+        who, output = RequestFlags(protocol=config.protocol), RunFlags(seed=config.seed)
+    default = flags(source=data_flags(argv), output=output, original=OriginalFlags(), who=who, method=name, settings=shown)
     args = parse(flags, argv, "forget", default)
-    request = args.who.request()
+    request = args.who.request(config.request if config else None)
     args.original.check()
     with distributed(args.output.device) as device:
         return _run(args, request, shown, pick_device(device))
+
+
+def _shown(argv: list[str], config: Experiment | None) -> Method:
+    """The settings that the help shows: of --config, else the preset as far as it is known before the data are read."""
+    if config is not None and config.method is not None and not peek(argv, "--method"):
+        return config.method
+    name, kind = peek(argv, "--method", "duck"), "class" if peek(argv, "--classes") else "samples"
+    if kind not in METHODS[name].scenarios:
+        return METHODS[name]()
+    chosen: Any = peek(argv, "--preset", "tuned")
+    more = Path(peek(argv, "--presets")) if peek(argv, "--presets") else None
+    return preset(name, data_name(argv), kind, name=chosen, more=more)
 
 
 def _run(args: Any, request: Request, shown: Method, device: torch.device) -> int:
     data = args.source.load()
     training = args.original.training(data, args.source.image_size)
     scenario = request(data, args.output.seed, args.who.protocol)
-    method = settled(args.settings, shown, preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets))
+    real = shown if args.config else preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets)
+    method = settled(args.settings, shown, real)
     experiment = Experiment(training, request, method, args.output.seed, args.who.protocol)
     folder = args.output.out or Path("runs") / experiment.id
     if store.check_free(folder, experiment.id, args.output.overwrite):

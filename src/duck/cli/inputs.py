@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import tyro
 
 from duck.cli.console import counting
+from duck.config import Experiment, from_toml
 from duck.config import fingerprint as fingerprint
 from duck.data import DATASETS, load
 from duck.types import Data
@@ -68,6 +69,12 @@ def peek(argv: Sequence[str], flag: str, default: str = "") -> str:
         if here.startswith(f"{flag}="):
             return here.partition("=")[2]
     return default
+
+
+def experiment_of(argv: Sequence[str]) -> Experiment | None:
+    """The experiment of --config, whose values are the flags' defaults."""
+    file = peek(argv, "--config")
+    return from_toml(Path(file)) if file else None
 
 
 def settled(asked: Any, shown: Any, real: Any) -> Any:

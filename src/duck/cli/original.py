@@ -33,8 +33,11 @@ class RequestFlags:
     protocol: Protocols = "holdout"
     """holdout: stop rules look at a fifth of the test data, which is not reported; paper: whole test set in both roles."""
 
-    def request(self) -> Request:
+    def request(self, default: Request | None = None) -> Request:
+        """Who it is; `default` where no flag says."""
         given = [name for name, value in (("--classes", self.classes), ("--fraction", self.fraction), ("--ids", self.ids)) if value]
+        if not given and default is not None:
+            return default
         if len(given) != 1:
             raise BadInput(f"Say who is to be forgotten with one of --classes, --fraction and --ids; given: {', '.join(given) or 'none'}.")
         if self.classes:

@@ -9,7 +9,7 @@ import torch
 from duck import store
 from duck.api import train
 from duck.cli.console import emit, percent, say, table, watching
-from duck.cli.inputs import DataFlags, RunFlags, fingerprint, parse, peek, settled
+from duck.cli.inputs import DataFlags, RunFlags, experiment_of, fingerprint, parse, peek, settled
 from duck.config import Experiment, Training
 from duck.data import DATASETS
 from duck.methods.presets import default_recipe
@@ -32,19 +32,31 @@ class Train:
     recipe: Recipe
     model: str = "resnet18"
     """A name from `duck list models`, or your own package.module:function."""
+    config: Path | None = None
+    """An experiment as `duck show RUN --toml` prints it: data, model, recipe, seed. Flags go on top."""
 
 
 def main(argv: list[str]) -> int:
-    name = peek(argv, "--data", "digits")
-    shown = default_recipe(name, 50_000 if name in DATASETS else 0, "none" if name == "digits" else "crop-flip")
-    default = Train(DataFlags(name), RunFlags(), shown, "convnet" if name == "digits" else "resnet18")
+    config = experiment_of(argv)
+    default = _default(argv) if config is None else _of_experiment(config)
     args = parse(Train, argv, "train", default)
     if ":" not in args.model:
         MODELS[args.model]  # an unknown name is an error before the data are read
     with distributed(args.run.device) as device:
         data = args.source.load()
-        recipe = settled(args.recipe, shown, default_recipe(data.name, len(data.train), data.augment))
-        return _run(replace(args, recipe=recipe), data, pick_device(device))
+        real = default.recipe if config else default_recipe(data.name, len(data.train), data.augment)
+        return _run(replace(args, recipe=settled(args.recipe, default.recipe, real)), data, pick_device(device))
+
+
+def _default(argv: list[str]) -> Train:
+    name = peek(argv, "--data", "digits")
+    recipe = default_recipe(name, 50_000 if name in DATASETS else 0, "none" if name == "digits" else "crop-flip")
+    return Train(DataFlags(name), RunFlags(), recipe, "convnet" if name == "digits" else "resnet18")
+
+
+def _of_experiment(config: Experiment) -> Train:
+    made = config.training
+    return Train(DataFlags(made.data, image_size=made.image_size), RunFlags(seed=made.seed), made.recipe, made.model)
 
 
 def _run(args: Train, data: Data, device: torch.device) -> int:
