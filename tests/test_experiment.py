@@ -11,8 +11,9 @@ from torch import nn
 from duck.experiment import Counted, Epoch, notes, unlearn
 from duck.methods import METHODS, Duck
 from duck.methods.base import Forgets, Kinds, clone
+from duck.runtime import Stopwatch
 from duck.types import Progress, Task
-from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, trained_net
+from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, trained_net
 
 
 def test_only_what_is_drawn_for_training_counts() -> None:
@@ -58,6 +59,28 @@ def test_watching_does_not_count_as_the_methods_time(monkeypatch: pytest.MonkeyP
     outcome = unlearn(Half(), trained_net(), class_scenario(), watch=lambda news: time.sleep(0.5))
     assert 0.2 <= outcome.seconds < 0.6
     assert [(epoch.phase, epoch.loss) for epoch in outcome.history] == [("half", 0.5)]
+
+
+def test_a_watch_that_does_not_run_has_nothing_to_pause() -> None:
+    """What is prepared reports its epochs, too, before the method's time begins."""
+    stopwatch = Stopwatch(torch.device("cpu"))
+    with stopwatch.paused():
+        time.sleep(0.05)
+    assert stopwatch.seconds == 0
+    with stopwatch:
+        time.sleep(0.05)
+        with stopwatch.paused():
+            time.sleep(0.3)
+    with stopwatch.paused():
+        time.sleep(0.3)
+    assert 0.05 <= stopwatch.seconds < 0.3
+
+
+def test_the_time_of_a_method_that_trains_beforehand_is_its_own() -> None:
+    method = METHODS["erm-ktp"](epochs=1, original_epochs=2)  # type: ignore[call-arg]
+    outcome = unlearn(method, trained_net(), class_scenario(), new_model=toy_net, recipe=RECIPE, watch=lambda _: None)
+    assert 0 < outcome.seconds < 60
+    assert 0 < outcome.prepare_seconds < 60
 
 
 def test_the_watcher_hears_of_steps_and_epochs() -> None:

@@ -84,6 +84,7 @@ def test_the_papers_protocol_puts_the_test_set_in_both_roles() -> None:
         (ForgetSamples([]), "No id to forget"),
         (ForgetSamples(["7", "8", "7"]), "Duplicated ids: '7'"),
         (ForgetSamples(["7", "x9", "x8"]), "not in the training data: 'x8', 'x9'"),
+        (ForgetSamples(["7", "t3"]), "never saw 't3': they are test data of toy"),
         (ForgetSamples(range(240)), "Every training sample"),
     ],
 )

@@ -31,6 +31,9 @@ class Training:
     recipe: Recipe = field(default_factory=Recipe)
     seed: int = 0
     image_size: int | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    """Of the pixels, where they are not the data's own."""
     fingerprint: str = ""
     """Of the data."""
     weights: str = ""

@@ -148,7 +148,7 @@ def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
     if outcome.processed < outcome.forget_samples:
         said.append(f"Only {outcome.processed} of {outcome.forget_samples} forget samples were processed.")
     if outcome.scores.test is None:
-        said.append("No unseen data were given: no AUS, and the stop rule had only retained samples to compare with. Pass test= for both.")
+        said.append("No unseen data: no AUS, and the stop rule compared with retained samples. Give test data (test= in Python) for both.")
     elif scenario.kind == "samples" and outcome.forget_samples < SMALL:
         said.append(f"n too small: AUS over {outcome.forget_samples} forget samples is coarse (below {SMALL}).")
     if scenario.protocol == "paper":

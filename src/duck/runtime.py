@@ -77,7 +77,7 @@ class Stopwatch:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.seconds = 0.0
-        self._since = 0.0
+        self._since: float | None = None
 
     def _now(self) -> float:
         if self.device.type == "cuda":
@@ -89,10 +89,16 @@ class Stopwatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.seconds += self._now() - self._since
+        if self._since is not None:
+            self.seconds += self._now() - self._since
+        self._since = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
+        """Time that does not count; where the watch does not run, nothing to pause."""
+        if self._since is None:
+            yield
+            return
         self.__exit__()
         try:
             yield

@@ -90,6 +90,9 @@ class ForgetSamples:
             raise BadInput(f"Duplicated ids: {_some(names[counts > 1].tolist())}. Give each id once.")
         known = data.train.ids
         missing = sorted(set(self.ids) - set(known.tolist()))
+        unseen = sorted(set(missing) & set(data.test.ids.tolist())) if data.test is not None else []
+        if unseen:
+            raise BadInput(f"The model never saw {_some(unseen)}: they are test data of {data.name}. Leave them out of the request.")
         if missing:
             hint = suggest(missing[0], known.tolist()) if len(known) <= 5000 else f"Ids look like {known[0]!r}."
             raise BadInput(f"Ids that are not in the training data: {_some(missing)}. {hint if len(hint) < 200 else ''}".rstrip())

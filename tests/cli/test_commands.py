@@ -159,6 +159,10 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
     assert duck(capsys, *trained)["scores"]["test"] > 0.9
     foreign = ["--model", "my_nets:build", "--weights", "runs/mine/model.safetensors", "--data", "images"]
     told = duck(capsys, "forget", *foreign, "--classes", "dog", "--out", "runs/forgot", "--json")
+    # Nobody knows which images a model from elsewhere has not seen: all are training data.
+    assert told["forget_samples"] == 40
+    assert told["scores"]["aus"] is None
+    assert told["notes"][0].startswith("No unseen data")
     assert told["scores"]["forget"] <= 0.01
     assert told["scores"]["retain"] > 0.9
     first = sorted(Path("images/emu").iterdir())[0]

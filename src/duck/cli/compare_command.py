@@ -48,9 +48,9 @@ def main(argv: list[str]) -> int:
     for name in args.methods:
         if name != "all":
             METHODS[name]  # an unknown name is an error before anything runs
-    data = args.source.load()
+    data = args.source.load(split=args.original.model is None)
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)
-    training = original.training(data, args.source.image_size)
+    training = original.training(data, args.source)
     scenario = request(data, args.output.seed, args.who.protocol)
     compared = _compare(args, original, training, replace(scenario, data=data.to(device)), device)
     if args.output.out:

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     device = pick_device(args.device)
     data = load("digits", device=device)
     recipe = default_recipe(data.name, len(data.train), data.augment)
-    training = Training(data.name, "convnet", recipe, args.seed, None, fingerprint(data))
+    training = Training(data.name, "convnet", recipe, args.seed, fingerprint=fingerprint(data))
     stopwatch = Stopwatch(device)
     with watching("train convnet on digits") as watch, stopwatch:
         original = train("convnet", data, args.seed, recipe, device=str(device), report=watch)

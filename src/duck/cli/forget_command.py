@@ -77,8 +77,8 @@ def _shown(argv: list[str], config: Experiment | None) -> Method:
 
 
 def _run(args: Any, request: Request, shown: Method, device: torch.device) -> int:
-    data = args.source.load()
-    training = args.original.training(data, args.source.image_size)
+    data = args.source.load(split=args.original.run is not None)
+    training = args.original.training(data, args.source)
     scenario = request(data, args.output.seed, args.who.protocol)
     real = shown if args.config else preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets)
     method = settled(args.settings, shown, real)

@@ -29,10 +29,16 @@ class DataFlags:
     """Fetch a named data set that is not there, and check its md5."""
     image_size: int | None = None
     """Resize images to this many pixels a side."""
+    mean: tuple[float, ...] = ()
+    """Per channel, of pixels in 0..1, as your model was trained with; the data's own where not given."""
+    std: tuple[float, ...] = ()
+    """Likewise."""
 
-    def load(self) -> Data:
+    def load(self, split: bool = True) -> Data:
+        """`split`: whether data without test data give some away; a model that was trained elsewhere has seen all of them."""
+        options: dict[str, Any] = {"image_size": self.image_size, "mean": self.mean, "std": self.std, "split": split}
         with counting(f"reading {self.data}") as progress:
-            return load(self.data, self.root, download=self.download, image_size=self.image_size, progress=progress)
+            return load(self.data, self.root, download=self.download, progress=progress, **options)
 
     def source(self) -> dict[str, str | None]:
         """Where to find them again."""

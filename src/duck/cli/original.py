@@ -64,7 +64,7 @@ class OriginalFlags:
         if self.model and not self.weights:
             raise BadInput(f"--model {self.model} also needs --weights FILE: an untrained model has nothing to forget.")
 
-    def training(self, data: Data, image_size: int | None) -> Training:
+    def training(self, data: Data, source: DataFlags) -> Training:
         """How the original came to be, as far as it is known."""
         if self.run:
             return _of_run(self.run, data)
@@ -72,7 +72,7 @@ class OriginalFlags:
         assert self.weights is not None
         digest = hashlib.blake2b(_bytes(self.weights), digest_size=16).hexdigest()
         recipe = default_recipe(data.name, len(data.train), data.augment)
-        return Training(data.name, self.model, recipe, 0, image_size, fingerprint(data), digest)
+        return Training(data.name, self.model, recipe, 0, source.image_size, source.mean, source.std, fingerprint(data), digest)
 
     def load(self, training: Training, data: Data, device: torch.device) -> nn.Module:
         model = build(training.model, data.num_classes, data.train.shape)
@@ -91,8 +91,9 @@ def data_flags(argv: Sequence[str]) -> DataFlags:
     if not run:
         return DataFlags(peek(argv, "--data", "digits"))
     record: dict[str, Any] = store.read_record(Path(run))
-    source = record["source"]
-    return DataFlags(source["data"], Path(source["root"]), image_size=record["experiment"]["training"]["image_size"])
+    source, made = record["source"], record["experiment"]["training"]
+    place = source["data"], Path(source["root"])
+    return DataFlags(*place, image_size=made["image_size"], mean=tuple(made["mean"]), std=tuple(made["std"]))
 
 
 def data_name(argv: Sequence[str]) -> str:

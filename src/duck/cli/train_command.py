@@ -56,7 +56,8 @@ def _default(argv: list[str]) -> Train:
 
 def _of_experiment(config: Experiment) -> Train:
     made = config.training
-    return Train(DataFlags(made.data, image_size=made.image_size), RunFlags(seed=made.seed), made.recipe, made.model)
+    source = DataFlags(made.data, image_size=made.image_size, mean=made.mean, std=made.std)
+    return Train(source, RunFlags(seed=made.seed), made.recipe, made.model)
 
 
 def _run(args: Train, data: Data, device: torch.device) -> int:
@@ -66,7 +67,7 @@ def _run(args: Train, data: Data, device: torch.device) -> int:
 
 def trained(data: Data, source: DataFlags, run: RunFlags, model_name: str, recipe: Recipe, device: torch.device) -> Path:
     """The run of this training, made now unless it is there already."""
-    experiment = Experiment(Training(data.name, model_name, recipe, run.seed, source.image_size, fingerprint(data)), seed=run.seed)
+    experiment = Experiment(_training(data, source, model_name, recipe, run.seed), seed=run.seed)
     folder = run.out or Path("runs") / experiment.id
     if store.check_free(folder, experiment.id, run.overwrite):
         say(f"{folder} already holds this run; --overwrite makes it anew.")
@@ -82,6 +83,10 @@ def trained(data: Data, source: DataFlags, run: RunFlags, model_name: str, recip
         store.save(record, model, folder, run.overwrite)
         shutil.rmtree(checkpoint.parent, ignore_errors=True)
     return folder
+
+
+def _training(data: Data, source: DataFlags, model_name: str, recipe: Recipe, seed: int) -> Training:
+    return Training(data.name, model_name, recipe, seed, source.image_size, source.mean, source.std, fingerprint(data))
 
 
 def _samples(data: Data) -> dict[str, int]:

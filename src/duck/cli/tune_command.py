@@ -43,9 +43,9 @@ def main(argv: list[str]) -> int:
     args = parse(Tune, argv, "tune", default)
     space_of(args.method)
     request, device = args.who.request(), pick_device(args.output.device)
-    data = args.source.load()
+    data = args.source.load(split=args.original.model is None)
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)
-    training = original.training(data, args.source.image_size)
+    training = original.training(data, args.source)
     scenario = replace(request(data, args.output.seed, args.who.protocol), data=data.to(device))
     method = preset(args.method, data.name, scenario.kind, len(data.train), args.start)
     trials: list[Trial] = []

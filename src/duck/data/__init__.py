@@ -1,9 +1,10 @@
 """Where images come from: a name of the table, a folder of class folders, an .npz file, arrays or a torch Dataset."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 from duck.errors import BadInput
 from duck.registry import Registry
@@ -12,7 +13,7 @@ from duck.registry import Registry
 if TYPE_CHECKING:
     import torch
 
-    from duck.types import Data
+    from duck.types import Data, Examples
 
 Count = Callable[[int, int], None]
 """Is told how much of how much is done: bytes of a download, or images decoded."""
@@ -73,32 +74,56 @@ def load(
     image_size: int | None = None,
     device: "torch.device | str" = "cpu",
     progress: Count | None = None,
+    split: bool = True,
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
 ) -> "Data":
     """A data set by its name in the table, else from a folder of class folders or an .npz file.
 
-    Named sets lie under `root`. `image_size` resizes (short side, then centre crop).
+    Named sets lie under `root`. `image_size` resizes (short side, then centre crop). A folder or file without test data is split by id;
+    with `split` off all of it is training data, for models that were trained on all. `mean` and `std` per channel, of pixels in 0..1,
+    replace the data's own.
     """
     if image_size is not None and image_size < 1:
         raise BadInput(f"The image size must be at least 1, got {image_size}.")
     if isinstance(name_or_path, str) and (name_or_path in DATASETS or not _is_path(name_or_path)):
         data = DATASETS[name_or_path](Path(root).expanduser(), download=download, image_size=image_size, progress=progress)
     else:
-        data = _from_path(Path(name_or_path).expanduser(), image_size, progress)
+        data = _from_path(Path(name_or_path).expanduser(), image_size, progress, split)
+    if mean or std:
+        data = _normalised(data, mean, std)
     return data.to(device)
+
+
+def _normalised(data: "Data", mean: Sequence[float], std: Sequence[float]) -> "Data":
+    from duck.data.examples import Pixels, Resident, Streamed
+
+    channels = data.train.shape[0]
+    if len(mean) != channels or len(std) != channels or min(std) <= 0:
+        raise BadInput(f"{data.name} has {channels} channels: give as many numbers for the mean and for the std, the latter above 0.")
+
+    def changed(part: "Examples | None") -> Any:
+        if part is None:
+            return None
+        if not isinstance(part, Resident | Streamed) or part.pixels is None:
+            raise BadInput(f"The images of {data.name} are floats already: they are taken as they are, without mean and std.")
+        return replace(part, pixels=Pixels(tuple(mean), tuple(std)))
+
+    return replace(data, train=changed(data.train), test=changed(data.test))
 
 
 def _is_path(word: str) -> bool:
     return os.sep in word or word.startswith("~") or word.endswith(".npz") or Path(word).exists()
 
 
-def _from_path(path: Path, image_size: int | None, progress: Count | None) -> "Data":
+def _from_path(path: Path, image_size: int | None, progress: Count | None, split: bool) -> "Data":
     if path.is_dir():
         from duck.data import folder
 
-        return folder.load(path, image_size=image_size, progress=progress)
+        return folder.load(path, image_size=image_size, progress=progress, split=split)
     if path.suffix == ".npz" and path.is_file():
         from duck.data import arrays
 
-        return arrays.load(path, image_size=image_size)
+        return arrays.load(path, image_size=image_size, split=split)
     problem = "is neither a folder of class folders nor an .npz file" if path.exists() else "does not exist"
     raise BadInput(f"{path} {problem}. Give one of these, or a name: {', '.join(DATASETS)}.")

@@ -19,7 +19,7 @@ Layout = Literal["auto", "channels-first", "channels-last"]
 KEYS = ("images", "labels", "ids", "test_images", "test_labels", "test_ids", "class_names")
 
 
-def load(path: Path, *, image_size: int | None = None) -> Data:
+def load(path: Path, *, image_size: int | None = None, split: bool = True) -> Data:
     """An .npz file with `images` and `labels`, and as wanted `test_images`, `test_labels`, `ids`, `test_ids`, `class_names`.
 
     The arrays are as in `from_arrays`; nothing in the file is unpickled.
@@ -31,7 +31,7 @@ def load(path: Path, *, image_size: int | None = None) -> Data:
     missing = [key for key in ("images", "labels") if key not in content]
     if missing:
         raise BadInput(f"{path} has no {missing[0]!r}; it holds {', '.join(content) or 'nothing'}.")
-    return from_arrays(**content, name=path.stem, image_size=image_size)
+    return from_arrays(**content, name=path.stem, image_size=image_size, split=split)
 
 
 def _read(path: Path) -> dict[str, Any]:

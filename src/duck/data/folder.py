@@ -34,8 +34,11 @@ class Files(NamedTuple):
         return Files([self.paths[row] for row in rows.tolist()], self.labels[rows], self.ids[rows.numpy()])
 
 
-def load(path: Path, *, image_size: int | None = None, max_bytes: int | None = None, progress: Count | None = None) -> Data:
-    """`path/<class>/...`, or `path/train/<class>/...` with `path/test` or `path/val` beside it; without those, a split by id.
+def load(
+    path: Path, *, image_size: int | None = None, max_bytes: int | None = None, progress: Count | None = None, split: bool = True
+) -> Data:
+    """`path/<class>/...`, or `path/train/<class>/...` with `path/test` or `path/val` beside it; without those, a split by id
+    or, with `split` off, no test data.
 
     All images must have one size unless `image_size` resizes them. They are held in memory up to `max_bytes` (half of
     what is free), above it decoded batch by batch. Grey images stay grey if all are; otherwise all become RGB.
@@ -50,14 +53,14 @@ def load(path: Path, *, image_size: int | None = None, max_bytes: int | None = N
     train = _list(path, train_folder, classes)
     check_labels(name, train.labels, len(classes))
     test, holdout = _list(path, test_folder, classes) if test_folder else None, None
-    if test is None:
+    if test is None and split:
         rows = split_by_hash(train.ids)
         check_split(name, train.labels, rows.train, classes)
         train, test, holdout = train.take(rows.train), train.take(rows.test), rows.holdout
-    shape = _shape([*train.paths, *test.paths], image_size)
+    shape = _shape([*train.paths, *(test.paths if test else [])], image_size)
     reader = Reader(shape, image_size, room() if max_bytes is None else max_bytes, progress)
     seen, pixels = reader.read(train)
-    unseen = reader.read(test, pixels)[0] if test.paths else None
+    unseen = reader.read(test, pixels)[0] if test and test.paths else None
     return finish(name, seen, unseen, classes, augment="crop-flip", holdout=holdout)
 
 
