@@ -1,13 +1,14 @@
 """The search looks at holdout data alone, starts from the preset, and its space fits the methods."""
 
 import dataclasses
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
 
 from duck.data.examples import examples
-from duck.errors import BadInput, UnknownName
+from duck.errors import BadInput, MissingExtra, UnknownName
 from duck.methods import METHODS, Duck
 from duck.tuning import Trial, _Judge, best, changes, space_of, spaces, tune
 from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, trained_net
@@ -74,6 +75,12 @@ def test_the_best_is_the_earliest_of_equals() -> None:
     trials = [Trial(number, {"lr": 0.1 * number}, score, 1.0, 0.0, 1.0) for number, score in enumerate((0.5, 0.9, 0.9, -1.0))]
     assert best(trials).number == 1
     assert changes(DUCK, best(trials)) == {"lr": 0.1}
+
+
+def test_without_optuna_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'duck-unlearning\[tune\]'"):
+        next(tune(DUCK, trained_net(), class_scenario(), 1))
 
 
 def test_what_cannot_be_tuned() -> None:

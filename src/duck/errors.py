@@ -16,6 +16,10 @@ class BadInput(DuckError, ValueError):
     """A value, file or combination that cannot be used."""
 
 
+class MissingExtra(DuckError, ImportError):
+    """An optional dependency that is not installed."""
+
+
 class Diverged(DuckError):
     """The loss is no longer a finite number."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from duck.errors import BadInput
+from duck.errors import BadInput, MissingExtra
 from duck.methods.base import METHODS, Method
 from duck.metrics import aus
 from duck.predict import outcomes
@@ -62,7 +62,7 @@ def tune(
     try:
         import optuna
     except ImportError as error:
-        raise ImportError("Tuning needs Optuna: pip install 'duck-unlearning[tune]'") from error
+        raise MissingExtra("Tuning needs Optuna: pip install 'duck-unlearning[tune]'") from error
     if budget < 1:
         raise BadInput(f"The budget is a number of trials and must be at least 1, got {budget}.")
     space = space_of(METHODS.name_of(method))

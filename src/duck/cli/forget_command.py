@@ -118,9 +118,7 @@ def tell(folder: Path, as_json: bool) -> int:
             print(note)
         rows = [[name, *_cells(scores), seconds] for name, scores, seconds in _pairs(run, line)]
         table(["", "AUS", *(f"{name} %" for name in store.COLUMNS[1:]), "seconds"], rows)
-        print(
-            f"{line['method']} forgot {line['scenario']}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}"
-        )
+        print(f"{line['method']}, {line['scenario']}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}")
     return FAILED if any(note.startswith("Nothing was forgotten") for note in run.notes) else DONE
 
 
