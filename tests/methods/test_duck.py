@@ -15,7 +15,7 @@ from duck.methods.duck import Duck, class_centroids
 from duck.methods.stopping import mean_loss, stop_rule, unseen_loss
 from duck.models.embedding import WithEmbedding, probe
 from duck.predict import accuracy
-from duck.scenarios import ForgetFraction, ForgetSamples
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
 from duck.types import Batch, Recipe, Task
 from tests.toys import RECIPE, class_scenario, head_of, samples_scenario, toy_data, toy_task, trained_net
 
@@ -122,6 +122,14 @@ def test_without_the_forget_loss_less_is_forgotten_and_without_the_retain_loss_l
     )
     assert mean_loss(keeps, task.forget, task) < 0.5 * mean_loss(whole, task.forget, task)
     assert mean_loss(pulls, task.retain, task) > 1.5 * mean_loss(whole, task.retain, task)
+
+
+def test_many_removed_classes_get_one_step_a_batch_and_those_that_stay_do_not_count() -> None:
+    duck = Duck(batch_ratio=5, many_classes=2)
+    ratios = [duck._ratio(ForgetClasses(classes)(toy_data()).task()) for classes in ([0], [0, 1], [0, 1, 2])]
+    assert ratios == [5, 1, 1]
+    assert duck._ratio(samples_scenario().task()) == 5
+    assert Duck()._ratio(ForgetClasses([0, 1, 2])(toy_data()).task()) == 5
 
 
 def test_the_class_stop_rule_waits_for_the_tolerance() -> None:

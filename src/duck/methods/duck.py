@@ -33,6 +33,8 @@ class Duck:
     """Weight of the retain loss."""
     batch_ratio: int = 5
     """Steps with each forget batch, each with a fresh retain batch."""
+    many_classes: int = 50
+    """From so many removed classes on, one step with each forget batch."""
     lr: float = 1e-3
     weight_decay: float = 5e-4
     batch_size: int = 1024
@@ -73,7 +75,7 @@ class Duck:
         with embedded(unlearned, task.head, next(task.retain.batches(PROBES)).images) as net:
             targets = self._targets(net, task)
             stop = stop_rule(unlearned, task, self.stop, self.tolerance, mislabelled=self.target_class is not None)
-            nested = Nested(task.forget, task.retain, self.batch_size, self.batch_ratio, self.augment)
+            nested = Nested(task.forget, task.retain, self.batch_size, self._ratio(task), self.augment)
             fit(
                 net, nested, self._loss(targets, 1.0), high, generator,
                 phase="high-forget", stop=stop, check_every=self.check_every, report=task.report,
@@ -82,6 +84,11 @@ class Duck:
                 joined = Joined(task.forget, task.retain, self.low_batch, self.batch_size, self.augment)
                 fit(net, joined, self._loss(targets, self.low_forget), low, generator, phase="low-forget", report=task.report)
         return unlearned
+
+    def _ratio(self, task: Task) -> int:
+        labels = task.forget.labels.unique()
+        removed = int((~torch.isin(labels, task.retain.labels)).sum())
+        return 1 if removed >= self.many_classes else self.batch_ratio
 
     def _loss(self, targets: Tensor, scale: float) -> Loss:
         """Eq. 3 to 5 on one joint forward: BatchNorm must see forget and retain samples together."""
