@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from duck.batching import Batches, Passes, Step
 from duck.errors import BadInput, Diverged, OutOfMemory
 from duck.models.embedding import logits_of
+from duck.recorded import Recorded
 from duck.runtime import autocast, device_of, global_seed
 from duck.types import Batch, Examples, Progress, Recipe, Report
 
@@ -39,7 +40,7 @@ def train(
         return cross_entropy(logits_of(net(batch.images)), batch.labels, label_smoothing=recipe.label_smoothing)
 
     batches = Passes("train", examples, recipe.batch_size, recipe.augment)
-    fit(model, batches, loss, recipe, generator, report=report, checkpoint=checkpoint)
+    fit(model, batches, loss, recipe, generator, report=report, checkpoint=checkpoint, steady=True)
 
 
 def fit(
@@ -55,20 +56,35 @@ def fit(
     masks: Masks | None = None,
     report: Report | None = None,
     checkpoint: Path | None = None,
+    steady: bool = False,
 ) -> int:
     """Train `model` in place and return the number of epochs begun.
 
     stop         asked after each epoch, or after every `check_every` steps; True ends the training
     masks        parameter name -> True where a weight may move; the others hold, also under decay and momentum
     checkpoint   a file to go on from after a kill: the result is the same as without the kill
+    steady       the loss does the same tensor work on every batch of a shape, and nothing of it depends on Python state: on CUDA the
+                 step is then recorded once and replayed
     """
     _check(recipe, batches)
     device, total = device_of(model), recipe.epochs * len(batches)
     if device.type == "cuda":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = _optimizer(model, recipe)
+    recorded = steady and device.type == "cuda" and not dist.is_initialized()
+    optimizer = _optimizer(model, recipe, recorded)
     hold = _Hold(model, masks or {})
     net = _wrapped(model, recipe, device)
+
+    def advance(step: Step) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        with autocast(recipe.precision, device):
+            value = loss(net, step)
+        value.backward()
+        optimizer.step()
+        hold.back()
+        return value.detach()
+
+    take = Recorded(advance, device) if recorded else advance
     news = _News(report, phase, recipe.epochs, len(batches), model)
     modes = [(module, module.training) for module in model.modules()]
     model.train()
@@ -82,13 +98,8 @@ def fit(
             stopped = False
             for index, step in enumerate(batches.epoch(generator)):
                 _set_rate(optimizer, recipe, epoch * len(batches) + index, total, epoch)
-                with autocast(recipe.precision, device):
-                    value = loss(net, _share(step))
-                optimizer.zero_grad(set_to_none=True)
-                value.backward()
-                optimizer.step()
-                hold.back()
-                losses.append(value.detach())
+                value = take(_share(step))
+                losses.append(value)
                 news.step(epoch, index, value)
                 last = index + 1 == len(batches)
                 if stop and (last or (check_every and (index + 1) % check_every == 0)):
@@ -101,6 +112,7 @@ def fit(
                 break
             if saver:
                 saver(model, optimizer, generator, device, epoch + 1)
+    optimizer.zero_grad(set_to_none=True)
     for module, training in modes:
         module.training = training
     return begun
@@ -133,21 +145,27 @@ def _check(recipe: Recipe, batches: Batches) -> None:
         raise BadInput("There is nothing to train on.")
 
 
-def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    common: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay, "fused": device_of(model).type == "cuda" or None}
+def _optimizer(model: nn.Module, recipe: Recipe, recorded: bool) -> torch.optim.Optimizer:
+    parameters, device = [p for p in model.parameters() if p.requires_grad], device_of(model)
+    # A recording holds the rate's place in memory, not its number.
+    lr = torch.tensor(recipe.lr, device=device) if recorded else recipe.lr
+    common: dict[str, Any] = {"lr": lr, "weight_decay": recipe.weight_decay, "fused": device.type == "cuda" or None}
     match recipe.optimizer:
         case "sgd":
             return torch.optim.SGD(parameters, momentum=recipe.momentum, nesterov=recipe.nesterov, **common)
         case "adam":
-            return torch.optim.Adam(parameters, **common)
+            return torch.optim.Adam(parameters, capturable=recorded, **common)
         case "adamw":
-            return torch.optim.AdamW(parameters, **common)
+            return torch.optim.AdamW(parameters, capturable=recorded, **common)
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, recipe: Recipe, step: int, total: int, epoch: int) -> None:
+    now = recipe.lr * rate(recipe, step, total, epoch)
     for group in optimizer.param_groups:
-        group["lr"] = recipe.lr * rate(recipe, step, total, epoch)
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(now)
+        else:
+            group["lr"] = now
 
 
 class _Hold:

@@ -73,7 +73,9 @@ def tune(
     for number in range(budget):
         asked = study.ask()
         settings = {name: _suggest(asked, name, options) for name, options in space.items()}
-        trial = judge(number, replace(method, **settings) if number else method, settings)  # type: ignore[type-var]
+        if number == 0:
+            settings = {name: getattr(method, name) for name in space}  # as it is, also where it lies outside the space
+        trial = judge(number, replace(method, **settings), settings)  # type: ignore[type-var]
         study.tell(asked, trial.score)
         yield trial
 

@@ -20,7 +20,7 @@ def test_the_penalty_of_all_weights_fades_epoch_by_epoch() -> None:
         net.weight.copy_(torch.tensor([[1.0, -2.0], [0.5, 0.0]]))
         net.bias.copy_(torch.tensor([0.0, 0.25]))
     batch = Batch(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
-    loss = L1Sparse(gamma=0.4, epochs=4)._loss(2)
+    loss = L1Sparse(gamma=0.4, epochs=4)._loss(2, torch.device("cpu"))
     values = [loss(net, {"retain": batch}).item() for _ in range(8)]
     # Logits (2, 1.25); the weights' absolute values, biases included, sum to 3.75.
     keep = math.log(1 + math.exp(-0.75))

@@ -55,7 +55,7 @@ class BadTeacher:
             return self.loss(net, good, bad, step, forgets)
 
         mixed = Mixed(task.forget, task.retain.take(some), self.batch_size, self.augment)
-        fit(unlearned, mixed, loss, recipe, generator, phase="teaching", report=task.report)
+        fit(unlearned, mixed, loss, recipe, generator, phase="teaching", report=task.report, steady=True)
         return unlearned
 
     def loss(self, net: nn.Module, good: nn.Module, bad: nn.Module, step: Step, forgets: int) -> Tensor:

@@ -45,7 +45,7 @@ class BoundaryExpand:
             schedule="constant", epochs=self.epochs, batch_size=self.batch_size,
         )  # fmt: skip
         batches, loss = Passes("forget", task.forget, self.batch_size), loss_on_forget(shadow)
-        fit(unlearned, batches, loss, recipe, generator, phase="boundary-expand", report=task.report)
+        fit(unlearned, batches, loss, recipe, generator, phase="boundary-expand", report=task.report, steady=True)
         narrow(head, classes)
         return unlearned
 

@@ -45,7 +45,8 @@ class BoundaryShrink:
             schedule="constant", epochs=self.epochs, batch_size=self.batch_size,
         )  # fmt: skip
         alone, joined = Passes("forget", task.forget, self.batch_size), Nested(task.forget, task.retain, self.batch_size, 1)
-        fit(unlearned, joined if self.use_retain else alone, loss, recipe, generator, phase="boundary-shrink", report=task.report)
+        batches = joined if self.use_retain else alone
+        fit(unlearned, batches, loss, recipe, generator, phase="boundary-shrink", report=task.report, steady=True)
         return unlearned
 
     def _targets(self, model: nn.Module, task: Task) -> Tensor:

@@ -78,11 +78,11 @@ class Duck:
             nested = Nested(task.forget, task.retain, self.batch_size, self._ratio(task), self.augment)
             fit(
                 net, nested, self._loss(targets, 1.0), high, generator,
-                phase="high-forget", stop=stop, check_every=self.check_every, report=task.report,
+                phase="high-forget", stop=stop, check_every=self.check_every, report=task.report, steady=True,
             )  # fmt: skip
             if self.low_epochs:
                 joined = Joined(task.forget, task.retain, self.low_batch, self.batch_size, self.augment)
-                fit(net, joined, self._loss(targets, self.low_forget), low, generator, phase="low-forget", report=task.report)
+                fit(net, joined, self._loss(targets, self.low_forget), low, generator, phase="low-forget", report=task.report, steady=True)
         return unlearned
 
     def _ratio(self, task: Task) -> int:

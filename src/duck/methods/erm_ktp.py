@@ -82,7 +82,7 @@ class ErmKtp:
             # The loss does not reach the head; a DistributedDataParallel wants to be told.
             head.requires_grad_(False)
             retain = Passes("retain", task.retain, self.batch_size, recipe.augment)
-            fit(learner, retain, loss, recipe, generator, phase="transfer", report=task.report)
+            fit(learner, retain, loss, recipe, generator, phase="transfer", report=task.report, steady=True)
             head.requires_grad_(True)
         return student.train(model.training)
 
@@ -102,7 +102,7 @@ class ErmKtp:
 
         with Masked(net, where, task.num_classes) as masked:
             batches = Gated(Mixed(task.forget, task.retain, self.original_batch, recipe.augment), self.mask_every)
-            fit(masked, batches, loss, recipe, generator, phase="masked original", report=task.report)
+            fit(masked, batches, loss, recipe, generator, phase="masked original", report=task.report, steady=True)
             mask = normalised(masked.mask.detach())
         return {"mask": mask, **{f"net.{name}": value.clone() for name, value in net.state_dict().items()}}
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import ClassVar
 
 import torch
@@ -42,14 +41,16 @@ class L1Sparse:
             schedule="constant", epochs=self.epochs, batch_size=self.batch_size,
         )  # fmt: skip
         batches = Passes("retain", task.retain, self.batch_size, recipe.augment)
-        fit(unlearned, batches, self._loss(len(batches)), recipe, generator, phase="l1-sparse", report=task.report)
+        loss = self._loss(len(batches), task.retain.device)
+        fit(unlearned, batches, loss, recipe, generator, phase="l1-sparse", report=task.report, steady=True)
         return unlearned
 
-    def _loss(self, steps_an_epoch: int) -> Loss:
-        steps = count()
+    def _loss(self, steps_an_epoch: int, device: torch.device) -> Loss:
+        begun = torch.zeros((), dtype=torch.int64, device=device)  # steps, counted where they are taken
 
         def loss(net: nn.Module, step: Step) -> Tensor:
-            epoch, batch = next(steps) // steps_an_epoch, step["retain"]
+            batch, epoch = step["retain"], begun // steps_an_epoch
+            begun.add_(1)
             keep = cross_entropy(logits_of(net(batch.images)).float(), batch.labels)
             return keep + self.gamma * (1 - epoch / self.epochs) * l1_norm(net.parameters())
 

@@ -48,7 +48,8 @@ class NegGrad:
         )  # fmt: skip
         fit(
             unlearned, Passes("forget", task.forget, self.batch_size), self._loss(task), recipe, generator,
-            phase="neg-grad", stop=stop_rule(unlearned, task, self.stop, self.tolerance), check_every=self.check_every, report=task.report,
+            phase="neg-grad", stop=stop_rule(unlearned, task, self.stop, self.tolerance), check_every=self.check_every,
+            report=task.report, steady=True,
         )  # fmt: skip
         return unlearned
 

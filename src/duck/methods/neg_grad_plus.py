@@ -46,7 +46,8 @@ class NegGradPlus:
             task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
             schedule="step", milestones=self.milestones, gamma=self.gamma, epochs=self.epochs, batch_size=self.batch_size,
         )  # fmt: skip
-        fit(unlearned, self._batches(task, recipe.augment), self._loss, recipe, generator, phase="neg-grad-plus", report=task.report)
+        batches = self._batches(task, recipe.augment)
+        fit(unlearned, batches, self._loss, recipe, generator, phase="neg-grad-plus", report=task.report, steady=True)
         return unlearned
 
     def _batches(self, task: Task, augment: Augment) -> Batches:

@@ -50,6 +50,6 @@ class RandomLabel:
         fit(
             unlearned, Passes("forget", task.forget, self.batch_size), loss_on_forget(targets), recipe, generator,
             phase="random-label", stop=stop_rule(unlearned, task, self.stop, self.tolerance), check_every=self.check_every,
-            report=task.report,
+            report=task.report, steady=True,
         )  # fmt: skip
         return unlearned

@@ -55,7 +55,7 @@ class SalUn:
 
         # Forget and retain samples share batches: BatchNorm would take the statistics of forget samples alone for everybody's.
         mixed = Mixed(task.forget, task.retain, self.batch_size, self.augment)
-        fit(unlearned, mixed, loss, recipe, generator, phase="salient", masks=masks, report=task.report)
+        fit(unlearned, mixed, loss, recipe, generator, phase="salient", masks=masks, report=task.report, steady=True)
         return unlearned
 
     def prepare(self, model: nn.Module, task: Task) -> Mapping[str, Tensor]:

@@ -63,13 +63,13 @@ class Scrub:
 
         keep = Passes("retain", task.retain, self.batch_size, self.augment)
         push = Passes("forget", task.forget, self.forget_batch, self.augment)
-        fit(unlearned, InTurn(push, keep), loss, recipe, generator, phase="max-min", report=task.report)
+        fit(unlearned, InTurn(push, keep), loss, recipe, generator, phase="max-min", report=task.report, steady=True)
         # Epochs without the forget pass are shorter, and a schedule needs epochs of one length: a second training with the rate going
         # on where it was. Only the momentum begins anew.
         rest = self.epochs - self.forget_epochs
         if rest:
             later = replace(recipe, epochs=rest, milestones=tuple(m - self.forget_epochs for m in self.milestones))
-            fit(unlearned, keep, loss, later, generator, phase="min", report=task.report)
+            fit(unlearned, keep, loss, later, generator, phase="min", report=task.report, steady=True)
         return unlearned
 
     def loss(self, net: nn.Module, teacher: nn.Module, step: Step) -> Tensor:

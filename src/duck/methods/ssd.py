@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.batching import Mixed, Passes
+from duck.batching import Mixed, Passes, Step
 from duck.methods.base import METHODS, Forgets, Kinds, clone
 from duck.models.embedding import logits_of
-from duck.runtime import seeded
+from duck.recorded import Recorded
+from duck.runtime import device_of, seeded
 from duck.types import Batch, Task
 
 
@@ -59,11 +60,18 @@ def importance(model: nn.Module, batches: Iterable[Batch]) -> dict[str, Tensor]:
     net = clone(model).eval()
     weights = {name: weight for name, weight in net.named_parameters() if weight.requires_grad}
     sums, count = {name: torch.zeros_like(weight) for name, weight in weights.items()}, 0
-    for batch in batches:
-        loss = cross_entropy(logits_of(net(batch.images)), batch.labels)
+
+    def add(step: Step) -> Tensor:
+        loss = cross_entropy(logits_of(net(step["all"].images)), step["all"].labels)
         gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
         for total, gradient in zip(sums.values(), gradients, strict=True):
             if gradient is not None:
-                total += gradient.square()
+                total.add_(gradient.square())
+        return loss.detach()
+
+    device = device_of(net)
+    take = Recorded(add, device) if device.type == "cuda" else add
+    for batch in batches:
+        take({"all": batch})
         count += 1
     return {name: total / count for name, total in sums.items()}

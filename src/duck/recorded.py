@@ -1,0 +1,66 @@
+"""A training step as a CUDA graph: recorded once for each shape of batch and replayed, so that small batches do not wait for the host."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from duck.batching import Step
+from duck.types import Batch
+
+Shape = tuple[object, ...]
+WARM = 3
+"""Steps of a shape that run as they are before it is recorded: they make the optimiser's state and choose kernels."""
+
+
+class Recorded:
+    """Runs steps that do the same work on every batch of a shape. What cannot be recorded, a model that asks the host, runs as it is."""
+
+    def __init__(self, run: Callable[[Step], Tensor], device: torch.device) -> None:
+        self.run, self.stream = run, torch.cuda.Stream(device)
+        self.graphs: dict[Shape, _Graph | None] = {}
+        self.warm: Counter[Shape] = Counter()
+
+    def __call__(self, step: Step) -> Tensor:
+        shape = tuple((name, *(tuple(part.shape) for part in batch)) for name, batch in step.items())
+        if shape not in self.graphs:
+            if self.warm[shape] < WARM:
+                self.warm[shape] += 1
+                return self._beside(step)
+            self.graphs[shape] = _record(self.run, step, self.stream)
+        graph = self.graphs[shape]
+        return graph(step) if graph else self._beside(step)
+
+    def _beside(self, step: Step) -> Tensor:
+        """On the stream that records: gradients must not be tied to another one."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            value = self.run(step)
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return value
+
+
+class _Graph:
+    def __init__(self, run: Callable[[Step], Tensor], step: Step, stream: torch.cuda.Stream) -> None:
+        self.step = {name: Batch(*(part.clone() for part in batch)) for name, batch in step.items()}
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
+            self.value = run(self.step)
+
+    def __call__(self, step: Step) -> Tensor:
+        for name, batch in step.items():
+            for place, part in zip(self.step[name], batch, strict=True):
+                place.copy_(part)
+        self.graph.replay()
+        return self.value.clone()
+
+
+def _record(run: Callable[[Step], Tensor], step: Step, stream: torch.cuda.Stream) -> _Graph | None:
+    try:
+        return _Graph(run, step, stream)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # CUDA's word for what a recording cannot hold
+        torch.cuda.synchronize()
+        return None
