@@ -10,7 +10,8 @@ import torch
 from duck.data.examples import examples
 from duck.errors import BadInput, MissingExtra, UnknownName
 from duck.methods import METHODS, Duck
-from duck.tuning import Trial, _Judge, best, changes, space_of, spaces, tune
+from duck.scenarios import ForgetClasses
+from duck.tuning import Trial, _Judge, best, changes, mean, space_of, spaces, tune
 from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, trained_net
 
 DUCK = Duck(batch_size=64, lr=3e-3, low_batch=32, max_epochs=2, low_epochs=1)
@@ -27,12 +28,12 @@ def test_every_space_names_settings_of_its_method() -> None:
 @pytest.mark.parametrize("make", [class_scenario, samples_scenario])
 def test_trials_start_from_the_preset_and_repeat_with_the_seed(make: object) -> None:
     scenario = make()  # type: ignore[operator]
-    trials = list(tune(DUCK, trained_net(), scenario, 3, new_model=toy_net, recipe=RECIPE))
+    trials = list(tune(DUCK, trained_net(), [scenario], 3, new_model=toy_net, recipe=RECIPE))
     assert [trial.number for trial in trials] == [0, 1, 2]
     assert trials[0].settings["lr"] == DUCK.lr
     assert changes(DUCK, trials[0]) == {}
     assert len({trial.settings["lr"] for trial in trials}) == 3
-    again = list(tune(DUCK, trained_net(), scenario, 3, new_model=toy_net, recipe=RECIPE))
+    again = list(tune(DUCK, trained_net(), [scenario], 3, new_model=toy_net, recipe=RECIPE))
     assert [replace(trial, seconds=0.0) for trial in again] == [replace(trial, seconds=0.0) for trial in trials]
     assert all(0 < trial.score <= 1.1 for trial in trials)
 
@@ -46,11 +47,11 @@ def test_test_data_are_never_looked_at() -> None:
     images = test.images.clone()  # type: ignore[attr-defined]
     images[scenario.test] = 0
     dark = replace(data, test=examples(images, test.labels, test.ids, test.pixels))  # type: ignore[attr-defined]
-    seen = [list(tune(DUCK, trained_net(), replace(scenario, data=one), 2, recipe=RECIPE)) for one in (data, dark)]
+    seen = [list(tune(DUCK, trained_net(), [replace(scenario, data=one)], 2, recipe=RECIPE)) for one in (data, dark)]
     assert [trial.score for trial in seen[0]] == [trial.score for trial in seen[1]]
     images[scenario.holdout] = 0
     blind = replace(data, test=examples(images, test.labels, test.ids, test.pixels))  # type: ignore[attr-defined]
-    assert [t.score for t in tune(DUCK, trained_net(), replace(scenario, data=blind), 2, recipe=RECIPE)] != [t.score for t in seen[0]]
+    assert [t.score for t in tune(DUCK, trained_net(), [replace(scenario, data=blind)], 2, recipe=RECIPE)] != [t.score for t in seen[0]]
 
 
 def test_what_steers_the_stop_rule_does_not_score() -> None:
@@ -63,9 +64,30 @@ def test_what_steers_the_stop_rule_does_not_score() -> None:
     assert steering | scoring == set(task.holdout.ids)
 
 
+def test_a_trial_on_several_scenarios_scores_their_mean() -> None:
+    scenarios = [ForgetClasses([label])(toy_data()) for label in (1, 2)]
+    alone = [next(tune(DUCK, trained_net(), [scenario], 1, recipe=RECIPE)) for scenario in scenarios]
+    together = next(tune(DUCK, trained_net(), scenarios, 1, recipe=RECIPE))
+    assert together.score == pytest.approx((alone[0].score + alone[1].score) / 2)
+    assert together.kept == pytest.approx(sum(trial.kept or 0.0 for trial in alone) / 2)
+    with pytest.raises(BadInput, match="all of one kind"):
+        next(tune(DUCK, trained_net(), [class_scenario(), samples_scenario()], 1, recipe=RECIPE))
+
+
+def test_one_failure_among_several_scenarios_fails_the_trial() -> None:
+    well, ill = Trial(0, {}, 0.9, 1.0, 0.0, 2.0), Trial(0, {}, -1.0, None, None, 1.0, "Diverged: nan")
+    assert mean([well, ill]) == Trial(0, {}, -1.0, None, None, 3.0, "Diverged: nan")
+    assert mean([well, replace(well, score=0.5, kept=0.8, forgotten=0.2)]) == Trial(0, {}, 0.7, 0.9, 0.1, 4.0)
+
+
+def test_the_first_trial_names_what_ran_also_outside_the_space() -> None:
+    trial = next(tune(replace(DUCK, lr=0.02), trained_net(), [class_scenario()], 1, recipe=RECIPE))
+    assert trial.settings["lr"] == 0.02
+
+
 def test_a_failing_trial_is_reported_and_not_chosen() -> None:
     method = METHODS["bad-teacher"]()
-    trials = list(tune(method, trained_net(), class_scenario(), 2, recipe=RECIPE))
+    trials = list(tune(method, trained_net(), [class_scenario()], 2, recipe=RECIPE))
     assert all(trial.score == -1 for trial in trials)
     assert trials[0].error is not None
     assert trials[0].error.startswith("BadInput")
@@ -80,7 +102,7 @@ def test_the_best_is_the_earliest_of_equals() -> None:
 def test_without_optuna_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingExtra, match=r"pip install 'duck-unlearning\[tune\]'"):
-        next(tune(DUCK, trained_net(), class_scenario(), 1))
+        next(tune(DUCK, trained_net(), [class_scenario()], 1))
 
 
 def test_what_cannot_be_tuned() -> None:
@@ -89,7 +111,7 @@ def test_what_cannot_be_tuned() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'scrub'"):
         space_of("scrubb")
     with pytest.raises(BadInput, match="at least 1, got 0"):
-        next(tune(DUCK, trained_net(), class_scenario(), 0))
+        next(tune(DUCK, trained_net(), [class_scenario()], 0))
     scenario = class_scenario()
     with pytest.raises(BadInput, match="needs holdout data"):
-        next(tune(DUCK, trained_net(), replace(scenario, holdout=torch.empty(0, dtype=torch.int64)), 1))
+        next(tune(DUCK, trained_net(), [replace(scenario, holdout=torch.empty(0, dtype=torch.int64))], 1))

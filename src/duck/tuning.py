@@ -1,8 +1,9 @@
 """Search a method's settings on holdout data: the same published space and budget for everyone, test data never."""
 
 import dataclasses
+import statistics
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -51,14 +52,17 @@ def space_of(method: str) -> dict[str, dict[str, Any]]:
 def tune(
     method: Method,
     model: nn.Module,
-    scenario: Scenario,
+    scenarios: Sequence[Scenario],
     budget: int,
     *,
     new_model: Callable[[], nn.Module] | None = None,
     recipe: Recipe | None = None,
     head: str | None = None,
 ) -> Iterator[Trial]:
-    """Trials as they end; the first is `method` as it is. Half of the holdout steers stop rules, the other half scores."""
+    """Trials as they end; the first is `method` as it is. Half of the holdout steers stop rules, the other half scores.
+
+    Several scenarios of one kind: each trial runs on all of them, and its score is the mean.
+    """
     try:
         import optuna
     except ImportError as error:
@@ -66,18 +70,31 @@ def tune(
     if budget < 1:
         raise BadInput(f"The budget is a number of trials and must be at least 1, got {budget}.")
     space = space_of(METHODS.name_of(method))
-    judge = _Judge(model, scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head), scenario.kind)
+    if len({scenario.kind for scenario in scenarios}) != 1:
+        raise BadInput("Tuning needs one or more scenarios, all of one kind: whole classes, or single samples.")
+    rest = {"new_model": new_model, "recipe": recipe or Recipe(), "head": head}
+    judges = [_Judge(model, scenario.task(**rest), scenario.kind) for scenario in scenarios]
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=scenario.seed))
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=scenarios[0].seed))
     study.enqueue_trial(_inside({name: getattr(method, name) for name in space}, space))
     for number in range(budget):
         asked = study.ask()
         settings = {name: _suggest(asked, name, options) for name, options in space.items()}
         if number == 0:
             settings = {name: getattr(method, name) for name in space}  # as it is, also where it lies outside the space
-        trial = judge(number, replace(method, **settings), settings)  # type: ignore[type-var]
+        trial = mean([judge(number, replace(method, **settings), settings) for judge in judges])  # type: ignore[type-var]
         study.tell(asked, trial.score)
         yield trial
+
+
+def mean(parts: Sequence[Trial]) -> Trial:
+    """One trial of its runs on several scenarios; one that failed fails it."""
+    failed = next((part for part in parts if part.error), None)
+    seconds = sum(part.seconds for part in parts)
+    if failed:
+        return replace(failed, seconds=seconds)
+    kept, forgotten = (statistics.fmean(getattr(part, name) for part in parts) for name in ("kept", "forgotten"))
+    return replace(parts[0], score=statistics.fmean(part.score for part in parts), kept=kept, forgotten=forgotten, seconds=seconds)
 
 
 def best(trials: list[Trial]) -> Trial:

@@ -54,6 +54,7 @@ def test_tune_writes_a_preset_that_forget_takes(
     file = Path(told["preset"])
     assert file == Path("neg-grad-digits-class.toml")
     assert tomllib.loads(file.read_text())["neg-grad"]["digits"]["tuned"]["class"] == told["best"]
+    assert file.read_text().startswith("# 3 trials on the holdout of digits: class 3; seed 0, from the preset 'paper'.")
     file.write_text("[neg-grad.digits.tuned.class]\nlr = 0.000123\n")
     words = ["forget", "--run", original, "--classes", "3", "--method", "neg-grad", "--presets", str(file), "--out", "forgot"]
     duck(capsys, *words)
@@ -63,3 +64,18 @@ def test_tune_writes_a_preset_that_forget_takes(
     file.write_text("[neg-grad.digits.tuned.class]\nrate = 1\n")
     assert cli.main(words) == 2
     assert "neg-grad has no setting 'rate'" in capsys.readouterr().err
+
+
+def test_tune_takes_classes_one_at_a_time(
+    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["tune", "neg-grad", "--run", original, "--budget", "1"]
+    both = duck(capsys, *words, "--classes", "3", "8", "--each", "--out", "both.toml")["trials"][0]
+    alone = [duck(capsys, *words, "--classes", name, "--out", f"{name}.toml")["trials"][0] for name in ("3", "8")]
+    assert both["score"] == pytest.approx((alone[0]["score"] + alone[1]["score"]) / 2)
+    assert "classes 3, 8, each alone" in Path("both.toml").read_text()
+    assert cli.main([*words, "--fraction", "0.1", "--each"]) == 2
+    assert "--each takes the --classes one at a time" in capsys.readouterr().err
+    assert cli.main([*words, "--classes", "3", "--draws", "2"]) == 2
+    assert "--draws is a number of random shares" in capsys.readouterr().err

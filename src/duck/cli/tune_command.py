@@ -1,6 +1,6 @@
 """duck tune: search a method's settings on holdout data and write what was found as a preset."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from duck.errors import BadInput
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, preset
 from duck.runtime import pick_device
+from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
 from duck.tuning import Trial, best, changes, space_of, tune
 from duck.types import Scenario
 
@@ -36,6 +37,10 @@ class Tune:
     """Trials; the same for every method makes a fair comparison."""
     start: Preset = "paper"
     """The preset that the search starts from."""
+    each: bool = False
+    """Run a trial on each of the --classes alone and take the mean: what suits one class may not suit another."""
+    draws: int = 1
+    """Of a --fraction: run a trial on so many random shares and take the mean."""
 
 
 def main(argv: list[str]) -> int:
@@ -46,12 +51,14 @@ def main(argv: list[str]) -> int:
     data = args.source.load(split=args.original.model is None)
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)
     training = original.training(data, args.source)
-    scenario = replace(request(data, args.output.seed, args.who.protocol), data=data.to(device))
+    data = data.to(device)
+    scenarios = [one(data, seed, args.who.protocol) for one, seed in _cases(args, request)]
+    scenario = scenarios[0]
     method = preset(args.method, data.name, scenario.kind, len(data.train), args.start)
     trials: list[Trial] = []
     with counting(f"tune {args.method}") as progress:
         options = {"new_model": factory(training, data), "recipe": training.recipe, "head": original.head}
-        for trial in tune(method, original.load(training, data, device), scenario, args.budget, **options):  # type: ignore[arg-type]
+        for trial in tune(method, original.load(training, data, device), scenarios, args.budget, **options):  # type: ignore[arg-type]
             trials.append(trial)
             progress(trial.number + 1, args.budget)
     found = changes(method, best(trials))
@@ -63,12 +70,26 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def _cases(args: Tune, request: Request) -> list[tuple[Request, int]]:
+    """What a trial runs on: requests with their seeds."""
+    seed = args.output.seed
+    if args.each:
+        if not isinstance(request, ForgetClasses):
+            raise BadInput("--each takes the --classes one at a time; for a --fraction there is --draws.")
+        return [(ForgetClasses([name]), seed) for name in request.classes]
+    if args.draws != 1 and (args.draws < 1 or not isinstance(request, ForgetFraction)):
+        raise BadInput(f"--draws is a number of random shares, at least 1, and needs --fraction; got {args.draws}.")
+    return [(request, seed + draw) for draw in range(args.draws)]
+
+
 def _write(args: Tune, scenario: Scenario, found: dict[str, Any]) -> Path:
     file = args.output.out or Path(f"{args.method}-{scenario.data.name}-{scenario.kind}.toml")
     if file.exists() and not args.output.overwrite:
         raise BadInput(f"{file} exists: choose another --out, or --overwrite it.")
     file.parent.mkdir(parents=True, exist_ok=True)
-    note = f"# {args.budget} trials on the holdout of {scenario.data.name}, seed {scenario.seed}, from the preset {args.start!r}.\n"
+    who = describe(args.who.request()) + (", each alone" if args.each else "") + (f", {args.draws} draws" if args.draws > 1 else "")
+    where = f"the holdout of {scenario.data.name}: {who}; seed {scenario.seed}"
+    note = f"# {args.budget} trials on {where}, from the preset {args.start!r}.\n"
     file.write_text(note + tomli_w.dumps({args.method: {scenario.data.name: {"tuned": {scenario.kind: found}}}}), encoding="utf-8")
     return file
 
