@@ -1,7 +1,7 @@
-"""Who is to be forgotten: whole classes, a random share, or chosen samples."""
+"""Who is to be forgotten: whole classes, a random share, chosen samples, or a bias."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from duck.data.patch import Patch, relabelled
 from duck.errors import BadInput
 from duck.registry import Registry, suggest
 from duck.runtime import seeded
-from duck.types import Data, Protocols, Scenario
+from duck.types import Data, Examples, Protocols, Scenario
 
 
 class Request(Protocol):
@@ -102,6 +103,65 @@ class ForgetSamples:
         return _partition(data, chosen, seed, protocol)
 
 
+@SCENARIOS.register("debias")
+@dataclass(frozen=True)
+class Debias:
+    """Bias removal: images of one class that carry a patch and another class's label (DUCK, section Interpretability).
+
+    The scenario's data are the biased ones: `count` images of class `true` get the patch and the label `wrong`, and as many images of
+    class `wrong` get the patch and keep their label. The original must be trained on them. Forget samples are the mislabelled images.
+    """
+
+    true: int | str
+    """Class that the mislabelled images show: index or name."""
+    wrong: int | str
+    """Class they are called."""
+    count: int = 200
+    patch: int = 4
+    """Pixels a side, in the top right corner."""
+    colour: tuple[int, ...] = (255, 0, 0)
+    """Red; on images of one channel the brightest of these values."""
+
+    def __call__(self, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Scenario:
+        true, wrong = self.classes(data)
+        mislabelled, confounders = (self._draw(data, label, seed) for label in (true, wrong))
+        train = self._patch.paint(data.train, torch.cat([mislabelled, confounders]))
+        chosen = torch.zeros(len(data.train), dtype=torch.bool)
+        chosen[mislabelled] = True
+        return _partition(replace(data, train=relabelled(train, mislabelled, wrong)), chosen, seed, protocol)
+
+    def classes(self, data: Data) -> tuple[int, int]:
+        """Indices of `true` and `wrong`."""
+        true, wrong = (_class_index(name, data) for name in (self.true, self.wrong))
+        if true == wrong:
+            raise BadInput(f"A bias confuses two classes, and both are {data.classes[true]!r}: name another one.")
+        return true, wrong
+
+    def corrected(self, scenario: Scenario) -> Data:
+        """The biased data with the labels put right; the patches stay."""
+        true, _ = self.classes(scenario.data)
+        return replace(scenario.data, train=relabelled(scenario.data.train, scenario.forget, true))
+
+    def unseen(self, scenario: Scenario, patched: bool = True) -> Examples:
+        """Test images of the true class that no stop rule saw, each with the patch or, for comparison, without."""
+        data, (true, _) = scenario.data, self.classes(scenario.data)
+        rows = scenario.test[data.test.labels[scenario.test] == true] if data.test is not None else scenario.test
+        if data.test is None or not len(rows):
+            raise BadInput(f"{data.name} has no test images of class {data.classes[true]!r} to see the bias on: give test data.")
+        images = data.test.take(rows)
+        return self._patch.paint(images, torch.arange(len(rows))) if patched else images
+
+    @property
+    def _patch(self) -> Patch:
+        return Patch(self.patch, self.colour)
+
+    def _draw(self, data: Data, label: int, seed: int) -> Tensor:
+        rows = (data.train.labels == label).nonzero().flatten()
+        if not 0 < self.count < len(rows):
+            raise BadInput(f"{self.count} of the {len(rows)} training images of class {data.classes[label]!r}: some must be left without.")
+        return rows[torch.randperm(len(rows), generator=seeded(seed, "debias", str(label)))[: self.count]]
+
+
 def describe(request: Request) -> str:
     """A request in a few words."""
     match request:
@@ -111,6 +171,8 @@ def describe(request: Request) -> str:
             return f"{100 * fraction:g} % of the samples"
         case ForgetSamples(ids=ids):
             return f"{len(ids)} samples"
+        case Debias(true=true, wrong=wrong, count=count):
+            return f"{count} patched images of class {true} called {wrong}"
     return str(request)
 
 

@@ -1,0 +1,155 @@
+"""duck debias: plant a bias, train on it, unlearn it, and see on unseen images whether it is gone."""
+
+import json
+import warnings
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from duck.analysis import bias
+from duck.analysis.attribution import Attribution, Incomplete
+from duck.api import train
+from duck.cli.console import emit, percent, say, table, watching
+from duck.cli.inputs import DataFlags, RunFlags, parse, peek, settled
+from duck.data import DATASETS
+from duck.errors import BadInput
+from duck.methods.presets import Preset, default_recipe
+from duck.models import MODELS, build
+from duck.models.weights import save_weights
+from duck.runtime import Stopwatch, pick_device
+from duck.scenarios import Debias
+from duck.types import Data, Recipe, Scenario
+
+RESULT, MAPS = "bias.json", "shap.npz"
+COUNT = 200
+
+
+@dataclass
+class DebiasFlags:
+    """Mislabel images that carry a coloured square, train on them, forget them with DUCK, and compare with a corrected retraining.
+
+    Images of class --true get a square and the label --wrong; as many images of class --wrong get the square and keep their label.
+    Shown is what the models call unseen images of class --true with the square, and the square's mean SHAP value for --wrong.
+    With --out: bias.json, the SHAP maps and the three models.
+    """
+
+    source: DataFlags
+    output: RunFlags
+    recipe: Recipe
+    true: str = "1"
+    """Class that the mislabelled images show: index or name."""
+    wrong: str = "9"
+    """Class they are called."""
+    count: int | None = None
+    """Images of each of the two classes that get the square; 200, or a quarter of the smaller class where that is less."""
+    patch: int = 4
+    """Pixels a side of the square."""
+    colour: tuple[int, ...] = field(default=(255, 0, 0))
+    """Of the square, a value in 0..255 a channel; on images of one channel the brightest of them."""
+    model: str = "resnet18"
+    """A name from `duck list models`, or your own package.module:function."""
+    preset: Preset = "tuned"
+    """DUCK's settings for class removal: the paper's, or tuned on holdout data."""
+    shap: int = bias.IMAGES
+    """Unseen images whose SHAP values are taken; 0: none, and captum is not needed."""
+
+
+def main(argv: list[str]) -> int:
+    name = peek(argv, "--data", "digits")
+    shown = default_recipe(name, 50_000 if name in DATASETS else 0, "none" if name == "digits" else "crop-flip")
+    default = DebiasFlags(DataFlags(name), RunFlags(), shown, model="convnet" if name == "digits" else "resnet18")
+    args = parse(DebiasFlags, argv, "debias", default)
+    if ":" not in args.model:
+        MODELS[args.model]  # an unknown name is an error before the data are read
+    if args.output.out and args.output.out.exists() and not args.output.overwrite:
+        raise BadInput(f"{args.output.out} exists: choose another --out, or --overwrite it.")
+    data = args.source.load().to(pick_device(args.output.device))
+    recipe = settled(args.recipe, shown, default_recipe(data.name, len(data.train), data.augment))
+    result = _study(args, data, recipe)
+    if args.output.json:
+        emit(result)
+    else:
+        _tell(result)
+    return 0
+
+
+def _study(args: DebiasFlags, data: Data, recipe: Recipe) -> dict[str, Any]:
+    seed, device = args.output.seed, data.train.device
+    debias = Debias(_named(args.true), _named(args.wrong), args.count or _count(args, data), args.patch, args.colour)
+    scenario = debias(data, seed)
+    debias.unseen(scenario)  # without unseen images there is nothing to show: an error before anything is trained
+    with watching(f"train {args.model} on biased {data.name}") as watch, Stopwatch(device) as stopwatch:
+        biased = train(args.model, scenario.data, seed, recipe, device=str(device), report=watch)
+    with watching("duck, then retrain on corrected labels") as watch:
+        freed = bias.free(
+            debias, scenario, biased, bias.freeing(debias, data, args.preset),
+            new_model=lambda: build(args.model, data.num_classes, data.train.shape), recipe=recipe, watch=watch,
+        )  # fmt: skip
+    attributions = _explained(args, debias, scenario, freed, seed) if args.shap else {}
+    result = {
+        **bias.report(debias, scenario, freed, attributions),
+        "train_seconds": round(stopwatch.seconds, 2),
+        "preset": args.preset,
+        "model": args.model,
+        "recipe": asdict(recipe),
+    }
+    if args.output.out:
+        _store(args.output.out, result, freed, attributions)
+    return result
+
+
+def _named(word: str) -> int | str:
+    return int(word) if word.isdigit() else word
+
+
+def _count(args: DebiasFlags, data: Data) -> int:
+    both = Debias(_named(args.true), _named(args.wrong)).classes(data)
+    return min(COUNT, *(int((data.train.labels == label).sum()) // 4 for label in both))
+
+
+def _explained(args: DebiasFlags, debias: Debias, scenario: Scenario, freed: bias.Freed, seed: int) -> dict[str, Attribution]:
+    say("SHAP values of the square ...")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", Incomplete)
+        found = bias.explained(debias, scenario, freed.models, args.shap, seed)
+    for warning in caught:
+        say(str(warning.message))
+    return found
+
+
+def _store(out: Path, result: dict[str, Any], freed: bias.Freed, attributions: dict[str, Attribution]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for name, model in freed.models.items():
+        save_weights(model, out / f"{name}.safetensors")
+    if attributions:
+        np.savez_compressed(out / MAPS, **bias.maps(attributions))
+    (out / RESULT).write_text(json.dumps(result), encoding="utf-8")
+    say(f"Stored in {out}: {RESULT}, {'the SHAP maps, ' if attributions else ''}three models.")
+
+
+def _tell(result: dict[str, Any]) -> None:
+    true, wrong, side = result["true"], result["wrong"], result["patch"]
+    print(
+        f"{result['data']}, seed {result['seed']}: {result['count']} images of class {true} with a {side} x {side} square, called {wrong}."
+    )
+    print(f"Unseen images of class {true} with the square, n = {result['n']} [95 % interval]:")
+    shap, rows = result["shap"], []
+    for name, said in result["called"].items():
+        mean = f"{shap['mean'][name]:+.4f} ± {shap['std'][name]:.4f}" if shap else "-"
+        rows.append([name, *(_interval(said[part]) for part in ("wrong", "right", "right_without_patch")), percent(said["test"]), mean])
+    columns = [f"called {wrong} %", f"called {true} %", f"{true} without square, right %", "test %", f"square's mean SHAP for {wrong}"]
+    table(["model", *columns], rows)
+    for pair, test in (shap["tests"] if shap else {}).items():
+        print(f"SHAP {pair}: p = {test['p']:.2g} over {test['n']} images (two-sided Wilcoxon; least p for so many {test['least_p']:.2g})")
+    print(f"A_f against the wrong label: {percent(result['forget']['biased'])} % -> {percent(result['forget']['duck'])} %")
+    for note in result["notes"]:
+        print(note)
+    seconds = {"training": result["train_seconds"], **result["seconds"]}
+    print(", ".join(f"{name} {value:.2f} s" for name, value in seconds.items()))
+
+
+def _interval(said: dict[str, Any]) -> str:
+    low, high = said["interval"]
+    return f"{percent(said['share'])} [{100 * low:.1f}, {100 * high:.1f}]"

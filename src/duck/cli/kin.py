@@ -1,0 +1,72 @@
+"""A stored unlearning with its kin: the data it was made on, its original, and the retrained model for the same request."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from duck import store
+from duck.cli.inputs import DataFlags, fingerprint
+from duck.config import Experiment
+from duck.errors import BadInput
+from duck.methods.base import METHODS
+from duck.models import build
+from duck.models.weights import load_weights
+from duck.types import Data, Scenario
+
+
+@dataclass(frozen=True, eq=False)
+class Unlearning:
+    """A run folder, read."""
+
+    folder: Path
+    run: store.Run
+    scenario: Scenario
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.run.experiment
+
+    def model(self, folder: Path, device: torch.device) -> nn.Module:
+        """The model of this run or of its kin."""
+        data = self.scenario.data
+        net = build(self.experiment.training.model, data.num_classes, data.train.shape)
+        load_weights(net, folder / store.WEIGHTS)
+        return net.to(device).eval()
+
+    def original(self) -> Path | None:
+        """Where the original lies: as the run says, else the training, or the run of the method `original`, beside it."""
+        said = Path(self.run.original_run) if self.run.original_run else None
+        if said is not None and (said / store.WEIGHTS).exists():
+            return said
+        training = self.experiment.training
+        return self._beside(Experiment(training, seed=training.seed)) or self.by("original")
+
+    def by(self, method: str) -> Path | None:
+        """The run of a method for the same request on the same original, beside this one."""
+        return self._beside(replace(self.experiment, method=METHODS[method]()))
+
+    def _beside(self, wanted: Experiment) -> Path | None:
+        folders = (record.parent for record in sorted(self.folder.resolve().parent.glob(f"*/{store.RECORD}")))
+        return next((folder for folder in folders if store.read_record(folder).get("id") == wanted.id), None)
+
+
+def unlearning(folder: Path, name: str | None = None, root: Path | None = None, data: Data | None = None) -> Unlearning:
+    """The run in that folder. Its data are read again, from where it says or from `name` and `root`, unless `data` are those."""
+    run = store.load(folder)
+    made, request = run.experiment.training, run.experiment.request
+    if request is None or run.experiment.method is None:
+        raise BadInput(f"{folder} is an original model: give the run of an unlearning (`duck forget`).")
+    if data is None or fingerprint(data) != made.fingerprint:
+        # Nobody knows which images a model from elsewhere has not seen.
+        data = _source(run, name, root).load(split=not made.weights)
+    if fingerprint(data) != made.fingerprint:
+        raise BadInput(f"The data are not those that {folder} was made on: the fingerprints differ. Name them with --data, --root.")
+    return Unlearning(folder, run, request(data, run.experiment.seed, run.experiment.protocol))
+
+
+def _source(run: store.Run, name: str | None, root: Path | None) -> DataFlags:
+    made, said = run.experiment.training, run.source
+    place = name or said.get("data") or made.data, root or Path(said.get("root") or "data")
+    return DataFlags(*place, image_size=made.image_size, mean=made.mean, std=made.std)

@@ -1,0 +1,166 @@
+"""The Debias scenario, and that a planted bias is learned, unlearned and measured."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from duck import fit
+from duck.analysis import bias
+from duck.analysis.attribution import Attribution
+from duck.config import Experiment, Training, from_dict, to_dict
+from duck.data.examples import Resident
+from duck.errors import BadInput
+from duck.methods.duck import Duck
+from duck.runtime import seeded
+from duck.scenarios import Debias, describe
+from duck.types import Examples, Scenario
+from tests.toys import RECIPE, toy_data, toy_net
+
+DATA = toy_data()
+DEBIAS = Debias(true="c", wrong=3, count=20, patch=2)
+
+
+def corner(part: Examples) -> torch.Tensor:
+    """Which images carry the patch."""
+    assert isinstance(part, Resident)
+    return (part.images[part.rows][:, 0, :2, 6:] == 255).all(2).all(1)
+
+
+@cache
+def scenario() -> Scenario:
+    return DEBIAS(DATA, seed=1)
+
+
+@cache
+def freed() -> bias.Freed:
+    biased = toy_net()
+    fit.train(biased, scenario().data.train, RECIPE, seeded(0, "biased"))
+    method = Duck(batch_size=64, lr=1e-2, low_batch=32, target_class=2)
+    return bias.free(DEBIAS, scenario(), biased, method, new_model=toy_net, recipe=RECIPE)
+
+
+def test_who_is_patched_who_is_mislabelled_and_who_is_forgotten() -> None:
+    train, clean = scenario().data.train, DATA.train
+    patched = corner(train)
+    assert int(patched.sum()) == 40
+    assert torch.equal((clean.labels != train.labels).nonzero().flatten(), scenario().forget)
+    assert clean.labels[scenario().forget].tolist() == [2] * 20
+    assert train.labels[scenario().forget].tolist() == [3] * 20
+    assert patched[scenario().forget].all()
+    confounders = patched & (clean.labels == 3)
+    assert int(confounders.sum()) == 20
+    assert not torch.isin(confounders.nonzero().flatten(), scenario().forget).any()
+    assert not corner(clean).any()
+    assert scenario().kind == "samples"
+
+
+def test_the_seed_draws_and_the_corrected_data_keep_the_patches() -> None:
+    assert torch.equal(DEBIAS(DATA, 1).forget, scenario().forget)
+    assert not torch.equal(DEBIAS(DATA, 2).forget, scenario().forget)
+    corrected = DEBIAS.corrected(scenario()).train
+    assert torch.equal(corrected.labels, DATA.train.labels)
+    assert torch.equal(corner(corrected), corner(scenario().data.train))
+
+
+def test_unseen_images_are_of_the_true_class_and_of_no_stop_rule() -> None:
+    unseen, clean = DEBIAS.unseen(scenario()), DEBIAS.unseen(scenario(), patched=False)
+    assert DATA.test is not None
+    assert set(unseen.labels.tolist()) == {2}
+    assert not set(unseen.ids) & set(DATA.test.ids[DATA.holdout.numpy()])
+    assert corner(unseen).all()
+    assert not corner(clean).any()
+    assert unseen.ids.tolist() == clean.ids.tolist()
+    assert not corner(scenario().data.test.take(scenario().test)).any()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("debias", "message"),
+    [
+        (Debias(2, "c"), "both are 'c'"),
+        (Debias(2, 4), "Class 4 is out of range"),
+        (Debias(2, 3, count=60, patch=2), "60 of the 60 training images of class 'c'"),
+        (Debias(2, 3, count=0, patch=2), "0 of the 60"),
+        (Debias(2, 3, count=5, patch=9), "does not fit"),
+    ],
+)
+def test_biases_that_cannot_be(debias: Debias, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        debias(DATA)
+
+
+def test_without_unseen_images_there_is_nothing_to_show() -> None:
+    with pytest.raises(BadInput, match="no test images of class 'c'"):
+        DEBIAS.unseen(replace(scenario(), test=torch.tensor([0])))
+
+
+def test_it_survives_being_written() -> None:
+    experiment = Experiment(Training("toy", "convnet"), DEBIAS, Duck(target_class=2))
+    assert from_dict(to_dict(experiment)) == experiment
+    assert describe(DEBIAS) == "20 patched images of class c called 3"
+
+
+def test_presets_of_class_removal_with_the_true_class_as_target() -> None:
+    method = bias.freeing(DEBIAS, replace(DATA, name="cifar10"), "paper")
+    assert method == Duck(target_class=2)
+    tuned = bias.freeing(DEBIAS, replace(DATA, name="cifar10"))
+    assert (tuned.check_every, tuned.lr, tuned.lambda_forget) == (5, 5e-4, 1.5)
+
+
+def test_the_bias_is_learned_and_unlearned() -> None:
+    said = bias.called(DEBIAS, scenario(), freed().models)
+    assert said["biased"]["wrong"]["share"] >= 0.95
+    assert said["duck"]["right"]["share"] >= 0.95
+    assert said["corrected"]["right"]["share"] >= 0.95
+    assert freed().outcome.original.forget >= 0.95
+    assert freed().outcome.scores.forget < 0.01
+    assert freed().outcome.processed == 20
+    for one in said.values():
+        assert one["right_without_patch"]["share"] >= 0.95
+        assert one["test"] >= 0.95
+        assert one["n"] == 40
+        low, high = one["wrong"]["interval"]
+        assert low <= one["wrong"]["share"] <= high
+        assert high - low > 0.05
+
+
+def test_the_squares_shap_value_falls() -> None:
+    found = bias.explained(DEBIAS, scenario(), freed().models, images=12)
+    row = bias.report(DEBIAS, scenario(), freed(), found)
+    shap = row["shap"]
+    assert shap["n"] == 12
+    # At most the whole probability, spread over four pixels.
+    assert 0.1 < shap["mean"]["biased"] <= 0.26
+    assert abs(shap["mean"]["duck"]) < shap["mean"]["biased"] / 5
+    assert shap["factor"]["duck"] > 5
+    assert shap["tests"]["biased - duck"]["p"] == shap["tests"]["biased - duck"]["least_p"] == 2.0**-11
+    assert shap["incomplete"] == {"biased": 0, "duck": 0, "corrected": 0}
+    assert row["notes"] == ["n too small: 40 unseen images of the class, where at least 100 would be wanted."]
+    assert (row["true"], row["wrong"], row["seed"], row["n"]) == ("c", "d", 1, 40)
+
+
+def test_the_value_of_the_square_is_that_of_its_pixels_with_channels_together() -> None:
+    values = torch.zeros(2, 3, 8, 8)
+    values[0, :, :2, 6:] = 0.5
+    values[0, :, 2:, :6] = 9.0
+    values[1, 1, 0, 7] = -0.8
+    found = Attribution(values, torch.zeros(2), torch.zeros(2), 0.01)
+    assert bias.patch_values(DEBIAS, found).tolist() == pytest.approx([1.5, -0.2])
+
+
+def test_the_notes_say_what_did_not_work() -> None:
+    stuck = replace(freed().outcome, scores=replace(freed().outcome.scores, forget=0.5))
+    broken = {"biased": Attribution(torch.zeros(1, 1, 8, 8), torch.ones(1), torch.zeros(1), 0.01)}
+    notes = bias.report(DEBIAS, scenario(), replace(freed(), outcome=stuck), broken)["notes"]
+    assert notes[0] == "After unlearning 50.0 % of the mislabelled images still get the wrong label."
+    assert notes[2] == "SHAP values do not add up: {'biased': 1} images."
+
+
+def test_a_corrected_model_that_is_given_is_not_trained_again() -> None:
+    again = bias.free(
+        DEBIAS, scenario(), freed().models["biased"], Duck(max_epochs=1, low_epochs=0, target_class=2),
+        new_model=toy_net, recipe=RECIPE, corrected=freed().models["corrected"],
+    )  # fmt: skip
+    assert again.models["corrected"] is freed().models["corrected"]
+    assert again.retrain_seconds == 0

@@ -1,0 +1,133 @@
+"""duck analyse and duck debias as a user runs them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from duck import cli
+
+SMALL = ["--points", "60", "--json"]
+
+
+def duck(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> Any:
+    """Run the command, check its exit code, and return what it printed as JSON or, after an error, its message."""
+    capsys.readouterr()
+    got = cli.main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    assert got == code, err
+    return json.loads(out) if code == 0 else err
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    assert cli.main(["train", "--data", "digits", "--epochs", "4", "--out", str(folder / "original"), "--json"]) == 0
+    for method in ("duck", "retrained"):
+        words = ["--run", str(folder / "original"), "--classes", "3", "--method", method, "--out", str(folder / method), "--json"]
+        assert cli.main(["forget", *words]) == 0
+    return folder
+
+
+def test_a_run_beside_its_kin(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = duck(capsys, "analyse", runs / "duck", *SMALL, "--shap", "2", "--png", tmp_path / "figures")
+    assert json.loads((runs / "duck" / "analysis.json").read_text()) == told
+    assert list(told["tsne"]) == list(told["density"]) == ["original", "unlearned", "retrained"]
+    assert told["forgotten"] == [3]
+    assert [image["label"] for image in told["shap"]["images"]] == [3, 3]
+    first = told["shap"]["images"][0]["numbers"]
+    assert first["original"]["probability"] > 0.9
+    assert first["unlearned"]["probability"] < 0.5
+    assert first["retrained"]["probability"] < 0.5
+    figures = {path.name for path in (tmp_path / "figures").iterdir() if path.suffix == ".png"}
+    assert figures == {"features.png", "density.png", "shap.png"}
+    assert not list((runs / "duck").glob(".*"))
+
+
+def test_the_models_are_not_mixed_up(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = duck(capsys, "analyse", runs / "duck", *SMALL)
+    swapped = duck(capsys, "analyse", runs / "duck", *SMALL, "--original", runs / "retrained", "--retrained", runs / "original")
+    assert swapped["density"]["original"] == told["density"]["retrained"]
+    assert swapped["density"]["retrained"] == told["density"]["original"]
+    assert swapped["density"]["unlearned"] == told["density"]["unlearned"]
+    assert told["density"]["original"] != told["density"]["unlearned"]
+
+
+def test_several_runs_give_tests_with_the_least_p(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = duck(capsys, "analyse", runs / "duck", runs / "retrained", *SMALL)
+    assert len(told["runs"]) == 2
+    assert {test["n"] for test in told["tests"]} <= {0, 1, 2}
+    assert min(test["p"] for test in told["tests"]) == 0.5
+    assert cli.main(["analyse", str(runs / "duck"), str(runs / "retrained"), "--points", "60"]) == 0
+    out = capsys.readouterr().out
+    assert "over 2 runs, which allow no p below 0.5" in out
+    assert "3 (forgotten)" in out
+    assert "original 9 (" in out
+
+
+def test_images_by_id(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = duck(capsys, "analyse", runs / "duck", *SMALL, "--images", "1", "2")
+    assert [(image["id"], image["label"]) for image in told["shap"]["images"]] == [("1", 1), ("2", 2)]
+    assert "Not all of 1, x are ids" in duck(capsys, "analyse", runs / "duck", "--images", "1", "x", code=2)
+
+
+def test_kin_that_is_missing_is_said_and_left_out(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "alone").mkdir()
+    for name in ("run.json", "model.safetensors"):
+        (tmp_path / "alone" / name).write_bytes((runs / "duck" / name).read_bytes())
+    told = duck(capsys, "analyse", tmp_path / "alone", *SMALL)
+    assert list(told["tsne"]) == ["original", "unlearned"]
+    assert cli.main(["analyse", str(tmp_path / "alone"), *SMALL]) == 0
+    assert "no retrained model beside it; name one with --retrained" in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_cannot_be_analysed(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "original is an original model" in duck(capsys, "analyse", runs / "original", code=2)
+    assert "nowhere is not a run" in duck(capsys, "analyse", "nowhere", code=2)
+    assert "--points must be at least 8" in duck(capsys, "analyse", runs / "duck", "--points", "3", code=2)
+    assert "dimensions is a whole number" in duck(capsys, "analyse", runs / "duck", "--dimensions", "2.5", code=2)
+    np.savez(tmp_path / "other.npz", images=np.zeros((90, 8, 8), np.uint8), labels=np.arange(90) % 3)
+    assert "the fingerprints differ" in duck(capsys, "analyse", runs / "duck", "--data", tmp_path / "other.npz", code=2)
+
+
+def test_debias_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["debias", "--true", "7", "--wrong", "0", "--epochs", "8", "--shap", "6", "--seed", "2", "--out", str(tmp_path / "bias")]
+    told = duck(capsys, *words, "--json")
+    assert json.loads((tmp_path / "bias" / "bias.json").read_text()) == told
+    assert told["called"]["biased"]["wrong"]["share"] >= 0.95
+    assert told["called"]["duck"]["right"]["share"] >= 0.95
+    assert told["shap"]["factor"]["duck"] >= 5
+    assert (told["true"], told["wrong"], told["seed"], told["patch"], told["shap"]["n"]) == ("7", "0", 2, 4, 6)
+    assert 20 < told["count"] < 40
+    assert told["recipe"]["epochs"] == 8
+    with np.load(tmp_path / "bias" / "shap.npz") as maps:
+        assert {name: maps[name].shape for name in maps} == dict.fromkeys(("biased", "duck", "corrected"), (6, 8, 8))
+    weights = [load_file(tmp_path / "bias" / f"{name}.safetensors")["head.weight"] for name in ("biased", "duck", "corrected")]
+    assert len({float(weight.sum()) for weight in weights}) == 3
+    assert "exists: choose another --out" in duck(capsys, *words, code=2)
+
+
+def test_debias_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["debias", "--epochs", "2", "--shap", "0", "--count", "20", "--patch", "3", "--preset", "paper"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("digits, seed 0: 20 images of class 1 with a 3 x 3 square, called 9.")
+    assert "n too small: 14 unseen images" in out
+    assert "A_f against the wrong label:" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--true", "3", "--wrong", "3"], "both are '3'"),
+        (["--true", "x"], "has no class 'x'"),
+        (["--count", "5000"], "5000 of the"),
+        (["--patch", "9"], "does not fit images"),
+        (["--colour", "300"], "values in 0..255"),
+        (["--model", "resnet19"], "Did you mean 'resnet18'?"),
+    ],
+)
+def test_biases_that_cannot_be_planted(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in duck(capsys, "debias", *words, code=2)
