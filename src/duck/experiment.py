@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from duck.methods.base import METHODS, Method, check_kind
-from duck.metrics import SMALL, Scores, evaluate, forgot_nothing
+from duck.metrics import SMALL, Confusion, Scores, confusion, evaluate, forgot_nothing
 from duck.predict import accuracy
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch, device_of
@@ -47,6 +47,8 @@ class Outcome:
     processed: int
     """Forget samples that the method trained on or, where it works by omission, left out."""
     history: tuple[Epoch, ...]
+    confusions: tuple[Confusion | None, Confusion | None]
+    """Of the original and of the unlearned model, on the test samples that are reported."""
 
 
 class Counted:
@@ -122,7 +124,8 @@ def unlearn(
         unlearned = method(model, replace(task, prepared=prepared))
     processed = {"training": int(forget.seen.sum()), "omission": len(forget), "nothing": 0}[method.forgets_by]
     scores = evaluate(unlearned, scenario, original)
-    return Outcome(unlearned, scores, original, stopwatch.seconds, prepare_seconds, len(forget), processed, tuple(history))
+    confusions = confusion(model, scenario), confusion(unlearned, scenario)
+    return Outcome(unlearned, scores, original, stopwatch.seconds, prepare_seconds, len(forget), processed, tuple(history), confusions)
 
 
 def _observer(task: Task, stopwatch: Stopwatch, history: list[Epoch], watch: Watch) -> Callable[[Progress], None]:

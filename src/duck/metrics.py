@@ -13,6 +13,10 @@ SMALL = 200
 """Below so many forget samples an accuracy on them is too coarse for AUS to rank by."""
 
 
+Confusion = dict[str, dict[str, int]]
+"""True class -> class by the model -> how many; pairs that do not occur are left out. The keys are text, as in JSON."""
+
+
 @dataclass(frozen=True)
 class Scores:
     """Accuracies in 0..1 and the AUS; a split that does not exist is None."""
@@ -57,6 +61,19 @@ def evaluate(model: nn.Module, scenario: Scenario, original: Scores | None = Non
     before = part[kept] if original is None else getattr(original, kept)
     score = None if part[kept] is None or gone is None or before is None else aus(scenario.kind, before, part[kept] or 0.0, gone)
     return Scores(score, forget_accuracy, retain, **part, forget_loss=float(forget.losses.double().mean()))
+
+
+def confusion(model: nn.Module, scenario: Scenario) -> Confusion | None:
+    """How often each class of the reported test samples is taken for which; None where there are none."""
+    data = scenario.data
+    if data.test is None or not len(scenario.test):
+        return None
+    reported = data.test.take(scenario.test)
+    pairs, counts = torch.stack([reported.labels, outcomes(model, reported).predicted.cpu()], 1).unique(dim=0, return_counts=True)
+    counted: Confusion = {}
+    for (true, seen), count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        counted.setdefault(str(true), {})[str(seen)] = count
+    return counted
 
 
 def training_scores(model: nn.Module, data: Data) -> dict[str, float | None]:

@@ -1,5 +1,6 @@
 """What a model says of a split: logits and embeddings, once, in float32."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,12 @@ from duck.models.embedding import PROBES, embedded, logits_of
 from duck.runtime import Precision, autocast, device_of, evaluating
 from duck.types import Examples, Predictions
 
-BATCH = 1000
+PIXELS = 2**24
+"""In one batch, all channels: 5,461 images of CIFAR, 111 of ImageNet. Few launches, and memory is bounded."""
+
+
+def batch_size(examples: Examples) -> int:
+    return max(1, PIXELS // max(1, math.prod(examples.shape)))
 
 
 def predict(model: nn.Module, examples: Examples, head: str | None = None) -> Predictions:
@@ -18,7 +24,7 @@ def predict(model: nn.Module, examples: Examples, head: str | None = None) -> Pr
     logits, embeddings = [], []
     probe = next(examples.batches(PROBES)).images
     with embedded(model, head, probe) as net, evaluating(net):
-        for batch in examples.batches(BATCH):
+        for batch in examples.batches(batch_size(examples)):
             output, embedding = net(batch.images)
             logits.append(output.float().cpu())
             embeddings.append(embedding.float().cpu())
@@ -30,17 +36,19 @@ class Outcomes(NamedTuple):
 
     correct: Tensor
     losses: Tensor
+    predicted: Tensor
 
 
 def outcomes(model: nn.Module, examples: Examples, precision: Precision = "float32") -> Outcomes:
-    """Whether each sample is classified right, and its cross-entropy: all that a stop rule or a score needs."""
-    correct, losses = [], []
+    """Whether each sample is classified right, its cross-entropy and its class by the model: all that a stop rule or a score needs."""
+    correct, losses, predicted = [], [], []
     with evaluating(model), autocast(precision, device_of(model)):
-        for batch in examples.batches(BATCH):
+        for batch in examples.batches(batch_size(examples)):
             logits = logits_of(model(batch.images)).float()
-            correct.append(logits.argmax(1) == batch.labels)
+            predicted.append(logits.argmax(1))
+            correct.append(predicted[-1] == batch.labels)
             losses.append(cross_entropy(logits, batch.labels, reduction="none"))
-    return Outcomes(torch.cat(correct), torch.cat(losses))
+    return Outcomes(torch.cat(correct), torch.cat(losses), torch.cat(predicted))
 
 
 def accuracy(model: nn.Module, examples: Examples, precision: Precision = "float32") -> float:

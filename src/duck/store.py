@@ -44,6 +44,8 @@ class Run:
     """Scores of the original on the same splits."""
     history: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    by_class: dict[str, Any] = field(default_factory=dict)
+    """For a report: the names of the classes, how many of each were to be forgotten, who is taken for whom before and after."""
     original_run: str | None = None
     source: dict[str, str | None] = field(default_factory=dict)
     """Where data and weights were read from: for finding them again, not part of the id."""
@@ -65,8 +67,21 @@ def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest:
         asdict(outcome.original),
         history,
         notes(scenario, outcome),
+        _by_class(scenario, outcome),
         **rest,
     )
+
+
+def _by_class(scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
+    labels = scenario.data.train.labels[scenario.forget]
+    before, after = outcome.confusions
+    return {
+        "kind": scenario.kind,
+        "names": list(scenario.data.classes),
+        "forget": {str(index): count for index, count in enumerate(labels.bincount().tolist()) if count},
+        "original": before,
+        "unlearned": after,
+    }
 
 
 def row(folder: Path, run: Run) -> dict[str, Any]:

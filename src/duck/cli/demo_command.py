@@ -17,8 +17,8 @@ from duck.experiment import unlearn
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import evaluate
 from duck.models import build
-from duck.report import write_report
-from duck.runtime import Stopwatch, pick_device
+from duck.report import read, write_report
+from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request
 from duck.types import Data
 
@@ -47,11 +47,10 @@ def main(argv: list[str]) -> int:
     data = load("digits", device=device)
     recipe = default_recipe(data.name, len(data.train), data.augment)
     training = Training(data.name, "convnet", recipe, args.seed, fingerprint=fingerprint(data))
-    stopwatch = Stopwatch(device)
-    with watching("train convnet on digits") as watch, stopwatch:
+    with watching("train convnet on digits") as watch:
         original = train("convnet", data, args.seed, recipe, device=str(device), report=watch)
     rows = [row for name in REQUESTS for row in _scenario(args, name, original, data, training)]
-    report = write_report(args.out / "report.html", rows, training=training, seconds=stopwatch.seconds, environment=store.environment())
+    report = write_report(args.out / "report.html", read(Path(row["run"]) for row in rows))
     if args.json:
         emit(rows)
     else:

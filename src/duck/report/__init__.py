@@ -1,21 +1,28 @@
-"""One self-contained HTML page of scores."""
+"""What was asked, what was done and what shows it: one page for a reader, and the same figures for print."""
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from duck.report import of_run, of_runs
+from duck.report.page import budget, render
+from duck.report.printed import save
+from duck.report.samples import Sample, forgotten_samples
+from duck.report.stored import Entry, Stored, of_lines, read
 
-from duck.config import Training
+__all__ = ["Entry", "Sample", "Stored", "forgotten_samples", "of_lines", "read", "render", "write_figures", "write_report"]
 
 
-def write_report(path: Path, rows: list[dict[str, Any]], *, training: Training, seconds: float, environment: dict[str, Any]) -> Path:
+def write_report(
+    path: Path, runs: Sequence[Stored], lines: Sequence[Entry] = (), samples: Mapping[str, Sequence[Sample]] | None = None
+) -> Path:
     """Write the page and return where it is."""
-    # Class and file names come from data: everything is escaped.
-    pages = Environment(loader=PackageLoader("duck.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    pages.filters["percent"] = lambda value: "–" if value is None else f"{100 * value:.2f}"
-    pages.filters["number"] = lambda value: "–" if value is None else f"{value:.3f}"
-    html = pages.get_template("report.html.j2").render(rows=rows, training=asdict(training), seconds=seconds, environment=environment)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(html, encoding="utf-8")
+    path.write_text(render(runs, lines, samples), encoding="utf-8")
     return path
+
+
+def write_figures(folder: Path, runs: Sequence[Stored], lines: Sequence[Entry] = ()) -> list[Path]:
+    """Every plot of the page as PNG and PDF."""
+    entries = [*(run.entry for run in runs), *lines]
+    plots = [*of_runs.plots(entries, runs).values(), *(plot for run in runs for plot in of_run.plots(run, *budget(runs)).values())]
+    return [file for plot in plots for file in save(plot, folder)]

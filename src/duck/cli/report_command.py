@@ -1,0 +1,74 @@
+"""duck report: one page for a reader, and figures for print, from stored runs."""
+
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from duck.cli.console import emit, say
+from duck.cli.exits import DONE
+from duck.cli.inputs import parse
+from duck.cli.kin import unlearning
+from duck.errors import BadInput
+from duck.report import Entry, Sample, forgotten_samples, of_lines, read, write_figures, write_report
+from duck.runtime import pick_device
+
+
+@dataclass
+class Report:
+    """Write one self-contained page about stored runs: what was asked, what was done, the verdict, and the evidence.
+
+    Many runs give a table to sort and filter, with each run below it. Nothing is computed anew and nothing is fetched.
+    """
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """Folders of unlearned runs, or a folder that holds such folders."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
+    """The page."""
+    results: Path | None = None
+    """Folder with *.jsonl of `duck bench`: its lines join the table and the plots over all runs."""
+    figures: Path | None = None
+    """Folder for every figure as PNG and PDF."""
+    show_samples: bool = False
+    """Show a few forgotten samples. Reads the data; such a page must not be kept as evidence."""
+    open: bool = False
+    """Open the page in the browser."""
+    json: bool = False
+    """One JSON value to stdout."""
+
+
+def main(argv: list[str]) -> int:
+    args = parse(Report, argv, "report")
+    if not args.runs:
+        raise BadInput("Name the runs to report on: `duck report runs/forgot -o report.html`, or a folder of runs.")
+    runs = read(args.runs)
+    samples = {run.anchor: _samples(run.folder) for run in runs} if args.show_samples else None
+    lines = _lines(args.results) if args.results else []
+    page = write_report(args.out, runs, lines, samples)
+    drawn = write_figures(args.figures, runs, lines) if args.figures else []
+    if args.json:
+        emit({"report": str(page), "runs": len(runs), "figures": [str(file) for file in drawn]})
+    else:
+        print(page)
+        say(f"{len(runs)} runs, {len(lines)} lines of a bench, {page.stat().st_size / 1e6:.1f} MB; {len(drawn)} figures for print.")
+    if args.open:
+        webbrowser.open(page.resolve().as_uri())
+    return DONE
+
+
+def _samples(folder: Path) -> list[Sample]:
+    run, device = unlearning(folder), pick_device("cpu")
+    original = run.original()
+    before = run.model(original, device) if original else None
+    return forgotten_samples(run.scenario, before, run.model(folder, device))
+
+
+def _lines(folder: Path) -> list[Entry]:
+    from duck.bench.results import Results
+
+    found = of_lines(Results(folder).done.values())
+    if not found:
+        raise BadInput(f"{folder} holds no results of `duck bench`: --results takes the folder of its *.jsonl.")
+    return found

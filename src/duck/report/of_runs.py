@@ -1,0 +1,164 @@
+"""The plots over all runs: AUS with its two parts, what it costs in time, many classes at once, attacks side by side."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from duck.metrics import aus
+from duck.report.numbers import mean_and_spread
+from duck.report.of_run import thinned
+from duck.report.plots import BLUE, INK, MUTED, PALETTE, SYMBOLS, Axis, Heights, Line, Mark, Panel, Plot, Points, Symbol
+from duck.report.stored import Entry, Stored
+from duck.report.words import interval, number
+
+STEPS, CURVE = 40, 30
+"""Of the plane of AUS; points of a ROC curve, of which there is one for each run."""
+FIXED: dict[str, tuple[str, Symbol]] = {"original": (MUTED, "circle"), "retrained": (INK, "diamond"), "duck": (BLUE, "circle")}
+
+
+def plots(entries: Sequence[Entry], runs: Sequence[Stored]) -> dict[str, Plot]:
+    made = {"contour": contour(entries), "time": against_time(entries), "many": many_classes(entries), "roc": attacks(runs)}
+    return {name: plot for name, plot in made.items() if plot is not None}
+
+
+def look(methods: Sequence[str]) -> dict[str, tuple[str, Symbol]]:
+    """Method -> colour and symbol. The yardsticks and DUCK always have theirs; of the others no two of the first 30 are alike."""
+    names = sorted(set(methods))
+    others = [name for name in names if name not in FIXED]
+    found = {name: (PALETTE[1:][at % 6], SYMBOLS[at // 6 % len(SYMBOLS)]) for at, name in enumerate(others)}
+    return {name: FIXED[name] if name in FIXED else found[name] for name in names}
+
+
+def contour(entries: Sequence[Entry]) -> Plot | None:
+    """AUS over what is still remembered and what was lost, with the runs drawn in."""
+    placed = [(entry, entry.delta, entry.drop) for entry in entries if entry.delta is not None and entry.drop is not None and entry.aus]
+    if not placed:
+        return None
+    right = min(1.0, _beyond(max(delta for _, delta, _ in placed), 0.2))
+    up, down = _beyond(max(drop for _, _, drop in placed), 0.1), -_beyond(max(-drop for _, _, drop in placed), 0.05)
+    deltas = [right * at / STEPS for at in range(STEPS + 1)]
+    drops = [down + (up - down) * at / STEPS for at in range(STEPS + 1)]
+    plane = [[aus("class", max(0.0, drop), max(0.0, -drop), delta) for delta in deltas] for drop in drops]
+    marks: list[Mark] = [
+        Heights([100 * delta for delta in deltas], [100 * drop for drop in drops], plane, 0.05 if right < 0.5 else 0.1, "AUS")
+    ]
+    for method, style in look([entry.method for entry in entries]).items():
+        own = [(entry, delta, drop) for entry, delta, drop in placed if entry.method == method]
+        texts = [f"{entry.name}: {method}, {entry.asked}, AUS {number(entry.aus)}" for entry, _, _ in own]
+        marks.append(Points(method, [100 * delta for _, delta, _ in own], [100 * drop for _, _, drop in own], *style, texts=texts))
+    panel = Panel(
+        "", marks, Axis("Δ: still remembered (points)", -2 * right, 102 * right), Axis("accuracy lost (points)", 100 * down, 100 * up), 400
+    )
+    best = max(placed, key=lambda place: place[0].scores.get("aus") or 0)[0]
+    caption = (
+        "Lines of equal AUS: 1 is ideal, at the lower left. Δ is the accuracy on unseen samples of the forgotten classes or, where samples "
+        "are forgotten, how far the accuracy on them is from that on unseen ones."
+    )
+    alt = f"{len(placed)} runs over lines of equal AUS; the highest AUS is that of {best.method} on {best.asked}, {number(best.aus)}."
+    return Plot("aus-contour", "AUS: what is still remembered against what was lost", caption, alt, [panel])
+
+
+def against_time(entries: Sequence[Entry]) -> Plot | None:
+    """AUS and kept accuracy over the seconds of the method; the original takes none and is left out."""
+    timed = [entry for entry in entries if entry.method != "original" and entry.seconds > 0 and entry.aus and entry.kept]
+    if len(timed) < 2:
+        return None
+    scores: list[Mark] = []
+    accuracies: list[Mark] = []
+    for method, style in look([entry.method for entry in entries]).items():
+        own = [entry for entry in timed if entry.method == method]
+        if not own:
+            continue
+        seconds = [entry.seconds for entry in own]
+        found = [(entry.aus, entry.kept) for entry in own]
+        values = [score.value for score, _ in found if score], [100 * kept.value for _, kept in found if kept]
+        texts = [f"{entry.name}: {method}, {entry.asked}, {entry.seconds:.2f} s" for entry in own]
+        scores.append(
+            Points(
+                method,
+                seconds,
+                values[0],
+                *style,
+                texts=[f"{text}, AUS {number(entry.aus)}" for text, entry in zip(texts, own, strict=True)],
+            )
+        )
+        accuracies.append(
+            Points(
+                method,
+                seconds,
+                values[1],
+                *style,
+                texts=[f"{text}, {interval(entry.kept)}" for text, entry in zip(texts, own, strict=True)],
+            )
+        )
+    times = [entry.seconds for entry in timed]
+    time = Axis("unlearning time (s)", min(times) / 1.6, max(times) * 1.6, log=True)
+    panels = [
+        Panel("AUS", scores, time, Axis("AUS")),
+        Panel("Kept accuracy", accuracies, time, Axis("kept accuracy (%)")),
+    ]
+    fast, slow = min(timed, key=lambda entry: entry.seconds), max(timed, key=lambda entry: entry.seconds)
+    caption = "Seconds of the method alone; kept accuracy: on unseen samples of what was to stay. Up and to the left is better."
+    alt = (
+        f"From {fast.method}, {fast.seconds:.2f} s, AUS {number(fast.aus)}, to {slow.method}, {slow.seconds:.2f} s, AUS {number(slow.aus)}."
+    )
+    return Plot("aus-time", "AUS and accuracy against unlearning time", caption, alt, panels)
+
+
+def many_classes(entries: Sequence[Entry]) -> Plot | None:
+    """AUS and kept accuracy over the number of classes that go, mean and spread over runs."""
+    counted = [entry for entry in entries if entry.removed and entry.aus and entry.kept]
+    if len({entry.removed for entry in counted}) < 2:
+        return None
+    panels, count = [], Axis("classes removed", 0, max(entry.removed or 0 for entry in counted) + 0.5, whole=True)
+    for title, label in (("AUS", "AUS"), ("Kept accuracy", "kept accuracy (%)")):
+        marks: list[Mark] = []
+        for method, (color, symbol) in look([entry.method for entry in entries]).items():
+            own = sorted((entry for entry in counted if entry.method == method), key=lambda entry: entry.removed or 0)
+            groups = [(count, list(group)) for count, group in groupby(own, key=lambda entry: entry.removed or 0)]
+            means = [mean_and_spread([_shown(entry, title) for entry in group]) for _, group in groups]
+            x, y = [float(count) for count, _ in groups], [mean.value for mean in means]
+            ends = (
+                [mean.value if mean.low is None else mean.low for mean in means],
+                [mean.value if mean.high is None else mean.high for mean in means],
+            )
+            texts = [f"{method}, {count} classes, {len(group)} runs" for count, group in groups]
+            if groups:
+                marks += [Line("", x, y, color), Points(method, x, y, color, symbol, texts=texts, y_interval=ends)]
+        panels.append(Panel(title, marks, count, Axis(label)))
+    counts = sorted({entry.removed or 0 for entry in counted})
+    caption = "Mean over runs, with one standard deviation to each side where there are several."
+    alt = f"{len(counted)} runs that remove {', '.join(map(str, counts))} classes."
+    return Plot("many-classes", "Removing many classes at once", caption, alt, panels)
+
+
+def attacks(runs: Sequence[Stored]) -> Plot | None:
+    """The ROC curves of every audited run, a panel for each attack."""
+    audited = [run for run in runs if (run.audit or {}).get("roc")]
+    if len(audited) < 2:
+        return None
+    names = dict.fromkeys(attack for run in audited for attack in (run.audit or {})["roc"])
+    panels = []
+    for attack in names:
+        marks: list[Mark] = [Line("chance", [1e-4, 1], [1e-4, 1], INK, dashed=True)]
+        for method, (color, symbol) in look([run.entry.method for run in audited]).items():
+            own = [(run.audit or {})["roc"].get(attack, {}).get("unlearned") for run in audited if run.entry.method == method]
+            marks += [
+                Line(method, thinned(curve["fpr"], CURVE), thinned(curve["tpr"], CURVE), color, dashed=symbol == "square")
+                for curve in own
+                if curve
+            ]
+        rate = Axis("false-positive rate", 1e-3, 1, log=True), Axis("true-positive rate", 1e-3, 1, log=True)
+        panels.append(Panel(attack, marks, *rate))
+    caption = "Each line is a run's unlearned model. Near the dotted line the attack is guessing."
+    return Plot("attacks", "Attacks on every audited run", caption, f"ROC curves of {len(audited)} runs for {', '.join(names)}.", panels)
+
+
+def _shown(entry: Entry, what: str) -> float:
+    assert entry.aus is not None
+    assert entry.kept is not None
+    return entry.aus.value if what == "AUS" else 100 * entry.kept.value
+
+
+def _beyond(value: float, least: float) -> float:
+    """A little more than all, so that no point lies on the edge."""
+    return max(least, 1.15 * value)

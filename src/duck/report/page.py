@@ -1,0 +1,168 @@
+"""One self-contained page: text, tables and plots of all runs, with nothing to fetch."""
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from plotly.offline import get_plotlyjs
+
+from duck.config import to_dict
+from duck.report import of_run, of_runs, words
+from duck.report.interactive import figure
+from duck.report.numbers import Measured
+from duck.report.reproduce import FILE, commands, experiment_file
+from duck.report.samples import Sample
+from duck.report.stored import Entry, Stored
+
+POINTS = 16_000
+"""Of all clouds together, and of all ROC curves: more would make the page too big to send."""
+MOST = 1_500
+"""Of one cloud."""
+MAPS = 24
+"""Images with SHAP maps on a page."""
+SIGNS = {"forgotten": "✓", "not-forgotten": "✗", "no-verdict": "?", "no-audit": "–"}
+
+
+def render(runs: Sequence[Stored], lines: Sequence[Entry] = (), samples: Mapping[str, Sequence[Sample]] | None = None) -> str:
+    """The page. `lines` join the table and the plots over all runs; `samples` are by anchor."""
+    script, plotly = _file("report.js"), get_plotlyjs().replace("\r\n", "\n")
+    entries = [*(run.entry for run in runs), *lines]
+    shown = samples or {}
+    return _pages().get_template("report.html.j2").render(
+        title=_title(runs),
+        style=_file("report.css"),
+        script=script,
+        plotly=plotly,
+        hashes=[_hash(script), _hash(plotly)],
+        runs=[_run(run, runs, shown.get(run.anchor, ())) for run in runs],
+        rows=[_row(run.entry, run) for run in runs] + [_row(entry, None) for entry in lines],
+        all_asked=words.all_asked(list(runs)),
+        all_done=words.all_done(list(runs)),
+        all_verdicts=words.verdicts(list(runs)),
+        overview=list(of_runs.plots(entries, runs).values()),
+        keeps_samples=bool(shown),
+        several=len(entries) > 1,
+    )  # fmt: skip
+
+
+def budget(runs: Sequence[Stored]) -> tuple[int, int, int]:
+    """So many points a cloud and a ROC curve, and SHAP maps of so many images a run, that all together stay within the page's size."""
+    clouds = sum(len(splits) for run in runs for splits in ((run.analysis or {}).get("tsne") or {}).values())
+    explained = sum("shap" in (run.analysis or {}) for run in runs)
+    curves = sum(2 * len(models) for run in runs for models in ((run.audit or {}).get("roc") or {}).values())
+    points, images = min(MOST, POINTS // max(1, clouds)), min(of_run.IMAGES, MAPS // max(1, explained))
+    return points, images, max(20, min(of_run.CURVE, POINTS // max(1, curves)))
+
+
+def _pages() -> Environment:
+    # Class and file names come from data: everything is escaped, also inside JSON, where `</script>` would end the element.
+    pages = Environment(
+        loader=PackageLoader("duck.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    filters = (words.percent, words.points, words.interval, words.moment, words.number, figure)
+    pages.filters.update({each.__name__: each for each in filters})
+    pages.policies["json.dumps_kwargs"] = {"sort_keys": False, "allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
+    pages.globals.update(signs=SIGNS, experiment_file_name=FILE, choices=_choices)
+    return pages
+
+
+def _title(runs: Sequence[Stored]) -> str:
+    asked = list(dict.fromkeys(run.entry.asked for run in runs))
+    data = list(dict.fromkeys(run.run.experiment.training.data for run in runs))
+    if len(runs) == 1:
+        return f"Unlearning report: {asked[0]} of {data[0]}"
+    return f"Unlearning report: {len(runs)} runs on {', '.join(data)}"
+
+
+def _run(stored: Stored, runs: Sequence[Stored], samples: Sequence[Sample]) -> dict[str, Any]:
+    experiment = stored.run.experiment
+    retrained = next((run for run in runs if run.entry.method == "retrained" and run.entry.question == stored.entry.question), None)
+    return {
+        "stored": stored,
+        "entry": stored.entry,
+        "asked": words.asked(stored),
+        "done": words.done(stored),
+        "changed": words.changed(stored),
+        "verdict": words.verdict(stored),
+        "scores": _scores(stored, None if retrained is stored else retrained),
+        "retrained": retrained is not None and retrained is not stored,
+        "classes": of_run.class_rows(stored),
+        "listed": of_run.LISTED,
+        "plots": of_run.plots(stored, *budget(runs)),
+        "attacks": _attacks(stored.audit or {}),
+        "controls": (stored.audit or {}).get("controls") or {},
+        "samples": samples,
+        "method": to_dict(experiment)["method"],
+        "recipe": to_dict(experiment)["training"]["recipe"],
+        "toml": experiment_file(stored),
+        "commands": commands(stored),
+    }
+
+
+AIMS = {
+    "class": {"forget": "0 %", "forget_test": "0 %", "retain": "as before", "retain_test": "as before", "test": ""},
+    "samples": {"forget": "as on unseen samples", "retain": "as before", "test": "as before"},
+}
+
+
+def _scores(stored: Stored, retrained: Stored | None) -> list[dict[str, Any]]:
+    """A line for each split that exists."""
+    entry, rows = stored.entry, []
+    for name, text in words.SPLITS.items():
+        after = entry.measured(name)
+        if after is not None:
+            before = entry.measured(name, entry.original)
+            rows.append(
+                {
+                    "text": text,
+                    "n": stored.run.samples.get(name),
+                    "before": before,
+                    "after": after,
+                    "change": None if before is None else after.value - before.value,
+                    "retrained": None if retrained is None else retrained.entry.measured(name),
+                    "aim": AIMS[entry.kind].get(name, ""),
+                }
+            )
+    return rows
+
+
+def _attacks(audit: dict[str, Any]) -> list[dict[str, Any]]:
+    found = audit.get("attacks") or {}
+    return [
+        {"name": name, **attack, **{model: _measured(attack.get(model)) for model in ("original", "unlearned", "retrained")}}
+        for name, attack in found.items()
+    ]
+
+
+def _measured(plain: dict[str, float | None] | None) -> Measured | None:
+    if not plain or plain.get("value") is None:
+        return None
+    return Measured(float(plain["value"] or 0.0), plain.get("low"), plain.get("high"))
+
+
+def _row(entry: Entry, stored: Stored | None) -> dict[str, Any]:
+    """A line of the table of all runs."""
+    return {
+        "entry": entry,
+        "anchor": stored.anchor if stored else None,
+        "verdict": stored.verdict if stored else "no audit",
+        "data": entry.experiment.training.data,
+        "model": entry.experiment.training.model,
+    }
+
+
+def _choices(name: str, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What a filter of the table offers."""
+    return sorted({str(row[name] if name in row else getattr(row["entry"], name)) for row in rows})
+
+
+def _file(name: str) -> str:
+    return files("duck.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    """For the page's own rule that no other script may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,133 @@
+"""A plot as data: what is drawn, in which words. How it is drawn, on a page or on paper, is for others to say."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Numbers = Sequence[float | None]
+
+# The colours that Okabe and Ito chose for eyes of every kind. Ink and the like follow the page, light or dark.
+BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BROWN = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C6D31"
+INK, MUTED, PAPER = "ink", "muted", "paper"
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, BROWN)
+Symbol = Literal["circle", "square", "diamond", "triangle-up", "cross"]
+SYMBOLS: tuple[Symbol, ...] = ("circle", "square", "diamond", "triangle-up", "cross")
+MODELS = {"original": MUTED, "unlearned": BLUE, "retrained": ORANGE}
+"""A colour for each role, the same in every plot."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points in order, joined."""
+
+    name: str
+    x: Numbers
+    y: Numbers
+    color: str
+    dashed: bool = False
+    marked: bool = False
+    """Show the points, too."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points on their own, with intervals where these are known."""
+
+    name: str
+    x: Numbers
+    y: Numbers
+    color: str
+    symbol: Symbol = "circle"
+    size: float = 9
+    texts: Sequence[str] = ()
+    """What each point is, in words; a single text is for all of them."""
+    x_interval: tuple[Numbers, Numbers] | None = None
+    y_interval: tuple[Numbers, Numbers] | None = None
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A table of numbers as colours; the first row is on top."""
+
+    values: Sequence[Numbers]
+    texts: Sequence[Sequence[str]] = ()
+    unit: str = ""
+    signed: bool = False
+    """Red raises, blue lowers, white is nought; else from paper to blue over 0 to 1."""
+    most: float = 1.0
+    """The value that has the full colour."""
+
+
+@dataclass(frozen=True)
+class Heights:
+    """Lines of equal height over a plane."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    z: Sequence[Sequence[float]]
+    step: float
+    unit: str
+
+
+Mark = Line | Points | Cells | Heights
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What it measures, with its unit."""
+
+    label: str
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    ticks: Sequence[str] = ()
+    """Names at 0, 1, 2, ... in place of numbers."""
+    down: bool = False
+    """0 is on top."""
+    hidden: bool = False
+    """Nothing to read off: no ticks."""
+    whole: bool = False
+    """Only whole numbers mean something."""
+
+
+def log_ticks(axis: Axis) -> list[float]:
+    """Powers of ten between the ends and, where these are near each other, twice and five times them."""
+    low, high = axis.low or 1e-3, axis.high or 1.0
+    steps = (1, 2, 5) if high < 300 * low else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [tick for power in powers for step in steps if low <= (tick := float(f"{step}e{power}")) <= high]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    marks: Sequence[Mark]
+    x: Axis
+    y: Axis
+    height: int = 320
+    """In pixels."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What a figure shows, what is seen in it, and the same in words for those who cannot see it."""
+
+    name: str
+    title: str
+    caption: str
+    alt: str
+    panels: Sequence[Panel]
+
+    @property
+    def legend(self) -> dict[str, tuple[str, str]]:
+        """Name -> colour and symbol, of all panels together."""
+        marks = [mark for panel in self.panels for mark in panel.marks if isinstance(mark, Line | Points) and mark.name]
+        named: dict[str, tuple[str, str]] = {}
+        for mark in marks:
+            look = mark.color, mark.symbol if isinstance(mark, Points) else "line"
+            # A name that many colours share is shown in none of them.
+            named[mark.name] = look if named.get(mark.name, look)[0] == mark.color else (MUTED, "circle")
+        return named

@@ -1,0 +1,146 @@
+"""A plot for paper: PNG and PDF, drawn by matplotlib without a screen."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from duck.errors import MissingExtra
+from duck.report.plots import BLUE, INK, MUTED, PAPER, VERMILION, Axis, Cells, Heights, Line, Mark, Numbers, Panel, Plot, Points, log_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLORS = {INK: "#000000", MUTED: "#767676", PAPER: "#FFFFFF"}
+MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P"}
+STYLE: dict[Any, Any] = {"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False, "pdf.fonttype": 42}
+WIDTH, ALONE, WIDEST = 3.2, 4.8, 3
+"""Inches of a panel, also where it is the only one; panels beside each other."""
+
+
+def save(plot: Plot, folder: Path) -> list[Path]:
+    """NAME.png and NAME.pdf in the folder."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("Figures for print need matplotlib: pip install 'duck-unlearning[figures]'") from error
+    columns = min(WIDEST, len(plot.panels))
+    rows = math.ceil(len(plot.panels) / columns)
+    with matplotlib.rc_context(STYLE):
+        height = sum(max(panel.height for panel in plot.panels[row * columns : (row + 1) * columns]) for row in range(rows)) / 115
+        figure = Figure(figsize=(ALONE if columns == 1 else WIDTH * columns, height + 0.5), layout="constrained")
+        places = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
+        for place, panel in zip(places, plot.panels, strict=False):
+            _draw(place, panel)
+        for place in places[len(plot.panels) :]:
+            place.set_axis_off()
+        _legend(figure, plot)
+        figure.suptitle(_literal(plot.title), fontsize=9, wrap=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [folder / f"{plot.name}.{kind}" for kind in ("png", "pdf")]
+        for file in files:
+            # No date inside: the same runs give the same file.
+            figure.savefig(file, dpi=200, metadata={"CreationDate": None} if file.suffix == ".pdf" else {})
+    return files
+
+
+def _draw(place: "Axes", panel: Panel) -> None:
+    place.set_title(_literal(panel.title))
+    for mark in panel.marks:
+        _mark(place, mark)
+    _axis(place, panel.x, "x")
+    _axis(place, panel.y, "y")
+
+
+def _axis(place: "Axes", axis: Axis, name: str) -> None:
+    which: Any = place.xaxis if name == "x" else place.yaxis
+    which.set_label_text(_literal(axis.label))
+    if axis.log:
+        place.set(**{f"{name}scale": "log"})
+    low, high = (-0.5, len(axis.ticks) - 0.5) if axis.ticks else (axis.low, axis.high)
+    if low is not None and high is not None:
+        place.set(**{f"{name}lim": (high, low) if axis.down else (low, high)})
+    if axis.log:
+        which.set_ticks(log_ticks(axis), [f"{tick:g}" for tick in log_ticks(axis)])
+        which.set_ticks([], minor=True)
+    if axis.ticks:
+        turn = {"rotation": 90} if name == "x" and max(map(len, axis.ticks)) > 3 else {}
+        which.set_ticks(range(len(axis.ticks)), [_literal(text) for text in axis.ticks], **turn)
+    if axis.hidden:
+        which.set_ticks([])
+
+
+def _mark(place: "Axes", mark: Mark) -> None:
+    match mark:
+        case Line():
+            style = ":" if mark.dashed else "-"
+            place.plot(_numbers(mark.x), _numbers(mark.y), style, color=_color(mark.color), lw=1.2, marker="o" if mark.marked else "", ms=3)
+        case Points():
+            _points(place, mark)
+        case Cells():
+            _cells(place, mark)
+        case Heights():
+            _heights(place, mark)
+
+
+def _points(place: Any, mark: Points) -> None:
+    color = _color(mark.color)
+    x, y = _numbers(mark.x), _numbers(mark.y)
+    place.scatter(x, y, s=(0.55 * mark.size) ** 2, c=color, marker=MARKERS[mark.symbol], linewidths=0, zorder=3)
+    for interval, values, side in ((mark.x_interval, x, "xerr"), (mark.y_interval, y, "yerr")):
+        if interval is not None:
+            low, high = map(_numbers, interval)
+            reach = [
+                [max(0.0, value - end) for value, end in zip(values, low, strict=True)],
+                [max(0.0, end - value) for value, end in zip(values, high, strict=True)],
+            ]
+            place.errorbar(x, y, fmt="none", ecolor=color, elinewidth=0.8, **{side: reach})
+
+
+def _cells(place: "Axes", mark: Cells) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    values = [_numbers(row) for row in mark.values]
+    ends = ["#2166AC", "#FFFFFF", "#B2182B"] if mark.signed else ["#FFFFFF", BLUE]
+    scale = LinearSegmentedColormap.from_list("cells", ends)
+    place.imshow(values, cmap=scale, vmin=-mark.most if mark.signed else 0, vmax=mark.most, aspect="equal")
+    for row, texts in enumerate(mark.texts):
+        for column, text in enumerate(texts):
+            dark = values[row][column] > 0.6
+            place.text(column, row, _literal(text), ha="center", va="center", fontsize=5, color="white" if dark else "black")
+
+
+def _heights(place: "Axes", mark: Heights) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    flat = [value for row in mark.z for value in row]
+    low, high = math.floor(min(flat) / mark.step), math.ceil(max(flat) / mark.step)
+    scale = LinearSegmentedColormap.from_list("heights", [VERMILION, "#999999", BLUE])
+    levels = [step * mark.step for step in range(low, high + 1)]
+    lines = place.contour(mark.x, mark.y, mark.z, levels=levels, cmap=scale, linewidths=0.7)
+    place.clabel(lines, fontsize=6)
+
+
+def _legend(figure: Any, plot: Plot) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=_color(color), marker="" if symbol == "line" else MARKERS[symbol], ls="-" if symbol == "line" else "", ms=4)
+        for color, symbol in plot.legend.values()
+    ]
+    if handles:
+        names, columns = [_literal(name) for name in plot.legend], min(2 * len(plot.panels) + 1, 6, len(handles))
+        figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=7)
+
+
+def _literal(text: str) -> str:
+    """A dollar sign would begin a formula."""
+    return text.replace("$", r"\$")
+
+
+def _color(name: str) -> str:
+    return COLORS.get(name, name)
+
+
+def _numbers(values: Numbers) -> list[float]:
+    return [math.nan if value is None else value for value in values]

@@ -1,0 +1,169 @@
+"""What a run was asked, did, and is judged to be, in sentences for a reader who knows no machine learning."""
+
+import hashlib
+from collections import Counter
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from duck.report.numbers import Measured
+from duck.report.stored import Entry, Stored
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
+
+SPLITS = {
+    "forget": "Forgotten training samples",
+    "retain": "Retained training samples",
+    "forget_test": "Unseen samples of the forgotten classes",
+    "retain_test": "Unseen samples of the retained classes",
+    "test": "All unseen samples",
+}
+
+
+class Verdict(NamedTuple):
+    """`state` chooses sign and colour; the headline alone must be true and enough."""
+
+    state: str
+    headline: str
+    reasons: list[str]
+    command: str = ""
+    """Which would tell more."""
+
+
+def asked(stored: Stored) -> str:
+    """Who was to be forgotten, with numbers. Ids are not repeated: they may name persons."""
+    request, samples = stored.entry.request, stored.run.samples
+    count = f"{samples['forget']:,} of {samples['forget'] + samples['retain']:,} training samples"
+    match request:
+        case ForgetClasses(classes=classes):
+            names = [stored.names[index] if index < len(stored.names) else str(index) for index in stored.forgotten] or list(
+                map(str, classes)
+            )
+            return f"Forget everything of the {'class' if len(names) == 1 else 'classes'} {_listed(names)}: {count}."
+        case ForgetFraction(fraction=fraction):
+            return f"Forget a random {100 * fraction:g} % of the training samples, drawn with seed {stored.run.experiment.seed}: {count}."
+        case ForgetSamples(ids=ids):
+            return f"Forget {count}, chosen by id (fingerprint of the sorted ids: {ids_fingerprint(ids)})."
+    return f"Forget {stored.entry.asked}: {count}."
+
+
+def ids_fingerprint(ids: tuple[str, ...]) -> str:
+    """Tells whether two requests name the same samples without naming them."""
+    return hashlib.blake2b("\n".join(sorted(ids)).encode(), digest_size=8).hexdigest()
+
+
+def done(stored: Stored) -> str:
+    """By which method, on what, how completely and how fast."""
+    run, entry, made = stored.run, stored.entry, stored.run.experiment.training
+    before = f", after {_seconds(entry.prepare_seconds)} of preparation that later requests can reuse" if entry.prepare_seconds else ""
+    return (
+        f"The method {entry.method} was applied to a {made.model} that had been trained on {made.data}. "
+        f"It processed {run.samples['processed']:,} of the {run.samples['forget']:,} samples in {_seconds(entry.seconds)}{before}."
+    )
+
+
+def changed(stored: Stored) -> list[str]:
+    """The two numbers that everyone asks for first."""
+    entry, said = stored.entry, []
+    for name in dict.fromkeys((entry.gone_name, "forget", entry.kept_name)):
+        before, after = entry.measured(name, entry.original), entry.measured(name)
+        if before is not None and after is not None:
+            said.append(f"{SPLITS[name]}: {percent(before.value)} recognised before, {interval(after)} after.")
+    return said
+
+
+def verdict(stored: Stored) -> Verdict:
+    """Of the audit; where there was none, that."""
+    audit, path = stored.audit, stored.folder
+    if audit is None:
+        headline = "Not audited. Accuracies alone cannot show that samples were forgotten: a model that hides an answer has the same ones."
+        return Verdict("no-audit", headline, [], f"duck audit {path} --tier oracle")
+    tier, reasons = audit.get("tier", ""), [str(reason) for reason in audit.get("reasons", ())]
+    if audit["verdict"] == "forgotten":
+        headline = f"Forgotten. No attack of the {tier} audit could tell this model from one that never saw the samples."
+        return Verdict("forgotten", headline, reasons)
+    if audit["verdict"] == "not forgotten":
+        return Verdict("not-forgotten", f"Not forgotten. The {tier} audit found traces of the samples in the model.", reasons)
+    if not audit.get("powered", False):
+        headline = f"No verdict. The {tier} audit was not powered: on these data it could not have told remembering from forgetting."
+        return Verdict("no-verdict", headline, reasons)
+    stronger = {"quick": "oracle", "oracle": "full"}.get(tier)
+    command = f"duck audit {path} --tier {stronger}" if stronger else ""
+    return Verdict("no-verdict", f"No verdict. The {tier} audit found no trace, but cannot show that there is none.", reasons, command)
+
+
+def all_asked(runs: list[Stored]) -> list[str]:
+    """The requests of many runs, each once."""
+    counts = Counter(f"Forget {run.entry.asked} of {run.run.experiment.training.data}" for run in runs)
+    return [f"{asked} ({count} {'run' if count == 1 else 'runs'})" for asked, count in counts.items()]
+
+
+def all_done(runs: list[Stored]) -> str:
+    """By whom, and whether all of it."""
+    methods = sorted({run.entry.method for run in runs})
+    some = [run for run in runs if run.run.samples["processed"] < run.run.samples["forget"] and run.entry.method != "original"]
+    whole = f"{len(some)} left samples out" if some else "every sample was processed by each that changes the model"
+    return f"{len(runs)} runs of {len(methods)} methods: {', '.join(methods)}. Of these, {whole}."
+
+
+def verdicts(runs: list[Stored]) -> Verdict:
+    """Of many runs: how many of each; the worst gives the colour."""
+    counts = Counter(run.verdict for run in runs)
+    if set(counts) == {"no audit"}:
+        alone = verdict(runs[0])
+        return alone._replace(headline=alone.headline.replace("Not audited.", "None of these runs was audited."))
+    named = {"not forgotten": "not forgotten", "no verdict": "without verdict", "no audit": "not audited", "forgotten": "forgotten"}
+    worst = next(name for name in named if counts[name])
+    said = ", ".join(f"{counts[name]} {text}" for name, text in named.items() if counts[name])
+    return Verdict(worst.replace(" ", "-"), f"Of {len(runs)} runs: {said}.", [])
+
+
+def curve_words(entry: Entry, history: list[dict[str, float]]) -> str:
+    """The curves for those who cannot see them."""
+    last = history[-1]
+    start = entry.original.get("forget"), entry.original.get("retain")
+    return (
+        f"Over {len(history)} epochs accuracy on the forgotten samples goes from {percent(start[0])} to {percent(last['forget'])}, "
+        f"on the retained samples from {percent(start[1])} to {percent(last['retain'])}."
+    )
+
+
+def moment(created: str) -> str:
+    """2026-11-15 10:00 UTC"""
+    return datetime.fromisoformat(created).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if created else "an unknown time"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def points(value: float | None) -> str:
+    """A difference of accuracies."""
+    if value is None:
+        return "–"
+    return "0.0" if abs(value) < 5e-4 else f"{100 * value:+.1f}".replace("-", "−")
+
+
+def interval(measured: Measured | None) -> str:
+    """97.6 % [93.8, 99.1]"""
+    if measured is None:
+        return "–"
+    if measured.low is None or measured.high is None:
+        return percent(measured.value)
+    return f"{percent(measured.value)} [{100 * measured.low:.1f}, {100 * measured.high:.1f}]"
+
+
+def number(measured: Measured | None, digits: int = 3) -> str:
+    """0.987 [0.961, 1.002]"""
+    if measured is None:
+        return "–"
+    if measured.low is None or measured.high is None:
+        return f"{measured.value:.{digits}f}"
+    return f"{measured.value:.{digits}f} [{measured.low:.{digits}f}, {measured.high:.{digits}f}]"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value < 100 else f"{value / 60:.1f} min"
+
+
+def _listed(names: list[str], most: int = 12) -> str:
+    shown = ", ".join(f"“{name}”" for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -1,0 +1,217 @@
+"""The report in a real browser, from disk, with no network: every plot draws, sorting and filtering work, and the console is silent.
+
+Runs where Chromium and its driver are installed (Debian: chromium, chromium-driver). Screenshots are left in the test's folder.
+"""
+
+import base64
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
+
+from duck.report import read, write_report
+from duck.scenarios import ForgetClasses, ForgetFraction
+from tests.report.folders import write_run
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="no Chromium here: apt-get install chromium chromium-driver, then the report is tested in it"
+)
+EVIL = "<script>owned()</script>"
+BOLD = "<b>1</b>"
+SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    options = Options()
+    options.binary_location = CHROMIUM or ""
+    # As root, as in a container, the sandbox cannot start; the page is our own.
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("report")
+    names = [EVIL, BOLD, *"23456789"]
+    write_run(root / "runs" / "duck", request=ForgetClasses([0]), names=names, verdict="forgotten", analysis=True)
+    write_run(root / "runs" / "retrained", "retrained", ForgetClasses([0]), names, 1, "no verdict", notes=[EVIL])
+    write_run(root / "runs" / "original", "original", ForgetClasses([0]), names, 2, "not forgotten")
+    write_run(root / "runs" / "tenth", request=ForgetFraction(0.1), names=names, seed=3)
+    many = write_report(root / "many.html", read([root / "runs"]))
+    return {"many": many, "one": write_report(root / "one.html", read([root / "runs" / "duck"]))}
+
+
+def opened(browser: webdriver.Chrome, page: Path, size: str = "desktop", scheme: str = "light", fragment: str = "") -> None:
+    """From disk, offline, at that width and in that colour scheme."""
+    width, height = SIZES[size]
+    browser.execute_cdp_cmd("Network.enable", {})
+    nothing = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    browser.execute_cdp_cmd("Network.emulateNetworkConditions", nothing)
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == "phone"}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    browser.get("about:blank")
+    logged(browser)
+    browser.get(page.as_uri() + fragment)
+
+
+def logged(browser: webdriver.Chrome) -> Any:
+    """What the console has said since it was last asked."""
+    return browser.get_log("browser")  # type: ignore[no-untyped-call]
+
+
+def run(browser: webdriver.Chrome, script: str) -> Any:
+    return browser.execute_script(f"return {script}")
+
+
+def wait(browser: webdriver.Chrome, condition: str) -> None:
+    WebDriverWait(browser, 30, poll_frequency=0.05).until(lambda _: run(browser, condition))
+
+
+LOOK = """
+const [within, done] = arguments;
+(async () => {
+  document.querySelectorAll("details").forEach((part) => { part.open = true; });
+  for (const plot of document.querySelectorAll(`${within} .plot`)) {
+    plot.scrollIntoView({block: "center", behavior: "instant"});
+    while (!plot.dataset.drawn) await new Promise(requestAnimationFrame);
+  }
+  done();
+})();
+"""
+
+
+def draw_all(browser: webdriver.Chrome, within: str = "body") -> None:
+    """Open everything and bring each plot before the eye; a plot that is never drawn ends in a timeout."""
+    browser.set_script_timeout(60)
+    browser.execute_async_script(LOOK, within)
+
+
+def shot(browser: webdriver.Chrome, path: Path) -> None:
+    browser.execute_script("scrollTo(0, 0)")
+    height = run(browser, "document.documentElement.scrollHeight")
+    clip = {"x": 0, "y": 0, "width": run(browser, "innerWidth"), "height": min(height, 9000), "scale": 1}
+    taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+    path.write_bytes(base64.b64decode(taken["data"]))
+
+
+def texts(browser: webdriver.Chrome, column: int) -> list[str]:
+    cells = browser.find_elements(By.CSS_SELECTOR, f"#runs-table tbody tr:not([hidden]) > :nth-child({column})")
+    return [cell.text.split("\n")[0] for cell in cells]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "scheme"),
+    [("one", "desktop", "light"), ("one", "phone", "dark"), ("many", "desktop", "dark"), ("many", "phone", "light")],
+)
+def test_every_plot_draws_and_the_console_is_silent(
+    browser: webdriver.Chrome, pages: dict[str, Path], name: str, size: str, scheme: str
+) -> None:
+    opened(browser, pages[name], size, scheme)
+    draw_all(browser)
+    plots = browser.find_elements(By.CLASS_NAME, "plot")
+    assert len(plots) == {"one": 15, "many": 34}[name]
+    for plot in plots:
+        drawn = plot.find_elements(By.CSS_SELECTOR, ".main-svg .trace, .main-svg .hm image, .main-svg .contour")
+        assert drawn, plot.get_attribute("aria-label")
+        assert plot.get_attribute("aria-label")
+        words = plot.get_attribute("aria-describedby")
+        assert browser.find_element(By.ID, words or "").get_attribute("textContent")
+        box = plot.find_element(By.CSS_SELECTOR, ".main-svg").rect
+        assert 200 < box["width"] <= SIZES[size][0]
+    assert run(browser, "document.documentElement.scrollWidth") <= SIZES[size][0]
+    dark = run(browser, "getComputedStyle(document.body).backgroundColor")
+    assert (dark == "rgb(18, 22, 26)") == (scheme == "dark")
+    ink = run(browser, "getComputedStyle(document.querySelector('.plot .xtick text')).fill")
+    assert ink == {"light": "rgb(27, 31, 36)", "dark": "rgb(230, 233, 237)"}[scheme]
+    shot(browser, pages[name].with_name(f"{name}-{size}-{scheme}.png"))
+    assert logged(browser) == []
+
+
+def test_a_class_called_script_is_text_everywhere(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+    opened(browser, pages["one"])
+    draw_all(browser)
+    assert browser.title.startswith("Unlearning report")
+    assert f"Forget everything of the class “{EVIL}”" in browser.find_element(By.TAG_NAME, "main").text
+    ticks = run(browser, "[...document.querySelectorAll('.plot .ytick text')].map((tick) => tick.textContent)")
+    assert f"{EVIL} (forgotten)" in ticks
+    # Plotly would take this one for markup.
+    assert BOLD in " ".join(ticks)
+    assert run(browser, "document.scripts.length - document.querySelectorAll('script[type=\"application/json\"]').length") == 2
+
+
+def test_sorting(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+    opened(browser, pages["many"])
+    assert texts(browser, 1) == ["duck", "original", "retrained", "tenth"]
+    seconds, run_name = (browser.find_elements(By.CSS_SELECTOR, "#runs-table thead button")[at] for at in (7, 0))
+    head = browser.find_element(By.CSS_SELECTOR, "#runs-table thead th:nth-child(8)")
+    for order in ("ascending", "descending"):
+        seconds.click()
+        assert head.get_attribute("aria-sort") == order
+        shown = [float(text) for text in texts(browser, 8)]
+        assert shown == sorted(shown, reverse=order == "descending")
+    run_name.click()
+    assert head.get_attribute("aria-sort") == "none"
+    assert texts(browser, 1) == ["duck", "original", "retrained", "tenth"]
+
+
+def test_filtering(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+    opened(browser, pages["many"])
+    find, count = browser.find_element(By.NAME, "text"), browser.find_element(By.ID, "shown")
+    assert count.text == "4 of 4 shown"
+    find.send_keys("10 %")
+    assert texts(browser, 1) == ["tenth"]
+    assert count.text == "1 of 4 shown"
+    find.clear()
+    find.send_keys(" ")
+    browser.find_element(By.CSS_SELECTOR, "select[name=method] option:nth-child(2)").click()
+    assert texts(browser, 4) == ["duck", "duck"]
+    browser.find_element(By.XPATH, "//select[@name='verdict']/option[.='forgotten']").click()
+    assert texts(browser, 1) == ["duck"]
+
+
+def test_the_legend_hides_and_shows(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+    opened(browser, pages["many"])
+    draw_all(browser, "#aus-time")
+    count = "document.querySelectorAll('#aus-time .plot .scatterlayer .trace').length"
+    assert run(browser, count) == 4
+    button = browser.find_element(By.CSS_SELECTOR, "#aus-time .legend button")
+    for pressed, traces in (("false", 2), ("true", 4)):
+        browser.execute_script("arguments[0].click()", button)
+        assert button.get_attribute("aria-pressed") == pressed
+        wait(browser, f"{count} === {traces}")
+
+
+def test_a_link_opens_its_run(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+    opened(browser, pages["many"])
+    part = browser.find_element(By.ID, "run-3-retrained")
+    assert part.get_attribute("open") is None
+    browser.find_element(By.LINK_TEXT, "retrained").click()
+    wait(browser, "document.getElementById('run-3-retrained').open")
+    opened(browser, pages["many"], fragment="#run-4-tenth")
+    assert browser.find_element(By.ID, "run-4-tenth").get_attribute("open") is not None
+
+
+def test_print_shows_everything_in_light_colours(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+    opened(browser, pages["many"], scheme="dark")
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert run(browser, "document.querySelectorAll('details:not([open])').length") == 0
+    assert run(browser, "document.querySelectorAll('.plot:not([data-drawn])').length") == 0
+    assert run(browser, "getComputedStyle(document.querySelector('.plot .xtick text')).fill") == "rgb(27, 31, 36)"
+    assert max(run(browser, "[...document.querySelectorAll('.plot .main-svg')].map((plot) => plot.clientWidth)")) <= 640
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert run(browser, "document.querySelectorAll('details.run[open]').length") == 0
+    assert logged(browser) == []

@@ -1,0 +1,111 @@
+"""duck report as a user runs it: on real runs, with their data at hand and without."""
+
+import json
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duck import cli
+from tests.bench.lines import FACTS, FEW, cell_of, line_of
+from tests.report.folders import write_run
+
+
+def duck(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+    capsys.readouterr()
+    got = cli.main(list(words))
+    out, err = capsys.readouterr()
+    assert got == code, err
+    return json.loads(out) if code == 0 else err
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    assert cli.main(["train", "--data", "digits", "--epochs", "4", "--out", str(root / "original")]) == 0
+    (root / "ids.txt").write_text("1\n2\n5\n")
+    quick = ["--max-epochs", "1", "--low-epochs", "1"]
+    for name, who in (("class", ["--classes", "3"]), ("ids", ["--ids", str(root / "ids.txt")])):
+        assert cli.main(["forget", "--run", str(root / "original"), *who, *quick, "--out", str(root / name)]) == 0
+    return root
+
+
+def test_a_folder_of_runs_becomes_a_page(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "new" / "report.html"
+    told = duck(capsys, "report", str(runs), "-o", str(out), "--json")
+    assert told == {"report": str(out), "runs": 2, "figures": []}
+    page = out.read_text()
+    assert page.count('<details class="run"') == 2
+    assert page.count('id="run-1-class-confusion"') == 1
+    assert "<img" not in page.partition("<script>")[0]
+    assert "Forget 3 of 1,472 training samples, chosen by id" in page
+
+
+def test_the_commands_on_the_page_make_the_run_again(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    duck(capsys, "report", str(runs / "ids"), "-o", str(tmp_path / "report.html"), "--json")
+    blocks = re.findall(r"<pre><code>(.*?)</code></pre>", (tmp_path / "report.html").read_text(), re.DOTALL)
+    commands, toml = (block.replace("&#34;", '"').replace("&#39;", "'") for block in blocks)
+    monkeypatch.chdir(tmp_path)
+    Path("experiment.toml").write_text(toml)
+    Path("ids.txt").write_text("1\n2\n5\n")
+    for command in commands.strip().splitlines():
+        assert cli.main(shlex.split(command)[1:]) == 0
+    first, again = (json.loads((folder / "run.json").read_text()) for folder in (runs / "ids", tmp_path / "again"))
+    assert again["id"] == first["id"]
+    assert again["scores"] == first["scores"]
+    assert again["by_class"] == first["by_class"]
+
+
+def test_samples_are_shown_only_when_asked_for(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "report.html"
+    duck(capsys, "report", str(runs / "ids"), "-o", str(out), "--show-samples", "--json")
+    page = out.read_text()
+    assert "This page shows samples that were to be forgotten." in page
+    shown = re.findall(
+        r'<li><img src="data:image/png;base64,[^"]+" alt="Sample (\d+), a (\d)"><br>\1<br>is: \2<br>before: (\d)<br>after: (\d)', page
+    )
+    assert [sample[0] for sample in shown] == ["1", "2", "5"]
+    assert [sample[1] for sample in shown] == [sample[2] for sample in shown] == ["1", "2", "5"]
+    assert [sample[3] == sample[1] for sample in shown] == [False] * 3
+
+
+def test_lines_of_a_bench_stand_beside_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "run")
+    (tmp_path / "results").mkdir()
+    rest = {"original": {"aus": 0.5, "forget": 1.0, "retain_test": 0.9, "forget_test": 0.9}, "forget_samples": 140}
+    grid = replace(FEW, blocks=(replace(FEW.blocks[0], dataset="cifar10"),))
+    lines = [line_of(grid, cell_of(grid, method, 3), FACTS, **rest) for method in ("duck", "retrained")]
+    (tmp_path / "results" / "grid.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    words = ["report", str(tmp_path / "run"), "-o", str(tmp_path / "report.html"), "--json", "--results"]
+    duck(capsys, *words, str(tmp_path / "results"))
+    assert (tmp_path / "report.html").read_text().count("<tr data-method=") == 3
+    err = duck(capsys, *words, str(tmp_path), code=2)
+    assert "holds no results of `duck bench`: --results takes the folder" in err
+
+
+def test_figures_for_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "a b", verdict="forgotten")
+    words = ["report", str(tmp_path / "a b"), "-o", str(tmp_path / "r.html"), "--figures", str(tmp_path / "figures"), "--json"]
+    files = [Path(file) for file in duck(capsys, *words)["figures"]]
+    names = ["aus-contour", *(f"run-1-a-b-{name}" for name in ("curves", "confusion", "classes", "attacks"))]
+    assert [file.name for file in files] == [f"{name}.{kind}" for name in names for kind in ("png", "pdf")]
+    assert all(file.stat().st_size > 3000 for file in files)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["report"], "Name the runs to report on"),
+        (["report", "nowhere"], "nowhere is not a run"),
+        (["report", "ORIGINAL"], "is an original model, not an unlearning"),
+    ],
+)
+def test_wrong_input(words: list[str], message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word.replace("ORIGINAL", str(runs / "original")) for word in words]
+    assert message in duck(capsys, *words, "-o", str(tmp_path / "report.html"), code=2)
+    assert not (tmp_path / "report.html").exists()

@@ -1,0 +1,157 @@
+"""Run folders as the store writes them, with audit and analysis beside, made up from a seed: no model is trained."""
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from duck.config import Experiment, Training, to_dict
+from duck.methods.base import METHODS
+from duck.metrics import aus
+from duck.scenarios import ForgetClasses, ForgetFraction, Request
+from duck.store import Run
+from duck.types import Recipe
+
+TEST = 40
+"""Unseen samples of each class."""
+
+
+def write_run(
+    folder: Path,
+    method: str = "duck",
+    request: Request | None = None,
+    names: Sequence[str] = tuple("0123456789"),
+    seed: int = 0,
+    verdict: str | None = None,
+    analysis: bool = False,
+    notes: Sequence[str] = (),
+) -> Path:
+    """A folder with run.json and, where asked for, audit.json and analysis.json."""
+    rng = random.Random(seed)
+    asked = ForgetClasses([3]) if request is None else request
+    gone = [int(index) for index in asked.classes] if isinstance(asked, ForgetClasses) else []
+    before, after = confused(rng, len(names), [], 0.03), confused(rng, len(names), [] if method == "original" else gone, 0.05)
+    experiment = Experiment(Training("digits", "convnet", Recipe(epochs=3), fingerprint="ab12"), asked, METHODS[method](), seed)
+    samples = {"forget": 400, "retain": 3600, "holdout": 80, "processed": 400, **split_sizes(len(names), gone)}
+    old, new = scores(before, gone, 0.99, None), scores(after, gone, 0.99 if method == "original" else 0.0 if gone else 0.95, before)
+    by_class = {
+        "kind": "class" if gone else "samples",
+        "names": list(names),
+        "forget": {str(index): 400 // max(1, len(gone)) for index in gone} or {"0": 400},
+        "original": before,
+        "unlearned": after,
+    }
+    seconds = {"original": 0.0, "retrained": 40.0}.get(method, rng.uniform(1, 9))
+    run = Run(experiment, new, seconds, samples, 0.0, old, history(rng), list(notes), by_class, created="2026-11-15T10:00:00+00:00")
+    plain = {"id": experiment.id, **asdict(run), "experiment": to_dict(experiment), "environment": environment()}
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(plain))
+    if verdict:
+        (folder / "audit.json").write_text(json.dumps(audit(rng, verdict)))
+    if analysis:
+        (folder / "analysis.json").write_text(json.dumps(analysed(rng, len(names), gone)))
+    return folder
+
+
+def confused(rng: random.Random, classes: int, gone: Sequence[int], error: float) -> dict[str, dict[str, int]]:
+    """Neighbouring classes are taken for each other; a forgotten class is never named."""
+    table: dict[str, dict[str, int]] = {}
+    for true in range(classes):
+        row = table.setdefault(str(true), {})
+        for _ in range(TEST):
+            seen = true if rng.random() > error else (true + rng.choice((1, 2))) % classes
+            while seen in gone:
+                seen = (seen + rng.choice((1, 2))) % classes
+            row[str(seen)] = row.get(str(seen), 0) + 1
+    return table
+
+
+def scores(table: dict[str, dict[str, int]], gone: Sequence[int], forget: float, before: Any) -> dict[str, float | None]:
+    right = {int(true): row.get(true, 0) / TEST for true, row in table.items()}
+    kept = [right[index] for index in right if index not in gone]
+    test, retain_test = sum(right.values()) / len(right), sum(kept) / len(kept)
+    parts = {"test": test, "forget_test": None, "retain_test": None}
+    if gone:
+        parts |= {"forget_test": sum(right[index] for index in gone) / len(gone), "retain_test": retain_test}
+    old = scores(before, gone, 0.99, None) if before else parts
+    kept_name, gone_value = ("retain_test", parts["forget_test"]) if gone else ("test", forget)
+    score = aus("class" if gone else "samples", old[kept_name] or 0, parts[kept_name] or 0, gone_value or 0)
+    return {"aus": score, "forget": forget, "retain": 0.998, **parts, "forget_loss": 0.01 if before is None else 4.2}
+
+
+def split_sizes(classes: int, gone: Sequence[int]) -> dict[str, int]:
+    lost = TEST * len(gone)
+    return {"test": TEST * classes, "forget_test": lost, "retain_test": TEST * classes - lost if gone else 0}
+
+
+def history(rng: random.Random) -> list[dict[str, Any]]:
+    falling = (0.4, 0.02, 0.0, 0.0)
+    phases = (("high-forget", 1), ("high-forget", 2), ("low-forget", 1), ("low-forget", 2))
+    return [
+        {"phase": phase, "epoch": epoch, "loss": rng.random(), "retain": 0.99, "forget": forget, "holdout": 0.9}
+        for (phase, epoch), forget in zip(phases, falling, strict=True)
+    ]
+
+
+def audit(rng: random.Random, verdict: str) -> dict[str, Any]:
+    """As the contract has it."""
+
+    def value(middle: float) -> dict[str, float]:
+        return {"value": middle, "low": middle - 0.03, "high": middle + 0.03}
+
+    rates = [10 ** (-3 + at / 50) for at in range(151)]
+    curves = {
+        model: {"fpr": rates, "tpr": [rate**power for rate in rates]}
+        for model, power in (("original", 0.4), ("unlearned", 0.9), ("retrained", 1.0))
+    }
+    measured = {"original": value(0.91), "unlearned": value(0.5 + rng.uniform(0, 0.05)), "retrained": value(0.5)}
+    unseen = {"original": value(0.8), "unlearned": value(0.6), "retrained": None}
+    return {
+        "verdict": verdict,
+        "powered": verdict != "no verdict",
+        "tier": "oracle",
+        "reasons": ["The margins of the forgotten samples lie within those of 5 retrained models."],
+        "attacks": {
+            "svm": {"about": "a classifier of outputs", "unit": "accuracy", "n": 400, **measured, "judged": True},
+            "loss": {"about": "a threshold on the loss", "unit": "AUC", "n": 400, **unseen, "judged": False},
+        },
+        "controls": {"masked logit": {"expected": "not forgotten", "got": "not forgotten", "passed": True}},
+        "roc": {"svm": curves},
+        "seconds": 41.5,
+        "date": "2026-11-15",
+    }
+
+
+def analysed(rng: random.Random, classes: int, gone: Sequence[int], points: int = 200) -> dict[str, Any]:
+    def cloud() -> dict[str, Any]:
+        labels = [at % classes for at in range(points)]
+        x, y = ([rng.gauss(scale * (label % width), 0.6) for label in labels] for scale, width in ((4, 4), (5, 3)))
+        return {"x": x, "y": y, "label": labels, "forget": [label in gone for label in labels]}
+
+    def dense() -> dict[str, float]:
+        return {str(index): rng.gauss(-20, 3) for index in range(classes)}
+
+    models = ("original", "unlearned", "retrained")
+    return {
+        "tsne": {model: {split: cloud() for split in ("train", "test")} for model in models},
+        "density": {model: {split: dense() for split in ("train", "test")} for model in models},
+    }
+
+
+def environment() -> dict[str, Any]:
+    packages = {"torch": "2.13.0", "numpy": "2.4.6", "duck-unlearning": "0.1.0"}
+    return {"python": "3.11.7", "packages": packages, "platform": "Linux", "device": "x86_64", "threads": 2, "git_commit": None}
+
+
+def fifty(root: Path, names: Sequence[str] = tuple("0123456789")) -> list[Path]:
+    """All methods on many requests, some audited, some analysed."""
+    methods = sorted(METHODS)
+    requests: list[Request] = [ForgetClasses([3]), ForgetClasses([1, 2]), ForgetClasses([0, 4, 5]), ForgetFraction(0.1)]
+    made = []
+    for number in range(50):
+        method, request = methods[number % len(methods)], requests[number // len(methods) % len(requests)]
+        verdict = (None, "forgotten", "not forgotten", "no verdict")[number % 4]
+        made.append(write_run(root / f"{number:02d}-{method}", method, request, names, number, verdict=verdict, analysis=number % 2 == 0))
+    return made

@@ -1,0 +1,216 @@
+"""The page as a reader and a browser get it: what it says, in which order, and that nothing in data can become markup."""
+
+import base64
+import hashlib
+import json
+import random
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duck.report import read, render, write_report
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
+from tests.report.folders import analysed, audit, fifty, write_run
+
+EVIL = "<script>alert(1)</script>"
+VOID = {"meta", "input", "br", "img", "path"}
+
+
+class Page(HTMLParser):
+    """What a parser sees: the text of elements, and which scripts it would run."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.scripts: list[str] = []
+        self.data: list[Any] = []
+        self.text: list[str] = []
+        self.addresses: list[str] = []
+        self.open: list[str] = []
+        self.headings: list[str] = []
+        self.kind: str | None = None
+        self.ids: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = dict(attributes)
+        self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "action")]
+        assert not [name for name in found if name.startswith("on")], found
+        self.ids += [found["id"] or ""] if "id" in found else []
+        if tag == "script":
+            self.kind = found.get("type")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] == ["script"]:
+            if self.kind == "application/json":
+                self.data.append(json.loads(data))
+            else:
+                self.scripts.append(data)
+        elif self.open[-1:] != ["style"]:
+            self.text.append(data)
+            if self.open[-1:] in (["h1"], ["h2"]):
+                self.headings.append(data)
+
+
+def page_of(*folders: Path, **rest: Any) -> Page:
+    page = Page(render(read(folders), **rest))
+    assert page.open == []
+    assert len(page.ids) == len(set(page.ids))
+    return page
+
+
+def said(page: Page) -> str:
+    return " ".join(" ".join(page.text).split())
+
+
+def test_one_run_reads_from_the_top(tmp_path: Path) -> None:
+    page = page_of(write_run(tmp_path / "run", verdict="forgotten", analysis=True, notes=["n too small."]))
+    assert page.headings == [
+        "Unlearning report: class 3 of digits",
+        *("What was asked", "What was done", "Verdict", "Accuracies", "During unlearning", "Class by class", "Attacks", "Feature space"),
+        *("Method and settings", "How to reproduce", "Words on this page"),
+    ]
+    text = said(page)
+    assert "Forget everything of the class “3”: 400 of 4,000 training samples." in text
+    assert "It processed 400 of the 400 samples" in text
+    assert "Forgotten. No attack of the oracle audit could tell this model from one that never saw the samples." in text
+    assert "The margins of the forgotten samples lie within those of 5 retrained models." in text
+    assert "0.0 % [0.0, 8.8] after" in text
+    assert "n too small." in text
+    assert "duck train --config experiment.toml --out original" in text
+    assert "torch 2.13.0" in text
+    assert len(page.data) == 1 + 1 + 2 + 1 + 2 + 6 + 2
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (None, "Not audited. Accuracies alone cannot show that samples were forgotten"),
+        ("not forgotten", "Not forgotten. The oracle audit found traces of the samples in the model."),
+        ("no verdict", "No verdict. The oracle audit was not powered"),
+    ],
+)
+def test_the_verdict_in_words(tmp_path: Path, verdict: str | None, words: str) -> None:
+    text = said(page_of(write_run(tmp_path / "run", verdict=verdict)))
+    assert words in text
+    assert (f"duck audit {tmp_path / 'run'} --tier oracle" in text) == (verdict is None)
+    assert "Forgotten. No attack" not in text
+
+
+def test_a_powered_audit_without_verdict_names_the_stronger_tier(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", verdict="no verdict")
+    found = json.loads((folder / "audit.json").read_text())
+    (folder / "audit.json").write_text(json.dumps({**found, "powered": True, "tier": "quick"}))
+    text = said(page_of(folder))
+    assert "No verdict. The quick audit found no trace, but cannot show that there is none." in text
+    assert f"duck audit {folder} --tier oracle" in text
+
+
+def test_many_runs_have_a_table_and_a_section_each(tmp_path: Path) -> None:
+    write_run(tmp_path / "duck", verdict="forgotten")
+    write_run(tmp_path / "retrained", "retrained")
+    write_run(tmp_path / "tenth", request=ForgetFraction(0.1), verdict="not forgotten")
+    html = render(read([tmp_path]))
+    page = Page(html)
+    assert html.count("<tr data-method=") == 3
+    assert {f"#{name}" for name in page.ids if name.startswith("run-") and name.count("-") == 2} <= set(page.addresses)
+    text = said(page)
+    assert "Of 3 runs: 1 not forgotten, 1 not audited, 1 forgotten." in text
+    assert "Forget class 3 of digits (2 runs)" in text
+    # The retrained model stands beside those that answer the same request, and only there.
+    assert html.count('<th scope="col" class="num">Retrained</th><th scope="col">Should be') == 1
+
+
+def test_what_comes_from_data_is_text(tmp_path: Path) -> None:
+    names = [EVIL, "</script><script>alert(2)</script>", "<b>bold</b>", "%{x}", "a & b", 'quo"te', "<!-- c", "x\u2028y", "{{ 7*7 }}", "ok"]
+    folder = write_run(
+        tmp_path / "<img src=x onerror=alert(3)>", request=ForgetClasses([0]), names=names, notes=[EVIL], verdict="forgotten", analysis=True
+    )
+    found = json.loads((folder / "audit.json").read_text())
+    found["reasons"] = [EVIL]
+    found["attacks"][EVIL] = found["attacks"].pop("svm")
+    found["roc"] = {EVIL: found["roc"]["svm"]}
+    found["controls"] = {EVIL: {"expected": EVIL, "got": EVIL, "passed": False}}
+    (folder / "audit.json").write_text(json.dumps(found))
+    other = write_run(tmp_path / "other", seed=1, verdict="forgotten")
+    for page in (page_of(folder), page_of(folder, other)):
+        assert len(page.scripts) == 2
+        text = said(page)
+        assert f"Forget everything of the class “{EVIL}”" in text
+        assert "{{ 7*7 }}" in text
+        axes = [panel["layout"][name] for panel in page.data for name in ("xaxis", "yaxis")]
+        ticks = [axis["ticktext"] for axis in axes if "ticktext" in axis]
+        # Plotly reads some HTML: there the text is escaped once more.
+        assert any("&lt;script&gt;alert(1)&lt;/script&gt;" in names for names in ticks)
+        assert not [name for names in ticks for name in names if "<" in name]
+        assert "<" not in "".join(str(trace.get("hovertext", "")) for panel in page.data for trace in panel["data"])
+
+
+def test_only_its_own_scripts_may_run_and_nothing_is_fetched(tmp_path: Path) -> None:
+    html = render(read([write_run(tmp_path / "run", verdict="forgotten", analysis=True)]))
+    page = Page(html)
+    allowed = re.findall(r"'(sha256-[^']+)'", re.findall(r"script-src ([^\"]+)\"", html)[0])
+    assert {"sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in page.scripts} == set(allowed)
+    assert "default-src 'none'" in html
+    assert [address for address in page.addresses if not address.startswith(("#", "data:image/png;base64,"))] == []
+    assert "url(" not in html.split("<style>")[1].split("</style>")[0]
+
+
+def test_no_id_of_a_forgotten_sample_is_on_the_page(tmp_path: Path) -> None:
+    ids = ("jane-doe-1.png", "jane-doe-2.png")
+    folder = write_run(tmp_path / "run", request=ForgetSamples(ids), analysis=True)
+    maps = {"original": [[0.1, -0.2], [0.0, 0.3]]}
+    found = json.loads((folder / "analysis.json").read_text())
+    found["shap"] = {"images": [{"id": name, "title": name, "maps": maps} for name in (*ids, "unseen.png")]}
+    (folder / "analysis.json").write_text(json.dumps(found))
+    html = render(read([folder]))
+    assert "jane-doe" not in html
+    assert "unseen.png" in html
+    assert "chosen by id (fingerprint of the sorted ids: " in html
+    assert "--ids ids.txt" in html
+
+
+def test_fifty_runs_are_quick_and_small(tmp_path: Path) -> None:
+    classes = 200
+    folders = fifty(tmp_path, [f"class {index}" for index in range(classes)])
+    # The worst: every one of them audited, and analysed with more points than a page can hold.
+    whole = analysed(random.Random(0), classes, [3], points=2000)
+    maps = {model: [[-0.123] * 32] * 32 for model in ("original", "unlearned", "retrained")}
+    whole["shap"] = {"images": [{"id": str(at), "title": f"image {at}", "maps": maps} for at in range(8)]}
+    for folder in folders:
+        (folder / "analysis.json").write_text(json.dumps(whole))
+        found = audit(random.Random(0), "forgotten")
+        found["roc"] = dict.fromkeys(("svm", "loss", "entropy"), found["roc"]["svm"])
+        (folder / "audit.json").write_text(json.dumps(found))
+    begun = time.monotonic()
+    page = write_report(tmp_path / "report.html", read([tmp_path]))
+    assert time.monotonic() - begun < 20
+    assert page.stat().st_size < 8_000_000
+    assert page.read_text().count('<details class="run"') == 50
+    assert page.read_text().count("SHAP maps were stored, too; a report on fewer runs has room for them.") == 50
+
+
+def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", verdict="forgotten", analysis=True)
+    assert render(read([folder])) == render(read([folder]))
+
+
+def test_an_old_run_without_confusion_and_curves_still_has_a_page(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    record = json.loads((folder / "run.json").read_text())
+    del record["by_class"]
+    record["history"] = []
+    (folder / "run.json").write_text(json.dumps(record))
+    text = said(page_of(folder))
+    assert "No confusion was stored" in text
+    assert "No curve was stored" in text
+    assert "Forget everything of the class “3”" in text

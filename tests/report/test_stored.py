@@ -1,0 +1,129 @@
+"""What is read from run folders, and what is said of what is not there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duck import store
+from duck.errors import BadInput
+from duck.experiment import unlearn
+from duck.report import of_lines, read
+from duck.report.of_run import chosen_classes, class_rows, neighbours
+from duck.scenarios import ForgetClasses, ForgetFraction
+from tests.report.folders import TEST, write_run
+from tests.test_store import EXPERIMENT
+from tests.toys import RECIPE, TOYS, class_scenario, trained_net
+
+
+def test_a_folder_of_runs_stands_for_its_unlearnings(tmp_path: Path) -> None:
+    write_run(tmp_path / "b")
+    write_run(tmp_path / "a", "retrained")
+    write_run(tmp_path / ".hidden")
+    record = json.loads((tmp_path / "b" / "run.json").read_text())
+    record["experiment"] |= {"request": None, "method": None}
+    (tmp_path / "original").mkdir()
+    (tmp_path / "original" / "run.json").write_text(json.dumps(record))
+    assert [run.folder.name for run in read([tmp_path])] == ["a", "b"]
+    assert [run.anchor for run in read([tmp_path / "b", tmp_path])] == ["run-1-b", "run-2-a"]
+    with pytest.raises(BadInput, match="original is an original model, not an unlearning"):
+        read([tmp_path / "original"])
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("audit.json", "{", r"audit\.json cannot be read"),
+        ("audit.json", "[1]", r"audit\.json does not hold what it should: verdict"),
+        ("audit.json", "{}", "verdict is missing"),
+        ("analysis.json", "[]", r"analysis\.json does not hold what it should"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, file: str, content: str, message: str) -> None:
+    (write_run(tmp_path / "run") / file).write_text(content)
+    with pytest.raises(BadInput, match=message):
+        read([tmp_path / "run"])
+
+
+def test_no_runs(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="holds no unlearning: `duck forget"):
+        read([tmp_path])
+    with pytest.raises(BadInput, match="nowhere is not a run"):
+        read([tmp_path / "nowhere"])
+
+
+def test_a_real_run_keeps_who_is_taken_for_whom(tmp_path: Path) -> None:
+    scenario, model = class_scenario(), trained_net()
+    outcome = unlearn(TOYS["duck"].method("class"), model, scenario, recipe=RECIPE, watch=lambda _: None)
+    store.save(store.record(EXPERIMENT, scenario, outcome), outcome.model, tmp_path / "run")
+    (stored,) = read([tmp_path / "run"])
+    before, after = stored.run.by_class["original"], stored.run.by_class["unlearned"]
+    assert sum(sum(row.values()) for row in after.values()) == len(scenario.test)
+    assert {true: sum(row.values()) for true, row in before.items()} == dict.fromkeys("0123", 40)
+    right = sum(row.get(true, 0) for true, row in after.items() if true != "2")
+    assert right / 120 == pytest.approx(stored.run.scores["retain_test"])
+    assert after["2"].get("2", 0) / 40 == pytest.approx(stored.run.scores["forget_test"])
+    assert before["2"] == {"2": 40}
+    assert set(after["2"]) - {"2"}
+    assert stored.run.by_class["forget"] == {"2": 60}
+    assert (stored.forgotten, stored.names, stored.entry.kind) == ([2], ["a", "b", "c", "d"], "class")
+
+
+def test_a_run_without_test_data_has_no_confusion(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    record = json.loads((folder / "run.json").read_text())
+    record["by_class"] |= {"original": None, "unlearned": None}
+    record["scores"] |= {"aus": None, "test": None, "forget_test": None, "retain_test": None}
+    (folder / "run.json").write_text(json.dumps(record))
+    (stored,) = read([folder])
+    assert class_rows(stored) == []
+    assert (stored.entry.aus, stored.entry.kept, stored.entry.delta) == (None, None, None)
+
+
+def test_two_hundred_classes_stay_small_and_only_some_are_shown(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", request=ForgetClasses([7]), names=[f"class {index}" for index in range(200)])
+    assert (folder / "run.json").stat().st_size < 100_000
+    (stored,) = read([folder])
+    assert len(class_rows(stored)) == 200
+    chosen = chosen_classes(stored)
+    assert len(chosen) == 16
+    assert {7, *neighbours(stored)} <= set(chosen)
+
+
+def test_neighbours_are_those_it_is_confused_with(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    record = json.loads((folder / "run.json").read_text())
+    sure = {str(index): {str(index): TEST} for index in range(10)}
+    record["by_class"]["original"] = {**sure, "3": {"3": 35, "8": 5}, "5": {"5": 37, "3": 3}, "1": {"1": 1, "7": 39}}
+    record["by_class"]["unlearned"] = {**sure, "3": {"9": 36, "8": 4}}
+    (folder / "run.json").write_text(json.dumps(record))
+    (stored,) = read([folder])
+    assert neighbours(stored) == [9, 8, 5]
+    rows = class_rows(stored)
+    assert [row["role"] for row in rows] == ["forgotten", *["neighbour"] * 3, *["other"] * 6]
+    assert {row["index"] for row in rows[1:4]} == {5, 8, 9}
+    assert rows[0]["after"].value == 0
+    assert {row["index"]: round(row["before"].value, 3) for row in rows}[1] == 0.025
+
+
+def test_lines_of_a_bench_join(tmp_path: Path) -> None:
+    (stored,) = read([write_run(tmp_path / "run", request=ForgetFraction(0.1))])
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    line: dict[str, Any] = {
+        "id": "x",
+        "dataset": "digits",
+        "scenario": "samples",
+        "case": 4,
+        "method": "duck",
+        "preset": "tuned",
+        "device": "cpu",
+        **{name: record[name] for name in ("experiment", "scores", "original", "seconds", "prepare_seconds", "notes")},
+        "forget_samples": 400,
+    }
+    others = [{**line, "method": None}, {**line, "error": "out of memory"}, {**line, "scores": {"f1": 0.5}}]
+    (entry,) = of_lines([line, *others])
+    assert (entry.name, entry.method, entry.asked, entry.preset) == ("digits, seed 4", "duck", stored.entry.asked, "tuned")
+    assert entry.gone is not None
+    assert entry.gone.low is not None
+    assert entry.drop == stored.entry.drop
