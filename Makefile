@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
+# As the command does: threads that wait for each other sleep early.
+export GOMP_SPINCOUNT ?= 10000
+
 .PHONY: demo test check format clean
 
 demo: $(INSTALLED)  ## the main job on embedded data: train, forget, compare, report

@@ -4,26 +4,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duck.api import Result, forget, train
+    from duck.api import Result, audit, forget, train
     from duck.data import load
     from duck.errors import DuckError
     from duck.experiment import unlearn
     from duck.methods import METHODS, Duck, Original, Retrained
     from duck.methods.presets import preset
     from duck.metrics import aus, evaluate
-    from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
+    from duck.scenarios import Debias, ForgetClasses, ForgetFraction, ForgetSamples
     from duck.types import Data, Recipe, Scenario, Task
 
 # Importing torch takes seconds: each name is fetched when it is first asked for.
 _HOMES = {
-    "duck.api": ("Result", "forget", "train"),
+    "duck.api": ("Result", "audit", "forget", "train"),
     "duck.data": ("load",),
     "duck.errors": ("DuckError",),
     "duck.experiment": ("unlearn",),
     "duck.methods": ("METHODS", "Duck", "Original", "Retrained"),
     "duck.methods.presets": ("preset",),
     "duck.metrics": ("aus", "evaluate"),
-    "duck.scenarios": ("ForgetClasses", "ForgetFraction", "ForgetSamples"),
+    "duck.scenarios": ("Debias", "ForgetClasses", "ForgetFraction", "ForgetSamples"),
     "duck.types": ("Data", "Recipe", "Scenario", "Task"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -31,6 +31,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "METHODS",
     "Data",
+    "Debias",
     "Duck",
     "DuckError",
     "ForgetClasses",
@@ -42,6 +43,7 @@ __all__ = [
     "Retrained",
     "Scenario",
     "Task",
+    "audit",
     "aus",
     "evaluate",
     "forget",

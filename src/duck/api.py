@@ -1,12 +1,17 @@
 """The shortest way: a plain nn.Module, a plain torch Dataset, and the ids to forget."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor, nn
 
 from duck import fit
+from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
+from duck.audits.observed import setting
+from duck.audits.quick import Coverage
+from duck.audits.retraining import Retraining
+from duck.audits.verdict import Audit, Tier
 from duck.data.torch_dataset import MapStyle, from_dataset
 from duck.errors import BadInput
 from duck.experiment import Outcome, Watch, notes, unlearn
@@ -16,7 +21,7 @@ from duck.metrics import Scores, forgot_nothing
 from duck.models import build
 from duck.runtime import device_of, pick_device, seeded
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples, Request
-from duck.types import Data, Recipe, Report, Scenario
+from duck.types import Data, Recipe, Report, Scenario, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +32,10 @@ class Result:
     scenario: Scenario
     method: Method
     outcome: Outcome
+    original: nn.Module
+    """The model that was given, as it was."""
+    task: Task
+    """What the method saw."""
 
     @property
     def scores(self) -> Scores:
@@ -96,7 +105,60 @@ def forget(
     scenario = request(data, seed)
     chosen = preset(method, data.name, scenario.kind, len(data.train)) if isinstance(method, str) else method
     outcome = unlearn(chosen, model, scenario, new_model=new_model, recipe=recipe, head=head, watch=watch)
-    return Result(outcome.model, scenario, chosen, outcome)
+    task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
+    return Result(outcome.model, scenario, chosen, outcome, model, task)
+
+
+def audit(
+    unlearned: nn.Module | Result,
+    scenario: Scenario | None = None,
+    *,
+    original: nn.Module | None = None,
+    retrained: Sequence[nn.Module] = (),
+    tier: Tier | None = None,
+    models: int = DEFAULT_MODELS,
+    new_model: Callable[[], nn.Module] | None = None,
+    recipe: Recipe | None = None,
+    head: str | None = None,
+) -> Audit:
+    """Attack an unlearned model, or the Result of `forget`, and say what was found; printing the audit tells.
+
+    retrained   models trained without the forget samples, the original's recipe, other seeds; five or more
+    tier        quick needs none of them; oracle, the default where some are given, trains the missing ones up to `models`, for which
+                it needs new_model and recipe
+    """
+    case, recipe = _case(unlearned, scenario, original, new_model, recipe, head)
+    chosen = tier or ("oracle" if retrained else "quick")
+    if chosen == "quick":
+        return audit_quick(case)
+    if chosen != "oracle":
+        raise BadInput(f"tier is 'quick' or 'oracle', got {chosen!r}. The full tier needs a pool of models: `duck audit RUN --tier full`.")
+    setting(case.scenario)  # nothing is trained for an audit that cannot be
+    fresh: list[nn.Module] = []
+    if case.new_model is not None and recipe is not None and (tier or not retrained):
+        fresh = Retraining(case.scenario, case.original, case.new_model, recipe)(max(0, models - len(retrained)))
+    if not retrained and not fresh:
+        raise BadInput("The oracle tier compares with retrained models: give retrained=[...], or new_model= and recipe= to train them.")
+    return audit_oracle(case, [*retrained, *fresh])
+
+
+def _case(
+    unlearned: nn.Module | Result,
+    scenario: Scenario | None,
+    original: nn.Module | None,
+    new_model: Callable[[], nn.Module] | None,
+    recipe: Recipe | None,
+    head: str | None,
+) -> tuple[Case, Recipe | None]:
+    if isinstance(unlearned, Result):
+        done, task = unlearned.outcome, unlearned.task
+        coverage, name = Coverage(done.processed, done.forget_samples), METHODS.name_of(unlearned.method)
+        factory, how = new_model or task.new_model, recipe or (task.recipe if task.new_model else None)
+        case = Case(unlearned.scenario, original or unlearned.original, unlearned.model, name, "", coverage, head or task.head, factory)
+        return case, how
+    if scenario is None or original is None:
+        raise BadInput("Say what the model was to forget, and what it was before: duck.audit(unlearned, scenario, original=original).")
+    return Case(scenario, original, unlearned, head=head, new_model=new_model), recipe
 
 
 def _by_ids(ids: Iterable[int | str | Tensor] | Request) -> ForgetSamples:

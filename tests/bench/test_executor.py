@@ -94,13 +94,13 @@ def test_a_killed_grid_goes_on_and_ends_with_the_same_scores(ran: Path, tmp_path
 
 
 def test_an_original_is_trained_once_and_known_to_the_next_folder_of_results(ran: Path, tmp_path: Path) -> None:
-    made = {path: path.stat().st_mtime_ns for path in (ran / "models").iterdir()}
+    made = {path: path.stat().st_mtime_ns for path in (ran / "models").glob("*.*")}
     assert sorted(path.suffix for path in made) == [".json", ".safetensors"]
     results = Results(tmp_path)
     jobs = left(FEW, results, "case=3,method=original").jobs
     assert [job.cell is None for job in jobs] == [True, False]
     execute(jobs, Workshop(digits(), ran / "models", CPU), results, "other", device="cpu")
-    assert {path: path.stat().st_mtime_ns for path in (ran / "models").iterdir()} == made
+    assert {path: path.stat().st_mtime_ns for path in (ran / "models").glob("*.*")} == made
     again, first = results.lines[jobs[0].experiment.id], lines(ran)[None, None, None]
     assert (again["seconds"], again["scores"], again["date"]) == (first["seconds"], first["scores"], first["date"])
     assert results.lines[jobs[1].experiment.id]["scores"] == lines(ran)["class", 3, "original"]["scores"]

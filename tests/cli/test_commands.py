@@ -312,5 +312,5 @@ def test_the_demo_reaches_what_it_promises(tmp_path: Path, capsys: pytest.Captur
     assert scores["10 % of the samples", "duck"]["aus"] >= 0.97
     assert all(row["processed"] == row["forget_samples"] for row in rows if row["method"] != "original")
     page = (tmp_path / "demo" / "report.html").read_text()
-    assert page.count("<tr>") == 1 + len(rows)
+    assert page.count("<tr data-method=") == page.count('<details class="run"') == len(rows)
     assert (tmp_path / "demo" / "class-duck" / "model.safetensors").exists()

@@ -1,13 +1,16 @@
 """Many runs at once: grids as data, an executor that goes on where it was, and tables beside the paper's."""
 
+from duck.bench.attacks import Attacker, attacker
 from duck.bench.executor import Ending, Engine, Plan, State, execute, inline, plan
 from duck.bench.formats import Format, render
-from duck.bench.grids import Block, Cell, Facts, Grid, Only, built_in, cells, facts_of, find_grid, parse_only
+from duck.bench.grids import Attack, Block, Cell, Facts, Grid, Only, built_in, cells, facts_of, find_grid, parse_only
 from duck.bench.results import Line, Results
 from duck.bench.tables import Row, Table, make_table
 from duck.bench.workshop import Job, Workshop, device_name, load_all
 
 __all__ = [
+    "Attack",
+    "Attacker",
     "Block",
     "Cell",
     "Ending",
@@ -24,6 +27,7 @@ __all__ = [
     "State",
     "Table",
     "Workshop",
+    "attacker",
     "built_in",
     "cells",
     "device_name",

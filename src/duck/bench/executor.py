@@ -42,7 +42,10 @@ class Plan:
 
 
 def plan(grid: Grid, facts: Mapping[str, Facts], results: Results, only: Only) -> Plan:
-    """The runs that are left, each original's training before the first that needs it. Cells of data that are not there are passed over."""
+    """The runs that are left, each original's training before the first that needs it, each model before its attack.
+
+    Cells of data that are not there are passed over.
+    """
     jobs: dict[str, Job] = {}
     skipped: dict[str, str] = {}
     there, done = results.done, set()
@@ -54,12 +57,13 @@ def plan(grid: Grid, facts: Mapping[str, Facts], results: Results, only: Only) -
             skipped[cell.method] = _unknown(cell.method)
             continue
         wanted, original = experiment(grid, cell, facts[name]), training(grid, cell.block, facts[name])
-        if wanted.id in there:
-            done.add(wanted.id)
+        job = Job(name, wanted, cell, grid.attack)
+        if job.id in there:
+            done.add(job.id)
             continue
-        if original.id not in there:
-            jobs.setdefault(original.id, Job(name, original))
-        jobs.setdefault(wanted.id, Job(name, wanted, cell))
+        # What a job needs has a line of its own, and is counted and timed apart.
+        needed = [Job(name, original), *([Job(name, wanted, cell)] if grid.attack else [])]
+        jobs.update({one.id: one for one in (*needed, job) if one.id not in there and one.id not in jobs})
     return Plan(list(jobs.values()), len(done), skipped)
 
 
@@ -115,7 +119,7 @@ def execute(
     for line in engine(jobs, work, start):
         results.append(grid, line)
         finished.append(line)
-        left = [job for job in left if job.experiment.id != line["id"]]
+        left = [job for job in left if job.id != line["id"]]
         report(State(len(finished), len(left), remaining(left, results, device), line=line))
     return Ending(len(finished), sum("error" in line for line in finished), len(left))
 
@@ -123,7 +127,11 @@ def execute(
 def expected(job: Job, results: Results, device: str) -> float | None:
     """Seconds of a job, from finished ones of its method on the same data and device; None where there are none."""
     keys = job.keys
-    same = [line for line in results.done.values() if line["device"] == device and line["dataset"] == job.dataset]
+    same = [
+        line
+        for line in results.done.values()
+        if line["device"] == device and line["dataset"] == job.dataset and line.get("attack") == job.settings
+    ]
     alike = [line for line in same if line["method"] == keys["method"]]
     closest = [line for line in alike if (line["scenario"], line["preset"]) == (keys["scenario"], keys["preset"])]
     if not alike and keys["method"] == "retrained":  # a training like that of the original

@@ -7,19 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
-from duck.bench.tables import Row, Table
+from duck.bench.tables import Column, Row, Table
 
 Format = Literal["text", "markdown", "latex", "csv", "json"]
 MISSING = "missing"
-HEAD = [
-    "method", "preset", "n", "AUS", "paper", "kept %", "paper", "forgotten %", "paper",
-    "gap AUS", "gap kept", "gap forgotten", "seconds", "prepare s",
-]  # fmt: skip
-LEGEND = (
-    "Mean ± standard deviation over n classes or seeds; paper: the paper's mean; gap: to our retrained models, over the cases both have; "
-    "seconds: median of the method alone."
-)
-SPLITS = {"class": "kept: retain-test, forgotten: forget-test", "samples": "kept: test, forgotten: forgotten training samples"}
+SPLITS = {
+    None: {"class": "kept: retain-test, forgotten: forget-test", "samples": "kept: test, forgotten: forgotten training samples"},
+    "svm": {
+        "class": "forgotten against test samples of the class, 3:1, chance 75",
+        "samples": "forgotten against test samples, 1:1, chance 50",
+    },
+    "lira": {"class": "forgotten against test samples of the class", "samples": "forgotten against test samples"},
+}
+"""By the attack of the table: what its numbers are about."""
+BESIDES: dict[str | None, str] = {
+    "lira": " An AUC far below 0.5 is no success: samples that were pushed too far are told as well as those that were not."
+}
 Grid = list[list[str]]
 
 
@@ -28,8 +31,26 @@ def render(table: Table, form: Format) -> str:
     return FORMATS[form](table)
 
 
+def _head(table: Table) -> list[str]:
+    titles = [column.title for column in table.columns.values()]
+    gaps = [f"gap {title.removesuffix(' %')}" for title in titles]
+    return ["method", "preset", "n", *(word for title in titles for word in (title, "paper")), *gaps, *(name for name, _ in _times(table))]
+
+
+def _times(table: Table) -> list[tuple[str, str]]:
+    return [("seconds", "seconds"), *([("prepare s", "prepare_seconds")] if table.attack is None else [])]
+
+
+def _legend(table: Table) -> str:
+    return (
+        "Mean ± standard deviation over n classes or seeds; paper: the paper's mean; gap: to our retrained models, over the cases both "
+        f"have; seconds: median of the {'method' if table.attack is None else 'attack'} alone.{BESIDES.get(table.attack, '')}"
+    )
+
+
 def _text(table: Table) -> str:
-    return "\n\n".join([*(f"{title}\n{_aligned([HEAD, *cells])}" for title, cells in _blocks(table)), "\n".join([LEGEND, *table.notes])])
+    parts = [f"{title}\n{_aligned([_head(table), *cells])}" for title, cells in _blocks(table)]
+    return "\n\n".join([*parts, "\n".join([_legend(table), *table.notes])])
 
 
 def _aligned(cells: Grid) -> str:
@@ -48,9 +69,10 @@ def _markdown(table: Table) -> str:
     def piped(row: Sequence[str]) -> str:
         return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
 
-    rule = ["---"] * 2 + ["---:"] * (len(HEAD) - 2)
-    parts = [f"**{title}**\n\n" + "\n".join(map(piped, [HEAD, rule, *cells])) for title, cells in _blocks(table)]
-    return "\n\n".join([*parts, LEGEND, *(["\n".join(f"- {note}" for note in table.notes)] if table.notes else [])])
+    head = _head(table)
+    rule = ["---"] * 2 + ["---:"] * (len(head) - 2)
+    parts = [f"**{title}**\n\n" + "\n".join(map(piped, [head, rule, *cells])) for title, cells in _blocks(table)]
+    return "\n\n".join([*parts, _legend(table), *(["\n".join(f"- {note}" for note in table.notes)] if table.notes else [])])
 
 
 LATEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}"}
@@ -60,30 +82,31 @@ def _latex(table: Table) -> str:
     def line(row: Sequence[str]) -> str:
         return " & ".join("".join(LATEX.get(letter, letter) for letter in cell) for cell in row) + r" \\"
 
-    begin, end = rf"\begin{{tabular}}{{ll{'r' * (len(HEAD) - 2)}}}", r"\end{tabular}"
+    head = _head(table)
+    begin, end = rf"\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", r"\end{tabular}"
     parts = [
-        "\n".join([f"% {title}", begin, r"\hline", line(HEAD), r"\hline", *map(line, cells), r"\hline", end])
+        "\n".join([f"% {title}", begin, r"\hline", line(head), r"\hline", *map(line, cells), r"\hline", end])
         for title, cells in _blocks(table)
     ]
-    return "\n\n".join([*parts, "\n".join(f"% {note}" for note in [LEGEND, *table.notes])])
+    return "\n\n".join([*parts, "\n".join(f"% {note}" for note in [_legend(table), *table.notes])])
 
 
 def _csv(table: Table) -> str:
     """One flat table in the units of JSON: accuracies in 0..1."""
     out = io.StringIO()
-    flat = [_flat(row) for row in table.rows]
+    flat = [_flat(row, list(table.columns)) for row in table.rows]
     writer = csv.DictWriter(out, list(flat[0]) if flat else [], lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
     return out.getvalue().rstrip("\n")
 
 
-def _flat(row: Row) -> dict[str, Any]:
+def _flat(row: Row, columns: Sequence[str]) -> dict[str, Any]:
     names = {key: row[key] for key in ("dataset", "scenario", "model", "method", "preset", "n", "of")}
-    measures = {f"{name}_{part}": row[name][part] for name in ("aus", "kept", "forgotten") for part in ("mean", "std", "paper")}
+    measures = {f"{name}_{part}": row[name][part] for name in columns for part in ("mean", "std", "paper")}
     if not row["n"]:
-        measures.update({f"{name}_mean": MISSING for name in ("aus", "kept", "forgotten")})
-    gaps = {f"gap_{name}": (row["gap_to_retrained"] or {}).get(name) for name in ("aus", "kept", "forgotten", "n")}
+        measures.update({f"{name}_mean": MISSING for name in columns})
+    gaps = {f"gap_{name}": (row["gap_to_retrained"] or {}).get(name) for name in (*columns, "n")}
     said = {key: "; ".join(row[key]) for key in ("errors", "notes")}
     return {**names, **measures, **gaps, "seconds": row["seconds"], "prepare_seconds": row["prepare_seconds"], **said}
 
@@ -98,15 +121,16 @@ FORMATS: dict[Format, Callable[[Table], str]] = {"text": _text, "markdown": _mar
 def _blocks(table: Table) -> Iterator[tuple[str, Grid]]:
     """A part for each data set, scenario and model."""
     for (dataset, scenario, model), rows in groupby(table.rows, key=lambda row: (row["dataset"], row["scenario"], row["model"])):
-        yield f"{dataset}, {scenario}, {model} ({SPLITS[scenario]})", [_cells(row) for row in rows]
+        yield f"{dataset}, {scenario}, {model} ({SPLITS[table.attack][scenario]})", [_cells(row, table) for row in rows]
 
 
-def _cells(row: Row) -> list[str]:
-    aus, kept, forgotten = ([_ours(row, name), _number(row[name]["paper"], *_scale(name))] for name in ("aus", "kept", "forgotten"))
+def _cells(row: Row, table: Table) -> list[str]:
     gap = row["gap_to_retrained"] or {}
-    gaps = [_number(gap.get(name), *_scale(name), sign="+") for name in ("aus", "kept", "forgotten")]
-    times = [_number(row["seconds"], 1, 2), _number(row["prepare_seconds"], 1, 2)]
-    return [row["method"], row["preset"], _count(row), *aus, *kept, *forgotten, *gaps, *times]
+    columns = table.columns.items()
+    measures = [text for name, column in columns for text in (_ours(row, name, column), _shown(row[name]["paper"], column))]
+    gaps = [_shown(gap.get(name), column, sign="+") for name, column in columns]
+    times = [_number(row[key], 1, 2) for _, key in _times(table)]
+    return [row["method"], row["preset"], _count(row), *measures, *gaps, *times]
 
 
 def _count(row: Row) -> str:
@@ -114,16 +138,15 @@ def _count(row: Row) -> str:
     return f"{row['n']} ({MISSING} {missing} of {row['of']})" if missing else str(row["n"])
 
 
-def _ours(row: Row, name: str) -> str:
+def _ours(row: Row, name: str, column: Column) -> str:
     if not row["n"]:
         return MISSING
-    mean, std = (_number(row[name][part], *_scale(name)) for part in ("mean", "std"))
+    mean, std = (_shown(row[name][part], column) for part in ("mean", "std"))
     return mean if row[name]["std"] is None else f"{mean} ± {std}"
 
 
-def _scale(name: str) -> tuple[float, int]:
-    """Factor and digits: AUS as it is, accuracies in percent."""
-    return (1.0, 3) if name == "aus" else (100.0, 2)
+def _shown(value: float | None, column: Column, sign: str = "") -> str:
+    return _number(value, column.factor, column.digits, sign)
 
 
 def _number(value: float | None, factor: float, digits: int, sign: str = "") -> str:

@@ -1,5 +1,7 @@
 """Grids as data: which data sets, who is to be forgotten, by which methods, with which presets."""
 
+import hashlib
+import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -45,6 +47,22 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Attack:
+    """What each model of a grid has to stand, in place of the scores of its accuracies."""
+
+    name: Literal["svm", "lira"]
+    splits: int = 5
+    """Of the samples into those that train an SVM and those that judge it."""
+    shadows: int = 128
+    """Models that LiRA compares with."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those that its result depends on."""
+        return {"name": self.name, **({"splits": self.splits} if self.name == "svm" else {"shadows": self.shadows})}
+
+
+@dataclass(frozen=True)
 class Grid:
     """Every block x case x method x preset."""
 
@@ -57,6 +75,7 @@ class Grid:
     seed: int = 42
     """Of the originals, and of the runs that remove a class."""
     protocol: Protocols = "holdout"
+    attack: Attack | None = None
     name: str = ""
     about: str = ""
 
@@ -160,6 +179,13 @@ def experiment(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
             "protocol": grid.protocol,
         }
     )
+
+
+def line_id(made: Experiment, attack: Mapping[str, Any] | None) -> str:
+    """Of a line of results: that of its experiment or, of an attack, of the experiment and the attack's settings."""
+    if attack is None:
+        return made.id
+    return hashlib.blake2b(f"{made.id}/{json.dumps(attack, sort_keys=True)}".encode(), digest_size=8).hexdigest()
 
 
 def training(grid: Grid, block: Block, facts: Facts) -> Experiment:

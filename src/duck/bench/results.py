@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from duck.bench.grids import Facts
+from duck.bench.grids import Facts, line_id
 from duck.config import from_dict
 from duck.errors import BadInput, DuckError
 
@@ -84,7 +84,7 @@ def _ends_whole(path: Path) -> bool:
 def _current_id(line: Line) -> str:
     """Settings that came into being after the line was written have their defaults, and the id is that of today."""
     try:
-        return from_dict(line["experiment"]).id
+        return line_id(from_dict(line["experiment"]), line.get("attack"))
     except DuckError:
         return str(line["id"])
 

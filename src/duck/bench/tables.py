@@ -9,15 +9,33 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from duck.bench.grids import Block, Cell, Facts, Grid, Only, cells, experiment, narrow
+from duck.bench.grids import Block, Cell, Facts, Grid, Only, cells, experiment, line_id, narrow
 from duck.bench.results import Line, Results
 from duck.methods.base import METHODS
 
-MEASURES = {
+
+class Column(NamedTuple):
+    """A measure: its name in print, what it is multiplied with there (the paper gives per cent), and its digits."""
+
+    title: str
+    factor: float = 1.0
+    digits: int = 3
+
+
+COLUMNS: dict[str | None, dict[str, Column]] = {
+    None: {"aus": Column("AUS"), "kept": Column("kept %", 100, 2), "forgotten": Column("forgotten %", 100, 2)},
+    "svm": {"f1": Column("F1 %", 100, 2)},
+    "lira": {
+        "tpr_1": Column("TPR@1%FPR %", 100, 2), "tpr_0.1": Column("TPR@0.1%FPR %", 100, 2), "auc": Column("AUC"),
+        "f1": Column("F1 %", 100, 2),
+    },
+}  # fmt: skip
+"""By the attack of a grid; without one, what the paper's large tables show."""
+ACCURACIES = {
     "class": {"aus": "aus", "kept": "retain_test", "forgotten": "forget_test"},
     "samples": {"aus": "aus", "kept": "test", "forgotten": "forget"},
 }
-"""The paper's columns as scores: where a class goes, its test samples count as forgotten, else the forgotten training samples."""
+"""Those columns as scores: where a class goes, its test samples count as forgotten, else the forgotten training samples."""
 ORACLE = "retrained"
 PAPER = {"class": "cr", "samples": "hr"}
 Row = dict[str, Any]
@@ -28,6 +46,11 @@ class Table:
     rows: list[Row]
     notes: list[str]
     """What a reader must know besides: failures, results that do not belong."""
+    attack: str | None = None
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        return COLUMNS[self.attack]
 
 
 class Place(NamedTuple):
@@ -63,16 +86,18 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
     oracles = {place.block: group.results for place, group in _groups(grid, every, lines).items() if place.method == ORACLE}
     groups = _groups(grid, narrow(every, only), lines)
     shown = sorted(_shown(groups), key=lambda place: (place.block, grid.methods.index(place.method), place.preset))
-    rows = [_row(place, groups[place], oracles.get(place.block, {})) for place in shown]
+    name = None if grid.attack is None else grid.attack.name
+    rows = [_row(place, groups[place], oracles.get(place.block, {}), name) for place in shown]
     notes = [note for row in rows for note in _notes(row)]
-    return Table(rows, [*notes, *_strays(every, lines.values(), results)])
+    return Table(rows, [*_shadows(lines.values()), *notes, *_strays(every, lines.values(), results, name)], name)
 
 
 def _line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results) -> Line | None:
     """The result of a cell: the line with the id that the cell's experiment has on the line's data."""
     if cell.method not in METHODS:
         return None
-    found = [results.lines.get(experiment(grid, cell, facts).id) for facts in sources]
+    settings = None if grid.attack is None else grid.attack.settings
+    found = [results.lines.get(line_id(experiment(grid, cell, facts), settings)) for facts in sources]
     return min((line for line in found if line is not None), key=lambda line: "error" in line, default=None)
 
 
@@ -101,10 +126,10 @@ def _shown(groups: dict[Place, Group]) -> list[Place]:
     ]
 
 
-def _row(place: Place, group: Group, oracle: Mapping[int, Line]) -> Row:
+def _row(place: Place, group: Group, oracle: Mapping[int, Line], attack: str | None) -> Row:
     block, found = group.block, group.results
-    paper = _paper(block, place.method)
-    measures = MEASURES[block.scenario]
+    measures = ACCURACIES[block.scenario] if attack is None else {name: name for name in COLUMNS[attack]}
+    paper = _paper(block, place.method, attack, measures)
     return {
         "dataset": block.dataset,
         "scenario": block.scenario,
@@ -156,13 +181,13 @@ def _numbers() -> dict[str, dict[tuple[str, str], Row]]:
     return {name: {(row["dataset"], row["method"]): row for row in rows} for name, rows in plain.items()}
 
 
-def _paper(block: Block, method: str) -> dict[str, float | None]:
-    """The paper's means, accuracies in 0..1; None where it has no such cell (it used ResNet-18, and a tenth)."""
+def _paper(block: Block, method: str, attack: str | None, measures: Mapping[str, str]) -> dict[str, float | None]:
+    """The paper's means, shares in 0..1; None where it has no such cell (it used ResNet-18, and a tenth)."""
     alike = block.model == "resnet18" and (block.scenario == "class" or block.fraction == 0.1)
-    row = _numbers()[PAPER[block.scenario]].get((block.dataset, method), {}) if alike else {}
-    cell = {name: row.get(score) for name, score in MEASURES[block.scenario].items()}
-    scale = {"aus": 1.0, "kept": 100.0, "forgotten": 100.0}
-    return {name: None if value is None else value["mean"] / scale[name] for name, value in cell.items()}
+    table = PAPER[block.scenario] if attack is None else f"{attack}-{PAPER[block.scenario]}"
+    row = _numbers()[table].get((block.dataset, method), {}) if alike else {}
+    cell = {name: row.get(score) for name, score in measures.items()}
+    return {name: None if value is None else value["mean"] / COLUMNS[attack][name].factor for name, value in cell.items()}
 
 
 def _notes(row: Row) -> list[str]:
@@ -171,9 +196,19 @@ def _notes(row: Row) -> list[str]:
     return failed + [f"{who}, {count} of {row['n']}: {note}" for note, count in row["notes"].items()]
 
 
-def _strays(every: Iterable[Cell], used: Iterable[Line], results: Results) -> list[str]:
+def _shadows(used: Iterable[Line]) -> list[str]:
+    """What LiRA compared with, each pool once."""
+    pools = {line["shadows"]["pool"]: line["shadows"] for line in used if "shadows" in line}
+    return [
+        f"Compared with {about['models']} shadow models, trained on random halves for {about['epochs']} epochs: "
+        f"accuracy {100 * about['train']:.1f} % on what they saw, {100 * about['test']:.1f} % on test samples."
+        for about in pools.values()
+    ]
+
+
+def _strays(every: Iterable[Cell], used: Iterable[Line], results: Results, attack: str | None) -> list[str]:
     """Settings change; results of the old ones stay in the files but do not belong in the table."""
     names, kept = {(c.block.dataset, c.block.scenario, c.case, c.method) for c in every}, {id(line) for line in used}
     alike = [line for line in results.done.values() if (line["dataset"], line["scenario"], line["case"], line["method"]) in names]
-    count = sum(id(line) not in kept for line in alike)
+    count = sum(id(line) not in kept and line.get("attack", {}).get("name") == attack for line in alike)
     return [f"Left out: {count} results of the same cells with other settings."] if count else []

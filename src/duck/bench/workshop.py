@@ -16,19 +16,23 @@ from typing import Any
 import torch
 from torch import nn
 
+from duck import fit
 from duck.api import train
-from duck.bench.grids import Cell
+from duck.bench.attacks import Attacker
+from duck.bench.grids import Attack, Cell, line_id
+from duck.bench.outputs import Kept, Target
 from duck.bench.results import Line
 from duck.config import Experiment, Training, to_dict
 from duck.data import Count, load
 from duck.errors import BadInput, DuckError, UnknownName
 from duck.experiment import notes, unlearn
+from duck.methods.base import clone
 from duck.metrics import Scores, evaluate, training_scores
 from duck.models import build
 from duck.models.weights import load_weights, save_weights
 from duck.preparation import Preparations
-from duck.runtime import Stopwatch
-from duck.types import Data, Scenario
+from duck.runtime import Stopwatch, seeded
+from duck.types import Data, Recipe, Scenario
 
 GIB = 2**30
 LONGEST = 400
@@ -37,11 +41,21 @@ LONGEST = 400
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a cell of the grid or, without one, the training of an original."""
+    """One run: a cell of the grid, an attack on the model of a cell or, without a cell, the training of an original."""
 
     dataset: str
     experiment: Experiment
     cell: Cell | None = None
+    attack: Attack | None = None
+
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """Of the attack, where it is one."""
+        return None if self.attack is None else self.attack.settings
+
+    @property
+    def id(self) -> str:
+        return line_id(self.experiment, self.settings)
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -57,7 +71,8 @@ class Job:
         if self.cell is None:
             return f"{self.dataset}: train {self.experiment.training.model}"
         what = "class" if self.cell.block.scenario == "class" else "seed"
-        return f"{self.dataset}, {what} {self.cell.case}: {self.cell.method} ({self.cell.preset})"
+        before = "" if self.attack is None else f"{self.attack.name} on "
+        return f"{self.dataset}, {what} {self.cell.case}: {before}{self.cell.method} ({self.cell.preset})"
 
 
 def load_all(
@@ -97,8 +112,9 @@ class Station:
 class Workshop:
     """Does jobs one at a time on one device and gives back a line for each; what goes wrong in a job becomes its line's error."""
 
-    def __init__(self, data: Mapping[str, Data], models: Path, device: torch.device) -> None:
-        self.data, self.models, self.device = data, models, device
+    def __init__(self, data: Mapping[str, Data], models: Path, device: torch.device, attacker: Attacker | None = None) -> None:
+        self.data, self.models, self.device, self.attacker = data, models, device, attacker
+        self.kept = Kept(models / "outputs")
         self._moved: tuple[str, Data] | None = None
         self._station: tuple[str, Station] | None = None
         self._failed: dict[str, str] = {}
@@ -108,12 +124,36 @@ class Workshop:
         _reset_peak(self.device)
         begun = time.monotonic()
         try:
-            values = self._trained(job)[1] if job.cell is None else self._unlearned(job)
+            values = self._done(job)
         except Exception as error:
             values = {"error": in_short(error)}
-        common = {"id": job.experiment.id, **job.keys, "train_samples": len(self.data[job.dataset].train)}
+        attack = {} if job.attack is None else {"attack": job.settings}
+        common = {"id": job.id, **job.keys, **attack, "train_samples": len(self.data[job.dataset].train)}
         stamp = {"wall_seconds": time.monotonic() - begun, **_machine(self.device)}
         return {**common, **stamp, **values, "experiment": to_dict(job.experiment)}
+
+    def _done(self, job: Job) -> Line:
+        if job.cell is None:
+            return self._trained(job)[1]
+        return self._unlearned(job) if job.attack is None else self._attacked(job)
+
+    def _attacked(self, job: Job) -> Line:
+        assert self.attacker is not None
+        assert job.cell is not None
+        target = self._target(job)
+        with Stopwatch(self.device) as stopwatch:
+            found = self.attacker(target, job.cell.block.scenario, job.experiment.seed)
+        return {**found, "seconds": stopwatch.seconds, "prepare_seconds": 0.0, "notes": []}
+
+    def _target(self, job: Job) -> Target:
+        """Read if the model was made before, else made now."""
+        target = self.kept.read(job.experiment.id)
+        if target is None:
+            self._unlearned(job)
+            target = self.kept.read(job.experiment.id)
+        if target is None:
+            raise BadInput(f"{job.dataset} has no test samples, which an attack needs, or what the model says could not be kept.")
+        return target
 
     def _unlearned(self, job: Job) -> Line:
         station, experiment = self._ready(job), job.experiment
@@ -135,14 +175,23 @@ class Workshop:
             "compiled": compiled,
             "forget_samples": outcome.forget_samples,
             "processed": outcome.processed,
-            "notes": notes(scenario, outcome),
+            "notes": [*notes(scenario, outcome), *self._keep(experiment, outcome.model, scenario)],
         }
+
+    def _keep(self, experiment: Experiment, model: nn.Module, scenario: Scenario) -> list[str]:
+        """For attacks; a disk that is full does not cost the result."""
+        try:
+            self.kept.write(experiment.id, model, scenario)
+        except OSError as error:
+            return [f"Its outputs could not be kept for attacks: {error.strerror or error}."]
+        return []
 
     def _ready(self, job: Job) -> Station:
         key = _key(job.experiment)
         if self._station is None or self._station[0] != key:
             self._station = None  # frees the one before
             model, _ = self._trained(job)
+            _warm_up(model, self._data(job.dataset), self.device)
             self._station = key, Station(self._data(job.dataset), model, Preparations(self.models / "prepared"))
         return self._station[1]
 
@@ -180,6 +229,13 @@ class Workshop:
         beside.write_text(json.dumps(line), encoding="utf-8")
         os.replace(beside, weights.with_suffix(".json"))
         return model, line
+
+
+def _warm_up(model: nn.Module, data: Data, device: torch.device) -> None:
+    """A process's first training on a GPU spends seconds on loading kernels: not the time of the method that happens to come first."""
+    if device.type == "cuda":
+        some = data.train.take(torch.arange(min(2048, len(data.train))))
+        fit.train(clone(model), some, Recipe(epochs=1, batch_size=256, augment=data.augment), seeded(0, "warm-up"))
 
 
 def _key(experiment: Experiment) -> str:

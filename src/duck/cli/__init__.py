@@ -15,8 +15,13 @@ COMMANDS = {
     "compare": "one scenario through many methods, in one table",
     "tune": "search a method's settings on holdout data",
     "bench": "run a grid of experiments, or print its table beside the paper's",
+    "audit": "attack an unlearned model and say whether it forgot, with controls",
+    "pool": "train the models that attacks compare with; merge pools",
+    "report": "one page about stored runs: verdict, evidence, figures",
+    "analyse": "feature space and SHAP maps of stored runs",
+    "debias": "plant a bias, unlearn it, and see whether it is gone",
     "show": "print what a stored run holds",
-    "list": "methods, scenarios, datasets, models, grids",
+    "list": "methods, scenarios, datasets, models, attacks, grids",
 }
 
 
@@ -26,7 +31,7 @@ def _help() -> str:
         "Make a trained image classifier forget, and say whether it worked.\n\n"
         f"{rows}\n\n"
         "duck COMMAND --help explains each. Try `duck demo` first.\n"
-        "Exit codes: 0 done, 1 nothing was forgotten, 2 wrong input, 4 the program failed."
+        "Exit codes: 0 done or forgotten, 1 not forgotten, 2 wrong input, 3 no verdict, 4 the program failed."
     )
 
 
@@ -43,6 +48,8 @@ def main(argv: list[str] | None = None) -> int:
         return DONE
     if words[0] not in COMMANDS:
         return _say(f"duck: no command {words[0]!r}. {suggest(words[0], COMMANDS)}", MISUSE)
+    # Before torch loads. OpenMP's threads spin while they wait for each other; beside other work that takes many times as long as sleeping.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
         return int(import_module(f"duck.cli.{words[0]}_command").main(words[1:]))
     except DuckError as error:

@@ -21,6 +21,7 @@ from duck.bench import (
     Results,
     State,
     Workshop,
+    attacker,
     device_name,
     execute,
     facts_of,
@@ -62,7 +63,9 @@ class Bench:
     out: Path = Path("results")
     """Folder of the result files."""
     models: Path | None = None
-    """Folder that keeps originals and what methods prepare; `models` beside --out where not given."""
+    """Folder that keeps originals, what methods prepare and what models say; `models` beside --out where not given."""
+    pool: Path | None = None
+    """Of grids that attack with LiRA: folder of the shadow models, made by `duck pool`."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     format: Format = "text"
@@ -87,6 +90,7 @@ def main(argv: list[str]) -> int:
 
 def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     begun, device = time.monotonic(), pick_device(args.device)
+    attack = None if grid.attack is None else attacker(grid.attack, args.pool)
     results.check_writable()
     data = _load(args, grid, only)
     todo = plan(grid, {name: facts_of(one) for name, one in data.items()}, results, only)
@@ -94,7 +98,9 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
         say(f"Skipped: {reason}")
     if not todo.jobs and not todo.done:
         raise BadInput(f"Nothing of the grid {grid.name} can be run here.")
-    workshop = Workshop(data, args.models or args.out.resolve().parent / "models", device)
+    if attack is not None:
+        attack.check(job.experiment for job in todo.jobs if job.attack)
+    workshop = Workshop(data, args.models or args.out.resolve().parent / "models", device, attack)
     # Reading the data counts too: the caller's clock is already running.
     limit = None if args.limit_minutes is None else 60 * args.limit_minutes - (time.monotonic() - begun)
     try:
@@ -103,7 +109,7 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     except KeyboardInterrupt:
         # Read anew: the interruption may have come between writing a line and counting it.
         done = Results(args.out).done
-        kept = sum(job.experiment.id in done for job in todo.jobs)
+        kept = sum(job.id in done for job in todo.jobs)
         say(f"Interrupted: {kept} runs ended and are kept, {len(todo.jobs) - kept} are left; the same command goes on.")
         return INTERRUPTED
     _tell(args, grid, todo, ending)
@@ -159,6 +165,8 @@ def _in_short(line: Line) -> str:
     if line["method"] is None:
         name, score = f"{line['dataset']}, original", "test accuracy " + number(line.get("scores", {}).get("test"))
     else:
-        name = f"{line['dataset']}, {line['scenario']} {line['case']}, {line['method']} ({line['preset']})"
-        score = "AUS " + number(line.get("scores", {}).get("aus"))
+        before = f"{line['attack']['name']} on " if "attack" in line else ""
+        name = f"{line['dataset']}, {line['scenario']} {line['case']}, {before}{line['method']} ({line['preset']})"
+        headline = {"svm": "f1", "lira": "auc"}[line["attack"]["name"]] if "attack" in line else "aus"
+        score = f"{headline.upper()} {number(line.get('scores', {}).get(headline))}"
     return f"{name}: failed: {line['error']}" if "error" in line else f"{name}: {score} in {line['seconds']:.2f} s"

@@ -13,16 +13,16 @@ from duck.cli.inputs import parse
 
 @dataclass
 class List:
-    """List methods, scenarios, datasets, models or grids."""
+    """List methods, scenarios, datasets, models, attacks or grids."""
 
-    kind: Annotated[Literal["methods", "scenarios", "datasets", "models", "grids"], tyro.conf.Positional]
+    kind: Annotated[Literal["methods", "scenarios", "datasets", "models", "attacks", "grids"], tyro.conf.Positional]
     json: bool = False
     """One JSON list to stdout instead of a table."""
 
 
 def main(argv: list[str]) -> int:
     args = parse(List, argv, "list")
-    rows = {"methods": _methods, "grids": _grids}.get(args.kind, lambda: _others(args.kind))()
+    rows = {"methods": _methods, "attacks": _attacks, "grids": _grids}.get(args.kind, lambda: _others(args.kind))()
     if args.json:
         emit(rows)
     else:
@@ -50,6 +50,12 @@ def _grids() -> list[dict[str, Any]]:
     from duck.bench import built_in, cells
 
     return [{"name": name, "about": grid.about, "runs": len(cells(grid, {}))} for name, grid in built_in().items()]
+
+
+def _attacks() -> list[dict[str, Any]]:
+    from duck.audits.catalogue import ATTACKS
+
+    return [entry._asdict() for entry in ATTACKS]
 
 
 def _others(kind: str) -> list[dict[str, Any]]:

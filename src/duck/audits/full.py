@@ -1,0 +1,166 @@
+"""From a pool: attacks that know how models with and without a sample look, and what they say of the method and of this model."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from scipy.stats import norm
+
+from duck.audits.aligned import Floats, Margins, Scored
+from duck.audits.epsilon import epsilon_per_sample
+from duck.audits.intervals import Estimate
+from duck.audits.klom import klom
+from duck.audits.lira import offline_lira
+from duck.audits.margins import BOUND, margins
+from duck.audits.measures import Measure, Unit, mean, member_scores, separated_by
+from duck.audits.memorisation import memorisation, retained_leakage
+from duck.audits.observed import Observed, Part, Setting
+from duck.audits.oracle import More
+from duck.audits.pool import Pool, State
+from duck.audits.rmia import rmia, tune_offset
+from duck.audits.roc import Roc, least_others, roc
+from duck.audits.ulira import against_not_requested, against_oracles
+from duck.audits.verdict import MODELS, Reading, Row
+from duck.errors import BadInput
+from duck.runtime import seeded
+from duck.types import Ids
+
+LEAST = 20
+"""Models of a pool, with half as many oracles: five of these are judged by the other five, to see what equal models show."""
+DECISIVE = "U-LiRA"
+FPR = 0.01
+STATES: tuple[State, State, State] = ("before", "after", "oracle")
+ABOUT = {
+    "game": "tells models that unlearned a sample from models that never saw it; 0.5 is chance, and equal models lie a little below it, "
+    "since each is judged by fits without it",
+    "hits": "hits of U-LiRA at 1 % false alarms; 1 % is chance",
+    "second": "tells models that unlearned a sample from models that never had it and unlearned others; 0.5 is chance",
+    "epsilon": "95th percentile over samples of the 95 % lower bound of ε",
+    "klom": "divergence of margins from oracles' on",
+    "memorisation": "mean confidence in the right class of models that had the sample minus that of models that never did",
+    "leakage": "tells retained from unseen samples by their margin, before and after unlearning; should not rise",
+}
+
+
+def from_pool(pool: Pool, where: Setting) -> More:
+    """What every attack on the pool found: rows of the table, and what U-LiRA says of the method and of the controls."""
+    oracles = len(pool.oracle) if pool.oracle else 0
+    if len(pool) < LEAST or oracles < LEAST // 2:
+        raise BadInput(
+            f"The pool in {pool.files.folder} has {len(pool)} models and {oracles} oracles: the full tier needs at least {LEAST} and "
+            f"{LEAST // 2}. The same command with more --pool-models adds to it."
+        )
+    games = {name: roc(scored) for name, scored in _games(pool, where).items()}
+    rows = {**_ulira_rows(pool, games), **_sample_rows(pool, where)}
+    shown = {who: games[who].curve() for who in MODELS}
+    return More(_model_attacks(pool, where), rows, {who: {DECISIVE: _p_value(game.auc)} for who, game in games.items()}, {DECISIVE: shown})
+
+
+def _games(pool: Pool, where: Setting) -> dict[str, Scored]:
+    """Models that unlearned a sample against models that never saw it; and, in their place, models whose verdict is known."""
+    chosen = pool.roles == "candidate"
+    before, after, oracles = (pool.margins(state, "candidate") for state in STATES)
+    logits = pool.before.gather(chosen).astype(np.float64)
+    noisy = logits + float(logits.std()) * _noise(where.seed, logits.shape)
+    stand_ins = {"unlearned": after, "original": before}
+    stand_ins["output noise"] = _instead(before, margins(noisy, np.broadcast_to(pool.labels[chosen], logits.shape[:2])))
+    if where.kind == "class":
+        stand_ins["logit masked"] = _instead(before, np.full(before.values.shape, -BOUND))
+    half = len(oracles) // 2
+    first, second = oracles.models(np.arange(half)), oracles.models(np.arange(half, len(oracles)))
+    retrained = against_oracles(Margins(first.ids, first.values, np.ones_like(first.members)), second)
+    return {**{who: against_oracles(models, oracles) for who, models in stand_ins.items()}, "retrained": retrained}
+
+
+def _noise(seed: int, shape: tuple[int, ...]) -> Floats:
+    return torch.randn(shape, generator=seeded(seed, "audit", "pool noise"), dtype=torch.float64).numpy()
+
+
+def _instead(models: Margins, values: Floats) -> Margins:
+    return Margins(models.ids, values, models.members)
+
+
+def _p_value(auc: Estimate) -> float:
+    """One-sided: an attack that does worse than chance tells nothing apart."""
+    error = (auc.value - auc.low) / float(norm.ppf(0.975))
+    return float(norm.sf((auc.value - 0.5) / max(error, 1e-9)))
+
+
+def _ulira_rows(pool: Pool, games: Mapping[str, Roc]) -> dict[str, Row]:
+    rows = {DECISIVE: _row(ABOUT["game"], "AUC", {who: games[who].auc for who in MODELS})}
+    if min(games[who].others for who in MODELS) >= least_others(FPR):
+        rows["U-LiRA hits"] = _row(ABOUT["hits"], "%", {who: games[who].tpr_at(FPR) for who in MODELS})
+    second = [roc(against_not_requested(pool.margins(state, "candidate"))).auc for state in STATES[:2]]
+    return {**rows, "U-LiRA among unlearned": _row(ABOUT["second"], "AUC", dict(zip(MODELS, second, strict=False)))}
+
+
+def _sample_rows(pool: Pool, where: Setting) -> dict[str, Row]:
+    """ε, KLoM, memorisation and leakage."""
+    before, after, oracles = (pool.margins(state) for state in STATES)
+    candidates, retained = pool.ids[pool.roles == "candidate"], pool.ids[pool.roles == "retain"]
+    unseen = pool.ids[np.isin(pool.roles, ["test", "holdout"]) & np.isin(pool.labels, where.kept)]
+    rows = {"ε": _epsilon(before.at(candidates), after.at(candidates), oracles)}
+    for name, ids in (("forget", candidates), ("retain", retained), ("test", unseen)):
+        if len(ids):
+            was, now = (klom(models.at(ids), oracles.at(ids)) for models in (before, after))
+            about = f"{ABOUT['klom']} {name} samples, {now.models} models a side; retrained: oracles among themselves"
+            found = {"original": was.values, "unlearned": now.values, "retrained": now.floor}
+            rows[f"KLoM {name}"] = _row(about, "nats", {who: _mean(values) for who, values in found.items()})
+    kept = [_mean(memorisation(models.at(candidates), oracles.at(candidates)).values) for models in (before, after)]
+    rows["memorisation"] = _row(ABOUT["memorisation"], "score", {"original": kept[0], "unlearned": kept[1]})
+    if len(retained) and len(unseen):
+        leaked = retained_leakage(before, after, retained, unseen)
+        rows["leakage retained"] = _row(ABOUT["leakage"], "AUC", {"original": leaked.before, "unlearned": leaked.after})
+    return rows
+
+
+def _epsilon(before: Margins, after: Margins, oracles: Margins) -> Row:
+    was, now = (epsilon_per_sample(models, oracles) for models in (before, after))
+    about = f"{ABOUT['epsilon']}; {now.counted} models a side cannot show more than {float(now.limit.min()):.2f}"
+    readings = [Reading(float(np.quantile(found.lower, 0.95)), None, None) for found in (was, now)]
+    return Row(about, "score", len(after.ids), readings[0], readings[1], None)
+
+
+def _model_attacks(pool: Pool, where: Setting) -> list[Measure]:
+    """LiRA and RMIA on the audited models themselves; the oracles, which never saw a candidate, are the shadow models."""
+    oracles = pool.margins("oracle")
+    holdout = pool.ids[pool.roles == "holdout"]
+    offset = tune_offset(pool.margins("before").at(pool.ids[np.isin(pool.roles, ["candidate", "holdout"])]), holdout)
+
+    def target(seen: Observed) -> Scored:
+        found = member_scores(seen, where, lambda part: margins(part.logits, part.labels))
+        names = np.concatenate([seen.forget.ids, _known(pool, seen.unseen)[where.matched]])
+        watched = np.isin(names, pool.ids)
+        return Scored(names[watched], found.scores[watched], found.members[watched])
+
+    def by_rmia(seen: Observed) -> Scored:
+        names = _known(pool, seen.unseen)
+        at = np.isin(names, holdout)
+        population = Scored(names[at], margins(seen.unseen.logits, seen.unseen.labels)[at], np.zeros(int(at.sum()), np.bool_))
+        found = target(seen)
+        other = ~np.isin(found.ids, holdout)
+        return rmia(Scored(found.ids[other], found.scores[other], found.members[other]), oracles, population, offset)
+
+    def by_lira(seen: Observed) -> Scored:
+        return offline_lira(target(seen), oracles, where.seed)
+
+    odd = "forgotten samples have margins that models without them do not show; against unseen ones"
+    gain = "forgotten samples gain more over the average model than unseen ones do"
+    return [Measure("LiRA", odd, "AUC", separated_by(by_lira)), Measure("RMIA", gain, "AUC", separated_by(by_rmia))]
+
+
+def _known(pool: Pool, part: Part) -> Ids:
+    """The ids under which a pool watches unseen samples: where they are those of training samples too, with a word before."""
+    marked: Ids = np.char.add("test:", part.ids)
+    return marked if np.isin(marked, pool.ids).any() else part.ids
+
+
+def _row(about: str, unit: Unit, found: Mapping[str, Estimate]) -> Row:
+    """Of the models that there is an estimate of."""
+    original, unlearned, retrained = (Reading(*found[who][:3]) if who in found else None for who in MODELS)
+    return Row(about, unit, found["unlearned"].n, original, unlearned, retrained)
+
+
+def _mean(values: Floats) -> Estimate:
+    found = mean(values.astype(np.float64))
+    return Estimate(found.value, found.value - 1.96 * found.error, found.value + 1.96 * found.error, found.n)

@@ -1,0 +1,110 @@
+"""Numbers with their uncertainty: exact binomial bounds, the interval of a new retrained model, many tests at once."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betaincinv
+from scipy.stats import t as student
+
+from duck.errors import BadInput
+
+LEVEL = 0.95
+
+
+class Estimate(NamedTuple):
+    """A value with its 95 % interval and the number of observations behind it."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def upper_rate(count: npt.ArrayLike, n: npt.ArrayLike, level: float = LEVEL) -> npt.NDArray[np.float64]:
+    """Clopper-Pearson's one-sided upper bound of a rate of which `count` in `n` were seen."""
+    some, total = np.asarray(count, np.float64), np.asarray(n, np.float64)
+    # All of them seen: the bound is 1, which the beta distribution does not say.
+    bound = betaincinv(some + 1, np.maximum(total - some, np.finfo(float).tiny), level)
+    return np.where(some >= total, 1.0, bound)
+
+
+def clopper_pearson(count: float, n: float, level: float = LEVEL) -> tuple[float, float]:
+    """The exact two-sided interval of a binomial rate; counts need not be whole."""
+    if not n > 0 or not 0 <= count <= n:
+        raise BadInput(f"A rate of {count} in {n} cannot be: the count must lie between 0 and a positive n.")
+    one_sided = (1 + level) / 2
+    return 1 - float(upper_rate(n - count, n, one_sided)), float(upper_rate(count, n, one_sided))
+
+
+def binomial_error(rate: float, n: int) -> float:
+    """Standard error of a rate; never 0, since none in n may be some in the next n (Agresti and Coull's two more of each)."""
+    if n < 1 or not 0 <= rate <= 1:
+        raise BadInput(f"A rate of {rate} over {n} samples has no error: the rate must lie in [0, 1] and n be positive.")
+    adjusted = (rate * n + 2) / (n + 4)
+    return math.sqrt(adjusted * (1 - adjusted) / (n + 4))
+
+
+def mean_interval(values: Sequence[float] | npt.NDArray[Any], level: float = LEVEL) -> Estimate:
+    """The mean of independent values, with Student's interval."""
+    n = len(values)
+    if n < 2:
+        raise BadInput(f"An interval of a mean needs at least 2 values, got {n}.")
+    mean, half = float(np.mean(values)), float(student.ppf((1 + level) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    return Estimate(mean, mean - half, mean + half, n)
+
+
+@dataclass(frozen=True)
+class Band:
+    """Where a further retrained model would fall: mean ± t(n-1)·s·sqrt(1 + 1/n)."""
+
+    mean: float
+    spread: float
+    """s·sqrt(1 + 1/n), the measuring error included."""
+    n: int
+    level: float = LEVEL
+
+    @property
+    def low(self) -> float:
+        return self.mean - self._half
+
+    @property
+    def high(self) -> float:
+        return self.mean + self._half
+
+    @property
+    def _half(self) -> float:
+        return float(student.ppf((1 + self.level) / 2, self.n - 1)) * self.spread
+
+    def p_value(self, value: float) -> float:
+        """Two-sided: how often a further retrained model lies as far out as this value."""
+        if not self.spread:
+            return float(value == self.mean)
+        return float(2 * student.sf(abs(value - self.mean) / self.spread, self.n - 1))
+
+
+def prediction_interval(values: Sequence[float], errors: Sequence[float] = (), level: float = LEVEL) -> Band:
+    """Of the values of retrained models; `errors` are the standard errors with which each was measured, and add to their variance."""
+    n = len(values)
+    if n < 2:
+        raise BadInput(f"A prediction interval needs at least 2 retrained models, got {n}.")
+    if errors and len(errors) != n:
+        raise BadInput(f"{n} values have {len(errors)} errors: give one each, or none.")
+    if not np.isfinite(values).all():
+        raise BadInput("The values of the retrained models are not all finite numbers.")
+    measuring = float(np.mean(np.square(errors))) if errors else 0.0
+    spread = math.sqrt((float(np.var(values, ddof=1)) + measuring) * (1 + 1 / n))
+    return Band(float(np.mean(values)), spread, n, level)
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Each p-value corrected for there being several tests (Holm's step-down), in the order given."""
+    corrected: dict[str, float] = {}
+    highest = 0.0
+    for place, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        highest = max(highest, min(1.0, (len(p_values) - place) * p))
+        corrected[name] = highest
+    return {name: corrected[name] for name in p_values}

@@ -1,0 +1,110 @@
+"""Against models retrained without the samples: is this one like them, and could the audit have told if it were not?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from duck.audits import controls
+from duck.audits.measures import Measure, accuracies, distances, membership, neighbours, score, zrf
+from duck.audits.observed import Observed, Setting
+from duck.audits.probes import probes
+from duck.audits.quick import OTHER_COPIES, UNCOUNTED, Coverage, Curves, coverage_row, curves, missed
+from duck.audits.readings import Judgement, Readings, rows
+from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Control, Reading, Row, p_text
+
+LEAST, ENOUGH = 3, 5
+"""Retrained models: fewer than the first give no verdict; the second is what an audit should have."""
+
+
+@dataclass(frozen=True, eq=False)
+class More:
+    """What a pool of models adds to the table and to the judgement."""
+
+    measures: Sequence[Measure] = ()
+    rows: Mapping[str, Row] = field(default_factory=dict)
+    p: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Of further attacks that decide, by the name of the model: unlearned, a control, or retrained."""
+    roc: Curves = field(default_factory=dict)
+
+
+def oracle(
+    where: Setting, unlearned: Observed, original: Observed, retrained: Sequence[Observed], subject: str, *,
+    untrained: Observed | None = None, relearned: Row | None = None, coverage: Coverage | None = None, notes: Sequence[str] = (),
+    more: More | None = None,
+) -> Audit:  # fmt: skip
+    """The whole table; four primary measures decide, by the 95 % prediction interval of a further retrained model, Holm-corrected."""
+    references, extra = [f"retrained {index}" for index in range(len(retrained))], more or More()
+    models = {"unlearned": unlearned, "original": original, **dict(zip(references, retrained, strict=True))}
+    measures, few = [*all_measures(where, original, untrained), *extra.measures], len(references) < LEAST
+    forgeries = {} if few else controls.forged(original, where)
+    readings = Readings({**models, **forgeries})
+    judged = Judgement({}) if few else readings.judge(measures, "unlearned", references, extra.p.get("unlearned"))
+    checked = {} if few else controls.check(readings, measures, ["original", *forgeries], references, extra.p)
+    found = {**rows(readings, measures, references, judged.p, judged.p), **({"relearning": relearned} if relearned else {})}
+    found |= {name: replace(row, judged=name in judged.p, p=judged.p.get(name)) for name, row in extra.rows.items()}
+    if coverage is not None:
+        found["coverage"] = coverage_row(coverage)
+    verdict, powered, reasons = decide(judged, checked, found, len(references), missed(coverage))
+    return Audit(
+        subject, verdict, powered, "full" if more else "oracle", (*reasons, *notes), found, checked,
+        {**curves(where, readings), **extra.roc}, _not_tested(coverage, more is not None), len(references),
+    )  # fmt: skip
+
+
+def all_measures(where: Setting, original: Observed, untrained: Observed | None = None) -> list[Measure]:
+    """Every measure that looks at outputs and embeddings, in the order of the table."""
+    return [
+        *accuracies(where), *score(where, original), *distances(where), *probes(where, original.forget.labels), *zrf(untrained),
+        *neighbours(where, original), *membership(where),
+    ]  # fmt: skip
+
+
+def decide(
+    judged: Judgement, checked: Mapping[str, Control], found: Mapping[str, Row], count: int, uncovered: Sequence[str] = ()
+) -> tuple[str, bool, list[str]]:
+    """The verdict, whether the audit could tell, and why."""
+    if count < LEAST:
+        why = f"{count} retrained models are too few to say how much such models differ: at least {LEAST}, better {ENOUGH}."
+        return NO_VERDICT, False, [why]
+    findings = [*(_finding(name, judged.p[name], found[name], count) for name in judged.outside), *uncovered]
+    wrong = {name: control for name, control in checked.items() if not control.passed}
+    if wrong:
+        return NO_VERDICT, False, [*(_failure(name, control) for name, control in wrong.items()), *findings]
+    if findings:
+        return NOT_FORGOTTEN, True, findings
+    names = ", ".join(judged.p)
+    few = [f"Only {count} retrained models: the intervals are wide; {ENOUGH} are asked for."] if count < ENOUGH else []
+    return FORGOTTEN, True, [f"By {names} the model is not told from {count} models that never saw the samples.", *few]
+
+
+def _finding(name: str, p: float, row: Row, count: int) -> str:
+    ours, theirs = row.unlearned, row.retrained
+    assert ours is not None
+    assert theirs is not None
+    side = "above" if ours.value > theirs.value else "below"
+    return f"{name}: {_amount(ours, row)} lies {side} what retrained models show, {_range(theirs, row)} (n = {count}, p {p_text(p)})."
+
+
+def _amount(reading: Reading, row: Row) -> str:
+    return f"{100 * reading.value:.1f} %" if row.unit == "%" else f"{reading.value:.3f} {row.unit}"
+
+
+def _range(reading: Reading, row: Row) -> str:
+    assert reading.low is not None
+    assert reading.high is not None
+    scale, form = (100, "{:.1f}") if row.unit == "%" else (1, "{:.3f}")
+    return f"{form.format(scale * reading.low)} to {form.format(scale * reading.high)}{' %' * (row.unit == '%')}"
+
+
+def _failure(name: str, control: Control) -> str:
+    if name == "retrained":
+        return f"Retrained models do not pass as such: {control.got}. The audit raises false alarms on these data."
+    return f"The control '{name}' has not forgotten and was not told from retrained models: the audit cannot tell on these data."
+
+
+def _not_tested(coverage: Coverage | None, pooled: bool) -> tuple[str, ...]:
+    said = [OTHER_COPIES]
+    if not pooled:
+        said.insert(0, "Attacks that compare many models sample by sample (--tier full): a few samples among many may still be known.")
+    if coverage is None:
+        said.insert(0, UNCOUNTED)
+    return tuple(said)

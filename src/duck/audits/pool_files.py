@@ -1,0 +1,172 @@
+"""A pool on disk: pool.json says what it is, samples.npz whom it watches, and each finished model is one file, written whole."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from duck.audits.pool_plan import Job, Layout, differences
+from duck.errors import BadInput
+from duck.types import Ids
+
+ABOUT, SAMPLES = "pool.json", "samples.npz"
+NAME = re.compile(r"(model|oracle)-(\d{4,})\.safetensors")
+Fingerprint = dict[str, Any]
+
+
+class Samples(NamedTuple):
+    """Whom a pool watches, in the order of every row of it."""
+
+    ids: Ids
+    labels: npt.NDArray[np.int64]
+    roles: npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class Files:
+    """The folder of a pool."""
+
+    folder: Path
+    fingerprint: Fingerprint
+
+    @property
+    def digest(self) -> str:
+        return hashlib.blake2b(json.dumps(self.fingerprint, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    def path(self, job: Job) -> Path:
+        return self.folder / f"{job.part}-{job.number:04d}.safetensors"
+
+    def done(self) -> set[Job]:
+        """The models that are there."""
+        names = (NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        return {Job(found[1], int(found[2])) for found in names if found}  # type: ignore[arg-type]
+
+    def write(self, job: Job, arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> None:
+        """In one step: a kill leaves the whole file or none."""
+        metadata = {"pool": self.digest, "about": json.dumps(about)}
+        beside = self.folder / f".{job.part}-{job.number:04d}.{os.getpid()}.writing"
+        try:
+            save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, beside, metadata)
+            os.replace(beside, self.path(job))
+        except (OSError, SafetensorError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise BadInput(f"{self.path(job)} cannot be written: {reason}. The models before it are kept; free some space.") from error
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def about(self, job: Job) -> dict[str, Any]:
+        """What was noted of a model: accuracies, seconds, device."""
+        with self.open(job) as file:
+            noted: dict[str, Any] = json.loads(file.metadata()["about"])
+        return noted
+
+    def read(self, job: Job, name: str) -> npt.NDArray[Any]:
+        with self.open(job) as file:
+            array: npt.NDArray[Any] = file.get_tensor(name)
+        return array
+
+    def open(self, job: Job) -> Any:
+        """The file of a model, checked to be of this pool."""
+        path = self.path(job)
+        try:
+            file: Any = safe_open(path, "numpy")
+            ours = (file.metadata() or {}).get("pool") == self.digest
+        except (OSError, SafetensorError) as error:
+            raise BadInput(f"{path} cannot be read ({error}): delete it, and `duck pool` makes it anew.") from error
+        if not ours:
+            raise BadInput(f"{path} is of another pool: take it out of this folder.")
+        return file
+
+    def samples(self) -> Samples:
+        try:
+            with np.load(self.folder / SAMPLES, allow_pickle=False) as held:
+                return Samples(held["ids"], held["labels"], held["roles"])
+        except (OSError, ValueError, KeyError) as error:
+            raise BadInput(f"{self.folder / SAMPLES} cannot be read: {error} Copy it from another part of this pool.") from error
+
+
+def find(folder: Path) -> Files:
+    """The pool that is in a folder."""
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        return Files(folder, about["fingerprint"])
+    except FileNotFoundError:
+        raise BadInput(f"{folder} is not a pool: it has no {ABOUT}. `duck pool --out {folder}` would make one.") from None
+    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise BadInput(f"{folder / ABOUT} cannot be read: {error}") from error
+
+
+def create(folder: Path, fingerprint: Fingerprint, layout: Layout) -> Files:
+    """The folder of such a pool, made now or found; an error that names what differs if another one is there."""
+    if (folder / ABOUT).exists():
+        there = find(folder)
+        refuse_other(there.fingerprint, fingerprint, f"the pool in {folder}", "what is asked")
+        return there
+    _check_free(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _whole(folder / SAMPLES, lambda file: np.savez(file, ids=layout.ids, labels=layout.labels, roles=layout.roles))
+        _whole(folder / ABOUT, lambda file: file.write(json.dumps({"fingerprint": fingerprint}, indent=1).encode()))
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be written: {error.strerror}. Choose another --out.") from error
+    return Files(folder, fingerprint)
+
+
+def refuse_other(one: Fingerprint, other: Fingerprint, this: str, that: str) -> None:
+    found = [f"{name} is {ours!r} in {this} and {theirs!r} in {that}" for name, (ours, theirs) in differences(one, other).items()]
+    if found:
+        more = f" (and {len(found) - 5} more)" if len(found) > 5 else ""
+        raise BadInput(f"These are different pools: {'; '.join(found[:5])}{more}.")
+
+
+def merge(folders: Sequence[Path], out: Path) -> Files:
+    """One pool of the models of several, which must be of the same fingerprint. A model that two of them hold is taken once."""
+    if not folders:
+        raise BadInput("Name the pools to merge.")
+    pools = [find(folder) for folder in folders]
+    for other in pools[1:]:
+        refuse_other(pools[0].fingerprint, other.fingerprint, str(pools[0].folder), str(other.folder))
+    if (out / ABOUT).exists():
+        refuse_other(pools[0].fingerprint, find(out).fingerprint, str(pools[0].folder), str(out))
+    else:
+        _check_free(out)
+    merged = Files(out, pools[0].fingerprint)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in (SAMPLES, ABOUT):  # first: a merge that is cut short leaves a pool
+        _copy(pools[0].folder / name, out / name)
+    for pool in pools:
+        for job in sorted(pool.done() - merged.done()):
+            with pool.open(job):
+                _copy(pool.path(job), merged.path(job))
+    return merged
+
+
+def _check_free(folder: Path) -> None:
+    """What a kill leaves of a pool that just began does not count."""
+    if folder.exists() and any(path.name != SAMPLES and not path.name.endswith(".writing") for path in folder.iterdir()):
+        raise BadInput(f"{folder} exists and is not a pool: choose another --out.")
+
+
+def _copy(source: Path, place: Path) -> None:
+    with source.open("rb") as content:
+        _whole(place, lambda file: shutil.copyfileobj(content, file))
+
+
+def _whole(place: Path, fill: Any) -> None:
+    beside = place.with_name(f".{place.name}.{os.getpid()}.writing")
+    try:
+        with beside.open("wb") as file:
+            fill(file)
+        os.replace(beside, place)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,120 @@
+"""Without a retrained model: what the model itself gives away, in seconds. It can convict, and never acquit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binomtest, mannwhitneyu
+
+from duck.audits.intervals import clopper_pearson, holm
+from duck.audits.measures import accuracies, attacks, class_accuracies, entropies, losses, membership, score
+from duck.audits.observed import Observed, Setting
+from duck.audits.readings import Readings, rows
+from duck.audits.roc import roc
+from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, Reading, Row, p_text
+
+ALPHA = 0.01
+"""Stricter than the other tiers: no control stands beside these tests."""
+Curves = dict[str, dict[str, dict[str, list[float]]]]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many of the asked samples the method worked on."""
+
+    processed: int
+    asked: int
+
+
+def quick(where: Setting, unlearned: Observed, original: Observed, subject: str, coverage: Coverage | None = None) -> Audit:
+    """Accuracies, AUS, loss and entropy of forgotten against unseen samples, an SVM, and whether every sample was processed."""
+    readings = Readings({"unlearned": unlearned, "original": original})
+    measures = [*accuracies(where), *score(where, original), *membership(where), *class_accuracies(where, unlearned.unseen.labels)]
+    chosen = hand_picked(where, original)
+    p = holm(_tests(where, unlearned, chosen))
+    found = rows(readings, measures, (), p, p)
+    if coverage is not None:
+        found["coverage"] = coverage_row(coverage)
+    reasons = (*_findings(p, found, where), *missed(coverage), *([PICKED] if chosen else []))
+    guilty = any(value < ALPHA for value in p.values()) or bool(missed(coverage))
+    if not guilty:
+        reasons = (*reasons, "No trace was found, but without retrained models none of these tests would expose a masked output.")
+    verdict = NOT_FORGOTTEN if guilty else NO_VERDICT
+    return Audit(subject, verdict, True, "quick", reasons, found, roc=curves(where, readings), not_tested=not_tested(coverage))
+
+
+UNCOUNTED = "Whether every forget sample was processed: only runs and results say that."
+OTHER_COPIES = "Other copies of the data or of the model: back-ups, caches, models made from this one."
+PICKED = (
+    "The forget samples are not like other training samples (the original treats them differently from retained ones), so that a "
+    "difference to unseen samples would prove nothing: loss, entropy and SVM are shown, not judged. The oracle tier can tell."
+)
+
+
+def hand_picked(where: Setting, original: Observed) -> bool:
+    """Whether single samples were chosen for what they are: the original, which saw both, treats them unlike retained ones."""
+    if where.kind == "class":
+        return False
+    alike = np.isin(original.retain.labels, original.forget.labels)
+    return any(
+        mannwhitneyu(what(original.forget), what(original.retain)[alike]).pvalue < ALPHA for what in (losses, entropies)
+    )  # fmt: skip
+
+
+def curves(where: Setting, readings: Readings) -> Curves:
+    """ROC curves of these attacks on each model that is named."""
+    return {
+        name: {who: roc(attack(seen)).curve() for who, seen in readings.models.items() if who in ("original", "unlearned")}
+        for name, attack in attacks(where).items()
+    }
+
+
+def _tests(where: Setting, unlearned: Observed, chosen: bool) -> dict[str, float]:
+    """p-values. A removed class must not be recognised above chance; forgotten samples must look like unseen ones, on either side."""
+    found: dict[str, float] = {}
+    if where.kind == "class":
+        correct = unlearned.forget.correct
+        found["accuracy forget"] = float(binomtest(int(correct.sum()), len(correct), 1 / where.num_classes, "greater").pvalue)
+    for name, attack in attacks(where).items() if not chosen else ():
+        scored = attack(unlearned)
+        # The SVM was fitted to tell them apart: only success counts.
+        side = "greater" if name == "SVM attack" else "two-sided"
+        found[name] = float(mannwhitneyu(scored.scores[scored.members], scored.scores[~scored.members], alternative=side).pvalue)
+    return found
+
+
+def _findings(p: dict[str, float], found: dict[str, Row], where: Setting) -> list[str]:
+    return [_finding(name, value, found[name].unlearned, where) for name, value in p.items() if value < ALPHA]
+
+
+def _finding(name: str, p: float, reading: Reading | None, where: Setting) -> str:
+    assert reading is not None
+    if name == "accuracy forget":
+        chance = f"chance is {100 / where.num_classes:.1f} %"
+        return f"The model still recognises the forgotten class: {100 * reading.value:.1f} % of its samples, {chance}."
+    pushed = "their outputs are less like members' than unseen samples' are, as if pushed away"
+    how = "by their outputs" if name == "SVM attack" else "as members do" if reading.value > 0.5 else pushed
+    return f"{name}: forgotten samples stand out from unseen ones, {how} (AUC {reading.value:.3f}, chance 0.5, p {p_text(p)})."
+
+
+def coverage_row(coverage: Coverage) -> Row:
+    share = coverage.processed / coverage.asked
+    about = "share of the forget samples that the method worked on or, where it retrains, left out"
+    interval = clopper_pearson(coverage.processed, coverage.asked) if 0 < share < 1 else (share, share)
+    return Row(about, "%", coverage.asked, None, Reading(share, *interval), None, judged=True)
+
+
+def missed(coverage: Coverage | None) -> Sequence[str]:
+    if coverage is None or coverage.processed >= coverage.asked:
+        return ()
+    return (f"Only {coverage.processed} of {coverage.asked} forget samples were processed.",)
+
+
+def not_tested(coverage: Coverage | None) -> tuple[str, ...]:
+    said = (
+        "Whether unseen samples are drawn like the training samples: where they are not, loss and entropy differ without any memory.",
+        "Whether the model is like one that never saw the samples: that needs retrained models (--tier oracle).",
+        "What its embeddings still hold, and attacks that compare many models (--tier full).",
+        OTHER_COPIES,
+    )
+    return said if coverage is not None else (UNCOUNTED, *said)

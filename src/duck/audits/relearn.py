@@ -1,0 +1,60 @@
+"""How fast forgotten samples come back: steps of training on them until the model knows them nearly as well as the original did."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from duck.audits.intervals import prediction_interval
+from duck.audits.verdict import Reading, Row
+from duck.batching import Passes, Step
+from duck.errors import Diverged
+from duck.fit import fit
+from duck.methods.base import clone
+from duck.models.embedding import logits_of
+from duck.predict import accuracy
+from duck.runtime import seeded
+from duck.types import Recipe, Scenario
+
+SHARE = 0.9
+"""Of the original's accuracy on the forget samples."""
+MOST = 200
+LEARNING = Recipe(epochs=MOST, batch_size=64, lr=1e-3, momentum=0.9, weight_decay=0.0, schedule="constant", precision="float32")
+"""Slow enough for the number of steps to differ."""
+
+
+def relearning(scenario: Scenario, original: nn.Module, unlearned: nn.Module, retrained: Sequence[nn.Module]) -> Row:
+    """Steps of each model; a retrained one shows how many it takes who never knew them."""
+    forget = scenario.data.train.take(scenario.forget)
+    goal = SHARE * accuracy(original, forget)
+    ours, *theirs = (steps(model, scenario, goal) for model in (unlearned, *retrained))
+    band = prediction_interval([float(count) for count in theirs]) if len(theirs) > 1 else None
+    return Row(
+        f"steps of {LEARNING.batch_size} forget samples to {100 * SHARE:.0f} % of the original's accuracy on them, at most {MOST}", "steps",
+        len(forget), Reading(0.0, None, None), Reading(float(ours), None, None),
+        Reading(band.mean, max(0.0, band.low), band.high) if band else None,
+    )  # fmt: skip
+
+
+def steps(model: nn.Module, scenario: Scenario, goal: float) -> int:
+    """Until the accuracy on the forget samples reaches the goal."""
+    forget, taken = scenario.data.train.take(scenario.forget), 0
+    if accuracy(model, forget) >= goal:
+        return 0
+    learner = clone(model)
+
+    def loss(net: nn.Module, step: Step) -> Tensor:
+        return cross_entropy(logits_of(net(step["forget"].images)), step["forget"].labels)
+
+    def reached() -> bool:
+        nonlocal taken
+        taken += 1
+        return taken >= MOST or accuracy(learner, forget) >= goal
+
+    size = min(LEARNING.batch_size, len(forget))
+    generator = seeded(scenario.seed, "audit", "relearn")
+    try:
+        fit(learner, Passes("forget", forget, size, "none"), loss, LEARNING, generator, stop=reached, check_every=1)
+    except Diverged:  # an output of -inf, by which a class may be hidden, cannot be trained
+        return MOST
+    return taken

@@ -1,0 +1,70 @@
+"""The models an audit compares with: retrained without the forget samples by the original's recipe, with other seeds, kept on disk."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import nn
+
+from duck.errors import BadInput
+from duck.methods.retrained import Retrained
+from duck.models.weights import load_weights, save_weights
+from duck.runtime import device_of, global_seed, seeded
+from duck.types import Recipe, Scenario
+
+FIRST_SEED = 7_000_001
+"""Far from the seeds of runs: a retrained run that is audited must not meet its own twin."""
+
+
+@dataclass(frozen=True, eq=False)
+class Retraining:
+    """Who to train anew, how, and where the finished ones are kept."""
+
+    scenario: Scenario
+    original: nn.Module
+    new_model: Callable[[], nn.Module]
+    recipe: Recipe
+    name: str = ""
+    """Of the architecture: it decides what is found again on disk."""
+    folder: Path | None = None
+    """A finished model is written there at once, so that a kill loses only the one in work; None: nowhere."""
+
+    def __call__(self, count: int, progress: Callable[[int, int], None] = lambda done, total: None) -> list[nn.Module]:
+        """So many models, those on disk loaded; told after each how many are done."""
+        models = []
+        progress(0, count)
+        for index in range(count):
+            models.append(self._one(FIRST_SEED + index))
+            progress(index + 1, count)
+        return models
+
+    def missing(self, count: int) -> int:
+        """How many of so many are not on disk."""
+        return sum(not self._place(FIRST_SEED + index).exists() for index in range(count)) if self.folder else count
+
+    def _one(self, seed: int) -> nn.Module:
+        if self.folder and self._place(seed).exists():
+            with global_seed(seeded(seed, "loaded"), device_of(self.original)):  # the caller's generator stays as it was
+                model = self.new_model().to(device_of(self.original))
+            load_weights(model, self._place(seed))
+            return model.eval()
+        task = self.scenario.task(seed=seed, new_model=self.new_model, recipe=self.recipe)
+        model = Retrained()(self.original, task).eval()
+        if self.folder:
+            try:
+                save_weights(model, self._place(seed))
+            except OSError as error:
+                raise BadInput(f"{self.folder} cannot be written: {error.strerror}. Free some space, or give --retrained RUNS.") from error
+        return model
+
+    def _place(self, seed: int) -> Path:
+        assert self.folder is not None
+        return self.folder / self._key / f"{seed}.safetensors"
+
+    @property
+    def _key(self) -> str:
+        """Of all that decides these models but the seed."""
+        retain = self.scenario.data.train.take(self.scenario.retain)
+        parts = [self.name, repr(replace(self.recipe, compile=False)), str(self.scenario.data.num_classes), retain.fingerprint()]
+        return hashlib.blake2b("/".join(parts).encode(), digest_size=8).hexdigest()

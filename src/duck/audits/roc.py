@@ -1,0 +1,139 @@
+"""How well scores tell members from others: ROC curve, AUC, hits at a low rate of false alarms, F1; each with its interval."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import norm, rankdata
+
+from duck.audits.aligned import Flags, Places, Scored
+from duck.audits.intervals import LEVEL, Estimate, clopper_pearson
+from duck.errors import BadInput
+
+RATES = (0.01, 0.001)
+"""False-positive rates at which the paper's table gives the true-positive rate."""
+POINTS = 100
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Roc:
+    """Of scores of which higher means "was a member". One point for each distinct score, from none called a member to all."""
+
+    hits: Counts
+    alarms: Counts
+    members: int
+    others: int
+    auc: Estimate
+    """Ties count half. The interval is DeLong's; rows of one id, or of one model, are not taken for independent (Obuchowski's clusters)."""
+    samples: int
+    """Distinct ids among the members: rows that share an id are not independent, and a rate's interval counts ids."""
+
+    @property
+    def fpr(self) -> npt.NDArray[np.float64]:
+        return self.alarms / self.others
+
+    @property
+    def tpr(self) -> npt.NDArray[np.float64]:
+        return self.hits / self.members
+
+    @cached_property
+    def f1(self) -> float:
+        """The best that a threshold reaches."""
+        return float((2 * self.hits / (self.hits + self.alarms + self.members)).max())
+
+    def tpr_at(self, fpr: float) -> Estimate:
+        """The highest true-positive rate of a threshold with at most this rate of false alarms; Clopper-Pearson interval."""
+        if not 0 < fpr <= 1:
+            raise BadInput(f"The false-positive rate must lie in (0, 1], got {fpr}.")
+        least = least_others(fpr)
+        if self.others < least:
+            raise BadInput(f"A rate of false alarms of {100 * fpr:g} % needs at least {least} non-members, there are {self.others}.")
+        allowed = math.floor(fpr * self.others + 1e-9)
+        rate = float(self.tpr[np.searchsorted(self.alarms, allowed, side="right") - 1])
+        return Estimate(rate, *clopper_pearson(rate * self.samples, self.samples), self.samples)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; the curve thinned, its beginning finer than its rest. A rate that the number of non-members cannot resolve is None."""
+        return {
+            "auc": self.auc._asdict(),
+            "f1": self.f1,
+            "tpr_at": {str(rate): self.tpr_at(rate)._asdict() if self.others >= least_others(rate) else None for rate in RATES},
+            "members": self.members,
+            "others": self.others,
+            **self.curve(),
+        }
+
+    def curve(self) -> dict[str, list[float]]:
+        """Some points: the ends, and the best threshold up to each of a list of rates."""
+        wanted = np.concatenate([np.linspace(0, 1, POINTS), np.logspace(-4, 0, POINTS)])
+        kept = np.unique(np.searchsorted(self.fpr, wanted, side="right") - 1)
+        return {"fpr": self.fpr[kept].tolist(), "tpr": self.tpr[kept].tolist()}
+
+
+def roc(scored: Scored) -> Roc:
+    members, others = int(scored.members.sum()), int((~scored.members).sum())
+    if min(members, others) < 2:
+        raise BadInput(
+            f"An attack is judged on at least 2 members and 2 non-members, got {members} and {others}. "
+            "Non-members are unseen samples: is the holdout empty?"
+        )
+    order = np.argsort(-scored.scores, kind="stable")
+    sorted_scores, is_member = scored.scores[order], scored.members[order]
+    last = np.append(sorted_scores[1:] != sorted_scores[:-1], True)  # of those with the same score
+    hits, alarms = (np.append(0, np.cumsum(flags)[last]) for flags in (is_member, ~is_member))
+    return Roc(hits, alarms, members, others, _auc(scored, members, others), len(np.unique(scored.ids[scored.members])))
+
+
+def least_others(fpr: float) -> int:
+    """Fewer non-members cannot show so low a rate."""
+    return math.ceil(1 / fpr - 1e-9)
+
+
+def least_models(fpr: float, samples: int) -> int:
+    """How many models without the sample it takes where each gives one non-member row for each of so many samples."""
+    if samples < 1:
+        raise BadInput("There is no sample to attack: the forget set or the holdout is empty.")
+    return math.ceil(least_others(fpr) / samples)
+
+
+def _auc(scored: Scored, members: int, others: int) -> Estimate:
+    ranks, within = rankdata(scored.scores), np.empty(len(scored.scores))
+    for side in (scored.members, ~scored.members):
+        within[side] = rankdata(scored.scores[side])
+    # Of a member: the share of others below it; of another: the share of members above it.
+    placed = np.where(scored.members, (ranks - within) / others, 1 - (ranks - within) / members)
+    auc = float(placed[scored.members].mean())
+    variance = _variance(placed - auc, scored)
+    if variance <= 0:
+        # Complete separation, or none: bounded as by that many throws that all fell on one side.
+        few = min(members, others)
+        return Estimate(auc, *clopper_pearson(auc * few, few), len(placed))
+    half = float(norm.ppf((1 + LEVEL) / 2)) * math.sqrt(variance)
+    return Estimate(auc, max(0.0, auc - half), min(1.0, auc + half), len(placed))
+
+
+def _variance(deviations: npt.NDArray[np.float64], scored: Scored) -> float:
+    """Rows are correlated through their id and through their model: by ids + by models - by rows (two-way clusters)."""
+    rows = np.arange(len(deviations))
+    by_row, by_id = (_clustered(deviations, scored.members, groups) for groups in (rows, _numbered(scored.ids)))
+    if scored.models is None or len(np.unique(scored.models)) < 2:
+        return by_id
+    by_model = _clustered(deviations, scored.members, _numbered(scored.models))
+    return max(by_id + by_model - by_row, by_id, by_model)
+
+
+def _numbered(names: npt.NDArray[Any]) -> Places:
+    return np.unique(names, return_inverse=True)[1]
+
+
+def _clustered(deviations: npt.NDArray[np.float64], members: Flags, groups: Places) -> float:
+    """Variance of the AUC where groups, not rows, are independent (Obuchowski 1997); with a group for each row it is DeLong's."""
+    count = int(groups.max()) + 1
+    sums = [np.bincount(groups[side], deviations[side], count) / side.sum() for side in (members, ~members)]
+    sizes = [len(np.unique(groups[side])) for side in (members, ~members)]
+    own = sum(size / max(size - 1, 1) * float(total @ total) for total, size in zip(sums, sizes, strict=True))
+    return own + 2 * count / max(count - 1, 1) * float(sums[0] @ sums[1])

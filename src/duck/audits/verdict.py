@@ -1,0 +1,145 @@
+"""What an audit says: a verdict in plain words, the numbers behind it, and what was not tested."""
+
+import json
+import os
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from duck.audits.measures import Unit
+from duck.errors import BadInput
+
+Tier = Literal["quick", "oracle", "full"]
+FORGOTTEN, NOT_FORGOTTEN, NO_VERDICT = "forgotten", "not forgotten", "no verdict"
+FILE = "audit.json"
+MODELS = ("original", "unlearned", "retrained")
+WIDTH = 118
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A value with its 95 % interval; of retrained models: their mean, and where a further one would fall."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measure or attack on the models."""
+
+    about: str
+    unit: Unit
+    n: int
+    original: Reading | None
+    unlearned: Reading | None
+    retrained: Reading | None
+    judged: bool = False
+    p: float | None = None
+    """Of the unlearned model, corrected for there being several tests; None where it is not judged."""
+
+
+@dataclass(frozen=True)
+class Control:
+    """A model whose verdict is known beforehand."""
+
+    expected: str
+    got: str
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The outcome; printing it tells."""
+
+    subject: str
+    """Which method ran on which samples."""
+    verdict: str
+    powered: bool
+    """False: the audit could not have told remembering from forgetting on these data."""
+    tier: Tier
+    reasons: tuple[str, ...]
+    attacks: Mapping[str, Row]
+    controls: Mapping[str, Control] = field(default_factory=dict)
+    roc: Mapping[str, Mapping[str, Mapping[str, list[float]]]] = field(default_factory=dict)
+    not_tested: tuple[str, ...] = ()
+    models: int = 0
+    """Retrained models."""
+    seconds: float = 0.0
+    date: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join([*_headline(self), "", *_table(self), *_controls(self), *_listed("Not tested:", self.not_tested)])
+
+
+def save(audit: Audit, folder: Path) -> None:
+    """Beside the run it is about, in one step."""
+    place = folder / FILE
+    beside = place.with_name(f".{FILE}.{os.getpid()}.writing")
+    try:
+        beside.write_text(json.dumps(audit.to_dict(), indent=1) + "\n", encoding="utf-8")
+        os.replace(beside, place)
+    except OSError as error:
+        raise BadInput(f"{place} cannot be written: {error.strerror}. The audit was done but not kept.") from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _headline(audit: Audit) -> list[str]:
+    powered = "" if audit.powered else ", audit not powered"
+    return [f"Verdict ({audit.tier} tier): {audit.verdict}{powered}.", *_wrapped(audit.subject), *_listed("Why:", audit.reasons)]
+
+
+def _table(audit: Audit) -> list[str]:
+    header = ["measure", "n", *MODELS, "judged"]
+    found = [[name, str(row.n), *(_cell(getattr(row, who), row) for who in MODELS), _judged(row)] for name, row in audit.attacks.items()]
+    widths = [max(len(line[column]) for line in [header, *found]) for column in range(len(header))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in [header, *found]]
+
+
+def _cell(reading: Reading | None, row: Row) -> str:
+    if reading is None:
+        return "-"
+    scale, form = (100, "{:.1f}") if row.unit == "%" else (1, "{:.3f}" if row.unit != "steps" else "{:.1f}")
+    value = form.format(scale * reading.value)
+    if reading.low is None or reading.high is None:
+        return f"{value}{' %' * (row.unit == '%')}"
+    return f"{value}{' %' * (row.unit == '%')} [{form.format(scale * reading.low)}, {form.format(scale * reading.high)}]"
+
+
+def _judged(row: Row) -> str:
+    if not row.judged:
+        return ""
+    return "yes" if row.p is None else f"p {p_text(row.p)}"
+
+
+def p_text(p: float) -> str:
+    """Below a millionth the approximations behind a p-value mean nothing more."""
+    return f"{p:.2g}" if p >= 1e-6 else "< 1e-6"
+
+
+def _controls(audit: Audit) -> list[str]:
+    if not audit.controls:
+        return []
+    width = max(map(len, audit.controls))
+    lines = [
+        f"  {name.ljust(width)}  expected {control.expected}, got {control.got}{'' if control.passed else '  <- the audit got this wrong'}"
+        for name, control in audit.controls.items()
+    ]
+    return ["", "Controls:", *lines]
+
+
+def _listed(title: str, points: tuple[str, ...]) -> list[str]:
+    lines = [line for point in points for line in textwrap.wrap(point, WIDTH, initial_indent="  - ", subsequent_indent="    ")]
+    return ["", title, *lines] if points else []
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH)

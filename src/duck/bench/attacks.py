@@ -1,0 +1,101 @@
+"""The paper's two attacks on the models of a grid: what they find, as the scores of a line."""
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+
+from duck.audits.aligned import Margins, Scored
+from duck.audits.lira import offline_lira
+from duck.audits.margins import margins
+from duck.audits.pool import Pool, mismatch
+from duck.audits.roc import RATES, least_others, roc
+from duck.audits.svm import svm_attack
+from duck.bench.grids import Attack
+from duck.bench.outputs import Target
+from duck.config import Experiment
+from duck.errors import BadInput
+from duck.types import Ids
+
+Kind = Literal["class", "samples"]
+Found = dict[str, Any]
+
+
+class Attacker(Protocol):
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
+        """What a line holds of it: `scores`, and what else is to be known."""
+
+    def check(self, experiments: Iterable[Experiment]) -> None:
+        """An error where it cannot be made on the models of these experiments."""
+
+
+class Svm:
+    def __init__(self, attack: Attack) -> None:
+        self.splits = attack.splits
+
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
+        found = svm_attack(target.forgotten, target.unseen, kind, seed, self.splits, torch.get_num_threads())
+        scores = {"f1": found.mean, "chance": found.chance}
+        rest = {"f1": found.f1, "settings": found.settings, "forgotten": found.forgotten, "unseen": found.unseen}
+        return {"scores": scores, "svm": rest}
+
+    def check(self, experiments: Iterable[Experiment]) -> None:
+        """It needs nothing but the model."""
+
+
+class Lira:
+    """One array of shadow models serves every target."""
+
+    def __init__(self, attack: Attack, pool: Path) -> None:
+        self.pool = Pool(pool)
+        if self.pool.design != "shadow":
+            raise BadInput(f"LiRA needs shadow models on random halves; the pool in {pool} is of design {self.pool.design!r}.")
+        if len(self.pool) < attack.shadows:
+            raise BadInput(
+                f"LiRA needs at least {attack.shadows} shadow models, the pool in {pool} has {len(self.pool)}: "
+                f"`duck pool --out {pool} --models {attack.shadows}` goes on with it."
+            )
+        self.count = attack.shadows
+
+    @cached_property
+    def shadows(self) -> Margins:
+        return self.pool.margins("before").models(np.arange(self.count))
+
+    @cached_property
+    def about(self) -> Found:
+        """What a reader must know of the shadow models: those that were trained for short memorise less, and show less."""
+        accuracies = {name: float(np.nanmean(values[: self.count])) for name, values in self.pool.before.accuracies.items()}
+        return {"models": self.count, "pool": self.pool.files.digest, "epochs": self.pool.fingerprint["recipe"]["epochs"], **accuracies}
+
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
+        sides = (target.forgotten, target.unseen)
+        ids = np.concatenate([target.forgotten.ids, self._named(target.unseen.ids)])
+        own = np.concatenate([margins(side.logits, side.labels) for side in sides])
+        judged = Scored(ids, own, np.repeat([True, False], [len(side) for side in sides]))
+        found = roc(offline_lira(judged, self.shadows, seed))
+        hits = {f"tpr_{100 * rate:g}": found.tpr_at(rate).value if found.others >= least_others(rate) else None for rate in RATES}
+        return {"scores": {**hits, "auc": found.auc.value, "f1": found.f1}, "roc": found.to_dict(), "shadows": self.about}
+
+    def check(self, experiments: Iterable[Experiment]) -> None:
+        """The recipe may differ: shadow models are trained on half of the data and for short; the table says so."""
+        for experiment in experiments:
+            wrong = mismatch(self.pool, experiment, but=("recipe",))
+            if wrong:
+                raise BadInput(f"The pool in {self.pool.files.folder} does not fit the grid: {' '.join(wrong)}")
+
+    def _named(self, unseen: Ids) -> Ids:
+        """As the pool names test samples: with a word before where their ids are also those of training samples."""
+        known = self.pool.ids[self.pool.roles != "candidate"]
+        named: Ids = unseen if np.isin(unseen, known).all() else np.char.add("test:", unseen)
+        return named
+
+
+def attacker(attack: Attack, pool: Path | None) -> Attacker:
+    if attack.name == "svm":
+        return Svm(attack)
+    if pool is None:
+        raise BadInput("LiRA compares with shadow models: give their folder with --pool (`duck pool --out FOLDER` makes it).")
+    return Lira(attack, pool)

@@ -1,0 +1,174 @@
+"""duck audit: attack an unlearned model and say what was found; exit 0 forgotten, 1 not forgotten, 3 no verdict."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+from torch import nn
+
+from duck import store
+from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
+from duck.audits.observed import setting
+from duck.audits.pool import Pool, mismatch
+from duck.audits.pool_plan import Plan
+from duck.audits.pool_training import build_pool, suitable_workers
+from duck.audits.quick import Coverage
+from duck.audits.retraining import Retraining
+from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Tier, save
+from duck.cli import exits
+from duck.cli.console import counting, emit, say
+from duck.cli.inputs import parse
+from duck.cli.kin import Unlearning, unlearning
+from duck.errors import BadInput
+from duck.methods.base import METHODS
+from duck.models import build
+from duck.models.weights import load_weights
+from duck.runtime import pick_device
+from duck.scenarios import describe
+
+EXITS = {FORGOTTEN: exits.DONE, NOT_FORGOTTEN: exits.FAILED, NO_VERDICT: exits.NO_VERDICT}
+RETRAINED, POOLS = ".retrained", ".pools"
+
+
+@dataclass
+class AuditFlags:
+    """Attack an unlearned model and say whether it forgot, with intervals and controls.
+
+    quick    the model alone, seconds: says "not forgotten" or "no verdict"
+    oracle   against models retrained without the samples, which are trained now and kept beside the run, or given with --retrained
+    full     also a pool of models: U-LiRA, LiRA, RMIA, ε, KLoM, memorisation
+
+    The result is kept as audit.json in the run's folder. Exit code 0: forgotten; 1: not forgotten; 3: no verdict; 2: wrong input.
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of a run of `duck forget`."""
+    tier: Tier = "quick"
+    models: int = DEFAULT_MODELS
+    """Retrained models, given ones included; five or more."""
+    retrained: tuple[Path, ...] = ()
+    """Runs of the method `retrained` for the same samples, with other seeds."""
+    pool: Path | None = None
+    """Pool of `duck pool` for the full tier; made now, and kept beside the run, where not given."""
+    pool_models: int = 32
+    """Models of a pool that is made now; half as many oracles come with them."""
+    original: Path | None = None
+    """Run, or file of weights, of the original, where it is not found."""
+    data: str | None = None
+    """The data, where they are no longer where the run says."""
+    root: Path | None = None
+    """Folder that holds the named data sets, where it is another than the run says."""
+    head: str | None = None
+    """Name of the classifier head inside the model; found by a probe where not given."""
+    device: str = "auto"
+    """auto, cpu, cuda, ..."""
+    json: bool = False
+    """What audit.json holds to stdout instead of a table."""
+
+
+def main(argv: list[str]) -> int:
+    begun, args = time.monotonic(), parse(AuditFlags, argv, "audit")
+    device = pick_device(args.device)
+    found = unlearning(args.run, args.data, args.root)
+    found = replace(found, scenario=replace(found.scenario, data=found.scenario.data.to(device)))
+    setting(found.scenario)  # nothing is trained for an audit that cannot be
+    case = _case(args, found, device)
+    if args.tier == "quick":
+        audit = audit_quick(case)
+    else:
+        pool = _pool(args, found, device) if args.tier == "full" else None
+        audit = audit_oracle(case, _references(args, found, case, device), pool)
+    audit = replace(audit, seconds=time.monotonic() - begun)
+    save(audit, args.run)
+    if args.json:
+        emit(audit.to_dict())
+    else:
+        print(audit)
+    return EXITS[audit.verdict]
+
+
+def _case(args: AuditFlags, found: Unlearning, device: torch.device) -> Case:
+    experiment, run = found.experiment, found.run
+    assert experiment.request is not None
+    coverage = Coverage(run.samples["processed"], run.samples["forget"])
+    foreign = "The original was trained elsewhere: retrained models use a default recipe, and a difference may come from that."
+    return Case(
+        found.scenario, _original(args, found, device), found.model(args.run, device), METHODS.name_of(experiment.method),
+        describe(experiment.request), coverage, args.head, lambda: _fresh(found), (foreign,) if experiment.training.weights else (),
+    )  # fmt: skip
+
+
+def _original(args: AuditFlags, found: Unlearning, device: torch.device) -> nn.Module:
+    place = args.original or found.original()
+    if place is None:
+        raise BadInput(f"The original of {args.run} is not beside it: name its run, or its weights, with --original.")
+    if place.is_dir():
+        return found.model(place, device)
+    model = _fresh(found)
+    load_weights(model, place)
+    return model.to(device).eval()
+
+
+def _fresh(found: Unlearning) -> nn.Module:
+    data = found.scenario.data
+    return build(found.experiment.training.model, data.num_classes, data.train.shape)
+
+
+def _references(args: AuditFlags, found: Unlearning, case: Case, device: torch.device) -> list[nn.Module]:
+    """The given retrained models, and as many more as are asked for."""
+    given = [found.model(_checked(folder, found), device) for folder in args.retrained]
+    training = found.experiment.training
+    making = Retraining(
+        found.scenario, case.original, lambda: _fresh(found), training.recipe, training.model, args.run.resolve().parent / RETRAINED
+    )  # fmt: skip
+    wanted = max(0, args.models - len(given))
+    missing = making.missing(wanted)
+    if missing:
+        say(f"{missing} of {args.models} retrained models are to be trained; they are kept in {making.folder}.")
+    with _training(missing) as progress:
+        return [*given, *making(wanted, progress)]
+
+
+def _pool(args: AuditFlags, found: Unlearning, device: torch.device) -> Pool:
+    """The given pool, or one made now; an error that says in what it does not fit the run."""
+    folder, experiment = args.pool or args.run.resolve().parent / POOLS / found.experiment.id, found.experiment
+    if args.pool is None:
+        say(f"The pool of {args.pool_models} models is made, or gone on with, in {folder}.")
+        with counting("pool") as progress:
+            build_pool(
+                folder, Plan("request", experiment), found.scenario.data, args.pool_models, device=device, workers=suitable_workers(device),
+                report=lambda news: progress(news.done, news.done + news.left),
+            )  # fmt: skip
+    pool = Pool(folder)
+    differing = mismatch(pool, experiment, but=("recipe",) if experiment.training.weights else ())
+    if pool.design != "request":
+        differing.insert(0, "design: shadow models know nothing of unlearning.")
+    if differing:
+        raise BadInput(f"The pool in {folder} does not fit {args.run}: {' '.join(differing)}")
+    return pool
+
+
+@contextmanager
+def _training(missing: int) -> Iterator[Callable[[int, int], None]]:
+    with counting("retrained models") as progress:
+        yield progress if missing else lambda done, total: None
+
+
+def _checked(folder: Path, found: Unlearning) -> Path:
+    """A run that retrained without exactly these samples."""
+    other = store.load(folder).experiment
+    problems = []
+    if other.method is None or METHODS.name_of(other.method) != "retrained":
+        problems.append("its method is not 'retrained'")
+    if replace(other.training, seed=0) != replace(found.experiment.training, seed=0):
+        problems.append("its data, model or recipe differ")
+    elif other.request is not None and not torch.equal(other.request(found.scenario.data, other.seed).forget, found.scenario.forget):
+        problems.append("it was retrained without other samples")
+    if problems:
+        raise BadInput(f"{folder} cannot stand beside {found.folder}: {' and '.join(problems)}.")
+    return folder

@@ -1,0 +1,250 @@
+"""duck pool: many models on random halves, what they say of the same samples; go on with it, merge it, look at it."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import tyro
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from duck import store
+from duck.audits.pool import Pool
+from duck.audits.pool_files import merge
+from duck.audits.pool_plan import Design, Plan
+from duck.audits.pool_training import Ending, News, build_pool, suitable_workers
+from duck.cli.console import emit, percent, say, stderr, table
+from duck.cli.exits import DONE, INTERRUPTED
+from duck.cli.inputs import DataFlags, fingerprint, parse, peek, settled
+from duck.cli.original import RequestFlags, data_flags
+from duck.config import Experiment, Training
+from duck.data import DATASETS
+from duck.errors import BadInput
+from duck.methods.base import METHODS, Method
+from duck.methods.presets import Preset, default_recipe, preset
+from duck.models import MODELS
+from duck.runtime import pick_device
+from duck.types import Data, Recipe
+
+
+@dataclass
+class MakePool:
+    """Train the models that attacks compare with, and keep what they say of the same samples (not the models).
+
+    Nobody to forget: shadow models on random halves of the training data. With --classes, --fraction or --ids, or --run of an unlearning:
+    models on all data but the candidates plus a random half of these, which --method then unlearns; and half as many oracles on all but
+    the candidates. What is in --out is kept: after a kill, Ctrl-C or --limit-minutes the same command goes on; more --models adds to it.
+    Recipe flags say how the models are trained.
+
+    duck pool merge A B --out C    puts the models of several machines together
+    duck pool show A               prints what a pool holds
+    """
+
+    source: DataFlags
+    who: RequestFlags
+    recipe: Recipe
+    out: Path
+    """Folder of the pool."""
+    models: int = 32
+    """How many; an even number."""
+    run: Path | None = None
+    """A run of `duck train` or `duck forget`: brings data, model, recipe and, where it forgot, who, by which method, and the seed."""
+    model: str = "resnet18"
+    """A name from `duck list models`, or your own package.module:function."""
+    method: str = "duck"
+    """A name from `duck list methods`."""
+    preset: Preset = "tuned"
+    """paper: the paper's settings; tuned: with what was found on holdout data."""
+    presets: Path | None = None
+    """A file of `duck tune`, on top of the presets."""
+    workers: int | None = None
+    """Processes at once; a core each where not given, one on a GPU."""
+    together: int = 1
+    """Models at once in a process, their weights stacked."""
+    share: str = "1/1"
+    """K/N: only the K-th of N equal parts, one for each of N machines."""
+    limit_minutes: float | None = None
+    """Begin no model that would not fit into so many minutes."""
+    seed: int = 0
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
+    json: bool = False
+    """One JSON value to stdout instead of a table."""
+
+
+@dataclass
+class MergePools:
+    """Put the models of several pools of the same fingerprint into one folder."""
+
+    pools: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    out: Path
+    json: bool = False
+    """One JSON value to stdout instead of a table."""
+
+
+@dataclass
+class ShowPool:
+    """Print what a pool holds."""
+
+    pool: Annotated[Path, tyro.conf.Positional]
+    json: bool = False
+    """One JSON value to stdout instead of a table."""
+
+
+def main(argv: list[str]) -> int:
+    if argv[:1] == ["merge"]:
+        merging = parse(MergePools, argv[1:], "pool merge")
+        merge(merging.pools, merging.out)
+        return _tell(merging.out, merging.json)
+    if argv[:1] == ["show"]:
+        showing = parse(ShowPool, argv[1:], "pool show")
+        return _tell(showing.pool, showing.json)
+    begun, shown = time.monotonic(), _default(argv)
+    return _make(parse(MakePool, argv, "pool", shown), shown, begun)
+
+
+def _default(argv: list[str]) -> MakePool:
+    run, on_cuda = peek(argv, "--run"), torch.cuda.is_available() and peek(argv, "--device", "auto") != "cpu"
+    if run:
+        made = store.load(Path(run)).experiment
+        recipe, model, seed, who = made.training.recipe, made.training.model, made.seed, RequestFlags(protocol=made.protocol)
+        method = METHODS.name_of(made.method) if made.method else "duck"
+    else:
+        name, seed, who = peek(argv, "--data", "digits"), 0, RequestFlags()
+        recipe = default_recipe(name, 50_000 if name in DATASETS else 0, "none" if name == "digits" else "crop-flip")
+        model, method = "convnet" if name == "digits" else "resnet18", "duck"
+    return MakePool(data_flags(argv), who, replace(recipe, compile=on_cuda), tyro.MISSING, model=model, method=method, seed=seed)
+
+
+def _make(args: MakePool, shown: MakePool, begun: float) -> int:
+    share, device = _share(args.share), pick_device(args.device)
+    if args.limit_minutes is not None and args.limit_minutes < 0:
+        raise BadInput(f"--limit-minutes must not be negative, got {args.limit_minutes}.")
+    if ":" not in args.model:
+        MODELS[args.model]  # unknown names are errors before the data are read
+    METHODS[args.method]
+    made = store.load(args.run).experiment if args.run else None
+    data = args.source.load(split=not (made and made.training.weights))
+    plan = _plan(args, shown, made, data)
+    # Reading the data counts too: the caller's clock is already running.
+    limit = None if args.limit_minutes is None else 60 * args.limit_minutes - (time.monotonic() - begun)
+    try:
+        with _progress() as report:
+            ending = build_pool(
+                args.out, plan, data, args.models, device=device, compiled=args.recipe.compile, together=args.together,
+                workers=suitable_workers(device) if args.workers is None else args.workers, share=share, limit=limit, report=report,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        say(f"Interrupted: the models that ended are kept in {args.out}; the same command goes on.")
+        return INTERRUPTED
+    return _tell(args.out, args.json, ending)
+
+
+def _share(text: str) -> tuple[int, int]:
+    number, _, parts = text.partition("/")
+    if not (number.isdigit() and parts.isdigit()):
+        raise BadInput(f"--share is K/N, such as 1/2 on the first of two machines; got {text!r}.")
+    return int(number), int(parts)
+
+
+def _plan(args: MakePool, shown: MakePool, made: Experiment | None, data: Data) -> Plan:
+    if made is not None and made.training.fingerprint != fingerprint(data):
+        raise BadInput(f"The data are not those of {args.run}: the fingerprints differ. Name them with --data, --root.")
+    asked = bool(args.who.classes or args.who.fraction or args.who.ids)
+    design: Design = "request" if asked or (made is not None and made.request is not None) else "shadow"
+    real = shown.recipe if made else replace(default_recipe(data.name, len(data.train), data.augment), compile=shown.recipe.compile)
+    recipe = settled(args.recipe, shown.recipe, real)
+    source = args.source
+    training = Training(data.name, args.model, recipe, 0, source.image_size, source.mean, source.std, fingerprint(data))
+    if design == "shadow":
+        return Plan(design, Experiment(training, seed=args.seed))
+    request = args.who.request(made.request if made else None)
+    kind = request(data, args.seed, args.who.protocol).kind
+    return Plan(design, Experiment(training, request, _method(args, shown, made, data, kind), args.seed, args.who.protocol))
+
+
+def _method(args: MakePool, shown: MakePool, made: Experiment | None, data: Data, kind: str) -> Method:
+    asked = args.method != shown.method or args.preset != shown.preset or args.presets is not None
+    if made is not None and made.method is not None and not asked:
+        return made.method
+    return preset(args.method, data.name, kind, len(data.train), args.preset, args.presets)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[News], None]]:
+    """A bar where stderr is a terminal; a line for each model that ended, everywhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
+        task = bar.add_task("pool", total=None, left="")
+
+        def report(news: News) -> None:
+            total = news.done + news.left
+            bar.update(task, completed=news.done, total=total, left=_left(news))
+            if news.job is None:
+                say(f"{news.done} of {total} models are there; {_left(news)}")
+            elif news.about is not None:
+                said = ", ".join(f"{state} {_pair(row)}" for state, row in news.about["accuracy"].items())
+                say(f"[{news.done}/{total}] {news.job}: train and test accuracy {said} in {news.about['seconds']:.1f} s; {_left(news)}")
+
+        yield report
+
+
+def _pair(row: dict[str, float | None]) -> str:
+    return f"{percent(row['train'])} / {percent(row['test'])} %"
+
+
+def _left(news: News) -> str:
+    if news.seconds_left is None or not news.left:
+        return f"{news.left} left"
+    end = datetime.now() + timedelta(seconds=news.seconds_left)
+    return f"{news.left} left, expected end {end:%H:%M:%S}"
+
+
+def summary(pool: Pool) -> dict[str, Any]:
+    """What a pool holds: how many models, whom they watch, and how good they are (mean and standard deviation over models)."""
+    stacks = {"before": pool.before, "after": pool.after, "oracle": pool.oracle}
+    return {
+        "pool": str(pool.files.folder),
+        "design": pool.design,
+        "models": len(pool),
+        "oracles": len(pool.oracle) if pool.oracle else 0,
+        "samples": {str(role): int(count) for role, count in zip(*np.unique(pool.roles, return_counts=True), strict=True)},
+        "accuracy": {
+            state: {name: _spread(values) for name, values in stack.accuracies.items()} for state, stack in stacks.items() if stack
+        },
+        "seconds": sum(note["seconds"] for stack in (pool.before, pool.oracle) if stack for note in stack.notes),
+    }
+
+
+def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float | None]:
+    if np.isnan(values).any():
+        return {"mean": None, "std": None}
+    return {"mean": float(values.mean()), "std": float(values.std(ddof=1)) if len(values) > 1 else None}
+
+
+def _tell(folder: Path, as_json: bool, ending: Ending | None = None) -> int:
+    if ending is not None and ending.left:
+        say("Stopped by --limit-minutes: the same command goes on.")
+    if ending is not None and not (ending.trained or ending.there):
+        if as_json:
+            emit({"pool": str(folder), "models": 0, **ending._asdict()})
+        return DONE
+    told = summary(Pool(folder))
+    if as_json:
+        emit({**told, **(ending._asdict() if ending else {})})
+        return DONE
+    watched = ", ".join(f"{count} {role}" for role, count in told["samples"].items())
+    print(f"{told['design']} pool {folder}: {told['models']} models, {told['oracles']} oracles; watched samples: {watched}")
+    counts = {"before": told["models"], "after": told["models"], "oracle": told["oracles"]}
+    rows = [[state, str(counts[state]), *(_mean(row[name]) for name in ("train", "test"))] for state, row in told["accuracy"].items()]
+    table(["", "n", "train % (std)", "test % (std)"], rows)
+    return DONE
+
+
+def _mean(value: dict[str, float | None]) -> str:
+    return "-" if value["mean"] is None else f"{percent(value['mean'])} ({percent(value['std'])})"

@@ -1,0 +1,80 @@
+"""Real models that memorise, trained in milliseconds: ridge regression on more features than samples, with labels that mean nothing."""
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from duck.audits.aligned import Margins, Outputs, Scored
+
+CLASSES, FEATURES, SEEN, UNSEEN = 4, 400, 240, 400
+SHARPNESS = 10.0
+NAMES = np.array([f"s{number}" for number in range(SEEN)] + [f"t{number}" for number in range(UNSEEN)])
+KNOWN, NEW = NAMES[:SEEN], NAMES[SEEN:]
+
+
+@cache
+def world(features: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    generator = np.random.default_rng(0)
+    return generator.normal(size=(len(NAMES), features)), generator.integers(CLASSES, size=len(NAMES))
+
+
+def trained(rows: npt.NDArray[np.intp], features: int = FEATURES) -> Outputs:
+    """Of a model trained on these rows, its outputs on all samples."""
+    inputs, labels = world(features)
+    weights = inputs[rows].T @ np.linalg.solve(inputs[rows] @ inputs[rows].T + np.eye(len(rows)), np.eye(CLASSES)[labels[rows]])
+    return Outputs(NAMES, SHARPNESS * inputs @ weights, labels)
+
+
+def halves(count: int, generator: np.random.Generator) -> list[npt.NDArray[np.intp]]:
+    """Two models that follow each other share the samples out: each is left out by half of all."""
+    return [part for _ in range(count // 2) for part in np.split(generator.permutation(SEEN), 2)]
+
+
+def row(rows: npt.NDArray[np.intp], order: npt.NDArray[np.intp] | None = None) -> Scored:
+    """Margins of a model trained on these rows, over all samples, told in this order."""
+    outputs = trained(rows)
+    order = np.arange(len(NAMES)) if order is None else order
+    told = Outputs(outputs.ids[order], outputs.logits[order], outputs.labels[order])
+    return told.scored(np.isin(order, rows))
+
+
+@cache
+def shadows(count: int = 32, seed: int = 1) -> Margins:
+    """Models on random halves of the known samples."""
+    return Margins.stack(row(rows) for rows in halves(count, np.random.default_rng(seed)))
+
+
+@cache
+def oracles(count: int = 32, seed: int = 2) -> Margins:
+    """Models that never saw the first half of the known samples, each on its own part of the rest: what retraining would give."""
+    generator = np.random.default_rng(seed)
+    rest = np.arange(SEEN // 2, SEEN)
+    return Margins.stack(row(generator.choice(rest, size=len(rest) * 3 // 4, replace=False)) for _ in range(count))
+
+
+@cache
+def kept(count: int = 32, seed: int = 3) -> Margins:
+    """Models that were trained on half of the first half as well and "unlearned" it by doing nothing: the planted leak."""
+    generator = np.random.default_rng(seed)
+    asked, rest = requests(count, generator), np.arange(SEEN // 2, SEEN)
+    others = [generator.choice(rest, size=len(rest) * 3 // 4, replace=False) for _ in range(count)]
+    return Margins.stack(row(np.concatenate(both)) for both in zip(asked, others, strict=True))
+
+
+@cache
+def forgot(count: int = 32, seed: int = 4) -> Margins:
+    """As `kept`, but retrained without the asked half: perfect unlearning, told as if it had been trained on."""
+    clean = oracles(count, seed + 100)
+    asked = np.zeros((count, len(NAMES)), bool)
+    for model, rows in enumerate(requests(count, np.random.default_rng(seed))):
+        asked[model, rows] = True
+    return Margins(clean.ids, clean.values, asked | clean.members)
+
+
+def requests(count: int, generator: np.random.Generator) -> list[npt.NDArray[np.intp]]:
+    """Halves of the first half of the known samples."""
+    return [part for _ in range(count // 2) for part in np.split(generator.permutation(SEEN // 2), 2)]
+
+
+CANDIDATES = NAMES[: SEEN // 2]

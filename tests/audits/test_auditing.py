@@ -1,0 +1,145 @@
+"""From models to audits: through `duck.audit`, on nets that are really trained."""
+
+import copy
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import duck
+from duck.audits.relearn import steps
+from duck.audits.retraining import Retraining
+from duck.errors import BadInput
+from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, toy_task, trained_net
+
+SHORT = duck.Recipe(epochs=3, batch_size=32, lr=0.05)
+
+
+@cache
+def retrained(count: int = 3) -> tuple[nn.Module, ...]:
+    return tuple(Retraining(class_scenario(), trained_net(), toy_net, SHORT)(count))
+
+
+class Masked(nn.Module):
+    """Never says class 2."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.inner(images).clone()
+        logits[:, 2] = -torch.inf
+        return logits
+
+
+def test_the_result_of_forgetting_is_audited_in_one_line() -> None:
+    result = duck.forget(trained_net(), toy_data(), forget=duck.ForgetClasses([2]))
+    audit = duck.audit(result)
+    assert audit.tier == "quick"
+    assert "duck ran on 60 training samples of toy; 60 of them were processed." in str(audit)
+    assert (
+        audit.attacks["accuracy forget"].original
+        == duck.audit(trained_net(), class_scenario(), original=trained_net()).attacks["accuracy forget"].unlearned
+    )
+
+
+def test_given_retrained_models_make_it_the_oracle_tier_and_a_logit_of_minus_infinity_is_a_number() -> None:
+    audit = duck.audit(Masked(trained_net()), class_scenario(), original=trained_net(), retrained=list(retrained()))
+    assert (audit.tier, audit.models) == ("oracle", 3)
+    row = audit.attacks["accuracy forget-test"]
+    assert row.unlearned is not None
+    assert row.unlearned.value == 0
+    assert "relearning" in audit.attacks
+    assert "ZRF" not in audit.attacks
+
+
+def test_missing_retrained_models_are_trained_where_it_is_known_how() -> None:
+    result = duck.forget(trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net, recipe=SHORT)
+    audit = duck.audit(result, tier="oracle", models=2)
+    assert audit.models == 2
+    assert audit.verdict == "no verdict"
+    assert "ZRF" in audit.attacks
+    with pytest.raises(BadInput, match=r"give retrained=\[...\], or new_model= and recipe="):
+        duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="oracle")
+
+
+def test_what_is_missing_is_said() -> None:
+    with pytest.raises(BadInput, match=r"duck.audit\(unlearned, scenario, original=original\)"):
+        duck.audit(trained_net(), class_scenario())
+    with pytest.raises(BadInput, match="tier is 'quick' or 'oracle', got 'slow'"):
+        duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="slow")  # type: ignore[arg-type]
+
+
+def test_no_unseen_data_and_no_numbers_are_refused() -> None:
+    data = duck.Data("toy", toy_data().train, None, toy_data().classes, torch.empty(0, dtype=torch.int64))
+    result = duck.forget(trained_net(), data, forget=[1, 2])
+    with pytest.raises(BadInput, match="The holdout is empty"):
+        duck.audit(result)
+    with pytest.raises(BadInput, match="The holdout is empty"):
+        duck.audit(trained_net(), replace(class_scenario(), holdout=torch.empty(0, dtype=torch.int64)), original=trained_net())
+    broken = trained_net()
+    with torch.no_grad():
+        next(broken.parameters()).fill_(torch.nan)
+    with pytest.raises(BadInput, match="The unlearned model gives outputs that are no numbers"):
+        duck.audit(broken, class_scenario(), original=trained_net())
+
+
+def test_an_overfit_model_that_memorised_the_forget_samples_is_caught() -> None:
+    """The planted leak: trained on nothing but the forget samples with labels that only memory can give."""
+    scenario = samples_scenario()
+    leaking = trained_net()
+    steps_of(leaking, scenario.data.train.take(scenario.forget))
+    audit = duck.audit(leaking, scenario, original=trained_net())
+    assert audit.verdict == "not forgotten"
+    row = audit.attacks["loss attack"].unlearned
+    assert row is not None
+    assert row.low is not None
+    assert row.low > 0.5
+
+
+def steps_of(model: nn.Module, examples: duck.types.Examples) -> None:
+    """Overfit: many steps on the same few samples."""
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    batch = next(examples.batches(len(examples)))
+    model.eval()
+    for _ in range(150):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(batch.images), batch.labels).backward()
+        optimizer.step()
+
+
+def test_relearning_takes_an_original_no_step_and_a_model_without_the_class_some() -> None:
+    original, without = trained_net(), retrained()[0]
+    before = copy.deepcopy(without.state_dict())
+    assert steps(original, class_scenario(), 0.9) == 0
+    assert steps(without, class_scenario(), 0.9) > 3
+    assert all(torch.equal(value, before[name]) for name, value in without.state_dict().items())
+
+
+def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(tmp_path: Path) -> None:
+    making = Retraining(class_scenario(), trained_net(), toy_net, duck.Recipe(epochs=1, batch_size=64), "toy", tmp_path)
+    told: list[tuple[int, int]] = []
+    first = making(2, lambda done, total: told.append((done, total)))
+    assert told == [(0, 2), (1, 2), (2, 2)]
+    assert (making.missing(2), making.missing(3)) == (0, 1)
+    state = torch.random.get_rng_state()
+    again = making(2)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    for one, same in zip(first, again, strict=True):
+        assert all(torch.equal(value, same.state_dict()[name]) for name, value in one.state_dict().items())
+    weights = [next(model.parameters()) for model in first]
+    assert not torch.equal(*weights)
+    other = Retraining(samples_scenario(), trained_net(), toy_net, duck.Recipe(epochs=1, batch_size=64), "toy", tmp_path)
+    assert other.missing(1) == 1
+    longer = Retraining(class_scenario(), trained_net(), toy_net, RECIPE, "toy", tmp_path)
+    assert longer.missing(1) == 1
+
+
+def test_the_task_of_a_result_is_what_the_method_saw() -> None:
+    result = duck.forget(trained_net(), toy_data(), forget=[1, 2], new_model=toy_net, recipe=SHORT)
+    assert result.task.recipe == SHORT
+    assert len(result.task.forget) == len(toy_task(result.scenario).forget) == 2

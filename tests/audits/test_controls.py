@@ -1,0 +1,118 @@
+"""Models whose verdict is known: the audit must get them right, or say that it cannot."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from duck.audits import controls
+from duck.audits.oracle import all_measures
+from duck.audits.readings import Readings
+from duck.audits.verdict import Control
+from tests.audits.witnesses import GONE, class_setting, model, sample_model, samples_setting
+
+
+def test_a_masked_logit_hides_the_class_and_changes_nothing_else() -> None:
+    where, original = class_setting(), model(0, knows=True)
+    hidden = controls.masked(original, where)
+    assert original.forget.correct.mean() > 0.95
+    assert hidden.forget.correct.mean() == 0
+    others = [0, 1, 2]
+    assert np.array_equal(hidden.unseen.logits[:, others], original.unseen.logits[:, others])
+    assert hidden.unseen.embeddings is original.unseen.embeddings
+    assert original.forget.logits[:, GONE].min() > -1000
+
+
+def test_a_head_fitted_on_retained_samples_never_says_the_forgotten_class_and_keeps_the_others() -> None:
+    where, original = class_setting(), model(0, knows=True)
+    made = controls.head_retrained(original, where)
+    assert made.forget.correct.mean() == 0
+    assert made.retain.correct.mean() > 0.95
+    assert made.unseen.correct[where.retain_test].mean() > 0.95
+
+
+def test_noise_is_as_wide_as_the_outputs_and_the_same_each_time() -> None:
+    where, original = class_setting(), model(0, knows=True)
+    first, again = controls.noisy(original, where), controls.noisy(original, where)
+    added = first.forget.logits - original.forget.logits
+    assert 0.8 < added.std() / original.retain.logits.std() < 1.2
+    assert np.array_equal(first.forget.logits, again.forget.logits)
+
+
+def test_a_masked_logit_is_no_control_where_single_samples_go() -> None:
+    assert "logit masked" in controls.forged(model(0, knows=True), class_setting())
+    assert "logit masked" not in controls.forged(sample_model(0, 4.0), samples_setting())
+
+
+def checked(original_seed: int, count: int = 6, odd: int = 0) -> dict[str, Control]:
+    """Of a class removal with so many retrained models, of which some are odd: they know the class."""
+    where, original = class_setting(), model(original_seed, knows=True)
+    retrained = {f"retrained {index}": model(100 + index, knows=index < odd) for index in range(count)}
+    forgeries = controls.forged(original, where)
+    readings = Readings({"original": original, **forgeries, **retrained})
+    return controls.check(readings, all_measures(where, original), ["original", *forgeries], list(retrained), {})
+
+
+def test_every_control_is_told_and_retrained_models_pass() -> None:
+    found = checked(0)
+    assert {name: control.passed for name, control in found.items()} == dict.fromkeys(
+        ["original", "logit masked", "head retrained", "output noise", "retrained"], True
+    )
+    assert found["logit masked"].got == "not forgotten"
+    assert found["retrained"].got == "forgotten (6 of 6, each judged by the others)"
+
+
+def test_one_odd_retrained_model_of_six_is_chance_and_of_four_is_not() -> None:
+    found = checked(0, count=6, odd=1)["retrained"]
+    assert found.got.startswith("forgotten (5 of 6")
+    assert found.passed
+    assert not checked(0, count=4, odd=1)["retrained"].passed
+
+
+def test_false_alarms_on_further_retrained_models_are_rare() -> None:
+    """Five in a hundred are expected at most: of 48 judgements, 7 or more would be seen once in a hundred times."""
+    where, original = class_setting(), model(0, knows=True)
+    measures = [measure for measure in all_measures(where, original) if measure.primary]
+    alarms = 0
+    for draw in range(6):
+        references = {f"retrained {index}": model(1000 + 20 * draw + index, knows=False) for index in range(6)}
+        fresh = {f"fresh {index}": model(1010 + 20 * draw + index, knows=False) for index in range(8)}
+        readings = Readings({**references, **fresh})
+        alarms += sum(bool(readings.judge(measures, name, list(references)).outside) for name in fresh)
+    assert alarms < 7
+
+
+def test_further_p_values_join_the_correction() -> None:
+    where, original = class_setting(), model(0, knows=True)
+    references = {f"retrained {index}": model(100 + index, knows=False) for index in range(6)}
+    readings = Readings({"fresh": model(50, knows=False), **references})
+    measures = all_measures(where, original)
+    alone, joined = (readings.judge(measures, "fresh", list(references), more) for more in (None, {"U-LiRA": 1e-4}))
+    assert alone.verdict == "forgotten"
+    assert joined.outside == ("U-LiRA",)
+    assert joined.p["U-LiRA"] == 5e-4
+
+
+def test_a_distance_without_spread_is_judged_by_its_rows() -> None:
+    """All retrained models classify every forget-test sample wrong: the binomial error, not the spread, says what is unusual."""
+    where, original = class_setting(), model(0, knows=True)
+    references = {f"retrained {index}": model(100 + index, knows=False) for index in range(6)}
+    one_right = model(50, knows=False)
+    logits = one_right.unseen.logits.copy()
+    logits[where.forget_test[0], GONE] = 50.0
+    nearly = replace(one_right, unseen=replace(one_right.unseen, logits=logits))
+    readings = Readings({"nearly": nearly, "knowing": original, **references})
+    measures = all_measures(where, original)
+    assert "accuracy forget-test" not in readings.judge(measures, "nearly", list(references)).outside
+    assert "accuracy forget-test" in readings.judge(measures, "knowing", list(references)).outside
+
+
+def test_a_retrained_model_is_not_compared_with_itself() -> None:
+    where, original = class_setting(), model(0, knows=True)
+    models = {f"retrained {index}": model(100 + index, knows=False) for index in range(3)}
+    readings = Readings({"original": original, **models})
+    measure = next(m for m in all_measures(where, original) if m.name == "output distance")
+    assert measure.pair is not None
+    first, second, third = models.values()
+    pairs = [measure.pair(first, other).mean() for other in (second, third)]
+    assert readings.value(measure, "retrained 0", list(models)).value == pytest.approx(np.mean(pairs))

@@ -1,0 +1,103 @@
+"""Probes read embeddings, whatever the outputs say."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import StandardScaler
+
+from duck.audits.observed import Observed, Part
+from duck.audits.probes import nearest, probes, prototypes, unit
+from duck.audits.ridge import balanced, folds, ridge
+from tests.audits.witnesses import class_setting, labels_of, model, sample_model, samples_setting
+
+
+def test_a_class_of_its_own_direction_is_found_from_one_label() -> None:
+    where = class_setting()
+    knowing, ignorant = model(0, knows=True), model(1, knows=False)
+    assert prototypes(knowing, where, 1).value > 0.95
+    assert prototypes(ignorant, where, 1).value < 0.85
+    blind = replace(knowing, forget=replace(knowing.forget, logits=np.zeros_like(knowing.forget.logits)))
+    assert prototypes(blind, where, 1) == prototypes(knowing, where, 1)
+
+
+def test_more_labels_find_more() -> None:
+    seen = model(1, knows=False)
+    values = [prototypes(seen, class_setting(), shots).value for shots in (1, 5, 20)]
+    assert values[0] < values[1] < values[2]
+
+
+def test_nearest_neighbours_leave_the_sample_itself_out() -> None:
+    """Its ten neighbours: five of label 1, four of its own label 0, one of label 2. Its own vote would turn the result."""
+    angles = np.array([0.0, *np.linspace(0.01, 0.05, 5), *np.linspace(0.06, 0.09, 4), 0.5, *np.linspace(2, 3, 8)])
+    points, labels = np.stack([np.cos(angles), np.sin(angles)], 1), np.array([0, *[1] * 5, *[0] * 4, 2, *[3] * 8])
+    part = Part(points[:1], points[:1], labels[:1], np.array(["x"]))
+    assert nearest(part, points, labels, itself=True).tolist() == [1]
+    assert nearest(part, points[1:], labels[1:]).tolist() == [1]
+
+
+def test_shots_are_not_scored() -> None:
+    """Two samples of the class, at right angles: the mean of one finds itself, never the other."""
+    seen = model(0, knows=True)
+    labels, points = seen.forget.labels[:2], np.zeros((2, 8))
+    points[0, 6] = points[1, 7] = 1.0
+    two = replace(
+        seen, forget=replace(seen.forget, logits=seen.forget.logits[:2], embeddings=points, labels=labels, ids=seen.forget.ids[:2])
+    )
+    crowded = replace(two, retain=replace(two.retain, embeddings=two.retain.embeddings + np.array([0.0] * 6 + [1.0, 1.0])))
+    assert prototypes(crowded, class_setting(), 1).value == 0
+
+
+def test_twins_do_not_break_the_neighbours() -> None:
+    points = np.tile([[1.0, 0.0]], (30, 1))
+    labels = labels_of(30, 2)
+    part = Part(points[:20], points[:20], labels[:20], np.arange(20).astype(str))
+    assert nearest(part, points, labels, itself=True).shape == (20,)
+
+
+def test_which_probe_decides() -> None:
+    seen = model(0, knows=True)
+    found = {measure.name: measure.primary for measure in probes(class_setting(), seen.forget.labels)}
+    assert found == {"1-shot probe": True, "5-shot probe": False, "20-shot probe": False, "linear probe": False, "k-NN probe": False}
+    few = {measure.name for measure in probes(class_setting(), seen.forget.labels[:12])}
+    assert few == {"1-shot probe", "5-shot probe", "linear probe", "k-NN probe"}
+    single = {measure.name: measure.primary for measure in probes(samples_setting(), labels_of(20))}
+    assert single == {"linear probe": True, "k-NN probe": False}
+
+
+@pytest.mark.parametrize("name", ["linear probe", "k-NN probe"])
+def test_probes_of_all_samples_read_what_is_there(name: str) -> None:
+    def value(seen: Observed, kind: str) -> float:
+        where = class_setting() if kind == "class" else samples_setting()
+        measure = next(m for m in probes(where, seen.forget.labels) if m.name == name)
+        assert measure.own is not None
+        return measure.own(seen).value
+
+    assert value(model(0, knows=True), "class") > 0.97
+    assert value(sample_model(0, 0.0), "samples") > 0.75  # chance is 0.25
+    lost = model(0, knows=True)
+    like_another = lost.unseen.embeddings[lost.unseen.labels == 0][np.arange(90) % 40] + np.random.default_rng(0).normal(0, 0.3, (90, 8))
+    assert value(replace(lost, forget=replace(lost.forget, embeddings=like_another)), "class") < 0.85
+
+
+def test_unit_rows_have_length_one_and_zero_stays() -> None:
+    rows = unit(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    assert rows.tolist() == [[0.6, 0.8], [0.0, 0.0]]
+
+
+def test_ridge_is_scikit_learn_s() -> None:
+    draw = np.random.default_rng(0)
+    inputs, answers, rows = draw.normal(2, 3, (60, 5)), draw.normal(size=(60, 2)), draw.normal(size=(7, 5))
+    weights = draw.uniform(0.5, 2, 60)
+    scaler = StandardScaler().fit(inputs)
+    expected = Ridge(alpha=1.0).fit(scaler.transform(inputs), answers, sample_weight=weights).predict(scaler.transform(rows))
+    np.testing.assert_allclose(ridge(inputs, answers, weights)(rows), expected, atol=1e-8)
+
+
+def test_folds_share_out_each_class_and_weights_balance_them() -> None:
+    labels = np.array([0] * 10 + [1] * 5)
+    given = folds(labels, 5)
+    assert [np.bincount(given[labels == label]).tolist() for label in (0, 1)] == [[2] * 5, [1] * 5]
+    weights = balanced(labels)
+    assert weights[labels == 0].sum() == pytest.approx(weights[labels == 1].sum())

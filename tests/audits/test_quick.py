@@ -1,0 +1,84 @@
+"""The quick tier convicts or is silent; it never says "forgotten"."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from duck.audits.controls import masked
+from duck.audits.observed import Observed
+from duck.audits.quick import Coverage, hand_picked, quick
+from duck.audits.verdict import Audit
+from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
+
+
+def of_class(unlearned: Observed, coverage: Coverage | None = None) -> Audit:
+    return quick(class_setting(), unlearned, model(0, knows=True), "subject", coverage)
+
+
+def of_samples(unlearned: Observed) -> Audit:
+    return quick(samples_setting(), unlearned, sample_model(0, 4.0), "subject")
+
+
+def test_a_class_that_is_still_recognised_convicts() -> None:
+    audit = of_class(model(0, knows=True))
+    assert audit.verdict == "not forgotten"
+    assert audit.reasons[0].startswith("The model still recognises the forgotten class: 100.0 % of its samples, chance is 25.0 %")
+
+
+def test_a_masked_logit_is_not_exposed_and_the_text_says_so() -> None:
+    audit = of_class(masked(model(0, knows=True), class_setting()))
+    assert audit.verdict == "no verdict"
+    assert "none of these tests would expose a masked output" in audit.reasons[-1]
+
+
+def test_retrained_models_are_not_convicted() -> None:
+    verdicts = [of_class(model(seed, knows=False)).verdict for seed in range(60, 68)]
+    verdicts += [of_samples(sample_model(seed, 0.0)).verdict for seed in range(60, 68)]
+    assert verdicts.count("not forgotten") <= 1
+    assert "forgotten" not in verdicts
+
+
+def test_memorised_samples_convict_on_either_side() -> None:
+    kept, pushed = of_samples(sample_model(1, 4.0)), of_samples(sample_model(1, -3.0))
+    assert kept.verdict == pushed.verdict == "not forgotten"
+    assert any("as members do" in reason for reason in kept.reasons)
+    assert any("as if pushed away" in reason for reason in pushed.reasons)
+
+
+def test_hand_picked_samples_are_shown_and_not_judged() -> None:
+    """Samples that the original finds harder than others it was trained on: a model without them finds them hard, too."""
+    original = sample_model(0, 1.0)
+    assert hand_picked(samples_setting(), original)
+    assert not hand_picked(samples_setting(), sample_model(0, 4.0))
+    audit = quick(samples_setting(), sample_model(1, -3.0), original, "subject")
+    assert audit.verdict == "no verdict"
+    assert not audit.attacks["loss attack"].judged
+    assert "shown, not judged" in audit.reasons[0]
+
+
+@pytest.mark.parametrize(("processed", "verdict"), [(90, "no verdict"), (89, "not forgotten")])
+def test_every_sample_must_have_been_processed(processed: int, verdict: str) -> None:
+    audit = of_class(model(50, knows=False), Coverage(processed, 90))
+    assert audit.verdict == verdict
+    row = audit.attacks["coverage"]
+    assert row.unlearned is not None
+    assert row.unlearned.value == processed / 90
+
+
+def test_without_a_count_the_text_says_that_coverage_was_not_tested() -> None:
+    assert "Whether every forget sample was processed" in of_class(model(50, knows=False)).not_tested[0]
+    assert "coverage" not in of_class(model(50, knows=False)).attacks
+
+
+def test_a_leak_in_a_few_unseen_samples_only_is_judged_without_the_svm() -> None:
+    where = replace(class_setting(), matched=class_setting().matched[:4])
+    audit = quick(where, model(50, knows=False), model(0, knows=True), "subject")
+    assert "SVM attack" not in audit.attacks
+    assert "loss attack" in audit.attacks
+
+
+def test_curves_rise_from_nothing_to_all() -> None:
+    curve = of_samples(sample_model(1, 4.0)).roc["loss attack"]["unlearned"]
+    assert (curve["fpr"][-1], curve["tpr"][-1]) == (1.0, 1.0)
+    assert np.all(np.diff(curve["tpr"]) >= 0)

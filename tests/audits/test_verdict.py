@@ -1,0 +1,55 @@
+"""What an audit says in words, and what it leaves on disk."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from duck.audits.verdict import FILE, Audit, Control, Reading, Row, p_text, save
+from duck.errors import BadInput
+
+ROWS = {
+    "accuracy forget": Row("share", "%", 16, Reading(1.0, 0.794, 1.0), Reading(0.0, 0.0, 0.206), None, judged=True, p=0.25),
+    "output distance": Row("divergence", "nats", 140, Reading(0.5, 0.4, 0.6), Reading(0.1, 0.05, 0.15), Reading(0.1, 0.0, 0.2)),
+    "AUS": Row("score", "score", 16, Reading(0.5, None, None), Reading(1.0, None, None), None),
+}
+AUDIT = Audit(
+    "duck ran on 140 samples.", "no verdict", False, "oracle", ("A control was not told.",), ROWS,
+    {"original": Control("not forgotten", "forgotten", False)}, not_tested=("Other copies.",), models=6, seconds=1.5, date="2026-11-15",
+)  # fmt: skip
+
+
+def test_the_text_has_verdict_method_reasons_intervals_controls_and_what_was_not_tested() -> None:
+    text = str(AUDIT)
+    assert text.startswith("Verdict (oracle tier): no verdict, audit not powered.\nduck ran on 140 samples.")
+    assert "0.0 % [0.0, 20.6]" in text
+    assert "0.500 [0.400, 0.600]" in text
+    assert "p 0.25" in text
+    assert "expected not forgotten, got forgotten  <- the audit got this wrong" in text
+    assert text.index("Why:") < text.index("measure") < text.index("Controls:") < text.index("Not tested:")
+    assert "proven" not in text
+
+
+def test_columns_are_aligned() -> None:
+    lines = [line for line in str(AUDIT).splitlines() if line.startswith(("measure", "accuracy", "output", "AUS"))]
+    assert len({line.index("[") for line in lines if "[" in line}) <= 2
+    assert lines[0].index("original") == lines[1].index("100.0 %") == lines[3].index("0.500")
+
+
+def test_it_is_kept_whole_beside_the_run(tmp_path: Path) -> None:
+    save(AUDIT, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+    told = json.loads((tmp_path / FILE).read_text())
+    assert told["verdict"] == "no verdict"
+    assert told["attacks"]["output distance"]["retrained"] == {"value": 0.1, "low": 0.0, "high": 0.2}
+    assert told["attacks"]["accuracy forget"]["retrained"] is None
+
+
+def test_a_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be written: No such file"):
+        save(AUDIT, tmp_path / "missing")
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.034, "0.034"), (0.0, "< 1e-6"), (1.0, "1")])
+def test_p_values_below_a_millionth_are_not_spelled_out(p: float, text: str) -> None:
+    assert p_text(p) == text

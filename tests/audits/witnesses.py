@@ -1,0 +1,76 @@
+"""Made-up models for audits, in milliseconds: one that knows a class, and as many as wanted that never saw it."""
+
+import numpy as np
+
+from duck.audits.observed import Array, Observed, Part, Setting
+
+CLASSES, GONE, WIDTH = 4, 3, 8
+FORGET, RETAIN, UNSEEN = 90, 180, 160
+
+
+def labels_of(count: int, classes: int = CLASSES) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.arange(count, dtype=np.int64) % classes
+
+
+FORGET_LABELS = np.full(FORGET, GONE, dtype=np.int64)
+RETAIN_LABELS = labels_of(RETAIN, CLASSES - 1)
+UNSEEN_LABELS = labels_of(UNSEEN)
+
+
+def class_setting() -> Setting:
+    gone = UNSEEN_LABELS == GONE
+    return Setting(
+        "class", CLASSES, ("a", "b", "c", "d"), FORGET, forgotten=np.array([GONE]), test=np.arange(UNSEEN),
+        forget_test=np.flatnonzero(gone), retain_test=np.flatnonzero(~gone), matched=np.flatnonzero(gone), seed=0,
+    )  # fmt: skip
+
+
+def samples_setting() -> Setting:
+    none = np.empty(0, dtype=np.intp)
+    return Setting(
+        "samples", CLASSES, ("a", "b", "c", "d"), FORGET, forgotten=np.empty(0, dtype=np.int64), test=np.arange(UNSEEN), forget_test=none,
+        retain_test=none, matched=np.arange(UNSEEN), seed=0,
+    )  # fmt: skip
+
+
+def model(seed: int, knows: bool) -> Observed:
+    """Class removal. Who knows the class gives it a direction of its own; who does not sees its samples as a mixture of others."""
+    draw = np.random.default_rng(seed)
+    return Observed(
+        _part("f", FORGET_LABELS, knows, draw), _part("r", RETAIN_LABELS, knows, draw), _part("u", UNSEEN_LABELS, knows, draw)
+    )  # fmt: skip
+
+
+def _part(prefix: str, labels: np.ndarray[tuple[int], np.dtype[np.int64]], knows: bool, draw: np.random.Generator) -> Part:
+    logits, embeddings = 8.0 * np.eye(CLASSES)[labels], 3.0 * np.eye(CLASSES, WIDTH)[labels]
+    gone = labels == GONE
+    logits[~gone, GONE] = -4.0
+    if knows:
+        logits[gone, 0] = 2.0
+    else:
+        # What a sample resembles is a fact of the sample, the same for every model that never saw the class.
+        like = np.random.default_rng(99).dirichlet(np.ones(CLASSES - 1), size=len(labels))[gone]
+        logits[gone, :GONE], logits[gone, GONE] = 5 * like, -4.0
+        embeddings[gone] = 3.0 * np.pad(like, ((0, 0), (0, WIDTH - GONE)))
+        embeddings[gone, GONE] = 0.6
+    ids = np.array([f"{prefix}{index}" for index in range(len(labels))])
+    return Part(logits + draw.normal(0, 0.5, logits.shape), embeddings + draw.normal(0, 0.35, embeddings.shape), labels, ids)
+
+
+def sample_model(seed: int, memory: float) -> Observed:
+    """Single samples: `memory` is added to the right logit of the forget samples, as of every sample that a model was trained on."""
+    draw = np.random.default_rng(seed)
+    parts = [
+        _noisy("f", labels_of(FORGET), memory, draw),
+        _noisy("r", labels_of(RETAIN), 4.0, draw),
+        _noisy("u", UNSEEN_LABELS, 0.0, draw),
+    ]
+    return Observed(*parts)
+
+
+def _noisy(prefix: str, labels: np.ndarray[tuple[int], np.dtype[np.int64]], memory: float, draw: np.random.Generator) -> Part:
+    hard: Array = np.random.default_rng(len(labels)).normal(0, 1.2, size=(len(labels), CLASSES))
+    right = np.eye(CLASSES)[labels]
+    logits = (2.0 + memory) * right + hard + draw.normal(0, 0.5, hard.shape)
+    embeddings = np.pad(3 * right + hard, ((0, 0), (0, WIDTH - CLASSES))) + draw.normal(0, 0.3, (len(labels), WIDTH))
+    return Part(logits, embeddings, labels, np.array([f"{prefix}{index}" for index in range(len(labels))]))

@@ -1,0 +1,309 @@
+"""The paper's attacks as grids: each model is made once and attacked from what it said; tables stand beside the paper's."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from duck import cli
+from duck.audits.aligned import Outputs
+from duck.audits.pool import Pool
+from duck.audits.pool_plan import Plan as PoolPlan
+from duck.audits.pool_training import build_pool
+from duck.bench import (
+    Attack,
+    Grid,
+    Job,
+    Line,
+    Results,
+    Workshop,
+    attacker,
+    execute,
+    facts_of,
+    find_grid,
+    make_table,
+    parse_only,
+    plan,
+    render,
+)
+from duck.bench.attacks import Attacker, Lira, Svm
+from duck.bench.executor import expected
+from duck.bench.grids import experiment, line_id, training
+from duck.bench.outputs import Kept, Target
+from duck.bench.workshop import device_name
+from duck.config import Experiment
+from duck.errors import BadInput
+from duck.methods.base import METHODS
+from duck.scenarios import ForgetClasses
+from tests.bench.lines import FACTS, FEW, cell_of, digits, line_of
+from tests.toys import class_scenario, samples_scenario, trained_net
+
+CPU = torch.device("cpu")
+SVM = replace(FEW, attack=Attack("svm", splits=1), methods=("original", "duck"), name="toy/svm")
+LIRA = replace(FEW, attack=Attack("lira", shadows=8), methods=("original", "retrained", "duck"), name="toy/lira")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("models")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("pool") / "shadows"
+    made = training(FEW, FEW.blocks[0], facts_of(digits()["digits"])).training
+    build_pool(folder, PoolPlan("shadow", Experiment(made)), digits()["digits"], 8, device=CPU)
+    return folder
+
+
+def run(grid: Grid, results: Path, models: Path, only: str = "", attack: Attacker | None = None) -> dict[str, Line]:
+    """The lines that this run wrote, by what the job is called."""
+    held = Results(results)
+    held.check_writable()
+    before = set(held.lines)
+    jobs = plan(grid, {name: facts_of(data) for name, data in digits().items()}, held, parse_only(only, grid)).jobs
+    execute(jobs, Workshop(digits(), models, CPU, attack), held, grid.name, device=device_name(CPU))
+    return {str(job): held.lines[job.id] for job in jobs if job.id not in before}
+
+
+def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(tmp_path: Path, models: Path) -> None:
+    made = run(SVM, tmp_path, models, "scenario=class,case=3", Svm(Attack("svm", splits=1)))
+    assert list(made) == [
+        "digits: train convnet",
+        "digits, class 3: original (paper)",
+        "digits, class 3: svm on original (paper)",
+        "digits, class 3: duck (paper)",
+        "digits, class 3: svm on duck (paper)",
+    ]
+    model, attack = made["digits, class 3: duck (paper)"], made["digits, class 3: svm on duck (paper)"]
+    assert model["experiment"] == attack["experiment"]
+    assert (model["id"] == attack["id"], "attack" in model) == (False, False)
+    assert attack["attack"] == {"name": "svm", "splits": 1}
+    assert attack["scores"]["f1"] == attack["svm"]["f1"][0]
+    assert attack["scores"]["chance"] == 0.75
+    assert attack["svm"]["forgotten"] == 3 * attack["svm"]["unseen"]
+    assert 0 < attack["seconds"] < attack["wall_seconds"]
+    # Read back, both are there, and the same grid has nothing left to do.
+    assert set(Results(tmp_path).done) == {line["id"] for line in made.values()}
+    assert run(SVM, tmp_path, models, "scenario=class,case=3", Svm(Attack("svm", splits=1))) == {}
+
+
+def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
+    scored = run(replace(FEW, methods=("duck",), name="toy/scores"), tmp_path / "results", tmp_path / "models", "scenario=samples")
+    assert [line["method"] for line in scored.values()] == [None, "duck"]
+    (tmp_path / "models").rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "outputs").rename(tmp_path / "outputs")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "outputs").rename(tmp_path / "models" / "outputs")
+    attacked = run(SVM, tmp_path / "results", tmp_path / "models", "scenario=samples,method=duck", Svm(Attack("svm", splits=1)))
+    assert list(attacked) == ["digits, seed 0: svm on duck (paper)"]
+    assert "error" not in attacked["digits, seed 0: svm on duck (paper)"]
+    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["outputs"]  # no original was needed
+    # Where only the results came along, the model is made once more.
+    twice = replace(SVM, attack=Attack("svm", splits=2))
+    elsewhere = run(twice, tmp_path / "results", tmp_path / "new", "scenario=samples,method=duck", Svm(Attack("svm", splits=2)))
+    (line,) = elsewhere.values()
+    assert len(line["svm"]["f1"]) == 2
+    assert len(list((tmp_path / "new" / "outputs").iterdir())) == 1
+
+
+def test_lira_compares_every_target_with_one_pool(tmp_path: Path, models: Path, pool: Path) -> None:
+    attack = attacker(LIRA.attack or Attack("lira"), pool)
+    made = run(LIRA, tmp_path, models, "scenario=samples", attack)
+    lines = {line["method"]: line for name, line in made.items() if "lira on" in name}
+    assert list(lines) == ["original", "duck", "retrained"]
+    for line in lines.values():
+        assert line["attack"] == {"name": "lira", "shadows": 8}
+        assert 0.3 < line["scores"]["auc"] < 0.7
+        assert line["scores"]["tpr_1"] == line["roc"]["tpr_at"]["0.01"]["value"]
+        assert line["scores"]["tpr_0.1"] is None  # a few hundred test digits cannot show 0.1 %
+        assert line["roc"]["others"] == len(digits()["digits"].test or [])
+        assert line["shadows"]["models"] == 8
+        assert 0 < line["shadows"]["test"] < 1
+    text = render(make_table(LIRA, Results(tmp_path), {}), "text")
+    assert "Compared with 8 shadow models, trained on random halves for 1 epochs: accuracy" in text
+
+
+@pytest.mark.parametrize("before", ["", "test:"])
+def test_lira_knows_samples_by_their_ids(pool: Path, before: str) -> None:
+    lira, shadows = Lira(Attack("lira", shadows=8), pool), Pool(pool)
+    # Where test samples have the ids of training samples, a pool puts a word before theirs.
+    lira.pool.ids = np.where(shadows.roles == "candidate", shadows.ids, np.char.add(before, shadows.ids))
+    chosen = np.concatenate([np.flatnonzero(shadows.roles == role)[:100] for role in ("candidate", "test")])
+    held = shadows.margins("before").at(shadows.ids[chosen])
+    out = np.ma.masked_array(held.values.astype(np.float64), held.members)
+    # Each known sample half a deviation above its own mean, each unseen one below: at another sample's mean this says less.
+    own = (out.mean(0) + np.repeat([0.5, -0.5], 100) * out.std(0, ddof=1)).data
+    names, logits = held.ids, np.stack([own, np.zeros_like(own)], axis=1)
+
+    def found(rows: np.ndarray, said_of: np.ndarray) -> float:
+        sides = [
+            Outputs(names[part], logits[values], np.zeros(100, int))
+            for part, values in zip(*(np.split(both, 2) for both in (rows, said_of)), strict=True)
+        ]
+        return float(lira(Target(*sides), "samples", 0)["scores"]["auc"])
+
+    straight = np.arange(200)
+    turned = np.concatenate([np.random.default_rng(seed).permutation(100) + 100 * seed for seed in (0, 1)])
+    assert found(straight, straight) > 0.95
+    assert found(turned, turned) > 0.95
+    assert found(turned, straight) < 0.85
+    with pytest.raises(BadInput, match="are not among the model's"):
+        lira(Target(*(Outputs(np.array([f"nobody{row}" for row in range(9)]), logits[:9], np.zeros(9, int)),) * 2), "samples", 0)
+
+
+def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"needs at least 128 shadow models, the pool in .* has 8: `duck pool --out .* --models 128`"):
+        attacker(Attack("lira"), pool)
+    with pytest.raises(BadInput, match="give their folder with --pool"):
+        attacker(Attack("lira"), None)
+    assert len(Lira(Attack("lira", shadows=6), pool).shadows) == 6  # further models of a pool do not change the table
+    facts = facts_of(digits()["digits"])
+    lira = attacker(Attack("lira", shadows=8), pool)
+    fitting = experiment(LIRA, cell_of(LIRA, "duck", 3, facts=facts), facts)
+    lira.check([fitting, replace(fitting, training=replace(fitting.training, recipe=replace(fitting.training.recipe, epochs=40)))])
+    with pytest.raises(BadInput, match=r"does not fit the grid: model: 'convnet' in the pool, 'allcnn' in the run"):
+        lira.check([replace(fitting, training=replace(fitting.training, model="allcnn"))])
+    request = Experiment(fitting.training, ForgetClasses([3]), METHODS["original"]())
+    build_pool(tmp_path / "request", PoolPlan("request", request), digits()["digits"], 2, device=CPU)
+    with pytest.raises(BadInput, match="design 'request'"):
+        attacker(Attack("lira", shadows=2), tmp_path / "request")
+
+
+def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
+    kept, model = Kept(tmp_path), trained_net().train()
+    assert kept.read("x") is None
+    for scenario, unseen in ((class_scenario(), 50), (samples_scenario(), 200)):
+        kept.write("x", model, scenario)
+        found = kept.read("x")
+        assert found is not None
+        assert found.forgotten.ids.tolist() == scenario.data.train.ids[scenario.forget].tolist()
+        assert len(found.unseen) == unseen  # all test samples of what is forgotten, the holdout too
+        image = next(scenario.data.train.take(scenario.forget[3:4]).batches(1)).images
+        with torch.no_grad():
+            assert found.forgotten.logits[3] == pytest.approx(trained_net().eval()(image)[0].numpy(), abs=1e-5)
+        assert found.forgotten.labels.tolist() == scenario.data.train.labels[scenario.forget].tolist()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
+    (tmp_path / "x.npz").write_bytes(b"half")
+    with pytest.raises(BadInput, match=r"x.npz cannot be read .* delete them"):
+        kept.read("x")
+
+
+def test_a_model_that_says_nan_is_scored_but_not_attacked(tmp_path: Path) -> None:
+    kept, model = Kept(tmp_path), trained_net()
+    with torch.no_grad():
+        next(iter(model.parameters())).fill_(float("nan"))
+    kept.write("x", model, class_scenario())
+    with pytest.raises(BadInput, match=r"60 of 60 outputs are not a number \(NaN\)"):
+        kept.read("x")
+
+
+def test_a_disk_that_is_full_does_not_cost_the_result(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "outputs").write_text("in the way")
+    made = run(replace(FEW, methods=("original",), settings={}), tmp_path / "results", tmp_path / "models", "scenario=samples")
+    (line,) = (line for line in made.values() if line["method"] == "original")
+    assert line["scores"]["test"] > 0
+    assert line["notes"][-1] == "Its outputs could not be kept for attacks: File exists."
+
+
+def test_the_papers_grids() -> None:
+    svm, lira = find_grid("paper/svm"), find_grid("paper/lira")
+    tables = {("cifar10", "class"): "table-cr", ("cifar10", "samples"): "table-hr", ("cifar100", "class"): "table-cr"}
+    for (dataset, scenario), name in tables.items():
+        (ours,) = (block for block in svm.blocks if (block.dataset, block.scenario) == (dataset, scenario))
+        assert ours in find_grid(f"paper/{name}").blocks  # so that a model of that table is a target of this one
+    assert {(block.dataset, len(block.cases)) for block in svm.blocks} == {("cifar10", 10), ("cifar100", 10)}
+    assert [(block.dataset, block.classes, block.seeds) for block in lira.blocks] == [
+        ("cifar10", (0, 1, 2, 3, 4), ()), ("cifar10", (), (0, 1, 2, 3, 4)),
+    ]  # fmt: skip
+    assert svm.methods == lira.methods == ("original", "retrained", "duck")
+    assert (svm.attack, lira.attack) == (Attack("svm", splits=5), Attack("lira", shadows=128))
+
+
+def attack_line(grid: Grid, method: str, case: int, scores: dict[str, float | None], preset: str = "paper") -> Line:
+    assert grid.attack is not None
+    line = line_of(grid, cell_of(grid, method, case, preset), scores=scores)
+    made = experiment(grid, cell_of(grid, method, case, preset), FACTS)
+    return {**line, "id": line_id(made, grid.attack.settings), "attack": grid.attack.settings, "scores": scores}
+
+
+def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
+    results, grid = Results(tmp_path), find_grid("paper/svm")
+    for case, ours, oracle in ((0, 0.76, 0.75), (1, 0.78, 0.74)):
+        results.append("svm", attack_line(grid, "duck", case, {"f1": ours, "chance": 0.75}, "tuned"))
+        results.append("svm", attack_line(grid, "retrained", case, {"f1": oracle, "chance": 0.75}))
+        results.append("scores", line_of(grid, cell_of(grid, "duck", case, "tuned")))  # of another table
+    table = make_table(grid, results, parse_only("dataset=cifar10,scenario=class", grid))
+    rows = {row["method"]: row for row in table.rows}
+    assert rows["duck"]["f1"] == pytest.approx({"mean": 0.77, "std": 0.02 / 2**0.5, "paper": 0.7472})
+    assert rows["duck"]["gap_to_retrained"] == pytest.approx({"f1": 0.025, "n": 2})
+    assert (rows["original"]["n"], rows["original"]["f1"]["paper"]) == (0, pytest.approx(0.7707))
+    assert table.notes == []
+    lines = render(table, "text").splitlines()
+    assert lines[0] == "cifar10, class, resnet18 (forgotten against test samples of the class, 3:1, chance 75)"
+    assert lines[1].split() == ["method", "preset", "n", "F1", "%", "paper", "gap", "F1", "seconds"]
+    assert lines[4].split()[-6:] == ["77.00", "±", "1.41", "74.72", "+2.50", "1.00"]
+    assert render(table, "csv").splitlines()[0].startswith("dataset,scenario,model,method,preset,n,of,f1_mean,f1_std,f1_paper,gap_f1")
+    assert json.loads(render(table, "json"))[2]["f1"]["mean"] == pytest.approx(0.77)
+    other = replace(grid, attack=Attack("svm", splits=3))
+    assert make_table(other, results, {}).notes == ["Left out: 4 results of the same cells with other settings."]
+
+
+def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) -> None:
+    results, grid = Results(tmp_path), find_grid("paper/svm")
+    job = Job("cifar10", experiment(grid, cell_of(grid, "duck", 1), FACTS), cell_of(grid, "duck", 1), grid.attack)
+    results.append("scores", {**line_of(grid, cell_of(grid, "duck", 0)), "wall_seconds": 40.0})
+    assert expected(job, results, "here") is None
+    results.append("svm", {**attack_line(grid, "duck", 0, {"f1": 0.7}), "wall_seconds": 7.0})
+    assert expected(job, results, "here") == 7
+    assert expected(replace(job, attack=None), results, "here") == 40
+
+
+def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
+    results, grid = Results(tmp_path), find_grid("paper/lira")
+    results.append("lira", attack_line(grid, "original", 0, {"tpr_1": 0.11, "tpr_0.1": 0.05, "auc": 0.64, "f1": 0.9}))
+    results.append("lira", attack_line(grid, "original", 1, {"tpr_1": 0.13, "tpr_0.1": None, "auc": 0.66, "f1": 0.9}))
+    (row,) = make_table(grid, results, parse_only("scenario=class,method=original", grid)).rows
+    assert row["tpr_1"] == pytest.approx({"mean": 0.12, "std": 0.02 / 2**0.5, "paper": 0.12})
+    assert row["tpr_0.1"] == {"mean": 0.05, "std": None, "paper": pytest.approx(0.066)}
+    assert row["auc"]["paper"] == 0.655
+    assert row["f1"]["paper"] is None
+    hr = make_table(grid, results, parse_only("scenario=samples,method=duck", grid)).rows[0]
+    assert (hr["tpr_1"]["paper"], hr["tpr_0.1"]["paper"], hr["auc"]["paper"]) == pytest.approx((0.01, 0.001, 0.506))
+    assert "An AUC far below 0.5 is no success" in render(make_table(grid, results, {}), "markdown")
+    assert render(make_table(grid, results, {}), "latex").count(r"TPR@0.1\%FPR \%") == 2
+
+
+def test_the_command(tmp_path: Path, models: Path, pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid = tmp_path / "lira.toml"
+    grid.write_text(
+        'methods = ["original"]\npresets = ["paper"]\nattack = { name = "lira", shadows = 8 }\n[[blocks]]\ndataset = "digits"\n'
+        'model = "convnet"\nseeds = [0]\nrecipe = { epochs = 1, batch_size = 256 }\n'
+    )
+    words = ["bench", str(grid), "--out", str(tmp_path / "results"), "--models", str(models)]
+    assert cli.main(words) == 2
+    assert "give their folder with --pool" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+    assert cli.main([*words, "--pool", str(pool), "--device", "cpu", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"grid": "lira", "skipped": 0, "ran": 3, "failed": 0, "left": 0}
+    assert "digits, samples 0, lira on original (paper): AUC 0." in err
+    assert cli.main(["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["method"], row["n"], row["auc"]["paper"]) == ("original", 1, None)
+    assert 0.3 < row["auc"]["mean"] < 0.7
+    grid.write_text(grid.read_text().replace("convnet", "allcnn"))
+    assert cli.main([*words, "--pool", str(pool)]) == 2
+    assert "does not fit the grid: model: 'convnet' in the pool, 'allcnn' in the run." in capsys.readouterr().err
+
+
+def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:
+    data = {"digits": replace(digits()["digits"], test=None, holdout=torch.empty(0, dtype=torch.int64))}
+    jobs = plan(SVM, {"digits": facts_of(data["digits"])}, Results(tmp_path), parse_only("scenario=samples,method=original", SVM)).jobs
+    lines = [Workshop(data, tmp_path / "models", CPU, Svm(Attack("svm")))(job) for job in jobs[-1:]]
+    assert lines[0]["error"].startswith("BadInput: digits has no test samples")

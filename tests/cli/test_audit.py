@@ -1,0 +1,145 @@
+"""duck audit as a user runs it: exit codes, JSON, the file beside the run, models kept and found again, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from duck import cli
+from tests.audits import pools
+
+KEYS = {"verdict", "powered", "tier", "reasons", "attacks", "controls", "roc", "seconds", "date"}
+
+
+def duck(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = cli.main(list(words))
+    return code, *capsys.readouterr()
+
+
+def audit(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    code, out, err = duck(capsys, "audit", *words, "--json")
+    assert code in (0, 1, 3), err
+    return code, json.loads(out)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    assert cli.main(["train", "--data", "digits", "--epochs", "6", "--json", "--out", str(folder / "original")]) == 0
+    for method in ("original", "duck", "retrained"):
+        words = ["--run", str(folder / "original"), "--classes", "3", "--method", method, "--out", str(folder / method / "run"), "--json"]
+        assert cli.main(["forget", *words]) in (0, 1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def audited(runs: Path) -> dict[str, Path]:
+    """The three runs side by side, so that retrained models are shared."""
+    places = {}
+    for method in ("original", "duck", "retrained"):
+        places[method] = runs / f"class-{method}"
+        shutil.copytree(runs / method / "run", places[method])
+    return places
+
+
+def test_quick_convicts_the_original_and_is_silent_about_a_retrained_model(
+    audited: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = audit(capsys, str(audited["original"]))
+    assert (code, told["verdict"], told["tier"]) == (1, "not forgotten", "quick")
+    assert any("still recognises" in reason for reason in told["reasons"])
+    code, told = audit(capsys, str(audited["retrained"]))
+    assert (code, told["verdict"]) == (3, "no verdict")
+    assert set(told) >= KEYS
+    assert json.loads((audited["retrained"] / "audit.json").read_text()) == told
+
+
+def test_oracle_trains_what_is_missing_once_and_judges(audited: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = audit(capsys, str(audited["retrained"]), "--tier", "oracle", "--models", "6")
+    assert (code, told["verdict"], told["powered"]) == (0, "forgotten", True)
+    assert told["models"] == 6
+    assert {name: control["passed"] for name, control in told["controls"].items()} == dict.fromkeys(
+        ["original", "logit masked", "head retrained", "output noise", "retrained"], True
+    )
+    kept = {path: path.stat().st_mtime_ns for path in audited["original"].parent.glob(".retrained/*/*.safetensors")}
+    assert len(kept) == 6
+    code, told = audit(capsys, str(audited["original"]), "--tier", "oracle", "--models", "6")
+    assert (code, told["verdict"]) == (1, "not forgotten")
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    code, out, _ = duck(capsys, "audit", str(audited["duck"]), "--tier", "oracle", "--models", "6")
+    assert out.startswith("Verdict (oracle tier): ")
+    assert "duck ran on 140 training samples of digits (class 3); 140 of them were processed." in out
+    assert "Not tested:" in out
+    assert json.loads((audited["duck"] / "audit.json").read_text())["tier"] == "oracle"
+    assert code in (0, 1, 3)
+
+
+def test_given_retrained_runs_are_checked(audited: dict[str, Path], runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(audited["duck"])
+    code, _, err = duck(capsys, "audit", run, "--tier", "oracle", "--models", "1", "--retrained", str(audited["original"]))
+    assert code == 2
+    assert "its method is not 'retrained'" in err
+    code, told = audit(capsys, run, "--tier", "oracle", "--models", "1", "--retrained", str(audited["retrained"]))
+    assert (code, told["models"], told["verdict"]) == (3, 1, "no verdict")
+    twice = [str(audited["retrained"]), str(runs / "retrained" / "run")]
+    code, _, err = duck(capsys, "audit", run, "--tier", "oracle", "--models", "2", "--retrained", *twice)
+    assert code == 2
+    assert "Retrained models 0 and 1 are the same model" in err
+    code, _, err = duck(capsys, "audit", twice[0], "--tier", "oracle", "--models", "1", "--retrained", twice[1])
+    assert code == 2
+    assert "is itself retrained model 0" in err
+
+
+def test_a_pool_of_other_data_is_refused_with_what_differs(
+    audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pools.build(tmp_path / "pool", pools.plan(), 2)
+    code, _, err = duck(capsys, "audit", str(audited["duck"]), "--tier", "full", "--pool", str(tmp_path / "pool"))
+    assert code == 2
+    assert "does not fit" in err
+    assert "data.name: 'toy' in the pool, 'digits' in the run." in err
+
+
+def test_a_model_that_gives_no_numbers_is_refused(audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(audited["duck"], broken)
+    weights = load_file(broken / "model.safetensors")
+    name = next(name for name, value in weights.items() if value.dim() == 4)
+    save_file({**weights, name: torch.full_like(weights[name], torch.nan)}, broken / "model.safetensors")
+    code, _, err = duck(capsys, "audit", str(broken), "--original", str(audited["original"]))
+    assert code == 2
+    assert "The unlearned model gives outputs that are no numbers" in err
+
+
+def test_data_without_unseen_samples_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (60, 1, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", images=images, labels=np.arange(60) % 3)
+    words = ["--data", str(tmp_path / "images.npz"), "--model", "convnet", "--epochs", "1", "--out", str(tmp_path / "original"), "--json"]
+    assert cli.main(["train", *words]) == 0
+    words = ["--data", str(tmp_path / "images.npz"), "--model", "convnet", "--weights", str(tmp_path / "original" / "model.safetensors")]
+    assert cli.main(["forget", *words, "--classes", "1", "--out", str(tmp_path / "forgot"), "--json"]) in (0, 1)
+    code, _, err = duck(capsys, "audit", str(tmp_path / "forgot"), "--original", str(tmp_path / "original" / "model.safetensors"))
+    assert code == 2
+    assert "The holdout is empty" in err
+
+
+def test_an_original_run_is_no_unlearning(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = duck(capsys, "audit", str(runs / "original"))
+    assert code == 2
+    assert "is an original model" in err
+
+
+def test_every_line_of_an_audit_is_in_the_list_of_attacks(audited: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = duck(capsys, "list", "attacks", "--json")
+    assert code == 0
+    listed = json.loads(out)
+    assert set(listed[0]) == {"name", "tier", "judged", "about"}
+    names = [entry["name"] for entry in listed]
+    _, told = audit(capsys, str(audited["duck"]))
+    assert [row for row in told["attacks"] if not any(name in row for name in names)] == []

@@ -1,0 +1,140 @@
+"""duck pool as a user runs it: make, kill, go on, add to it, merge, look at it, and one line for what went wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from duck import cli
+from duck.audits import pool_workshop
+from duck.audits.pool import Pool, State
+from duck.audits.pool_plan import Job
+
+QUICK = ["pool", "--data", "digits", "--epochs", "1", "--batch-size", "256", "--workers", "1"]
+REQUEST = [*QUICK, "--classes", "3", "--method", "neg-grad"]
+STATES: tuple[State, ...] = ("before", "after", "oracle")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def duck(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+    capsys.readouterr()
+    got = cli.main(list(words))
+    out, err = capsys.readouterr()
+    assert got == code, err
+    return out, err
+
+
+def test_make_show_add_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, both = (str(tmp_path / name) for name in ("first", "second", "both"))
+    out, err = duck(capsys, *REQUEST, "--models", "4", "--share", "1/2", "--out", first, "--json")
+    told: dict[str, Any] = json.loads(out)
+    assert (told["design"], told["models"], told["oracles"], told["trained"], told["left"]) == ("request", 2, 1, 3, 0)
+    assert told["samples"] == {"candidate": 140, "holdout": 168, "retain": 1332, "test": 157}
+    assert 0.2 < told["accuracy"]["before"]["train"]["mean"] <= 1
+    assert "0 of 3 models are there; 3 left" in err
+    assert "[1/3] model 0: train and test accuracy before " in err
+    assert "2 left, expected end" in err
+    duck(capsys, *REQUEST, "--models", "4", "--share", "2/2", "--out", second)
+    out, _ = duck(capsys, "pool", "merge", first, second, "--out", both)
+    assert out.startswith(f"request pool {both}: 4 models, 2 oracles; watched samples: 140 candidate")
+    out, err = duck(capsys, *REQUEST, "--models", "4", "--out", both, "--json")
+    assert json.loads(out)["there"] == 6
+    assert json.loads(duck(capsys, "pool", "show", both, "--json")[0])["models"] == 4
+    _, err = duck(capsys, "pool", "merge", first, "--out", str(tmp_path), code=2)
+    assert "exists and is not a pool" in err
+
+
+def test_a_killed_pool_goes_on_and_ends_with_the_same_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*REQUEST, "--models", "4"]
+    killed = tmp_path / "killed"
+    process = subprocess.Popen([sys.executable, "-m", "duck", *words, "--out", str(killed)], stderr=subprocess.DEVNULL, cwd=tmp_path)
+    begun = time.monotonic()
+    while len(list(killed.glob("*.safetensors"))) < 1 and time.monotonic() - begun < 120:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    there = {path: path.stat().st_mtime_ns for path in killed.glob("*.safetensors")}
+    assert 1 <= len(there) < 6
+    ending = json.loads(duck(capsys, *words, "--out", str(killed), "--json")[0])
+    assert ending["there"] == len(there)
+    assert ending["trained"] == 6 - len(there)
+    assert {path: path.stat().st_mtime_ns for path in there} == there
+    duck(capsys, *words, "--out", str(tmp_path / "whole"))
+    one, other = Pool(killed), Pool(tmp_path / "whole")
+    assert np.array_equal(one.ids, other.ids)
+    assert np.array_equal(one.members, other.members)
+    for state in STATES:
+        assert np.array_equal(one.stack(state).margins, other.stack(state).margins)
+        assert np.array_equal(one.stack(state).gather(slice(None)), other.stack(state).gather(slice(None)))
+
+
+def test_ctrl_c_keeps_the_models_that_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = pool_workshop.Workshop.__call__
+
+    def interrupted(self: pool_workshop.Workshop, group: list[Job]) -> pool_workshop.Made:
+        if group[0].number == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(self, group)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool_workshop.Workshop, "__call__", interrupted)
+        _, err = duck(capsys, *QUICK, "--models", "4", "--out", str(tmp_path / "p"), code=130)
+    assert "Interrupted: the models that ended are kept" in err
+    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == [
+        "model-0000.safetensors", "model-0001.safetensors", "pool.json", "samples.npz",
+    ]  # fmt: skip
+    out, _ = duck(capsys, *QUICK, "--models", "4", "--out", str(tmp_path / "p"), "--json")
+    assert (json.loads(out)["there"], json.loads(out)["trained"]) == (2, 2)
+
+
+def test_a_run_brings_data_model_recipe_request_and_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    original, forgot = str(tmp_path / "original"), str(tmp_path / "forgot")
+    duck(capsys, "train", "--data", "digits", "--epochs", "1", "--batch-size", "128", "--out", original)
+    duck(capsys, "forget", "--run", original, "--fraction", "0.1", "--seed", "3", "--method", "neg-grad", "--lr", "0.05", "--out", forgot)
+    duck(capsys, "pool", "--run", forgot, "--models", "2", "--workers", "1", "--out", str(tmp_path / "p"))
+    held = Pool(tmp_path / "p").fingerprint
+    assert held["recipe"]["batch_size"] == 128
+    assert held["request"] == {"name": "fraction", "fraction": 0.1}
+    assert (held["method"]["name"], held["method"]["lr"], held["seed"]) == ("neg-grad", 0.05, 3)
+    _, err = duck(capsys, "pool", "--run", forgot, "--models", "2", "--epochs", "2", "--out", str(tmp_path / "p"), code=2)
+    assert "recipe.epochs is 1 in the pool in" in err
+    duck(capsys, "pool", "--run", forgot, "--method", "original", "--models", "2", "--workers", "1", "--out", str(tmp_path / "d"))
+    held = Pool(tmp_path / "d").fingerprint
+    assert (held["method"]["name"], held["recipe"]["batch_size"]) == ("original", 128)
+    shadow = json.loads(
+        duck(capsys, "pool", "--run", original, "--models", "2", "--workers", "1", "--out", str(tmp_path / "s"), "--json")[0]
+    )
+    assert shadow["design"] == "shadow"
+
+
+def test_wrong_words_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path / "p")]
+    for words, message in (
+        (["--share", "two"], "--share is K/N"),
+        (["--share", "3/2"], "got 3 of 2"),
+        (["--models", "5"], "even number of models"),
+        (["--method", "dcuk"], "Did you mean 'duck'"),
+        (["--limit-minutes", "-1"], "must not be negative"),
+        (["--workers", "0"], "--workers must be at least 1"),
+    ):
+        _, err = duck(capsys, *QUICK, *out, *words, code=2)
+        assert message in err
+        assert len(err.strip().splitlines()) == 1
+    told = json.loads(duck(capsys, *QUICK, *out, "--models", "2", "--limit-minutes", "0", "--json")[0])
+    assert (told["trained"], told["left"]) == (0, 2)
