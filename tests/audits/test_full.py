@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from duck.audits.full import from_pool
+from duck.audits.full import _games, from_pool
 from duck.audits.observed import Observed, observe, setting
 from duck.audits.oracle import More
 from duck.audits.pool_plan import Plan
@@ -44,6 +44,15 @@ def test_controls_are_told_whatever_the_method_and_oracles_are_not(found: dict[s
     assert set(p) == {"unlearned", "original", "logit masked", "output noise", "retrained"}
     assert max(p["original"], p["logit masked"], p["output noise"]) < 1e-3
     assert p["retrained"] > 0.05
+
+
+def test_equal_models_are_judged_by_other_oracles_each_once(tmp_path: Path) -> None:
+    pool = pools.pool(tmp_path / "pool", pools.plan(), 20)
+    assert pool.oracle is not None
+    judged = _games(pool, setting(class_scenario()))["retrained"]
+    candidates = int((pool.roles == "candidate").sum())
+    assert len(judged.scores) == len(pool.oracle) * candidates
+    assert int(judged.members.sum()) == len(pool.oracle) // 2 * candidates
 
 
 def test_every_attack_has_its_line_with_n_and_curves_for_three_models(found: dict[str, More]) -> None:

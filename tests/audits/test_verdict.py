@@ -1,6 +1,7 @@
 """What an audit says in words, and what it leaves on disk."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def test_it_is_kept_whole_beside_the_run(tmp_path: Path) -> None:
     assert told["verdict"] == "no verdict"
     assert told["attacks"]["output distance"]["retrained"] == {"value": 0.1, "low": 0.0, "high": 0.2}
     assert told["attacks"]["accuracy forget"]["retrained"] is None
+
+
+def test_whoever_reads_the_old_one_is_not_given_half_of_the_new(tmp_path: Path) -> None:
+    save(AUDIT, tmp_path)
+    with (tmp_path / FILE).open() as old:
+        save(replace(AUDIT, verdict="forgotten"), tmp_path)
+        assert json.loads(old.read())["verdict"] == "no verdict"
+    assert json.loads((tmp_path / FILE).read_text())["verdict"] == "forgotten"
 
 
 def test_a_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
