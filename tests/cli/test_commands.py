@@ -314,3 +314,7 @@ def test_the_demo_reaches_what_it_promises(tmp_path: Path, capsys: pytest.Captur
     page = (tmp_path / "demo" / "report.html").read_text()
     assert page.count("<tr data-method=") == page.count('<details class="run"') == len(rows)
     assert (tmp_path / "demo" / "class-duck" / "model.safetensors").exists()
+    verdicts = {
+        name: json.loads((tmp_path / "demo" / name / "audit.json").read_text())["verdict"] for name in ("class-original", "class-retrained")
+    }
+    assert verdicts == {"class-original": "not forgotten", "class-retrained": "no verdict"}

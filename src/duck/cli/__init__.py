@@ -9,7 +9,7 @@ from duck.errors import DuckError
 from duck.registry import suggest
 
 COMMANDS = {
-    "demo": "train, forget, retrain and compare on embedded data; about a minute on a CPU",
+    "demo": "train, forget, retrain, compare and audit on embedded data; half a minute on a CPU",
     "train": "train an original model and store it as a run",
     "forget": "make a model forget classes, a share, or chosen samples",
     "compare": "one scenario through many methods, in one table",

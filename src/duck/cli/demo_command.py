@@ -1,14 +1,17 @@
-"""duck demo: the whole way on embedded data: train, forget a class and a tenth, retrain, compare, report."""
+"""duck demo: the whole way on embedded data: train, forget a class and a tenth, retrain, compare, audit, report."""
 
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from duck import store
 from duck.api import train
+from duck.audits import verdict
+from duck.audits.auditing import Case, audit_quick
+from duck.audits.quick import Coverage
 from duck.cli.console import emit, number, percent, say, table, watching
 from duck.cli.inputs import fingerprint, parse
 from duck.config import Experiment, Training
@@ -19,7 +22,7 @@ from duck.metrics import evaluate
 from duck.models import build
 from duck.report import read, write_report
 from duck.runtime import pick_device
-from duck.scenarios import ForgetClasses, ForgetFraction, Request
+from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
 from duck.types import Data
 
 REQUESTS: dict[str, Request] = {"class": ForgetClasses([3]), "tenth": ForgetFraction(0.1)}
@@ -41,6 +44,11 @@ class Demo:
     """One JSON list of rows to stdout instead of a table."""
 
 
+class Done(NamedTuple):
+    row: dict[str, Any]
+    verdict: str
+
+
 def main(argv: list[str]) -> int:
     args = parse(Demo, argv, "demo")
     device = pick_device(args.device)
@@ -49,20 +57,20 @@ def main(argv: list[str]) -> int:
     training = Training(data.name, "convnet", recipe, args.seed, fingerprint=fingerprint(data))
     with watching("train convnet on digits") as watch:
         original = train("convnet", data, args.seed, recipe, device=str(device), report=watch)
-    rows = [row for name in REQUESTS for row in _scenario(args, name, original, data, training)]
-    report = write_report(args.out / "report.html", read(Path(row["run"]) for row in rows))
+    done = [one for name in REQUESTS for one in _scenario(args, name, original, data, training)]
+    report = write_report(args.out / "report.html", read(Path(one.row["run"]) for one in done))
     if args.json:
-        emit(rows)
+        emit([one.row for one in done])
     else:
-        _tell(rows, args.out, report)
+        _tell(done, args.out, report)
     if args.open:
         webbrowser.open(report.resolve().as_uri())
     return 0
 
 
-def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: Training) -> list[dict[str, Any]]:
+def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: Training) -> list[Done]:
     scenario = REQUESTS[name](data, args.seed)
-    before, rows = evaluate(original, scenario), []
+    before, done = evaluate(original, scenario), []
     for method_name in METHODS:
         method = preset(method_name, data.name, scenario.kind, len(data.train))
         with watching(f"{method_name}: forget {name}") as watch:
@@ -72,22 +80,26 @@ def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: 
             )  # fmt: skip
         run = store.record(Experiment(training, REQUESTS[name], method, args.seed), scenario, outcome)
         folder = store.save(run, outcome.model, args.out / f"{name}-{method_name}", overwrite=True)
-        rows.append(store.row(folder, run))
-    return rows
+        coverage = Coverage(outcome.processed, outcome.forget_samples)
+        audit = audit_quick(Case(scenario, original, outcome.model, method_name, describe(REQUESTS[name]), coverage))
+        verdict.save(audit, folder)
+        done.append(Done(store.row(folder, run), audit.verdict))
+    return done
 
 
-def _tell(rows: list[dict[str, Any]], out: Path, report: Path) -> None:
-    cells = [
-        [row["scenario"], row["method"], number(row["scores"]["aus"]), *_percents(row["scores"]), f"{row['seconds']:.2f}"] for row in rows
-    ]
-    table(["forget", "method", "AUS", *(f"{name} %" for name in store.COLUMNS[1:]), "seconds"], cells)
+def _tell(done: list[Done], out: Path, report: Path) -> None:
+    columns = ["forget", "method", "AUS", *(f"{name} %" for name in store.COLUMNS[1:]), "seconds", "quick audit"]
+    table(columns, [_cells(one) for one in done])
+    rows = [one.row for one in done]
     for retrained, duck in zip(rows[1::3], rows[2::3], strict=True):
         print(f"{duck['scenario']}: DUCK took 1/{retrained['seconds'] / duck['seconds']:.1f} of the time of retraining.")
     for note in dict.fromkeys(note for row in rows[2::3] for note in row["notes"]):
         print(note)
     print(f"Report: {report}\nModels: {out}/*/{store.WEIGHTS}")
-    say("Next: `duck train --help`, `duck forget --help`, or the README for your own model and data.")
+    say(f"Next: `duck audit {out / 'class-duck'} --tier oracle` for a verdict, or the README for your own model and data.")
 
 
-def _percents(scores: dict[str, float | None]) -> list[str]:
-    return [percent(scores[name]) for name in store.COLUMNS[1:]]
+def _cells(one: Done) -> list[str]:
+    row, scores = one.row, one.row["scores"]
+    accuracies = [percent(scores[name]) for name in store.COLUMNS[1:]]
+    return [row["scenario"], row["method"], number(scores["aus"]), *accuracies, f"{row['seconds']:.2f}", one.verdict]
