@@ -1,6 +1,7 @@
 """duck analyse and duck debias as a user runs them."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,15 @@ def test_what_cannot_be_analysed(runs: Path, tmp_path: Path, capsys: pytest.Capt
     assert "dimensions is a whole number" in duck(capsys, "analyse", runs / "duck", "--dimensions", "2.5", code=2)
     np.savez(tmp_path / "other.npz", images=np.zeros((90, 8, 8), np.uint8), labels=np.arange(90) % 3)
     assert "the fingerprints differ" in duck(capsys, "analyse", runs / "duck", "--data", tmp_path / "other.npz", code=2)
+
+
+def test_without_captum_the_error_comes_before_the_work(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    for words in (["debias", "--data", "digits"], ["analyse", runs / "duck", "--shap", "2"]):
+        told = duck(capsys, *words, code=2)
+        assert told == f"duck {words[0]}: Attributions need captum: pip install 'duck-unlearning[explain]'\n"
 
 
 def test_debias_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

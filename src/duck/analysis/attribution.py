@@ -8,6 +8,7 @@ the values of an image must sum to its probability less the background's.
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -115,12 +116,17 @@ def _mean_over(explain: Explainer, images: Tensor, background: Tensor, classes: 
     return torch.cat(sums) / len(background)
 
 
-def _integrated(model: nn.Module) -> Explainer:
+def require_captum() -> Any:
+    """Its Integrated Gradients; where it is not installed an error, which whoever is to train for an hour first should hear before."""
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
         raise MissingExtra("Attributions need captum: pip install 'duck-unlearning[explain]'") from error
-    gradients = IntegratedGradients(lambda images: logits_of(model(images)).float().softmax(1))
+    return IntegratedGradients
+
+
+def _integrated(model: nn.Module) -> Explainer:
+    gradients = require_captum()(lambda images: logits_of(model(images)).float().softmax(1))
 
     def explain(images: Tensor, baselines: Tensor, classes: Tensor, steps: int) -> Tensor:
         # Probabilities bend sharply where one class takes over from another: evenly spread points find that place soonest.

@@ -11,7 +11,7 @@ import torch
 import tyro
 from torch import nn
 
-from duck.analysis.attribution import Incomplete
+from duck.analysis.attribution import Incomplete, require_captum
 from duck.analysis.feature_space import DIMENSIONS, Run, density_tests
 from duck.analysis.study import POINTS, SHOWN, analyse
 from duck.cli.console import emit, say, table
@@ -67,6 +67,8 @@ def main(argv: list[str]) -> int:
         raise BadInput("Name at least one run: duck analyse RUN.")
     if args.points < 8:
         raise BadInput(f"--points must be at least 8, got {args.points}.")
+    if args.shap or args.images:
+        require_captum()
     device, found = pick_device(args.device), []
     data: Data | None = None
     for folder in args.runs:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from duck.analysis import bias
-from duck.analysis.attribution import Attribution, Incomplete
+from duck.analysis.attribution import Attribution, Incomplete, require_captum
 from duck.api import train
 from duck.cli.console import emit, percent, say, table, watching
 from duck.cli.inputs import DataFlags, RunFlags, parse, peek, settled
@@ -61,6 +61,8 @@ def main(argv: list[str]) -> int:
     shown = default_recipe(name, 50_000 if name in DATASETS else 0, "none" if name == "digits" else "crop-flip")
     default = DebiasFlags(DataFlags(name), RunFlags(), shown, model="convnet" if name == "digits" else "resnet18")
     args = parse(DebiasFlags, argv, "debias", default)
+    if args.shap:
+        require_captum()
     if ":" not in args.model:
         MODELS[args.model]  # an unknown name is an error before the data are read
     if args.output.out and args.output.out.exists() and not args.output.overwrite:
