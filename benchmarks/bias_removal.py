@@ -25,7 +25,7 @@ from torch import nn
 
 import duck
 from duck.analysis import bias
-from duck.analysis.attribution import images_of
+from duck.analysis.attribution import images_of, require_captum
 from duck.analysis.paired import paired
 from duck.config import to_dict
 from duck.methods.presets import Preset, default_recipe
@@ -180,6 +180,7 @@ def main() -> None:
     if args.table:
         table(args.table)
     else:
+        require_captum()
         run(args)
 
 

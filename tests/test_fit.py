@@ -44,6 +44,13 @@ def test_training_learns() -> None:
     assert accuracy(trained_net(), toy_data().test) > 0.95  # type: ignore[arg-type]
 
 
+def test_no_gradients_are_left_behind() -> None:
+    """On a GPU they would hold the memory of the recorded steps."""
+    net = toy_net()
+    fit.fit(net, passes(), plain_loss, replace(SHORT, epochs=1), seeded(0))
+    assert [name for name, weight in net.named_parameters() if weight.grad is not None] == []
+
+
 @pytest.mark.parametrize(
     ("recipe", "expected"),
     [
