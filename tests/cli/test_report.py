@@ -84,6 +84,11 @@ def test_lines_of_a_bench_stand_beside_the_runs(tmp_path: Path, capsys: pytest.C
     words = ["report", str(tmp_path / "run"), "-o", str(tmp_path / "report.html"), "--json", "--results"]
     duck(capsys, *words, str(tmp_path / "results"))
     assert (tmp_path / "report.html").read_text().count("<tr data-method=") == 3
+    duck(capsys, "report", "--results", str(tmp_path / "results"), "-o", str(tmp_path / "bench.html"), "--json")
+    alone = (tmp_path / "bench.html").read_text()
+    assert "<h1>Unlearning bench: 2 runs</h1>" in alone
+    assert alone.count("<tr data-method=") == 2
+    assert "<h2>What was asked</h2>" not in alone
     err = duck(capsys, *words, str(tmp_path), code=2)
     assert "holds no results of `duck bench`: --results takes the folder" in err
 

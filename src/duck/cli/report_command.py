@@ -41,8 +41,8 @@ class Report:
 
 def main(argv: list[str]) -> int:
     args = parse(Report, argv, "report")
-    if not args.runs:
-        raise BadInput("Name the runs to report on: `duck report runs/forgot -o report.html`, or a folder of runs.")
+    if not args.runs and not args.results:
+        raise BadInput("Name the runs to report on: `duck report runs/forgot -o report.html`, a folder of runs, or --results of a bench.")
     runs = read(args.runs)
     samples = {run.anchor: _samples(run.folder) for run in runs} if args.show_samples else None
     lines = _lines(args.results) if args.results else []

@@ -32,7 +32,7 @@ def render(runs: Sequence[Stored], lines: Sequence[Entry] = (), samples: Mapping
     entries = [*(run.entry for run in runs), *lines]
     shown = samples or {}
     return _pages().get_template("report.html.j2").render(
-        title=_title(runs),
+        title=_title(runs) if runs else f"Unlearning bench: {len(lines)} runs",
         style=_file("report.css"),
         script=script,
         plotly=plotly,
@@ -41,10 +41,10 @@ def render(runs: Sequence[Stored], lines: Sequence[Entry] = (), samples: Mapping
         rows=[_row(run.entry, run) for run in runs] + [_row(entry, None) for entry in lines],
         all_asked=words.all_asked(list(runs)),
         all_done=words.all_done(list(runs)),
-        all_verdicts=words.verdicts(list(runs)),
+        all_verdicts=words.verdicts(list(runs)) if runs else None,
         overview=list(of_runs.plots(entries, runs).values()),
         keeps_samples=bool(shown),
-        several=len(entries) > 1,
+        several=len(entries) > 1 or not runs,
     )  # fmt: skip
 
 
