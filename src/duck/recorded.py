@@ -18,7 +18,7 @@ class Recorded:
     """Runs steps that do the same work on every batch of a shape. What cannot be recorded, a model that asks the host, runs as it is."""
 
     def __init__(self, run: Callable[[Step], Tensor], device: torch.device) -> None:
-        self.run, self.stream = run, torch.cuda.Stream(device)
+        self.run, self.device, self.stream = run, device, torch.cuda.Stream(device)
         self.graphs: dict[Shape, _Graph | None] = {}
         self.warm: Counter[Shape] = Counter()
 
@@ -34,10 +34,11 @@ class Recorded:
 
     def _beside(self, step: Step) -> Tensor:
         """On the stream that records: gradients must not be tied to another one."""
-        self.stream.wait_stream(torch.cuda.current_stream())
+        usual = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(usual)
         with torch.cuda.stream(self.stream):
             value = self.run(step)
-        torch.cuda.current_stream().wait_stream(self.stream)
+        usual.wait_stream(self.stream)
         return value
 
 
@@ -62,5 +63,5 @@ def _record(run: Callable[[Step], Tensor], step: Step, stream: torch.cuda.Stream
     except torch.OutOfMemoryError:
         raise
     except RuntimeError:  # CUDA's word for what a recording cannot hold
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(stream.device)
         return None
