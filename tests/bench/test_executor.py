@@ -196,6 +196,14 @@ def test_a_run_that_would_not_fit_is_not_started(tmp_path: Path) -> None:
     assert execute(jobs[2:], instant, results, "g", device="here", limit=1001).left == 0
 
 
+def test_what_is_prepared_once_is_not_expected_again(tmp_path: Path) -> None:
+    first = line_of(CR, cell_of(CR, "duck", 1), wall_seconds=61.0, seconds=9.0, prepare_seconds=50.0)
+    jobs, results = jobs_and_results(tmp_path, [first])
+    assert expected(jobs[2], results, "here") == 11.0
+    results.append("g", line_of(CR, cell_of(CR, "duck", 2), wall_seconds=13.0, seconds=9.0, prepare_seconds=50.0))
+    assert expected(jobs[2], results, "here") == 12.0
+
+
 def test_times_are_expected_from_the_same_method(tmp_path: Path) -> None:
     duck = [line_of(CR, cell_of(CR, "duck", case), wall_seconds=seconds) for case, seconds in ((1, 10.0), (2, 20.0), (3, 60.0))]
     jobs, results = jobs_and_results(tmp_path, duck)

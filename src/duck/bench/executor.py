@@ -136,8 +136,14 @@ def expected(job: Job, results: Results, device: str) -> float | None:
     closest = [line for line in alike if (line["scenario"], line["preset"]) == (keys["scenario"], keys["preset"])]
     if not alike and keys["method"] == "retrained":  # a training like that of the original
         alike = [line for line in same if line["method"] is None]
-    times = [line["wall_seconds"] for line in closest or alike]
+    times = [_alone(line) for line in closest or alike]
     return statistics.median(times) if times else None
+
+
+def _alone(line: Line) -> float:
+    """Seconds of a run without what it prepared, which those after it find ready; a line whose own was ready says so by its wall time."""
+    wall, prepared = float(line["wall_seconds"]), float(line.get("prepare_seconds", 0.0))
+    return wall - prepared if wall >= line.get("seconds", 0.0) + prepared else wall
 
 
 def remaining(jobs: Sequence[Job], results: Results, device: str) -> float | None:
