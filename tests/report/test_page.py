@@ -214,3 +214,14 @@ def test_an_old_run_without_confusion_and_curves_still_has_a_page(tmp_path: Path
     assert "No confusion was stored" in text
     assert "No curve was stored" in text
     assert "Forget everything of the class “3”" in text
+
+
+def test_of_many_runs_it_says_who_did_what_and_who_left_samples_out(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / f"duck-{seed}", seed=seed)
+    assert "2 runs of one method: duck. Each that changes the model processed every sample." in render(read([tmp_path]))
+    record = write_run(tmp_path / "ssd", "ssd") / "run.json"
+    plain = json.loads(record.read_text())
+    plain["samples"]["processed"] = 399
+    record.write_text(json.dumps(plain))
+    assert "3 runs of 2 methods: duck, ssd. 1 of them left samples out." in render(read([tmp_path]))

@@ -100,8 +100,9 @@ def all_done(runs: list[Stored]) -> str:
     """By whom, and whether all of it."""
     methods = sorted({run.entry.method for run in runs})
     some = [run for run in runs if run.run.samples["processed"] < run.run.samples["forget"] and run.entry.method != "original"]
-    whole = f"{len(some)} left samples out" if some else "every sample was processed by each that changes the model"
-    return f"{len(runs)} runs of {len(methods)} methods: {', '.join(methods)}. Of these, {whole}."
+    whole = f"{len(some)} of them left samples out." if some else "Each that changes the model processed every sample."
+    of = "one method" if len(methods) == 1 else f"{len(methods)} methods"
+    return f"{len(runs)} runs of {of}: {', '.join(methods)}. {whole}"
 
 
 def verdicts(runs: list[Stored]) -> Verdict:
