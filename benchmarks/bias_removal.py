@@ -12,15 +12,13 @@ import argparse
 import hashlib
 import json
 import statistics
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from lines import Lines, read
 from torch import nn
 
 import duck
@@ -96,34 +94,21 @@ def one(setting: Setting, seed: int, maps: Path | None) -> dict[str, Any]:
 
 
 def run(args: argparse.Namespace) -> None:
-    begun, device = time.monotonic(), pick_device(args.device)
+    device = pick_device(args.device)
+    lines = Lines(args.out, args.limit_minutes, device)
     data = duck.load(args.data, args.root, device=device)
     recipe = default_recipe(data.name, len(data.train), data.augment)
     recipe = replace(recipe, epochs=args.epochs or recipe.epochs)
     debias = duck.Debias(args.true, args.wrong, args.count, args.patch)
     setting = Setting(debias, data, args.model, recipe, args.preset, args.max_epochs, args.models, args.images)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    done = {row["name"] for row in read(args.out)} if args.out.exists() else set()
-    longest = 0.0
     for seed in args.seeds:
         name = f"{data.name}-seed-{seed}-{args.preset}" + (f"-{args.max_epochs}-epochs" if args.max_epochs else "")
-        if name in done:
+        if name in lines.done:
             continue
-        if time.monotonic() - begun + longest > 60 * args.limit_minutes:
-            print(f"stopped before {name}: the same command goes on from here")
+        if not lines.time_for(name):
             return
         row = one(setting, seed, args.maps / f"{name}.npz" if args.maps and seed == args.seeds[0] else None)
-        longest = max(longest, row["wall_seconds"]["all"])
-        machine = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
-        stamp = {"device": machine, "torch": str(torch.__version__), "date": datetime.now(UTC).date().isoformat()}
-        line = json.dumps({"name": name, **row, **stamp, "command": " ".join(["python", *sys.argv])})
-        with args.out.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-        print(line, flush=True)
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines.put({"name": name, **row}, row["wall_seconds"]["all"])
 
 
 def table(path: Path) -> None:

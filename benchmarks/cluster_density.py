@@ -10,15 +10,13 @@ under --models by the id of their experiment, where `duck bench` keeps its origi
 import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
+from lines import Lines, read
 from torch import nn
 
 import duck
@@ -95,34 +93,22 @@ def one(bench: Bench, original: nn.Module, label: int, args: argparse.Namespace)
 
 
 def run(args: argparse.Namespace) -> None:
-    begun, device = time.monotonic(), pick_device(args.device)
+    device = pick_device(args.device)
+    lines = Lines(args.out, args.limit_minutes, device)
     data = duck.load(args.data, args.root, device=device)
     recipe = default_recipe(data.name, len(data.train), data.augment)
     recipe = replace(recipe, epochs=args.epochs or recipe.epochs)
     bench = Bench(data, Training(data.name, args.model, recipe, args.seed, fingerprint=fingerprint(data)), args.models)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    done = {row["name"] for row in read(args.out)} if args.out.exists() else set()
-    original, longest = bench.original(), 0.0
+    original = bench.original()
     for label in args.classes or range(data.num_classes):
         name = f"{data.name}-class-{label}-{args.preset}"
-        if name in done:
+        if name in lines.done:
             continue
-        if time.monotonic() - begun + longest > 60 * args.limit_minutes:
-            print(f"stopped before {name}: the same command goes on from here")
+        if not lines.time_for(name):
             return
         row = one(bench, original, label, args)
-        longest = max(longest, row["wall_seconds"])
-        machine = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
         keys = {"name": name, "data": data.name, "model": args.model, "preset": args.preset, "seed": args.seed, "epochs": recipe.epochs}
-        stamp = {"device": machine, "torch": str(torch.__version__), "date": datetime.now(UTC).date().isoformat()}
-        line = json.dumps({**keys, **row, **stamp, "command": " ".join(["python", *sys.argv])})
-        with args.out.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-        print(line, flush=True)
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines.put({**keys, **row}, row["wall_seconds"])
 
 
 def table(path: Path) -> None:
