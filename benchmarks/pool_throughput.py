@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from duck import fit
-from duck.audits.together import train_together
+from duck.audits.pool.together import train_together
 from duck.data.examples import Pixels, examples
 from duck.models import build
 from duck.models.embedding import logits_of

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from duck.audits.pool import Pool
-from duck.audits.pool_plan import Design, Plan
-from duck.audits.pool_training import Ending, News, build_pool
+from duck.audits.pool.plan import Design, Plan
+from duck.audits.pool.reader import Pool
+from duck.audits.pool.training import Ending, News, build_pool
 from duck.config import Experiment, Training, fingerprint
 from duck.methods.base import METHODS, Method
 from duck.scenarios import ForgetClasses, Request

@@ -9,7 +9,7 @@ import pytest
 from duck.audits.full import _games, from_pool
 from duck.audits.observed import Observed, observe, setting
 from duck.audits.oracle import More
-from duck.audits.pool_plan import Plan
+from duck.audits.pool.plan import Plan
 from duck.config import Experiment
 from duck.errors import BadInput
 from duck.methods.base import METHODS

@@ -9,13 +9,14 @@ import torch
 from torch._dynamo.utils import counters
 
 from duck import fit
-from duck.audits import pool_plan, pool_training
 from duck.audits.margins import margins
-from duck.audits.pool import Pool, State, mismatch
-from duck.audits.pool_engines import Setup, processes
-from duck.audits.pool_files import find, merge
-from duck.audits.pool_plan import Job, layout
-from duck.audits.pool_training import News
+from duck.audits.pool import plan as planning
+from duck.audits.pool import training
+from duck.audits.pool.engines import Setup, processes
+from duck.audits.pool.files import find, merge
+from duck.audits.pool.plan import Job, layout
+from duck.audits.pool.reader import Pool, State, mismatch
+from duck.audits.pool.training import News
 from duck.errors import BadInput, DuckError
 from duck.models import build as build_model
 from duck.runtime import seeded
@@ -100,7 +101,7 @@ def test_accuracies_are_those_of_the_stored_logits(whole: Pool) -> None:
 
 
 def test_few_retained_samples_stand_for_all_in_the_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_plan, "RETAINED", 20)
+    monkeypatch.setattr(planning, "RETAINED", 20)
     some = pool(tmp_path / "p", plan(), 2)
     right = some.before.logits(0).argmax(1) == some.labels
     own, others = right[some.requested[0]].mean(), right[some.roles == "retain"].mean()
@@ -196,7 +197,7 @@ def test_a_pool_for_something_else_is_refused_by_name(tmp_path: Path, whole: Poo
     with pytest.raises(BadInput, match=r"request\.classes is \[2\]"):
         build(folder, plan(request=ForgetClasses([1])), 4)
     with pytest.raises(BadInput, match="The data are not those of the plan"):
-        pool_training.build_pool(tmp_path, plan(), toy_data(200), 2)
+        training.build_pool(tmp_path, plan(), toy_data(200), 2)
     build(tmp_path / "other", plan(seed=5), 2)
     with pytest.raises(BadInput, match=r"different pools: seed is 0 in .*whole and 5 in .*other"):
         merge([folder, tmp_path / "other"], tmp_path / "both")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from duck.audits import pool_plan
-from duck.audits.pool_plan import Job, Plan, layout
+from duck.audits.pool import plan as planning
+from duck.audits.pool.plan import Job, Plan, layout
 from duck.config import Experiment
 from duck.errors import BadInput
 from duck.methods.base import METHODS
@@ -68,8 +68,8 @@ def test_the_watched_samples_are_named_by_id_and_role() -> None:
 
 
 def test_only_so_many_retained_and_unseen_samples_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_plan, "RETAINED", 30)
-    monkeypatch.setattr(pool_plan, "UNSEEN", 20)
+    monkeypatch.setattr(planning, "RETAINED", 30)
+    monkeypatch.setattr(planning, "UNSEEN", 20)
     data, who = toy_data(), layout(plan(), toy_data())
     assert data.test is not None
     assert (who.roles == "retain").sum() == 30

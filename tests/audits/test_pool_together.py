@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from duck import fit
-from duck.audits.together import train_together
+from duck.audits.pool.together import train_together
 from duck.data.examples import Resident, examples
 from duck.errors import BadInput
 from duck.models import build

@@ -10,9 +10,9 @@ import torch
 
 from duck import cli
 from duck.audits.aligned import Outputs
-from duck.audits.pool import Pool
-from duck.audits.pool_plan import Plan as PoolPlan
-from duck.audits.pool_training import build_pool
+from duck.audits.pool.plan import Plan as PoolPlan
+from duck.audits.pool.reader import Pool
+from duck.audits.pool.training import build_pool
 from duck.bench import (
     Attack,
     Grid,

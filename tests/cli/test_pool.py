@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from duck import cli
-from duck.audits import pool_workshop
-from duck.audits.pool import Pool, State
-from duck.audits.pool_plan import Job
+from duck.audits.pool import workshop
+from duck.audits.pool.plan import Job
+from duck.audits.pool.reader import Pool, State
 
 QUICK = ["pool", "--data", "digits", "--epochs", "1", "--batch-size", "256", "--workers", "1"]
 REQUEST = [*QUICK, "--classes", "3", "--method", "neg-grad"]
@@ -85,15 +85,15 @@ def test_a_killed_pool_goes_on_and_ends_with_the_same_bits(tmp_path: Path, capsy
 
 
 def test_ctrl_c_keeps_the_models_that_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    real = pool_workshop.Workshop.__call__
+    real = workshop.Workshop.__call__
 
-    def interrupted(self: pool_workshop.Workshop, group: list[Job]) -> pool_workshop.Made:
+    def interrupted(self: workshop.Workshop, group: list[Job]) -> workshop.Made:
         if group[0].number == 2:
             os.kill(os.getpid(), signal.SIGINT)
         return real(self, group)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pool_workshop.Workshop, "__call__", interrupted)
+        patch.setattr(workshop.Workshop, "__call__", interrupted)
         _, err = duck(capsys, *QUICK, "--models", "4", "--out", str(tmp_path / "p"), code=130)
     assert "Interrupted: the models that ended are kept" in err
     assert sorted(path.name for path in (tmp_path / "p").iterdir()) == [

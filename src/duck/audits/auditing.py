@@ -11,7 +11,7 @@ from torch import nn
 from duck.audits.full import from_pool
 from duck.audits.observed import Observed, observe, setting
 from duck.audits.oracle import oracle
-from duck.audits.pool import Pool
+from duck.audits.pool.reader import Pool
 from duck.audits.quick import Coverage, quick
 from duck.audits.relearn import relearning
 from duck.audits.verdict import Audit

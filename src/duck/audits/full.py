@@ -16,7 +16,7 @@ from duck.audits.measures import Measure, Unit, mean, member_scores, separated_b
 from duck.audits.memorisation import memorisation, retained_leakage
 from duck.audits.observed import Observed, Part, Setting
 from duck.audits.oracle import More
-from duck.audits.pool import Pool, State
+from duck.audits.pool.reader import Pool, State
 from duck.audits.rmia import rmia, tune_offset
 from duck.audits.roc import Roc, least_others, roc
 from duck.audits.ulira import against_not_requested, against_oracles

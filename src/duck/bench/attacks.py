@@ -11,7 +11,7 @@ import torch
 from duck.audits.aligned import Margins, Scored
 from duck.audits.lira import offline_lira
 from duck.audits.margins import margins
-from duck.audits.pool import Pool, mismatch
+from duck.audits.pool.reader import Pool, mismatch
 from duck.audits.roc import RATES, least_others, roc
 from duck.audits.svm import svm_attack
 from duck.bench.grids import Attack

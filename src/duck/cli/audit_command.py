@@ -14,9 +14,9 @@ from torch import nn
 from duck import store
 from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.observed import setting
-from duck.audits.pool import Pool, mismatch
-from duck.audits.pool_plan import Plan
-from duck.audits.pool_training import build_pool, suitable_workers
+from duck.audits.pool.plan import Plan
+from duck.audits.pool.reader import Pool, mismatch
+from duck.audits.pool.training import build_pool, suitable_workers
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Tier, save

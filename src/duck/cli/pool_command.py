@@ -14,10 +14,10 @@ import tyro
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from duck import store
-from duck.audits.pool import Pool
-from duck.audits.pool_files import merge
-from duck.audits.pool_plan import Design, Plan
-from duck.audits.pool_training import Ending, News, build_pool, suitable_workers
+from duck.audits.pool.files import merge
+from duck.audits.pool.plan import Design, Plan
+from duck.audits.pool.reader import Pool
+from duck.audits.pool.training import Ending, News, build_pool, suitable_workers
 from duck.cli.console import emit, percent, say, stderr, table
 from duck.cli.exits import DONE, INTERRUPTED
 from duck.cli.inputs import DataFlags, fingerprint, parse, peek, settled

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import torch
 
-from duck.audits import pool_files
-from duck.audits.pool_engines import Group, Setup, inline, processes
-from duck.audits.pool_files import Files
-from duck.audits.pool_plan import Job, Layout, Plan, layout, recipe_of
-from duck.audits.pool_workshop import About, Workshop, device_name
+from duck.audits.pool.engines import Group, Setup, inline, processes
+from duck.audits.pool.files import Files, Fingerprint, create
+from duck.audits.pool.plan import Job, Layout, Plan, layout, recipe_of
+from duck.audits.pool.workshop import About, Workshop, device_name
 from duck.config import fingerprint
 from duck.errors import BadInput
 from duck.runtime import pick_device
@@ -66,7 +65,7 @@ def build_pool(
     _check(plan, data, together, workers, share)
     compiled = place.type == "cuda" if compiled is None else compiled
     who = layout(plan, data)
-    files = pool_files.create(folder, fingerprint_of(plan, who), who)
+    files = create(folder, fingerprint_of(plan, who), who)
     asked = plan.jobs(models)[share[0] - 1 :: share[1]]
     done = files.done() & set(asked)
     left = [job for job in asked if job not in done]
@@ -95,7 +94,7 @@ def suitable_workers(device: torch.device) -> int:
     return len(os.sched_getaffinity(0)) if device.type == "cpu" and hasattr(os, "sched_getaffinity") else 1
 
 
-def fingerprint_of(plan: Plan, who: Layout) -> pool_files.Fingerprint:
+def fingerprint_of(plan: Plan, who: Layout) -> Fingerprint:
     """Of data, recipe, model, method and design; two pools of one fingerprint can be merged."""
     return {**recipe_of(plan), "samples": who.digest()}
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from duck.audits.pool_files import Files
-from duck.audits.pool_plan import Job, Plan
-from duck.audits.pool_workshop import Made, Workshop
+from duck.audits.pool.files import Files
+from duck.audits.pool.plan import Job, Plan
+from duck.audits.pool.workshop import Made, Workshop
 from duck.errors import BadInput, DuckError
 from duck.types import Data
 
@@ -92,7 +92,7 @@ class _Worker:
         except Exception as error:
             raise BadInput(f"{setup.data.name} cannot be handed to other processes ({error}): use --workers 1.") from error
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "duck.audits.pool_worker"]
+        command = [sys.executable, "-m", "duck.audits.pool.worker"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
     def ask(self, group: Group) -> Made:

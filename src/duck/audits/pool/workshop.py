@@ -11,9 +11,9 @@ from torch import nn
 
 from duck import fit
 from duck.audits.margins import margins
-from duck.audits.pool_files import Files
-from duck.audits.pool_plan import Job, Layout, Plan
-from duck.audits.together import alike, train_together
+from duck.audits.pool.files import Files
+from duck.audits.pool.plan import Job, Layout, Plan
+from duck.audits.pool.together import alike, train_together
 from duck.methods.base import METHODS
 from duck.models import build
 from duck.models.embedding import logits_of

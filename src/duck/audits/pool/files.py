@@ -15,7 +15,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from duck.audits.pool_plan import Job, Layout, differences
+from duck.audits.pool.plan import Job, Layout, differences
 from duck.errors import BadInput
 from duck.types import Ids
 

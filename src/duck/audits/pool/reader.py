@@ -9,10 +9,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from duck.audits import pool_files
 from duck.audits.aligned import Margins
-from duck.audits.pool_files import Files, Fingerprint
-from duck.audits.pool_plan import Job, Plan, differences, recipe_of, seed_matters
+from duck.audits.pool.files import Files, Fingerprint, find
+from duck.audits.pool.plan import Job, Plan, differences, recipe_of, seed_matters
 from duck.config import Experiment
 from duck.errors import BadInput
 from duck.types import Ids
@@ -65,7 +64,7 @@ class Pool:
     """The models of a folder that `duck pool` made; further ones that appear there later are not seen."""
 
     def __init__(self, folder: Path | str) -> None:
-        self.files = pool_files.find(Path(folder))
+        self.files = find(Path(folder))
         done = sorted(self.files.done())
         self._models, self._oracles = (tuple(job for job in done if job.part == part) for part in ("model", "oracle"))
         if not self._models:

@@ -1,4 +1,4 @@
-"""A process that makes models for `pool_engines.processes`: a setup and then groups on stdin, what was noted of each on stdout."""
+"""A process that makes models for `engines.processes`: a setup and then groups on stdin, what was noted of each on stdout."""
 
 import pickle
 import signal
@@ -6,9 +6,9 @@ import sys
 
 import torch
 
-from duck.audits.pool_engines import Setup
-from duck.audits.pool_plan import layout
-from duck.audits.pool_workshop import Workshop
+from duck.audits.pool.engines import Setup
+from duck.audits.pool.plan import layout
+from duck.audits.pool.workshop import Workshop
 from duck.errors import DuckError
 
 

@@ -1,0 +1,1 @@
+"""Many models on random halves, resumable and mergeable: what attacks compare with."""
