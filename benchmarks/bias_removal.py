@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
     lines = Lines(args.out, args.limit_minutes, device)
     data = duck.load(args.data, args.root, device=device)
     recipe = default_recipe(data.name, len(data.train), data.augment)
-    recipe = replace(recipe, epochs=args.epochs or recipe.epochs)
+    recipe = replace(recipe, epochs=args.epochs or recipe.epochs, compile=args.compile or recipe.compile)
     debias = duck.Debias(args.true, args.wrong, args.count, args.patch)
     setting = Setting(debias, data, args.model, recipe, args.preset, args.max_epochs, args.models, args.images)
     for seed in args.seeds:
@@ -151,6 +151,7 @@ def main() -> None:
     parser.add_argument("--data", default="cifar10")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--epochs", type=int, help="other than the recipe's")
+    parser.add_argument("--compile", action="store_true", help="train faster on a GPU, after half a minute of compiling")
     parser.add_argument("--true", type=int, default=1, help="class that the mislabelled images show: automobile")
     parser.add_argument("--wrong", type=int, default=9, help="class they are called: truck")
     parser.add_argument("--count", type=int, default=200)

@@ -208,7 +208,7 @@ def test_a_disk_that_is_full_does_not_cost_the_result(tmp_path: Path) -> None:
     made = run(replace(FEW, methods=("original",), settings={}), tmp_path / "results", tmp_path / "models", "scenario=samples")
     (line,) = (line for line in made.values() if line["method"] == "original")
     assert line["scores"]["test"] > 0
-    assert line["notes"][-1] == "Its outputs could not be kept for attacks: File exists."
+    assert line["notes"][-1] == "It could not be kept for attacks and analyses: File exists."
 
 
 def test_the_papers_grids() -> None:

@@ -1,7 +1,7 @@
 """A grid runs, stops, goes on and survives what fails in it; nothing is done twice."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +15,9 @@ from duck.bench.workshop import device_name, in_short
 from duck.config import from_dict
 from duck.methods import METHODS
 from duck.methods.base import Forgets, Kinds
+from duck.metrics import evaluate
+from duck.models import build
+from duck.models.weights import load_weights
 from duck.types import Task
 from tests.bench.lines import FACTS, FEW, cell_of, digits, line_of
 
@@ -240,3 +243,29 @@ def test_ctrl_c_keeps_what_has_ended(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         execute(jobs, impatient, results, "g", device="here")
     assert list(Results(tmp_path).done) == [jobs[0].experiment.id]
+
+
+def test_unlearned_models_are_kept_where_that_is_asked_for(ran: Path, tmp_path: Path) -> None:
+    data, (job,) = digits(), [job for job in left(FEW, Results(tmp_path), "method=duck,case=3").jobs if job.cell]
+    made = Workshop(data, tmp_path / "models", CPU, keep_models=True)(job)
+    model = build(job.experiment.training.model, 10, data["digits"].train.shape)
+    load_weights(model, tmp_path / "models" / f"{job.id}.safetensors")
+    assert job.experiment.request is not None
+    found = asdict(evaluate(model, job.experiment.request(data["digits"], job.experiment.seed)))
+    assert {**found, "aus": None} == {**made["scores"], "aus": None}  # which compares with the original
+    assert len(list((ran / "models").glob("*.safetensors"))) == 1  # else the original alone
+
+
+def test_only_retraining_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[nn.Module] = []
+
+    def keep(model: nn.Module, **_: object) -> nn.Module:
+        compiled.append(model)
+        return model
+
+    monkeypatch.setattr(torch, "compile", keep)
+    workshop = Workshop(digits(), tmp_path / "models", CPU, compiled=True)
+    made = [workshop(job) for job in left(FEW, Results(tmp_path), "case=3").jobs]
+    assert [line.get("compiled") for line in made] == [False, False, False, True]
+    assert len(compiled) == 1
+    assert all("error" not in line for line in made)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from duck import fit
@@ -112,9 +113,19 @@ class Station:
 class Workshop:
     """Does jobs one at a time on one device and gives back a line for each; what goes wrong in a job becomes its line's error."""
 
-    def __init__(self, data: Mapping[str, Data], models: Path, device: torch.device, attacker: Attacker | None = None) -> None:
+    def __init__(
+        self,
+        data: Mapping[str, Data],
+        models: Path,
+        device: torch.device,
+        attacker: Attacker | None = None,
+        *,
+        compiled: bool = False,
+        keep_models: bool = False,
+    ) -> None:
+        """`compiled`: retraining, whatever its recipe says. `keep_models`: unlearned ones too, by the ids of their experiments."""
         self.data, self.models, self.device, self.attacker = data, models, device, attacker
-        self.kept = Kept(models / "outputs")
+        self.compiled, self.keep_models, self.kept = compiled, keep_models, Kept(models / "outputs")
         self._moved: tuple[str, Data] | None = None
         self._station: tuple[str, Station] | None = None
         self._failed: dict[str, str] = {}
@@ -161,7 +172,7 @@ class Workshop:
         made = experiment.training
         assert experiment.method is not None
         # Retraining is timed with the original's full recipe; for a few epochs compilation would cost more than it saves.
-        compiled = made.recipe.compile and job.keys["method"] == "retrained"
+        compiled = (made.recipe.compile or self.compiled) and job.keys["method"] == "retrained"
         outcome = unlearn(
             experiment.method, station.model, scenario,
             new_model=lambda: build(made.model, station.data.num_classes, station.data.train.shape),
@@ -179,11 +190,13 @@ class Workshop:
         }
 
     def _keep(self, experiment: Experiment, model: nn.Module, scenario: Scenario) -> list[str]:
-        """For attacks; a disk that is full does not cost the result."""
+        """For attacks and analyses; a disk that is full does not cost the result."""
         try:
             self.kept.write(experiment.id, model, scenario)
-        except OSError as error:
-            return [f"Its outputs could not be kept for attacks: {error.strerror or error}."]
+            if self.keep_models:
+                save_weights(model, self.models / f"{experiment.id}.safetensors")
+        except (OSError, SafetensorError) as error:
+            return [f"It could not be kept for attacks and analyses: {getattr(error, 'strerror', None) or error}."]
         return []
 
     def _ready(self, job: Job) -> Station:

@@ -64,6 +64,10 @@ class Bench:
     """Folder of the result files."""
     models: Path | None = None
     """Folder that keeps originals, what methods prepare and what models say; `models` beside --out where not given."""
+    keep_models: bool = False
+    """Keep the weights of unlearned models in --models, too, by the ids of their experiments."""
+    compile: bool = False
+    """Compile retraining, which is then faster on a GPU; the lines say so. Originals are made as their recipe says."""
     pool: Path | None = None
     """Of grids that attack with LiRA: folder of the shadow models, made by `duck pool`."""
     device: str = "auto"
@@ -100,7 +104,8 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
         raise BadInput(f"Nothing of the grid {grid.name} can be run here.")
     if attack is not None:
         attack.check(job.experiment for job in todo.jobs if job.attack)
-    workshop = Workshop(data, args.models or args.out.resolve().parent / "models", device, attack)
+    models = args.models or args.out.resolve().parent / "models"
+    workshop = Workshop(data, models, device, attack, compiled=args.compile, keep_models=args.keep_models)
     # Reading the data counts too: the caller's clock is already running.
     limit = None if args.limit_minutes is None else 60 * args.limit_minutes - (time.monotonic() - begun)
     try:
