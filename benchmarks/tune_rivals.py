@@ -4,8 +4,8 @@
     python benchmarks/tune_rivals.py --table benchmarks/results/cifar10-rivals-tuning.jsonl
 
 Only methods whose paper preset falls short with our originals. A trial runs on several classes, or several random tenths, none of them
-among those that the tables report, and its score is the mean AUS on holdout data. One JSON line a trial, appended as it ends; a study that
-has all its trials in the file is skipped. The original must be under --models (`duck bench` puts it there).
+among those that the tables report, and its score is the mean AUS on holdout data. One JSON line a trial, appended as it ends; a study goes
+on after the trials that the file has. The original must be under --models (`duck bench` puts it there).
 """
 
 import argparse
@@ -54,12 +54,9 @@ def main() -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Each study in a process of its own, some at once."""
-    lock, there = threading.Lock(), read(args.out) if args.out.exists() else []
+    lock = threading.Lock()
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    # A study that was broken off begins anew: its next settings depend on all before.
-    counts = {name: sum(of(row) == name for row in there) for name in args.only}
-    kept = [row for row in there if counts.get(of(row), args.budget) >= args.budget]
-    args.out.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+    left = [name for name in args.only if len(trials_of(args.out, name)) < args.budget]
 
     def one(name: str) -> None:
         command = [sys.executable, __file__, *sys.argv[1:], "--study", name]
@@ -73,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
                 print(f"{name} {row['number']}: {about}", flush=True)
 
     with ThreadPoolExecutor(args.jobs) as crew:
-        list(crew.map(one, [name for name in args.only if counts[name] < args.budget]))
+        list(crew.map(one, left))
 
 
 def study(args: argparse.Namespace) -> Any:
@@ -95,7 +92,7 @@ def study(args: argparse.Namespace) -> Any:
     machine = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     stamp = {"device": machine, "torch": str(torch.__version__), "date": datetime.now(UTC).date().isoformat()}
     options: dict[str, Any] = {"new_model": lambda: build(made.model, data.num_classes, data.train.shape), "recipe": made.recipe}
-    for trial in tune(start, model, scenarios, args.budget, **options):
+    for trial in tune(start, model, scenarios, args.budget, done=trials_of(args.out, args.study), **options):
         yield {**about, **asdict(trial), **stamp}
 
 
@@ -107,21 +104,27 @@ def of(row: dict[str, Any]) -> str:
     return f"{row['scenario']}:{row['method']}"
 
 
+def trials_of(path: Path, name: str) -> list[Trial]:
+    """Those of a study that the file has."""
+    rows = read(path) if path.exists() else []
+    return [Trial(**{key: row[key] for key in Trial.__dataclass_fields__}) for row in rows if of(row) == name]
+
+
 def table(path: Path) -> None:
     """The best of each study, as Markdown and as presets."""
     rows, presets = read(path), []
     print("| scenario | method | trials | holdout AUS of the first | of the best | kept % | forgotten % |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for name in dict.fromkeys(of(row) for row in rows):
-        group = [row for row in rows if of(row) == name]
-        trials = [Trial(**{key: row[key] for key in Trial.__dataclass_fields__}) for row in group]
-        chosen, (kind, method) = best(trials), name.split(":")
+        trials, (kind, method) = trials_of(path, name), name.split(":")
+        chosen = best(trials)
         print(
             f"| {kind} | {method} | {len(trials)} | {trials[0].score:.3f} | {chosen.score:.3f} | {100 * (chosen.kept or 0):.1f} "
             f"| {100 * (chosen.forgotten or 0):.1f} |"
         )
-        found = changes(starting(group[0]["dataset"], kind, method, 50_000), chosen)
-        presets.append(f"[{method}.{group[0]['dataset']}.tuned]\n{kind} = {json.dumps(found)}")
+        data = next(row["dataset"] for row in rows if of(row) == name)
+        found = changes(starting(data, kind, method, 50_000), chosen)
+        presets.append(f"[{method}.{data}.tuned]\n{kind} = {json.dumps(found)}")
     print("\n" + "\n".join(presets))
 
 

@@ -38,6 +38,14 @@ def test_trials_start_from_the_preset_and_repeat_with_the_seed(make: object) -> 
     assert all(0 < trial.score <= 1.1 for trial in trials)
 
 
+def test_a_search_goes_on_after_the_trials_that_are_done() -> None:
+    whole = list(tune(DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE))
+    rest = list(tune(DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE, done=whole[:3]))
+    assert [replace(trial, seconds=0.0) for trial in rest] == [replace(trial, seconds=0.0) for trial in whole[3:]]
+    with pytest.raises(BadInput, match="Trial 1 of those done is of another search"):
+        next(tune(DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE, done=[whole[0], whole[2]]))
+
+
 def test_test_data_are_never_looked_at() -> None:
     """With every reported test image blackened the trials are the same."""
     scenario = class_scenario()

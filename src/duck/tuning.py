@@ -58,10 +58,12 @@ def tune(
     new_model: Callable[[], nn.Module] | None = None,
     recipe: Recipe | None = None,
     head: str | None = None,
+    done: Sequence[Trial] = (),
 ) -> Iterator[Trial]:
     """Trials as they end; the first is `method` as it is. Half of the holdout steers stop rules, the other half scores.
 
-    Several scenarios of one kind: each trial runs on all of them, and its score is the mean.
+    Several scenarios of one kind: each trial runs on all of them, and its score is the mean. `done`: the first trials of the same search,
+    which then goes on after them.
     """
     try:
         import optuna
@@ -84,6 +86,11 @@ def tune(
         settings = {name: _suggest(asked, name, options) for name, options in space.items()}
         if number == 0:
             settings = {name: getattr(method, name) for name in space}  # as it is, also where it lies outside the space
+        if number < len(done):
+            if done[number].settings != settings:
+                raise BadInput(f"Trial {number} of those done is of another search: it has {done[number].settings}, not {settings}.")
+            study.tell(asked, done[number].score)
+            continue
         trial = mean([judge(number, replace(method, **settings), settings) for judge in judges])  # type: ignore[type-var]
         study.tell(asked, trial.score)
         yield trial
