@@ -74,3 +74,12 @@ def test_a_model_that_asks_the_host_trains_all_the_same() -> None:
     assert max(float((value - recorded[key]).abs().max()) for key, value in plain.items()) < 0.1
     # And the device is sound after: the next training records again.
     assert all(value.isfinite().all() for value in trained(RECIPES["adam"], True).values())
+
+
+def test_trainings_one_after_another_need_no_more_memory() -> None:
+    used = []
+    for _ in range(4):
+        trained(RECIPES["sgd"], True)
+        torch.cuda.synchronize()
+        used.append(torch.cuda.memory_allocated())
+    assert used[-1] <= used[1]

@@ -1,7 +1,9 @@
 """A training step as a CUDA graph: recorded once for each shape of batch and replayed, so that small batches do not wait for the host."""
 
+import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -18,7 +20,7 @@ class Recorded:
     """Runs steps that do the same work on every batch of a shape. What cannot be recorded, a model that asks the host, runs as it is."""
 
     def __init__(self, run: Callable[[Step], Tensor], device: torch.device) -> None:
-        self.run, self.device, self.stream = run, device, torch.cuda.Stream(device)
+        self.run, self.device, self.stream = run, device, _stream(device, threading.get_ident())
         self.graphs: dict[Shape, _Graph | None] = {}
         self.warm: Counter[Shape] = Counter()
 
@@ -40,6 +42,12 @@ class Recorded:
             value = self.run(step)
         usual.wait_stream(self.stream)
         return value
+
+
+@cache
+def _stream(device: torch.device, thread: int) -> torch.cuda.Stream:
+    """One for all recordings of a thread: for each stream cuBLAS keeps memory that is not given back."""
+    return torch.cuda.Stream(device)
 
 
 class _Graph:
