@@ -29,7 +29,7 @@ from duck.bench import (
     plan,
     render,
 )
-from duck.bench.attacks import Attacker, Lira, Svm
+from duck.bench.attacks import Attacker, Confidence, Lira, Svm
 from duck.bench.executor import expected
 from duck.bench.grids import experiment, line_id, training
 from duck.bench.outputs import Kept, Target
@@ -211,6 +211,28 @@ def test_a_disk_that_is_full_does_not_cost_the_result(tmp_path: Path) -> None:
     assert line["notes"][-1] == "It could not be kept for attacks and analyses: File exists."
 
 
+def test_confidence_tells_members_by_how_sure_a_model_is_whatever_the_class(tmp_path: Path, models: Path) -> None:
+    """Samples that are all taken for another class, the members by surer outputs: their own class's probability says the opposite."""
+    labels, ids = np.zeros(200, dtype=np.int64), np.arange(200).astype(np.str_)
+    height = np.random.default_rng(0).normal(3, 0.5, (2, 200))
+    sides = [
+        Outputs(np.char.add(name, ids), np.stack([np.zeros(200), high + shift, np.zeros(200)], 1), labels)
+        for name, high, shift in zip("ab", height, (1.5, 0.0), strict=True)
+    ]
+    found = Confidence()(Target(*sides), "class", 0)
+    assert found["scores"]["auc"] > 0.95
+    assert found["scores"]["auc"] == found["roc"]["auc"]["value"]
+    assert found["scores"]["tpr_0.1"] is None  # 200 unseen samples cannot show it
+    assert Confidence()(Target(*reversed(sides)), "class", 0)["scores"]["auc"] == pytest.approx(1 - found["scores"]["auc"])
+    grid = replace(SVM, attack=Attack("confidence"), name="toy/confidence")
+    made = run(grid, tmp_path, models, "scenario=samples,method=original", attacker(Attack("confidence"), None))
+    line = made["digits, seed 0: confidence on original (paper)"]
+    assert line["attack"] == {"name": "confidence"}
+    assert line["roc"]["others"] == len(digits()["digits"].test or [])
+    (row, *_) = make_table(grid, Results(tmp_path), parse_only("scenario=samples", grid)).rows
+    assert (row["auc"]["mean"], row["auc"]["paper"]) == (line["scores"]["auc"], None)
+
+
 def test_the_papers_grids() -> None:
     svm, lira = find_grid("paper/svm"), find_grid("paper/lira")
     tables = {("cifar10", "class"): "table-cr", ("cifar10", "samples"): "table-hr", ("cifar100", "class"): "table-cr"}
@@ -223,6 +245,9 @@ def test_the_papers_grids() -> None:
     ]  # fmt: skip
     assert svm.methods == lira.methods == ("original", "retrained", "duck")
     assert (svm.attack, lira.attack) == (Attack("svm", splits=5), Attack("lira", shadows=128))
+    plain = find_grid("beyond/confidence")
+    assert (plain.attack, plain.methods) == (Attack("confidence"), svm.methods)
+    assert all(block in svm.blocks for block in plain.blocks)
 
 
 def attack_line(grid: Grid, method: str, case: int, scores: dict[str, float | None], preset: str = "paper") -> Line:

@@ -163,6 +163,6 @@ def test_wrong_input_is_one_message_and_exit_code_2(case: str, here: Path, capsy
 def test_grids_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list", "grids", "--json"]) == 0
     rows: dict[str, Any] = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert list(rows) == ["paper/table-cr", "paper/table-hr", "paper/svm", "paper/lira", "digits/quick"]
+    assert list(rows) == ["paper/table-cr", "paper/table-hr", "paper/svm", "paper/lira", "beyond/confidence", "digits/quick"]
     assert rows["paper/table-cr"]["runs"] >= 3 * 10 * 15
     assert all(row["about"] for row in rows.values())

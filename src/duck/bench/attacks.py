@@ -1,14 +1,15 @@
-"""The paper's two attacks on the models of a grid: what they find, as the scores of a line."""
+"""Attacks on the models of a grid, the paper's two and a plain one: what they find, as the scores of a line."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from duck.audits.aligned import Margins, Scored
+from duck.audits.aligned import Margins, Outputs, Scored
 from duck.audits.lira import offline_lira
 from duck.audits.margins import margins
 from duck.audits.pool.reader import Pool, mismatch
@@ -46,6 +47,16 @@ class Svm:
         """It needs nothing but the model."""
 
 
+class Confidence:
+    """Members are those of whose class, right or wrong, the model is surer: by the log-odds of its most probable class."""
+
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
+        return _told(_judged(target, target.unseen.ids, lambda side: margins(side.logits, side.logits.argmax(-1))))
+
+    def check(self, experiments: Iterable[Experiment]) -> None:
+        """It needs nothing but the model."""
+
+
 class Lira:
     """One array of shadow models serves every target."""
 
@@ -71,13 +82,8 @@ class Lira:
         return {"models": self.count, "pool": self.pool.files.digest, "epochs": self.pool.fingerprint["recipe"]["epochs"], **accuracies}
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
-        sides = (target.forgotten, target.unseen)
-        ids = np.concatenate([target.forgotten.ids, self._named(target.unseen.ids)])
-        own = np.concatenate([margins(side.logits, side.labels) for side in sides])
-        judged = Scored(ids, own, np.repeat([True, False], [len(side) for side in sides]))
-        found = roc(offline_lira(judged, self.shadows, seed))
-        hits = {f"tpr_{100 * rate:g}": found.tpr_at(rate).value if found.others >= least_others(rate) else None for rate in RATES}
-        return {"scores": {**hits, "auc": found.auc.value, "f1": found.f1}, "roc": found.to_dict(), "shadows": self.about}
+        judged = _judged(target, self._named(target.unseen.ids), lambda side: margins(side.logits, side.labels))
+        return {**_told(offline_lira(judged, self.shadows, seed)), "shadows": self.about}
 
     def check(self, experiments: Iterable[Experiment]) -> None:
         """The recipe may differ: shadow models are trained on half of the data and for short; the table says so."""
@@ -93,9 +99,24 @@ class Lira:
         return named
 
 
+def _judged(target: Target, unseen: Ids, score: Callable[[Outputs], npt.NDArray[np.float64]]) -> Scored:
+    """A score for each sample of the target; `unseen`: what the unseen ones are called."""
+    sides = (target.forgotten, target.unseen)
+    members = np.repeat([True, False], [len(side) for side in sides])
+    return Scored(np.concatenate([target.forgotten.ids, unseen]), np.concatenate([score(side) for side in sides]), members)
+
+
+def _told(scored: Scored) -> Found:
+    found = roc(scored)
+    hits = {f"tpr_{100 * rate:g}": found.tpr_at(rate).value if found.others >= least_others(rate) else None for rate in RATES}
+    return {"scores": {**hits, "auc": found.auc.value, "f1": found.f1}, "roc": found.to_dict()}
+
+
 def attacker(attack: Attack, pool: Path | None) -> Attacker:
     if attack.name == "svm":
         return Svm(attack)
+    if attack.name == "confidence":
+        return Confidence()
     if pool is None:
         raise BadInput("LiRA compares with shadow models: give their folder with --pool (`duck pool --out FOLDER` makes it).")
     return Lira(attack, pool)

@@ -11,18 +11,19 @@ from duck.bench.tables import Column, Row, Table
 
 Format = Literal["text", "markdown", "latex", "csv", "json"]
 MISSING = "missing"
+MEMBERS = {"class": "forgotten against test samples of the class", "samples": "forgotten against test samples"}
 SPLITS = {
     None: {"class": "kept: retain-test, forgotten: forget-test", "samples": "kept: test, forgotten: forgotten training samples"},
     "svm": {
         "class": "forgotten against test samples of the class, 3:1, chance 75",
         "samples": "forgotten against test samples, 1:1, chance 50",
     },
-    "lira": {"class": "forgotten against test samples of the class", "samples": "forgotten against test samples"},
+    "lira": MEMBERS,
+    "confidence": MEMBERS,
 }
 """By the attack of the table: what its numbers are about."""
-BESIDES: dict[str | None, str] = {
-    "lira": " An AUC far below 0.5 is no success: samples that were pushed too far are told as well as those that were not."
-}
+BELOW = " An AUC far below 0.5 is no success: samples that were pushed too far are told as well as those that were not."
+BESIDES: dict[str | None, str] = {"lira": BELOW, "confidence": BELOW}
 Grid = list[list[str]]
 
 

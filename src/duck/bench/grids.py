@@ -50,7 +50,7 @@ class Block:
 class Attack:
     """What each model of a grid has to stand, in place of the scores of its accuracies."""
 
-    name: Literal["svm", "lira"]
+    name: Literal["svm", "lira", "confidence"]
     splits: int = 5
     """Of the samples into those that train an SVM and those that judge it."""
     shadows: int = 128
@@ -59,7 +59,8 @@ class Attack:
     @property
     def settings(self) -> dict[str, Any]:
         """Those that its result depends on."""
-        return {"name": self.name, **({"splits": self.splits} if self.name == "svm" else {"shadows": self.shadows})}
+        own = {"svm": {"splits": self.splits}, "lira": {"shadows": self.shadows}, "confidence": {}}
+        return {"name": self.name, **own[self.name]}
 
 
 @dataclass(frozen=True)

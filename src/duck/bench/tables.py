@@ -22,14 +22,13 @@ class Column(NamedTuple):
     digits: int = 3
 
 
+HITS = {"tpr_1": Column("TPR@1%FPR %", 100, 2), "tpr_0.1": Column("TPR@0.1%FPR %", 100, 2), "auc": Column("AUC")}
 COLUMNS: dict[str | None, dict[str, Column]] = {
     None: {"aus": Column("AUS"), "kept": Column("kept %", 100, 2), "forgotten": Column("forgotten %", 100, 2)},
     "svm": {"f1": Column("F1 %", 100, 2)},
-    "lira": {
-        "tpr_1": Column("TPR@1%FPR %", 100, 2), "tpr_0.1": Column("TPR@0.1%FPR %", 100, 2), "auc": Column("AUC"),
-        "f1": Column("F1 %", 100, 2),
-    },
-}  # fmt: skip
+    "lira": {**HITS, "f1": Column("F1 %", 100, 2)},
+    "confidence": HITS,
+}
 """By the attack of a grid; without one, what the paper's large tables show."""
 ACCURACIES = {
     "class": {"aus": "aus", "kept": "retain_test", "forgotten": "forget_test"},
@@ -185,7 +184,7 @@ def _paper(block: Block, method: str, attack: str | None, measures: Mapping[str,
     """The paper's means, shares in 0..1; None where it has no such cell (it used ResNet-18, and a tenth)."""
     alike = block.model == "resnet18" and (block.scenario == "class" or block.fraction == 0.1)
     table = PAPER[block.scenario] if attack is None else f"{attack}-{PAPER[block.scenario]}"
-    row = _numbers()[table].get((block.dataset, method), {}) if alike else {}
+    row = _numbers().get(table, {}).get((block.dataset, method), {}) if alike else {}
     cell = {name: row.get(score) for name, score in measures.items()}
     return {name: None if value is None else value["mean"] / COLUMNS[attack][name].factor for name, value in cell.items()}
 

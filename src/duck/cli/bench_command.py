@@ -172,6 +172,6 @@ def _in_short(line: Line) -> str:
     else:
         before = f"{line['attack']['name']} on " if "attack" in line else ""
         name = f"{line['dataset']}, {line['scenario']} {line['case']}, {before}{line['method']} ({line['preset']})"
-        headline = {"svm": "f1", "lira": "auc"}[line["attack"]["name"]] if "attack" in line else "aus"
+        headline = {"svm": "f1"}.get(line["attack"]["name"], "auc") if "attack" in line else "aus"
         score = f"{headline.upper()} {number(line.get('scores', {}).get(headline))}"
     return f"{name}: failed: {line['error']}" if "error" in line else f"{name}: {score} in {line['seconds']:.2f} s"
