@@ -1,11 +1,15 @@
-"""When has enough been forgotten: DUCK's stop rule, which Negative Gradient and Random Label share."""
+"""When has enough been forgotten: DUCK's stop rule, and what Negative Gradient and Random Label, which also go by it, share."""
 
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import torch
 from torch import nn
 
+from duck.batching import Passes
+from duck.fit import Loss, fit
+from duck.methods.base import Forgets, Kinds
 from duck.predict import accuracy, outcomes
 from duck.runtime import seeded
 from duck.types import Examples, Task
@@ -14,6 +18,43 @@ Stop = Literal["auto", "accuracy", "loss"]
 LOOKED_AT = 2000
 FEW = 200
 """Below so many samples, forcing each to be misclassified would be over-forgetting."""
+
+
+@dataclass(frozen=True)
+class UntilForgotten:
+    """Trains on the forget samples alone until DUCK's stop rule says enough."""
+
+    scenarios: ClassVar[Kinds] = ("class", "samples")
+    needs_retain: ClassVar[bool] = False
+    forgets_by: ClassVar[Forgets] = "training"
+
+    lr: float = 1e-2
+    batch_size: int = 256
+    max_epochs: int = 100
+    """If the stop rule does not end it."""
+    milestones: tuple[int, ...] = ()
+    """Epochs after which the rate is multiplied by `gamma`."""
+    gamma: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    stop: Stop = "auto"
+    """As in DUCK."""
+    tolerance: float = 0.01
+    """Target of the forget accuracy where whole classes go."""
+    check_every: int = 0
+    """Steps between two looks at the stop rule; 0: once an epoch."""
+
+    def train(self, unlearned: nn.Module, task: Task, loss: Loss, generator: torch.Generator, phase: str) -> None:
+        """In place; `unlearned` is still the original when this is called."""
+        recipe = replace(
+            task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
+            schedule="step", milestones=self.milestones, gamma=self.gamma, epochs=self.max_epochs, batch_size=self.batch_size,
+        )  # fmt: skip
+        enough = stop_rule(unlearned, task, self.stop, self.tolerance)
+        fit(
+            unlearned, Passes("forget", task.forget, self.batch_size), loss, recipe, generator,
+            phase=phase, stop=enough, check_every=self.check_every, report=task.report, steady=True,
+        )  # fmt: skip
 
 
 def stop_rule(model: nn.Module, task: Task, stop: Stop = "auto", tolerance: float = 0.01, mislabelled: bool = False) -> Callable[[], bool]:
