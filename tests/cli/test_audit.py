@@ -106,6 +106,22 @@ def test_a_pool_of_other_data_is_refused_with_what_differs(
     assert "data.name: 'toy' in the pool, 'digits' in the run." in err
 
 
+def test_a_pool_too_small_is_refused_before_anything_is_trained(
+    audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"  # beside it no retrained model is kept
+    shutil.copytree(audited["duck"], run)
+    words = ("audit", str(run), "--tier", "full", "--original", str(audited["duck"].parent / "original"))
+    code, _, err = duck(capsys, *words, "--pool-models", "18")
+    assert code == 2
+    assert "needs a pool of at least 20 models, got --pool-models 18" in err
+    assert duck(capsys, "pool", "--run", str(run), "--models", "2", "--out", str(tmp_path / "pool"), "--workers", "1")[0] == 0
+    code, _, err = duck(capsys, *words, "--pool", str(tmp_path / "pool"))
+    assert code == 2
+    assert "has 2 models and 1 oracles: the full tier needs at least 20 and 10" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pool", "run"]
+
+
 def test_a_model_that_gives_no_numbers_is_refused(audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(audited["duck"], broken)

@@ -42,14 +42,19 @@ ABOUT = {
 }
 
 
-def from_pool(pool: Pool, where: Setting) -> More:
-    """What every attack on the pool found: rows of the table, and what U-LiRA says of the method and of the controls."""
+def check_size(pool: Pool) -> None:
+    """An error where the pool is too small for the full tier."""
     oracles = len(pool.oracle) if pool.oracle else 0
     if len(pool) < LEAST or oracles < LEAST // 2:
         raise BadInput(
             f"The pool in {pool.files.folder} has {len(pool)} models and {oracles} oracles: the full tier needs at least {LEAST} and "
-            f"{LEAST // 2}. The same command with more --pool-models adds to it."
+            f"{LEAST // 2}. The same `duck pool` command with more --models adds to it."
         )
+
+
+def from_pool(pool: Pool, where: Setting) -> More:
+    """What every attack on the pool found: rows of the table, and what U-LiRA says of the method and of the controls."""
+    check_size(pool)
     games = {name: roc(scored) for name, scored in _games(pool, where).items()}
     rows = {**_ulira_rows(pool, games), **_sample_rows(pool, where)}
     shown = {who: games[who].curve() for who in MODELS}

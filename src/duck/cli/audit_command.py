@@ -13,6 +13,7 @@ from torch import nn
 
 from duck import store
 from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
+from duck.audits.full import LEAST, check_size
 from duck.audits.observed import setting
 from duck.audits.pool.plan import Plan
 from duck.audits.pool.reader import Pool, mismatch
@@ -138,6 +139,8 @@ def _pool(args: AuditFlags, found: Unlearning, device: torch.device) -> Pool:
     """The given pool, or one made now; an error that says in what it does not fit the run."""
     folder, experiment = args.pool or args.run.resolve().parent / POOLS / found.experiment.id, found.experiment
     if args.pool is None:
+        if args.pool_models < LEAST:
+            raise BadInput(f"The full tier needs a pool of at least {LEAST} models, got --pool-models {args.pool_models}.")
         say(f"The pool of {args.pool_models} models is made, or gone on with, in {folder}.")
         with counting("pool") as progress:
             build_pool(
@@ -150,6 +153,7 @@ def _pool(args: AuditFlags, found: Unlearning, device: torch.device) -> Pool:
         differing.insert(0, "design: shadow models know nothing of unlearning.")
     if differing:
         raise BadInput(f"The pool in {folder} does not fit {args.run}: {' '.join(differing)}")
+    check_size(pool)
     return pool
 
 
