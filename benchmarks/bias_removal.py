@@ -2,10 +2,12 @@
 
     python benchmarks/bias_removal.py --root data --out benchmarks/results/bias-removal.jsonl --limit-minutes 9 [--preset paper]
     python benchmarks/bias_removal.py --table benchmarks/results/bias-removal.jsonl
+    python benchmarks/bias_removal.py --table benchmarks/results/bias-removal.jsonl --figures figures --maps-file cifar10-seed-0-tuned.npz
 
 For each seed: a model trained on the biased data, DUCK, and a model trained with the labels put right; what they call unseen images with
 the square, and the square's mean SHAP value for the wrong class. One JSON line a seed and preset, appended as it ends; those in the file
-are skipped, so a stopped benchmark goes on. Trained models are kept under --models. Needs captum.
+are skipped, so a stopped benchmark goes on. Trained models are kept under --models. Needs captum. Figures are of the line that a file of
+--maps is named after, drawn as `duck report --figures` draws them.
 """
 
 import argparse
@@ -29,11 +31,14 @@ from duck.config import to_dict
 from duck.methods.presets import Preset, default_recipe
 from duck.models import build
 from duck.models.weights import load_weights, save_weights
+from duck.report import of_removal
+from duck.report.printed import save
+from duck.report.removals import read_removals, with_maps
 from duck.runtime import pick_device
 from duck.types import Data, Recipe
 
-MAPS = 6
-"""Images whose SHAP maps are kept, of the first seed."""
+MAPS, SHOWN = 6, 3
+"""Images whose SHAP maps are kept, of the first seed, and how many of these a figure shows."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,17 @@ def _mean(values: list[float], digits: int = 2) -> str:
     return f"{statistics.mean(values):.{digits}f}{spread}"
 
 
+def figures(path: Path, folder: Path, maps: Path) -> list[Path]:
+    """What the models of a line call unseen images, what the square means to them and where they look, as PNG and PDF."""
+    lines = {removal.name: removal for removal in read_removals([path])}
+    if maps.stem not in lines:
+        raise SystemExit(f"{maps} is named after no line of {path}: {', '.join(lines)}.")
+    removal = with_maps(lines[maps.stem], maps)
+    made = {"shares": of_removal.shares(removal), "square": of_removal.square(removal), "shap": of_removal.maps(removal, SHOWN)}
+    named = [replace(plot, name=f"{removal.found['data']}-bias-{name}") for name, plot in made.items() if plot]
+    return [file for plot in named for file in save(plot, folder)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path("data"))
@@ -162,9 +178,15 @@ def main() -> None:
     parser.add_argument("--maps", type=Path, help="folder for some SHAP maps of the first seed")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--table", type=Path, help="print the table of a file of results and stop")
+    parser.add_argument("--figures", type=Path, help="with --table and --maps-file: folder for figures")
+    parser.add_argument("--maps-file", type=Path, help="a file of --maps, for --figures")
     args = parser.parse_args()
+    if args.figures and not (args.table and args.maps_file):
+        parser.error("--figures are drawn from --table FILE and --maps-file NPZ: give both")
     if args.table:
         table(args.table)
+        if args.figures:
+            print("\n".join(str(file) for file in figures(args.table, args.figures, args.maps_file)))
     else:
         require_captum()
         run(args)

@@ -1,15 +1,17 @@
 """Many methods on one scenario: each row on its own, and distances to the retrained model."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
 from torch import nn
 
 from duck.comparison import compare, rows, suited
+from duck.experiment import Epoch
 from duck.methods import METHODS, Duck, Original, Retrained
 from duck.methods.base import Forgets, Kinds, Method
-from duck.types import Task
+from duck.types import Progress, Task
 from tests.toys import RECIPE, class_scenario, toy_net, trained_net
 
 
@@ -40,6 +42,27 @@ def test_a_failing_method_says_why_in_its_row_and_the_others_go_on(monkeypatch: 
     assert found[1]["gaps"]["forget_test"] == found[1]["scores"]["forget_test"] - found[2]["scores"]["forget_test"] > 0.9
     assert found[2]["gaps"] == {**dict.fromkeys(found[2]["scores"], 0.0)}
     assert found[3]["scores"]["forget_test"] == 0
+
+
+def test_with_a_watch_there_are_curves_and_looking_takes_no_time_of_the_methods() -> None:
+    methods: dict[str, Method] = {"retrained": Retrained(), "duck": Duck(batch_size=64, max_epochs=2, low_epochs=1)}
+    looked = 0.0
+
+    def look(news: Progress | Epoch) -> None:
+        nonlocal looked
+        if isinstance(news, Epoch):
+            time.sleep(0.3)
+            looked += 0.3
+
+    for row in compare(trained_net(), class_scenario(), methods, new_model=toy_net, recipe=replace(RECIPE, epochs=2), watch=look):
+        assert row.outcome is not None
+        assert len(row.outcome.history) >= 2
+        assert row.outcome.history[-1].forget == row.outcome.scores.forget
+        assert row.outcome.seconds < looked == pytest.approx(0.3 * len(row.outcome.history))
+        looked = 0.0
+    unwatched = next(compare(trained_net(), class_scenario(), {"duck": methods["duck"]}, recipe=RECIPE))
+    assert unwatched.outcome is not None
+    assert unwatched.outcome.history == ()
 
 
 def test_without_a_retrained_model_there_are_no_gaps() -> None:

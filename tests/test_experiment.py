@@ -83,6 +83,8 @@ def test_the_time_of_a_method_that_trains_beforehand_is_its_own() -> None:
     outcome = unlearn(method, trained_net(), class_scenario(), new_model=toy_net, recipe=RECIPE, watch=lambda _: None)
     assert 0 < outcome.seconds < 60
     assert 0 < outcome.prepare_seconds < 60
+    # Its own original was trained for two epochs before: no part of the curves, which are the same when it comes from a folder.
+    assert [(epoch.phase, epoch.epoch) for epoch in outcome.history] == [("transfer", 1)]
 
 
 def test_the_watcher_hears_of_steps_and_epochs() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from duck.experiment import Outcome, unlearn
+from duck.experiment import Outcome, Watch, unlearn
 from duck.methods.base import METHODS, Method
 from duck.metrics import evaluate
 from duck.preparation import Preparations
@@ -33,15 +33,20 @@ def compare(
     new_model: Callable[[], nn.Module] | None = None,
     recipe: Recipe | None = None,
     head: str | None = None,
+    watch: Watch | None = None,
     preparations: Preparations | None = None,
 ) -> Iterator[Compared]:
-    """A row for each method as it ends; one that fails says why and does not stop the others."""
+    """A row for each method as it ends; one that fails says why and does not stop the others.
+
+    With a `watch` each outcome has its history; looking does not count as the method's time.
+    """
     original, shared = evaluate(model, scenario), preparations or Preparations()
     for name, method in methods.items():
         try:
             outcome = unlearn(
-                method, model, scenario, new_model=new_model, recipe=recipe, head=head, original=original, preparations=shared
-            )
+                method, model, scenario, new_model=new_model, recipe=recipe, head=head,
+                original=original, watch=watch, preparations=shared,
+            )  # fmt: skip
         except Exception as error:
             yield Compared(name, method, None, f"{type(error).__name__}: {error}")
         else:

@@ -118,10 +118,11 @@ def unlearn(
     history: list[Epoch] = []
     report = _observer(task, stopwatch, history, watch) if watch else None
     original = original or evaluate(model, scenario)
-    task = replace(task, forget=forget, report=report)
+    task = replace(task, forget=forget, report=watch)
+    # Heard of, but not looked at: what is prepared once is no epoch of this run, and its seconds are those of the first making.
     prepared, prepare_seconds = (preparations or Preparations())(method, model, task)
     with stopwatch:
-        unlearned = method(model, replace(task, prepared=prepared))
+        unlearned = method(model, replace(task, prepared=prepared, report=report))
     processed = {"training": int(forget.seen.sum()), "omission": len(forget), "nothing": 0}[method.forgets_by]
     scores = evaluate(unlearned, scenario, original)
     confusions = confusion(model, scenario), confusion(unlearned, scenario)

@@ -16,9 +16,9 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-from duck.report import read, write_report
+from duck.report import read, read_removals, write_report
 from duck.scenarios import ForgetClasses, ForgetFraction
-from tests.report.folders import write_run
+from tests.report.folders import write_removal, write_run
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -50,8 +50,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_run(root / "runs" / "retrained", "retrained", ForgetClasses([0]), names, 1, "no verdict", notes=[EVIL])
     write_run(root / "runs" / "original", "original", ForgetClasses([0]), names, 2, "not forgotten")
     write_run(root / "runs" / "tenth", request=ForgetFraction(0.1), names=names, seed=3)
-    many = write_report(root / "many.html", read([root / "runs"]))
-    return {"many": many, "one": write_report(root / "one.html", read([root / "runs" / "duck"]))}
+    # Two bias removals, one with images beside its maps.
+    write_removal(root / "bias" / "first", BOLD, EVIL, images=2, shape=(3, 32, 32), pictures=True)
+    write_removal(root / "bias" / "second", BOLD, EVIL, seed=1, images=2)
+    return {
+        "many": write_report(root / "many.html", read([root / "runs"])),
+        "one": write_report(root / "one.html", read([root / "runs" / "duck"])),
+        "bias": write_report(root / "bias.html", [], removals=read_removals([root / "bias"])),
+    }
 
 
 def opened(browser: webdriver.Chrome, page: Path, size: str = "desktop", scheme: str = "light", fragment: str = "") -> None:
@@ -115,7 +121,14 @@ def texts(browser: webdriver.Chrome, column: int) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "size", "scheme"),
-    [("one", "desktop", "light"), ("one", "phone", "dark"), ("many", "desktop", "dark"), ("many", "phone", "light")],
+    [
+        ("one", "desktop", "light"),
+        ("one", "phone", "dark"),
+        ("many", "desktop", "dark"),
+        ("many", "phone", "light"),
+        ("bias", "desktop", "light"),
+        ("bias", "phone", "dark"),
+    ],
 )
 def test_every_plot_draws_and_the_console_is_silent(
     browser: webdriver.Chrome, pages: dict[str, Path], name: str, size: str, scheme: str
@@ -123,9 +136,9 @@ def test_every_plot_draws_and_the_console_is_silent(
     opened(browser, pages[name], size, scheme)
     draw_all(browser)
     plots = browser.find_elements(By.CLASS_NAME, "plot")
-    assert len(plots) == {"one": 15, "many": 34}[name]
+    assert len(plots) == {"one": 15, "many": 34, "bias": 3 + 2 + 2 * 4 + 2 + 2 * 3}[name]
     for plot in plots:
-        drawn = plot.find_elements(By.CSS_SELECTOR, ".main-svg .trace, .main-svg .hm image, .main-svg .contour")
+        drawn = plot.find_elements(By.CSS_SELECTOR, ".main-svg .trace, .main-svg .hm image, .main-svg .im image, .main-svg .contour")
         assert drawn, plot.get_attribute("aria-label")
         assert plot.get_attribute("aria-label")
         words = plot.get_attribute("aria-describedby")
@@ -151,6 +164,22 @@ def test_a_class_called_script_is_text_everywhere(browser: webdriver.Chrome, pag
     # Plotly would take this one for markup.
     assert BOLD in " ".join(ticks)
     assert run(browser, "document.scripts.length - document.querySelectorAll('script[type=\"application/json\"]').length") == 2
+
+
+def test_maps_of_a_bias_removal_are_square_and_stand_beside_their_image(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+    opened(browser, pages["bias"], fragment="#bias-1-first")
+    draw_all(browser, "#bias-1-first")
+    drawn = browser.find_elements(By.CSS_SELECTOR, "#bias-1-first-maps .plot .im image, #bias-1-first-maps .plot .hm image")
+    assert len(drawn) == 8
+    boxes = [image.rect for image in drawn]
+    for box in boxes:
+        assert abs(box["width"] - box["height"]) <= 1
+        assert box["width"] > 100
+    assert [len({round(box["y"]) for box in row}) for row in (boxes[:4], boxes[4:])] == [1, 1]
+    assert boxes[4]["y"] > boxes[0]["y"]
+    ticks = run(browser, "[...document.querySelectorAll('#bias-1-first-shares .ytick text')].map((tick) => tick.textContent)")
+    assert ticks[:2] == [f"called {EVIL}", f"called {BOLD}"]
+    assert run(browser, "document.querySelectorAll('b, script:not([type])').length") == 2
 
 
 def test_sorting(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
@@ -214,4 +243,13 @@ def test_print_shows_everything_in_light_colours(browser: webdriver.Chrome, page
     assert max(run(browser, "[...document.querySelectorAll('.plot .main-svg')].map((plot) => plot.clientWidth)")) <= 640
     browser.execute_script("dispatchEvent(new Event('afterprint'))")
     assert run(browser, "document.querySelectorAll('details.run[open]').length") == 0
+    assert logged(browser) == []
+
+
+def test_maps_that_belong_together_fit_beside_each_other_on_paper(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+    opened(browser, pages["bias"])
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    for name, width in (("bias-1-first-maps", 150), ("bias-2-second-maps", 203), ("bias-1-first-shares", 640)):
+        widths = run(browser, f"[...document.querySelectorAll('#{name} .plot .main-svg')].map((plot) => plot.clientWidth)")
+        assert set(widths) == {width}
     assert logged(browser) == []

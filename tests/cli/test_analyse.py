@@ -1,6 +1,9 @@
 """duck analyse and duck debias as a user runs them."""
 
+import html
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import pytest
 from safetensors.torch import load_file
 
 from duck import cli
+from duck.data import load
 
 SMALL = ["--points", "60", "--json"]
 
@@ -118,6 +122,40 @@ def test_debias_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     weights = [load_file(tmp_path / "bias" / f"{name}.safetensors")["head.weight"] for name in ("biased", "duck", "corrected")]
     assert len({float(weight.sum()) for weight in weights}) == 3
     assert "exists: choose another --out" in duck(capsys, *words, code=2)
+
+
+def test_the_command_in_the_report_does_the_same_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    digits = load("digits")
+    images, labels = next(digits.train.batches(1000)).images, digits.train.labels[:1000]
+    pixels = (255 * (images - images.min()) / (images.max() - images.min())).byte()
+    np.savez("the images.npz", images=pixels.permute(0, 2, 3, 1).numpy(), labels=labels.numpy())
+    recipe = ["--epochs", "3", "--no-nesterov", "--schedule", "step", "--milestones", "1", "2", "--lr", "0.05"]
+    bias = ["--true", "1", "--wrong", "7", "--patch", "3", "--colour", "0", "90", "7", "--seed", "5", "--shap", "2", "--preset", "paper"]
+    pixels_seen = ["--mean", "0.4", "--std", "0.3", "--model", "convnet"]
+    first = duck(capsys, "debias", "--data", tmp_path / "the images.npz", *recipe, *bias, *pixels_seen, "--out", "first", "--json")
+    assert str(tmp_path) not in first["command"]
+    assert duck(capsys, "report", "first", "-o", "report.html", "--json")["removals"] == 1
+    (shown,) = re.findall(r"<pre><code>(duck debias.*?)</code></pre>", Path("report.html").read_text(), re.DOTALL)
+    assert cli.main(shlex.split(html.unescape(shown))[1:]) == 0
+    again = json.loads(Path("again/bias.json").read_text())
+    timed = {"seconds", "train_seconds", "created"}
+    assert {name: value for name, value in again.items() if name not in timed} == {
+        name: value for name, value in first.items() if name not in timed
+    }
+    assert first["recipe"]["milestones"] == [1, 2]
+    assert first["method"]["target_class"] == 1
+    assert first["shape"] == [1, 8, 8]
+
+
+def test_without_shap_no_maps_of_an_earlier_study_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["debias", "--epochs", "1", "--out", tmp_path / "bias", "--json"]
+    duck(capsys, *words, "--shap", "2")
+    assert (tmp_path / "bias" / "shap.npz").exists()
+    duck(capsys, *words, "--shap", "0", "--overwrite")
+    assert not (tmp_path / "bias" / "shap.npz").exists()
 
 
 def test_debias_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,13 @@ def test_compare_tells_each_methods_scores_and_gaps(
     assert found["duck"]["processed"] == found["duck"]["forget_samples"]
     assert sorted(path.name for path in Path("kept").iterdir()) == ["duck", "retrained"]
     assert duck(capsys, "show", "kept/duck")["scores"]["aus"] == found["duck"]["scores"]["aus"]
+    # The curves are those that `duck forget` stores.
+    duck(capsys, "forget", "--run", original, "--fraction", "0.1", "--out", "alone")
+    curves = {folder: json.loads(Path(folder, "run.json").read_text())["history"] for folder in ("kept/duck", "kept/retrained", "alone")}
+    assert curves["kept/duck"] == curves["alone"]
+    assert [(epoch["phase"], epoch["epoch"]) for epoch in curves["kept/retrained"]] == [("train", epoch) for epoch in range(1, 7)]
+    assert duck(capsys, "report", "kept", "-o", "report.html")["runs"] == 2
+    assert Path("report.html").read_text().count("Accuracy during unlearning</strong>") == 2
 
 
 def test_the_table_names_n_and_the_failures(original: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from duck import cli
 from tests.bench.lines import FACTS, FEW, cell_of, line_of
-from tests.report.folders import write_run
+from tests.report.folders import write_removal, write_run
 
 
 def duck(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_folder_of_runs_becomes_a_page(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "report.html"
     told = duck(capsys, "report", str(runs), "-o", str(out), "--json")
-    assert told == {"report": str(out), "runs": 2, "figures": []}
+    assert told == {"report": str(out), "runs": 2, "removals": 0, "figures": []}
     page = out.read_text()
     assert page.count('<details class="run"') == 2
     assert page.count('id="run-1-class-confusion"') == 1
@@ -91,6 +91,19 @@ def test_lines_of_a_bench_stand_beside_the_runs(tmp_path: Path, capsys: pytest.C
     assert "<h2>What was asked</h2>" not in alone
     err = duck(capsys, *words, str(tmp_path), code=2)
     assert "holds no results of `duck bench`: --results takes the folder" in err
+
+
+def test_bias_removals_alone_and_beside_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_removal(tmp_path / "bias")
+    out = ["-o", str(tmp_path / "report.html"), "--figures", str(tmp_path / "figures"), "--json"]
+    told = duck(capsys, "report", str(tmp_path / "bias"), *out)
+    assert (told["runs"], told["removals"], len(told["figures"])) == (0, 1, 6)
+    assert "<h1>Bias removal report: “1” called “9” in digits</h1>" in (tmp_path / "report.html").read_text()
+    write_run(tmp_path / "run")
+    told = duck(capsys, "report", str(tmp_path), *out)
+    assert (told["runs"], told["removals"]) == (1, 1)
+    page = (tmp_path / "report.html").read_text()
+    assert page.index("<h2>Accuracies</h2>") < page.index('<h2 id="bias-removal">Bias removal</h2>')
 
 
 def test_figures_for_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Run folders as the store writes them, with audit and analysis beside, made up from a seed: no model is trained."""
+"""Folders of runs with audit and analysis beside, and of bias removals, made up from a seed: no model is trained."""
 
 import json
 import random
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from duck.config import Experiment, Training, to_dict
 from duck.methods.base import METHODS
@@ -140,9 +142,87 @@ def analysed(rng: random.Random, classes: int, gone: Sequence[int], points: int 
     }
 
 
+def write_removal(
+    folder: Path,
+    true: str = "1",
+    wrong: str = "9",
+    seed: int = 0,
+    shape: tuple[int, int, int] = (1, 8, 8),
+    images: int = 4,
+    pictures: bool = False,
+    **rest: Any,
+) -> Path:
+    """A folder as `duck debias --out` leaves it but for its models: bias.json and, where there are images, shap.npz."""
+    draw = np.random.default_rng(seed)
+    means = {"biased": 0.05, "duck": -0.001, "corrected": 0.002}
+
+    def share(value: float) -> dict[str, Any]:
+        return {"share": value, "interval": [max(0.0, value - 0.02), min(1.0, value + 0.02)]}
+
+    called = {
+        model: {"wrong": share(value), "right": share(1 - value), "right_without_patch": share(0.97), "test": 0.94, "n": 800}
+        for model, value in (("biased", 0.99), ("duck", 0.015), ("corrected", 0.01))
+    }
+    test = {"p": 0.004, "n": 12, "least_p": 2.0**-11, "difference": 0.051}
+    shap = {
+        "n": 12,
+        "mean": means,
+        "std": dict.fromkeys(means, 0.003),
+        "tests": {"biased - duck": test, "biased - corrected": test, "duck - corrected": {**test, "p": 0.2}},
+    }
+    found = {
+        "data": "digits",
+        "shape": shape,
+        "seed": seed,
+        "true": true,
+        "wrong": wrong,
+        "count": 36,
+        "patch": 4,
+        "colour": [255, 0, 0],
+        "n": 800,
+        "called": called,
+        "forget": {"biased": 1.0, "duck": 0.0},
+        "shap": shap if images else None,
+        "notes": [],
+        "seconds": {"duck": 2.5, "corrected": 40.0},
+        "train_seconds": 41.0,
+        "preset": "tuned",
+        "method": {"name": "duck", "lr": 0.002},
+        "model": "convnet",
+        "recipe": {"epochs": 30, "lr": 0.1},
+        "fingerprint": "ab12",
+        "environment": environment(),
+        "created": "2026-11-15T10:00:00+00:00",
+        "command": f"duck debias --data digits --true 1 --wrong 9 --seed {seed} --out again",
+    }
+    folder.mkdir(parents=True)
+    (folder / "bias.json").write_text(json.dumps({**found, **rest}))
+    maps: dict[str, Any] = {model: draw.normal(0, 0.01, (images, *shape[1:])).astype(np.float16) for model in means}
+    maps["biased"][:, :4, -4:] += np.float16(0.05)
+    if pictures:
+        maps["images"] = draw.normal(0, 1, (images, *shape)).astype(np.float16)
+    if images:
+        np.savez_compressed(folder / "shap.npz", **maps)
+    return folder
+
+
 def environment() -> dict[str, Any]:
     packages = {"torch": "2.13.0", "numpy": "2.4.6", "duck-unlearning": "0.1.0"}
     return {"python": "3.11.7", "packages": packages, "platform": "Linux", "device": "x86_64", "threads": 2, "git_commit": None}
+
+
+def worst_fifty(root: Path, classes: int = 200) -> list[Path]:
+    """Every one of them audited, and analysed with more points than a page can hold."""
+    folders = fifty(root, [f"class {index}" for index in range(classes)])
+    whole = analysed(random.Random(0), classes, [3], points=2000)
+    maps = {model: [[-0.123] * 32] * 32 for model in ("original", "unlearned", "retrained")}
+    whole["shap"] = {"images": [{"id": str(at), "title": f"image {at}", "maps": maps} for at in range(8)]}
+    found = audit(random.Random(0), "forgotten")
+    found["roc"] = dict.fromkeys(("svm", "loss", "entropy"), found["roc"]["svm"])
+    for folder in folders:
+        (folder / "analysis.json").write_text(json.dumps(whole))
+        (folder / "audit.json").write_text(json.dumps(found))
+    return folders
 
 
 def fifty(root: Path, names: Sequence[str] = tuple("0123456789")) -> list[Path]:

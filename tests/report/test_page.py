@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import random
 import re
 import time
 from html.parser import HTMLParser
@@ -14,7 +13,7 @@ import pytest
 
 from duck.report import read, render, write_report
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
-from tests.report.folders import analysed, audit, fifty, write_run
+from tests.report.folders import worst_fifty, write_run
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "input", "br", "img", "path"}
@@ -180,17 +179,7 @@ def test_no_id_of_a_forgotten_sample_is_on_the_page(tmp_path: Path) -> None:
 
 
 def test_fifty_runs_are_quick_and_small(tmp_path: Path) -> None:
-    classes = 200
-    folders = fifty(tmp_path, [f"class {index}" for index in range(classes)])
-    # The worst: every one of them audited, and analysed with more points than a page can hold.
-    whole = analysed(random.Random(0), classes, [3], points=2000)
-    maps = {model: [[-0.123] * 32] * 32 for model in ("original", "unlearned", "retrained")}
-    whole["shap"] = {"images": [{"id": str(at), "title": f"image {at}", "maps": maps} for at in range(8)]}
-    for folder in folders:
-        (folder / "analysis.json").write_text(json.dumps(whole))
-        found = audit(random.Random(0), "forgotten")
-        found["roc"] = dict.fromkeys(("svm", "loss", "entropy"), found["roc"]["svm"])
-        (folder / "audit.json").write_text(json.dumps(found))
+    worst_fifty(tmp_path)
     begun = time.monotonic()
     page = write_report(tmp_path / "report.html", read([tmp_path]))
     assert time.monotonic() - begun < 20

@@ -11,7 +11,7 @@ from PIL import Image
 from duck.metrics import aus
 from duck.report import of_run, of_runs, read
 from duck.report.interactive import figure
-from duck.report.plots import Axis, Cells, Heights, Line, Panel, Plot, Points, log_ticks
+from duck.report.plots import Axis, Cells, Heights, Line, Panel, Picture, Plot, Points, log_ticks
 from duck.report.printed import save
 from duck.scenarios import ForgetClasses
 from tests.report.folders import fifty, write_run
@@ -188,6 +188,7 @@ EVERY = Plot(
         Panel("points", [Points("p", [1, 20], [1, 2], "#0072B2", y_interval=([0, None], [2, 3]))], Axis("s", 0.5, 40, log=True), Axis("y")),
         Panel("cells", CELLS, Axis("x", ticks=NAMES), Axis("y", ticks=NAMES, down=True)),
         Panel("signed", [Cells([[-1.0, 2.0]], signed=True, most=2.0)], NOTHING, Axis("", -0.5, 0.5, down=True, hidden=True)),
+        Panel("picture", [Picture([[[255, 0, 0], [0, 128, 255]]])], NOTHING, Axis("", -0.5, 0.5, down=True, hidden=True)),
         Panel("heights", [Heights([0, 1], [0, 1], [[0, 1], [1, 2]], 0.5, "AUS")], Axis("x"), Axis("y", 0, 9, whole=True)),
     ],
 )
@@ -201,7 +202,8 @@ def test_plain_json_without_infinities() -> None:
     assert made[1]["layout"]["xaxis"]["range"] == pytest.approx([math.log10(0.5), math.log10(40)])
     assert made[2]["layout"]["yaxis"]["range"] == [1.5, -0.5]
     assert made[3]["data"][0]["zmin"] == -made[3]["data"][0]["zmax"] == -2
-    assert made[4]["layout"]["yaxis"]["dtick"] == 1
+    assert made[4]["data"][0]["z"] == [[[255, 0, 0], [0, 128, 255]]]
+    assert made[5]["layout"]["yaxis"]["dtick"] == 1
 
 
 def test_log_axes_are_labelled_with_plain_numbers() -> None:
@@ -215,9 +217,20 @@ def test_every_mark_is_drawn_for_print(tmp_path: Path) -> None:
         colors = image.convert("RGB").getcolors(10**6)
     assert colors is not None
     assert len(colors) > 50
+    assert {(255, 0, 0), (0, 128, 255)} <= {color for _, color in colors}
     assert pdf.read_bytes().startswith(b"%PDF")
     again = save(EVERY, tmp_path / "again")[1]
     assert again.read_bytes() == pdf.read_bytes()
+
+
+def test_panels_that_belong_beside_each_other_do_so_in_print(tmp_path: Path) -> None:
+    sizes = {}
+    for columns in (0, 4):
+        picture = Panel("picture", [Picture([[[0, 0, 0]]])], NOTHING, NOTHING, 230)
+        with Image.open(save(Plot(f"of-{columns}", "t", "c", "a", [picture] * 8, columns), tmp_path)[0]) as image:
+            sizes[columns] = image.size
+    # Two inches a side at 200 points an inch, and room for a title.
+    assert sizes == {0: (1200, 1300), 4: (1600, 900)}
 
 
 def test_without_matplotlib_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

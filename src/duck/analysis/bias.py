@@ -23,6 +23,8 @@ from duck.runtime import Stopwatch, device_of
 from duck.scenarios import Debias
 from duck.types import Data, Recipe, Scenario
 
+RESULT, MAPS = "bias.json", "shap.npz"
+"""What `duck debias` leaves in its folder, and `duck report` reads."""
 IMAGES = 128
 """Unseen images whose SHAP values are taken."""
 ENOUGH = 100
@@ -83,6 +85,7 @@ def report(debias: Debias, scenario: Scenario, freed: Freed, attributions: Mappi
     shap = patch_row(debias, attributions) if attributions else None
     return {
         "data": data.name,
+        "shape": list(data.train.shape),
         "seed": scenario.seed,
         **asdict(debias),
         "true": data.classes[true],

@@ -26,7 +26,7 @@ class Compare:
     """Run one scenario through many methods and print one table: scores, gaps to Retrained, seconds.
 
     The model is --run RUN, or your own as for `duck forget`; with neither, a model is trained on --data first.
-    With --out, each unlearned model is stored as a run below that folder.
+    With --out, each unlearned model is stored as a run below that folder, with its accuracies after each epoch.
     """
 
     source: DataFlags
@@ -84,6 +84,8 @@ def _compare(args: Compare, original: OriginalFlags, training: Training, scenari
             new_model=factory(training, scenario.data),
             recipe=training.recipe,
             head=original.head,
+            # What is stored has the curves of a run, as from `duck forget`; a table alone needs none.
+            watch=(lambda _: None) if args.output.out else None,
             preparations=Preparations(Path("runs") / ".prepared"),
         )
         for index, row in enumerate(runs):

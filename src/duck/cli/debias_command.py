@@ -1,8 +1,10 @@
 """duck debias: plant a bias, train on it, unlearn it, and see on unseen images whether it is gone."""
 
 import json
+import shlex
 import warnings
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from duck.analysis import bias
 from duck.analysis.attribution import Attribution, Incomplete, require_captum
 from duck.api import train
 from duck.cli.console import emit, percent, say, table, watching
-from duck.cli.inputs import DataFlags, RunFlags, parse, peek, settled
+from duck.cli.inputs import DataFlags, RunFlags, fingerprint, parse, peek, settled, words_of
+from duck.config import to_dict
 from duck.data import DATASETS
 from duck.errors import BadInput
 from duck.methods.presets import Preset, default_recipe
@@ -20,9 +23,9 @@ from duck.models import MODELS, build
 from duck.models.weights import save_weights
 from duck.runtime import Stopwatch, pick_device
 from duck.scenarios import Debias
+from duck.store import environment
 from duck.types import Data, Recipe, Scenario
 
-RESULT, MAPS = "bias.json", "shap.npz"
 COUNT = 200
 
 
@@ -32,7 +35,7 @@ class DebiasFlags:
 
     Images of class --true get a square and the label --wrong; as many images of class --wrong get the square and keep their label.
     Shown is what the models call unseen images of class --true with the square, and the square's mean SHAP value for --wrong.
-    With --out: bias.json, the SHAP maps and the three models.
+    With --out: bias.json, the SHAP maps and the three models, for `duck report`.
     """
 
     source: DataFlags
@@ -68,8 +71,8 @@ def main(argv: list[str]) -> int:
     if args.output.out and args.output.out.exists() and not args.output.overwrite:
         raise BadInput(f"{args.output.out} exists: choose another --out, or --overwrite it.")
     data = args.source.load().to(pick_device(args.output.device))
-    recipe = settled(args.recipe, shown, default_recipe(data.name, len(data.train), data.augment))
-    result = _study(args, data, recipe)
+    usual = default_recipe(data.name, len(data.train), data.augment)
+    result = _study(args, data, settled(args.recipe, shown, usual), usual)
     if args.output.json:
         emit(result)
     else:
@@ -77,16 +80,17 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _study(args: DebiasFlags, data: Data, recipe: Recipe) -> dict[str, Any]:
+def _study(args: DebiasFlags, data: Data, recipe: Recipe, usual: Recipe) -> dict[str, Any]:
     seed, device = args.output.seed, data.train.device
     debias = Debias(_named(args.true), _named(args.wrong), args.count or _count(args, data), args.patch, args.colour)
     scenario = debias(data, seed)
+    method = bias.freeing(debias, data, args.preset)
     debias.unseen(scenario)  # without unseen images there is nothing to show: an error before anything is trained
     with watching(f"train {args.model} on biased {data.name}") as watch, Stopwatch(device) as stopwatch:
         biased = train(args.model, scenario.data, seed, recipe, device=str(device), report=watch)
     with watching("duck, then retrain on corrected labels") as watch:
         freed = bias.free(
-            debias, scenario, biased, bias.freeing(debias, data, args.preset),
+            debias, scenario, biased, method,
             new_model=lambda: build(args.model, data.num_classes, data.train.shape), recipe=recipe, watch=watch,
         )  # fmt: skip
     attributions = _explained(args, debias, scenario, freed, seed) if args.shap else {}
@@ -94,12 +98,39 @@ def _study(args: DebiasFlags, data: Data, recipe: Recipe) -> dict[str, Any]:
         **bias.report(debias, scenario, freed, attributions),
         "train_seconds": round(stopwatch.seconds, 2),
         "preset": args.preset,
+        "method": to_dict(method),
         "model": args.model,
         "recipe": asdict(recipe),
+        "fingerprint": fingerprint(data),
+        "environment": environment(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": _command(args, debias, recipe, usual),
     }
     if args.output.out:
         _store(args.output.out, result, freed, attributions)
     return result
+
+
+def _command(args: DebiasFlags, debias: Debias, recipe: Recipe, usual: Recipe) -> str:
+    """Which does the same again. Folders are named by their last part alone: a report travels, and paths tell of persons."""
+    source, known = args.source, args.source.data in DATASETS
+    planted = {"true": args.true, "wrong": args.wrong, "count": debias.count, "patch": debias.patch, "colour": debias.colour}
+    flags = {
+        "data": source.data if known else Path(source.data).name,
+        "root": source.root.name if known and source.root != Path("data") else None,
+        "image_size": source.image_size,
+        "mean": source.mean or None,
+        "std": source.std or None,
+        **planted,
+        "model": args.model,
+        **{name: value for name, value in asdict(recipe).items() if value != getattr(usual, name)},
+        "preset": args.preset,
+        "shap": args.shap,
+        "seed": args.output.seed,
+        "device": args.output.device if args.output.device != "auto" else None,
+        "out": "again",
+    }
+    return shlex.join(["duck", "debias", *words_of(flags)])
 
 
 def _named(word: str) -> int | str:
@@ -125,10 +156,11 @@ def _store(out: Path, result: dict[str, Any], freed: bias.Freed, attributions: d
     out.mkdir(parents=True, exist_ok=True)
     for name, model in freed.models.items():
         save_weights(model, out / f"{name}.safetensors")
+    (out / bias.MAPS).unlink(missing_ok=True)
     if attributions:
-        np.savez_compressed(out / MAPS, **bias.maps(attributions))
-    (out / RESULT).write_text(json.dumps(result), encoding="utf-8")
-    say(f"Stored in {out}: {RESULT}, {'the SHAP maps, ' if attributions else ''}three models.")
+        np.savez_compressed(out / bias.MAPS, **bias.maps(attributions))
+    (out / bias.RESULT).write_text(json.dumps(result), encoding="utf-8")
+    say(f"Stored in {out}: {bias.RESULT}, {'the SHAP maps, ' if attributions else ''}three models.")
 
 
 def _tell(result: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """From words to what they mean: flags from dataclasses, data from --data, settings from presets and flags."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,6 +81,18 @@ def experiment_of(argv: Sequence[str]) -> Experiment | None:
     """The experiment of --config, whose values are the flags' defaults."""
     file = peek(argv, "--config")
     return from_toml(Path(file)) if file else None
+
+
+def words_of(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as words that `parse` reads back; those that are None are left out."""
+    words: list[str] = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            words += [f"--{flag}", *(map(str, value) if isinstance(value, tuple | list) else [str(value)])]
+    return words
 
 
 def settled(asked: Any, shown: Any, real: Any) -> Any:

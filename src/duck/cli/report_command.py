@@ -12,7 +12,7 @@ from duck.cli.exits import DONE
 from duck.cli.inputs import parse
 from duck.cli.kin import unlearning
 from duck.errors import BadInput
-from duck.report import Entry, Sample, forgotten_samples, of_lines, read, write_figures, write_report
+from duck.report import Entry, Sample, forgotten_samples, of_lines, read, read_removals, write_figures, write_report
 from duck.runtime import pick_device
 
 
@@ -20,11 +20,12 @@ from duck.runtime import pick_device
 class Report:
     """Write one self-contained page about stored runs: what was asked, what was done, the verdict, and the evidence.
 
-    Many runs give a table to sort and filter, with each run below it. Nothing is computed anew and nothing is fetched.
+    Many runs give a table to sort and filter, with each run below it; bias removals have a section of their own.
+    Nothing is computed anew and nothing is fetched.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
-    """Folders of unlearned runs, or a folder that holds such folders."""
+    """Folders of unlearned runs and of bias removals (`duck debias --out`), or folders that hold such folders."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
     """The page."""
     results: Path | None = None
@@ -43,16 +44,17 @@ def main(argv: list[str]) -> int:
     args = parse(Report, argv, "report")
     if not args.runs and not args.results:
         raise BadInput("Name the runs to report on: `duck report runs/forgot -o report.html`, a folder of runs, or --results of a bench.")
-    runs = read(args.runs)
+    runs, removals = read(args.runs), read_removals(args.runs)
     samples = {run.anchor: _samples(run.folder) for run in runs} if args.show_samples else None
     lines = _lines(args.results) if args.results else []
-    page = write_report(args.out, runs, lines, samples)
-    drawn = write_figures(args.figures, runs, lines) if args.figures else []
+    page = write_report(args.out, runs, lines, samples, removals)
+    drawn = write_figures(args.figures, runs, lines, removals) if args.figures else []
     if args.json:
-        emit({"report": str(page), "runs": len(runs), "figures": [str(file) for file in drawn]})
+        emit({"report": str(page), "runs": len(runs), "removals": len(removals), "figures": [str(file) for file in drawn]})
     else:
         print(page)
-        say(f"{len(runs)} runs, {len(lines)} lines of a bench, {page.stat().st_size / 1e6:.1f} MB; {len(drawn)} figures for print.")
+        counts = f"{len(runs)} runs, {len(removals)} bias removals, {len(lines)} lines of a bench"
+        say(f"{counts}, {page.stat().st_size / 1e6:.1f} MB; {len(drawn)} figures for print.")
     if args.open:
         webbrowser.open(page.resolve().as_uri())
     return DONE

@@ -3,26 +3,49 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from duck.report import of_run, of_runs
+from duck.report import of_removal, of_run, of_runs
 from duck.report.page import budget, render
 from duck.report.printed import save
+from duck.report.removals import Removal, read_removals
 from duck.report.samples import Sample, forgotten_samples
 from duck.report.stored import Entry, Stored, of_lines, read
 
-__all__ = ["Entry", "Sample", "Stored", "forgotten_samples", "of_lines", "read", "render", "write_figures", "write_report"]
+__all__ = [
+    "Entry",
+    "Removal",
+    "Sample",
+    "Stored",
+    "forgotten_samples",
+    "of_lines",
+    "read",
+    "read_removals",
+    "render",
+    "write_figures",
+    "write_report",
+]
 
 
 def write_report(
-    path: Path, runs: Sequence[Stored], lines: Sequence[Entry] = (), samples: Mapping[str, Sequence[Sample]] | None = None
+    path: Path,
+    runs: Sequence[Stored],
+    lines: Sequence[Entry] = (),
+    samples: Mapping[str, Sequence[Sample]] | None = None,
+    removals: Sequence[Removal] = (),
 ) -> Path:
     """Write the page and return where it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(runs, lines, samples), encoding="utf-8")
+    path.write_text(render(runs, lines, samples, removals), encoding="utf-8")
     return path
 
 
-def write_figures(folder: Path, runs: Sequence[Stored], lines: Sequence[Entry] = ()) -> list[Path]:
+def write_figures(folder: Path, runs: Sequence[Stored], lines: Sequence[Entry] = (), removals: Sequence[Removal] = ()) -> list[Path]:
     """Every plot of the page as PNG and PDF."""
-    entries = [*(run.entry for run in runs), *lines]
-    plots = [*of_runs.plots(entries, runs).values(), *(plot for run in runs for plot in of_run.plots(run, *budget(runs)).values())]
+    entries, room = [*(run.entry for run in runs), *lines], budget(runs, removals)
+    overview = of_removal.all_shares(removals)
+    plots = [
+        *of_runs.plots(entries, runs).values(),
+        *(plot for run in runs for plot in of_run.plots(run, *room).values()),
+        *([overview] if overview else []),
+        *(plot for removal in removals for plot in of_removal.plots(removal, room[1]).values()),
+    ]
     return [file for plot in plots for file in save(plot, folder)]

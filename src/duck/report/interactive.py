@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from duck.report.plots import BLUE, MUTED, PAPER, VERMILION, Axis, Cells, Heights, Line, Mark, Numbers, Panel, Points, log_ticks
+from duck.report.plots import BLUE, MUTED, PAPER, VERMILION, Axis, Cells, Heights, Line, Mark, Numbers, Panel, Picture, Points, log_ticks
 
 SIGNED = [[0.0, "#2166AC"], [0.5, PAPER], [1.0, "#B2182B"]]
 SHARE = [[0.0, PAPER], [1.0, BLUE]]
@@ -13,7 +13,11 @@ SHARE = [[0.0, PAPER], [1.0, BLUE]]
 
 def figure(panel: Panel, legend: Sequence[str] = ()) -> dict[str, Any]:
     """Plain data for Plotly. What all plots have in common is added by report.js: a page has hundreds of them."""
-    layout = {"height": panel.height, "xaxis": _axis(panel.x), "yaxis": _axis(panel.y)}
+    layout: dict[str, Any] = {"height": panel.height, "xaxis": _axis(panel.x), "yaxis": _axis(panel.y)}
+    if panel.square:
+        border = {"constrain": "domain", "showline": True, "mirror": True}
+        layout["xaxis"] |= border
+        layout["yaxis"] |= {**border, "scaleanchor": "x"}
     return {"data": [_trace(mark) | _place(mark, legend) for mark in panel.marks], "layout": layout}
 
 
@@ -56,6 +60,8 @@ def _trace(mark: Mark) -> dict[str, Any]:
             return _cells(mark)
         case Heights():
             return _heights(mark)
+        case Picture():
+            return {"type": "image", "z": [[list(pixel) for pixel in row] for row in mark.pixels], "hoverinfo": "skip"}
 
 
 def _line(mark: Line) -> dict[str, Any]:

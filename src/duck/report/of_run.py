@@ -93,7 +93,7 @@ def confusion(stored: Stored) -> Plot | None:
     if pair is None:
         return None
     chosen = chosen_classes(stored)
-    ticks = [_tick(_name(stored, index)) for index in chosen]
+    ticks = [tick(_name(stored, index)) for index in chosen]
     size = max(300, PIXELS * len(chosen) + 90)
     panels = [
         Panel(title, [_cells(table, chosen)], Axis("class by the model", ticks=ticks), Axis("true class", ticks=ticks, down=True), size)
@@ -126,7 +126,7 @@ def classes(stored: Stored) -> Plot | None:
                 x_interval=interval,
             )
         )
-    ticks = [_tick(row["name"]) + {"forgotten": " (forgotten)", "neighbour": " (neighbour)"}.get(row["role"], "") for row in rows]
+    ticks = [tick(row["name"]) + {"forgotten": " (forgotten)", "neighbour": " (neighbour)"}.get(row["role"], "") for row in rows]
     panel = Panel("", marks, Axis("accuracy on unseen samples (%)", -3, 103), Axis("", ticks=ticks, down=True), PIXELS * len(rows) + 80)
     worst = min(rows, key=lambda row: row["after"].value - row["before"].value if row["role"] != "forgotten" else 0)
     lost = worst["after"].value - worst["before"].value
@@ -268,7 +268,7 @@ def density(stored: Stored) -> Plot | None:
     keys = list(dict.fromkeys(key for model in MODELS for split in splits for key in found.get(model, {}).get(split, {})))
     gone = [key for key in keys if int(key) in stored.forgotten]
     keys = [*gone, *(key for key in keys if key not in gone)][:SHOWN]
-    ticks = [_tick(_name(stored, int(key))) + (" (forgotten)" if key in gone else "") for key in keys]
+    ticks = [tick(_name(stored, int(key))) + (" (forgotten)" if key in gone else "") for key in keys]
     panels = []
     for split in splits:
         marks = []
@@ -293,7 +293,7 @@ def shap(stored: Stored, most_images: int = IMAGES) -> Plot | None:
     images = [image for image in ((stored.analysis or {}).get("shap") or {}).get("images") or [] if image.get("id") not in gone]
     panels = []
     for image in images[:most_images]:
-        maps = {model: _pooled(values) for model, values in image["maps"].items()}
+        maps = {model: pooled(values) for model, values in image["maps"].items()}
         most = max(abs(value) for values in maps.values() for row in values for value in row)
         for model, values in maps.items():
             down = Axis("", -0.5, len(values) - 0.5, down=True, hidden=True)
@@ -306,12 +306,17 @@ def shap(stored: Stored, most_images: int = IMAGES) -> Plot | None:
     return Plot("shap", "What the model looked at (SHAP)", caption, alt, panels)
 
 
-def _pooled(values: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Sums over blocks, which keep the total, so that no side has more than 32: enough to see, small enough to send."""
-    step = -(-max(len(values), len(values[0])) // SIDE)
+def pooled(values: Sequence[Sequence[float]], side: int = SIDE) -> list[list[float]]:
+    """Sums over blocks, which keep the total, so that no side has more than so many: enough to see, small enough to send."""
+    step = block(len(values), len(values[0]), side)
     rows = [values[at : at + step] for at in range(0, len(values), step)]
     starts = range(0, len(values[0]), step)
     return [[_short(sum(sum(line[at : at + step]) for line in block)) for at in starts] for block in rows]
+
+
+def block(height: int, width: int, side: int = SIDE) -> int:
+    """Pixels a side that become one."""
+    return -(-max(height, width) // side)
 
 
 def _confusions(stored: Stored) -> tuple[Confused, Confused] | None:
@@ -341,7 +346,7 @@ def _name(stored: Stored, index: int) -> str:
     return stored.names[index] if index < len(stored.names) else str(index)
 
 
-def _tick(name: str) -> str:
+def tick(name: str) -> str:
     """Beside an axis: longer names would leave a phone no room for the plot. The tables have them whole."""
     return name if len(name) <= TICK else f"{name[: TICK - 1]}…"
 

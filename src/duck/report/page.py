@@ -10,9 +10,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from duck.config import to_dict
-from duck.report import of_run, of_runs, words
+from duck.report import of_removal, of_run, of_runs, removal_words, words
 from duck.report.interactive import figure
 from duck.report.numbers import Measured
+from duck.report.removals import SHARES, THREE, Removal
 from duck.report.reproduce import FILE, commands, experiment_file
 from duck.report.samples import Sample
 from duck.report.stored import Entry, Stored
@@ -26,32 +27,40 @@ MAPS = 24
 SIGNS = {"forgotten": "✓", "not-forgotten": "✗", "no-verdict": "?", "no-audit": "–"}
 
 
-def render(runs: Sequence[Stored], lines: Sequence[Entry] = (), samples: Mapping[str, Sequence[Sample]] | None = None) -> str:
-    """The page. `lines` join the table and the plots over all runs; `samples` are by anchor."""
+def render(
+    runs: Sequence[Stored],
+    lines: Sequence[Entry] = (),
+    samples: Mapping[str, Sequence[Sample]] | None = None,
+    removals: Sequence[Removal] = (),
+) -> str:
+    """The page. `lines` join the table and the plots over all runs; `samples` are by anchor; `removals` have a section of their own."""
     script, plotly = _file("report.js"), get_plotlyjs().replace("\r\n", "\n")
     entries = [*(run.entry for run in runs), *lines]
     shown = samples or {}
     return _pages().get_template("report.html.j2").render(
-        title=_title(runs) if runs else f"Unlearning bench: {len(lines)} runs",
+        title=_title(runs, lines, removals),
         style=_file("report.css"),
         script=script,
         plotly=plotly,
         hashes=[_hash(script), _hash(plotly)],
-        runs=[_run(run, runs, shown.get(run.anchor, ())) for run in runs],
+        runs=[_run(run, runs, shown.get(run.anchor, ()), budget(runs, removals)) for run in runs],
         rows=[_row(run.entry, run) for run in runs] + [_row(entry, None) for entry in lines],
         all_asked=words.all_asked(list(runs)),
         all_done=words.all_done(list(runs)),
         all_verdicts=words.verdicts(list(runs)) if runs else None,
         overview=list(of_runs.plots(entries, runs).values()),
         keeps_samples=bool(shown),
-        several=len(entries) > 1 or not runs,
+        several=len(entries) > 1 or bool(lines),
+        removals=[_removal(removal, budget(runs, removals)[1]) for removal in removals],
+        removals_overview=of_removal.all_shares(removals),
+        three=THREE,
     )  # fmt: skip
 
 
-def budget(runs: Sequence[Stored]) -> tuple[int, int, int]:
-    """So many points a cloud and a ROC curve, and SHAP maps of so many images a run, that all together stay within the page's size."""
+def budget(runs: Sequence[Stored], removals: Sequence[Removal] = ()) -> tuple[int, int, int]:
+    """Points of a cloud, images with SHAP maps of a run or bias removal, points of a ROC curve: so that the page stays within its size."""
     clouds = sum(len(splits) for run in runs for splits in ((run.analysis or {}).get("tsne") or {}).values())
-    explained = sum("shap" in (run.analysis or {}) for run in runs)
+    explained = sum("shap" in (run.analysis or {}) for run in runs) + sum(bool(removal.maps) for removal in removals)
     curves = sum(2 * len(models) for run in runs for models in ((run.audit or {}).get("roc") or {}).values())
     points, images = min(MOST, POINTS // max(1, clouds)), min(of_run.IMAGES, MAPS // max(1, explained))
     return points, images, max(20, min(of_run.CURVE, POINTS // max(1, curves)))
@@ -62,14 +71,16 @@ def _pages() -> Environment:
     pages = Environment(
         loader=PackageLoader("duck.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    filters = (words.percent, words.points, words.interval, words.moment, words.number, figure)
+    filters = (words.percent, words.points, words.interval, words.moment, words.number, words.signed, figure)
     pages.filters.update({each.__name__: each for each in filters})
     pages.policies["json.dumps_kwargs"] = {"sort_keys": False, "allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
     pages.globals.update(signs=SIGNS, experiment_file_name=FILE, choices=_choices)
     return pages
 
 
-def _title(runs: Sequence[Stored]) -> str:
+def _title(runs: Sequence[Stored], lines: Sequence[Entry], removals: Sequence[Removal]) -> str:
+    if not runs:
+        return f"Unlearning bench: {len(lines)} runs" if lines else removal_words.title(removals)
     asked = list(dict.fromkeys(run.entry.asked for run in runs))
     data = list(dict.fromkeys(run.run.experiment.training.data for run in runs))
     if len(runs) == 1:
@@ -77,7 +88,7 @@ def _title(runs: Sequence[Stored]) -> str:
     return f"Unlearning report: {len(runs)} runs on {', '.join(data)}"
 
 
-def _run(stored: Stored, runs: Sequence[Stored], samples: Sequence[Sample]) -> dict[str, Any]:
+def _run(stored: Stored, runs: Sequence[Stored], samples: Sequence[Sample], room: tuple[int, int, int]) -> dict[str, Any]:
     experiment = stored.run.experiment
     retrained = next((run for run in runs if run.entry.method == "retrained" and run.entry.question == stored.entry.question), None)
     return {
@@ -91,7 +102,7 @@ def _run(stored: Stored, runs: Sequence[Stored], samples: Sequence[Sample]) -> d
         "retrained": retrained is not None and retrained is not stored,
         "classes": of_run.class_rows(stored),
         "listed": of_run.LISTED,
-        "plots": of_run.plots(stored, *budget(runs)),
+        "plots": of_run.plots(stored, *room),
         "attacks": _attacks(stored.audit or {}),
         "controls": (stored.audit or {}).get("controls") or {},
         "samples": samples,
@@ -99,6 +110,27 @@ def _run(stored: Stored, runs: Sequence[Stored], samples: Sequence[Sample]) -> d
         "recipe": to_dict(experiment)["training"]["recipe"],
         "toml": experiment_file(stored),
         "commands": commands(stored),
+    }
+
+
+def _removal(removal: Removal, most_images: int) -> dict[str, Any]:
+    found = removal.found
+    return {
+        "removal": removal,
+        "found": found,
+        "planted": removal_words.planted(removal),
+        "done": removal_words.done(removal),
+        "headline": removal_words.headline(removal),
+        "outcome": removal_words.outcome(removal),
+        "shares": {model: [removal.share(model, part) for part in SHARES] for model in THREE},
+        "tests": removal_words.tests(removal),
+        "plots": of_removal.plots(removal, most_images),
+        "versions": removal_words.versions(found),
+        "method": found.get("method") or {},
+        "notes": found.get("notes") or [],
+        "created": found.get("created") or "",
+        "fingerprint": found.get("fingerprint") or "not stored",
+        "command": found.get("command") or "",
     }
 
 

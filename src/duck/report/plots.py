@@ -70,7 +70,15 @@ class Heights:
     unit: str
 
 
-Mark = Line | Points | Cells | Heights
+@dataclass(frozen=True)
+class Picture:
+    """An image; the first row is on top."""
+
+    pixels: Sequence[Sequence[Sequence[int]]]
+    """Red, green and blue of each, 0 to 255."""
+
+
+Mark = Line | Points | Cells | Heights | Picture
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,11 @@ class Panel:
     height: int = 320
     """In pixels."""
 
+    @property
+    def square(self) -> bool:
+        """Its pixels are those of an image, as wide as high."""
+        return any(isinstance(mark, Picture) or (isinstance(mark, Cells) and mark.signed) for mark in self.marks)
+
 
 @dataclass(frozen=True)
 class Plot:
@@ -120,6 +133,8 @@ class Plot:
     caption: str
     alt: str
     panels: Sequence[Panel]
+    columns: int = 0
+    """Panels that belong beside each other, where there is room; 0: as many as fit."""
 
     @property
     def legend(self) -> dict[str, tuple[str, str]]:

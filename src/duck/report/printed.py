@@ -5,7 +5,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duck.errors import MissingExtra
-from duck.report.plots import BLUE, INK, MUTED, PAPER, VERMILION, Axis, Cells, Heights, Line, Mark, Numbers, Panel, Plot, Points, log_ticks
+from duck.report.plots import (
+    BLUE,
+    INK,
+    MUTED,
+    PAPER,
+    VERMILION,
+    Axis,
+    Cells,
+    Heights,
+    Line,
+    Mark,
+    Numbers,
+    Panel,
+    Picture,
+    Plot,
+    Points,
+    log_ticks,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,11 +41,12 @@ def save(plot: Plot, folder: Path) -> list[Path]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra("Figures for print need matplotlib: pip install 'duck-unlearning[figures]'") from error
-    columns = min(WIDEST, len(plot.panels))
+    columns = plot.columns or min(WIDEST, len(plot.panels))
     rows = math.ceil(len(plot.panels) / columns)
     with matplotlib.rc_context(STYLE):
-        height = sum(max(panel.height for panel in plot.panels[row * columns : (row + 1) * columns]) for row in range(rows)) / 115
-        figure = Figure(figsize=(ALONE if columns == 1 else WIDTH * columns, height + 0.5), layout="constrained")
+        heights = [max(panel.height for panel in plot.panels[row * columns : (row + 1) * columns]) / 115 for row in range(rows)]
+        width = heights[0] if all(panel.square for panel in plot.panels) else ALONE if columns == 1 else WIDTH
+        figure = Figure(figsize=(width * columns, sum(heights) + 0.5), layout="constrained")
         places = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
         for place, panel in zip(places, plot.panels, strict=False):
             _draw(place, panel)
@@ -48,6 +66,8 @@ def _draw(place: "Axes", panel: Panel) -> None:
     place.set_title(_literal(panel.title))
     for mark in panel.marks:
         _mark(place, mark)
+    if panel.square:
+        place.spines[:].set(visible=True, color=COLORS[MUTED], linewidth=0.5)
     _axis(place, panel.x, "x")
     _axis(place, panel.y, "y")
 
@@ -81,6 +101,8 @@ def _mark(place: "Axes", mark: Mark) -> None:
             _cells(place, mark)
         case Heights():
             _heights(place, mark)
+        case Picture():
+            place.imshow([[[value / 255 for value in pixel] for pixel in row] for row in mark.pixels], aspect="equal")
 
 
 def _points(place: Any, mark: Points) -> None:

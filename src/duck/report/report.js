@@ -2,7 +2,7 @@
 (() => {
   const root = document.documentElement;
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
-  const css = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+  const css = (name, of = root) => getComputedStyle(of).getPropertyValue(`--${name}`).trim();
   const NAMED = new Set(["ink", "muted", "paper"]);
   const DATA = new Set(["x", "y", "z", "text", "hovertext", "meta"]);
 
@@ -68,8 +68,8 @@
     all(".plot").forEach((plot) => {
       near.unobserve(plot);
       const { data, layout } = spec(plot);
-      const alone = plot.closest(".panels").children.length === 1;
-      Plotly.react(plot, data, { ...layout, autosize: false, width: alone ? 640 : 310, height: Math.min(layout.height, 620) }, CONFIG);
+      const panels = plot.closest(".panels"), beside = panels.children.length === 1 ? 1 : Number(css("columns", panels)) || 2;
+      Plotly.react(plot, data, { ...layout, autosize: false, width: beside === 1 ? 640 : Math.floor(640 / beside) - 10, height: Math.min(layout.height, 620) }, CONFIG);
       plot.dataset.drawn = "yes";
     });
   });

@@ -47,10 +47,13 @@ def _named(model: nn.Module, some: Examples, classes: Sequence[str]) -> list[str
 
 
 def _pictures(some: Examples) -> list[str]:
-    """Each image stretched to 0..255, whatever the model's normalisation."""
-    images = next(some.batches(len(some))).images.float().cpu()
+    return [_address(image) for image in stretched(next(some.batches(len(some))).images.float().cpu())]
+
+
+def stretched(images: Tensor) -> Tensor:
+    """(N, C, H, W), each image to 0..255, whatever the model's normalisation."""
     low, high = images.amin((1, 2, 3), keepdim=True), images.amax((1, 2, 3), keepdim=True)
-    return [_address(image) for image in ((images - low) / (high - low).clamp_min(1e-6) * 255).round().to(torch.uint8)]
+    return ((images - low) / (high - low).clamp_min(1e-6) * 255).round().to(torch.uint8)
 
 
 def _address(image: Tensor) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from duck import store
+from duck.analysis import bias
 from duck.config import Experiment, from_dict, to_dict
 from duck.errors import BadInput
 from duck.methods.base import METHODS
@@ -16,7 +17,7 @@ from duck.report.numbers import Measured, aus_range, share
 from duck.scenarios import ForgetClasses, Request, describe
 from duck.store import Run
 
-AUDIT, ANALYSIS = "audit.json", "analysis.json"
+AUDIT, ANALYSIS, BIAS = "audit.json", "analysis.json", bias.RESULT
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,19 +129,36 @@ class Stored:
 
 
 def read(folders: Iterable[Path]) -> list[Stored]:
-    """Runs, each once; a folder of runs stands for all unlearnings in it."""
-    found = list(dict.fromkeys(run for folder in folders for run in _runs(folder)))
-    return [_stored(folder, f"run-{number}-{re.sub(r'[^A-Za-z0-9]+', '-', folder.name)}") for number, folder in enumerate(found, 1)]
+    """Runs, each once; a folder of runs stands for all unlearnings in it. Bias removals are passed over."""
+    found = list(dict.fromkeys(run for folder in folders for run in _sorted(folder)[0]))
+    return [_stored(folder, anchor("run", number, folder.name)) for number, folder in enumerate(found, 1)]
 
 
-def _runs(folder: Path) -> list[Path]:
-    if (folder / store.RECORD).exists() or not folder.is_dir():
-        return [folder]
-    inside = sorted(path.parent for path in folder.glob(f"*/{store.RECORD}") if not path.parent.name.startswith("."))
-    unlearnings = [run for run in inside if store.read_record(run)["experiment"].get("method")]
-    if not unlearnings:
-        raise BadInput(f"{folder} holds no unlearning: `duck forget --out {folder}/NAME` would make one.")
-    return unlearnings
+def removals_in(path: Path) -> list[Path]:
+    """Bias removals: the folder or file itself, or folders in it."""
+    return _sorted(path)[1]
+
+
+def anchor(kind: str, number: int, name: str) -> str:
+    """A place in the page."""
+    return f"{kind}-{number}-{re.sub(r'[^A-Za-z0-9]+', '-', name)}"
+
+
+def _sorted(path: Path) -> tuple[list[Path], list[Path]]:
+    """Unlearnings and bias removals."""
+    if (path / BIAS).exists() or (path.suffix == ".jsonl" and path.is_file()):
+        return [], [path]
+    if (path / store.RECORD).exists() or not path.is_dir():
+        return [path], []
+    runs, removals = (_inside(path, name) for name in (store.RECORD, BIAS))
+    unlearnings = [run for run in runs if store.read_record(run)["experiment"].get("method")]
+    if not unlearnings and not removals:
+        raise BadInput(f"{path} holds no unlearning: `duck forget --out {path}/NAME` would make one.")
+    return unlearnings, removals
+
+
+def _inside(folder: Path, name: str) -> list[Path]:
+    return sorted(file.parent for file in folder.glob(f"*/{name}") if not file.parent.name.startswith("."))
 
 
 def _stored(folder: Path, anchor: str) -> Stored:
@@ -151,10 +169,11 @@ def _stored(folder: Path, anchor: str) -> Stored:
         folder.name, run.experiment, kind, run.scores, run.original or {}, run.samples, run.seconds, run.prepare_seconds,
         str(run.environment.get("device", "")), row["notes"],
     )  # fmt: skip
-    return Stored(folder, run, entry, anchor, _beside(folder / AUDIT, "verdict"), _beside(folder / ANALYSIS))
+    return Stored(folder, run, entry, anchor, beside(folder / AUDIT, "verdict"), beside(folder / ANALYSIS))
 
 
-def _beside(path: Path, *needed: str) -> dict[str, Any] | None:
+def beside(path: Path, *needed: str) -> dict[str, Any] | None:
+    """A JSON object, if it is there."""
     if not path.exists():
         return None
     try:

@@ -53,10 +53,10 @@ def ids_fingerprint(ids: tuple[str, ...]) -> str:
 def done(stored: Stored) -> str:
     """By which method, on what, how completely and how fast."""
     run, entry, made = stored.run, stored.entry, stored.run.experiment.training
-    before = f", after {_seconds(entry.prepare_seconds)} of preparation that later requests can reuse" if entry.prepare_seconds else ""
+    before = f", after {seconds(entry.prepare_seconds)} of preparation that later requests can reuse" if entry.prepare_seconds else ""
     return (
         f"The method {entry.method} was applied to a {made.model} that had been trained on {made.data}. "
-        f"It processed {run.samples['processed']:,} of the {run.samples['forget']:,} samples in {_seconds(entry.seconds)}{before}."
+        f"It processed {run.samples['processed']:,} of the {run.samples['forget']:,} samples in {seconds(entry.seconds)}{before}."
     )
 
 
@@ -143,6 +143,11 @@ def points(value: float | None) -> str:
     return "0.0" if abs(value) < 5e-4 else f"{100 * value:+.1f}".replace("-", "−")
 
 
+def signed(value: float, digits: int = 4) -> str:
+    """+0.0304, −0.0001"""
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
+
+
 def interval(measured: Measured | None) -> str:
     """97.6 % [93.8, 99.1]"""
     if measured is None:
@@ -161,7 +166,7 @@ def number(measured: Measured | None, digits: int = 3) -> str:
     return f"{measured.value:.{digits}f} [{measured.low:.{digits}f}, {measured.high:.{digits}f}]"
 
 
-def _seconds(value: float) -> str:
+def seconds(value: float) -> str:
     return f"{value:.2f} s" if value < 100 else f"{value / 60:.1f} min"
 
 
