@@ -80,6 +80,8 @@ def test_lines_of_a_bench_stand_beside_the_runs(tmp_path: Path, capsys: pytest.C
     rest = {"original": {"aus": 0.5, "forget": 1.0, "retain_test": 0.9, "forget_test": 0.9}, "forget_samples": 140}
     grid = replace(FEW, blocks=(replace(FEW.blocks[0], dataset="cifar10"),))
     lines = [line_of(grid, cell_of(grid, method, 3), FACTS, **rest) for method in ("duck", "retrained")]
+    curve = {"attack": {"name": "lira", "shadows": 8}, "scores": {"auc": 0.5}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}, "id": "attacked"}
+    lines.append({**lines[0], **curve})
     (tmp_path / "results" / "grid.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
     words = ["report", str(tmp_path / "run"), "-o", str(tmp_path / "report.html"), "--json", "--results"]
     duck(capsys, *words, str(tmp_path / "results"))
@@ -88,6 +90,7 @@ def test_lines_of_a_bench_stand_beside_the_runs(tmp_path: Path, capsys: pytest.C
     alone = (tmp_path / "bench.html").read_text()
     assert "<h1>Unlearning bench: 2 runs</h1>" in alone
     assert alone.count("<tr data-method=") == 2
+    assert "Attacks on the models of a bench" in alone
     assert "<h2>What was asked</h2>" not in alone
     err = duck(capsys, *words, str(tmp_path), code=2)
     assert "holds no results of `duck bench`: --results takes the folder" in err

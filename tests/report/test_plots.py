@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from duck.metrics import aus
-from duck.report import of_run, of_runs, read
+from duck.report import Curve, of_run, of_runs, read
 from duck.report.interactive import figure
 from duck.report.plots import Axis, Cells, Heights, Line, Panel, Picture, Plot, Points, log_ticks
 from duck.report.printed import save
@@ -116,6 +116,28 @@ def test_each_attack_has_its_curves_for_all_and_for_low_rates(tmp_path: Path) ->
     assert isinstance(mark, Line)
     assert len(mark.x) == len(mark.y) == 20
     assert (mark.x[0], mark.x[-1]) == pytest.approx((1e-3, 1))
+
+
+def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
+    straight, better = ([0.0, 1.0], [0.0, 1.0]), ([0.0, 0.1, 1.0], [0.0, 0.5, 1.0])
+    curves = [
+        *(Curve("lira", "cifar10, a class", "duck", preset, *points) for preset in ("paper", "tuned") for points in (straight, better)),
+        Curve("lira", "cifar10, a class", "retrained", "paper", *straight),
+        Curve("confidence", "cifar10, samples", "duck", "tuned", *better),
+    ]
+    plot = of_runs.benched(curves)
+    assert plot is not None
+    assert [panel.title for panel in plot.panels] == ["lira: cifar10, a class", "confidence: cifar10, samples"]
+    assert list(plot.legend) == ["chance", "duck (paper)", "duck (tuned)", "retrained", "duck"]
+    named = {mark.name: mark for mark in plot.panels[0].marks if isinstance(mark, Line)}
+    assert (named["duck (paper)"].dashed, named["duck (tuned)"].dashed) == (True, False)
+    assert [plot.legend[name][1] for name in ("chance", "duck (paper)", "duck (tuned)")] == ["dots", "dots", "line"]
+    (tenth,) = (y for x, y in zip(named["duck (tuned)"].x, named["duck (tuned)"].y, strict=True) if x == pytest.approx(0.1))
+    assert tenth == pytest.approx((0.1 + 0.5) / 2)
+    assert list(named["retrained"].y) == pytest.approx(list(named["retrained"].x))
+    assert "6 attacked models" in plot.alt
+    assert of_runs.benched([]) is None
+    assert "bench" in of_runs.plots([], [], curves)
 
 
 def test_clouds_are_thinned_and_the_forgotten_are_on_top(tmp_path: Path) -> None:

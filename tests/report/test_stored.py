@@ -9,7 +9,7 @@ import pytest
 from duck import store
 from duck.errors import BadInput
 from duck.experiment import unlearn
-from duck.report import of_lines, read
+from duck.report import Curve, of_attacks, of_lines, read
 from duck.report.of_run import chosen_classes, class_rows, neighbours
 from duck.scenarios import ForgetClasses, ForgetFraction
 from tests.report.folders import TEST, write_run
@@ -121,8 +121,10 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
         **{name: record[name] for name in ("experiment", "scores", "original", "seconds", "prepare_seconds", "notes")},
         "forget_samples": 400,
     }
-    others = [{**line, "method": None}, {**line, "error": "out of memory"}, {**line, "scores": {"f1": 0.5}}]
-    (entry,) = of_lines([line, *others])
+    others = [{**line, "method": None}, {**line, "error": "out of memory"}, {**line, "scores": {"f1": 0.5}, "attack": {"name": "svm"}}]
+    attacked = {**line, "scores": {"auc": 0.6}, "attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1], "auc": {}}}
+    assert of_attacks([line, *others, attacked]) == [Curve("lira", "digits, samples", "duck", "tuned", [0, 1], [0, 1])]
+    (entry,) = of_lines([line, *others, attacked])
     assert (entry.name, entry.method, entry.asked, entry.preset) == ("digits, seed 4", "duck", stored.entry.asked, "tuned")
     assert entry.gone is not None
     assert entry.gone.low is not None

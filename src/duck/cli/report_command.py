@@ -12,7 +12,7 @@ from duck.cli.exits import DONE
 from duck.cli.inputs import parse
 from duck.cli.kin import unlearning
 from duck.errors import BadInput
-from duck.report import Entry, Sample, forgotten_samples, of_lines, read, read_removals, write_figures, write_report
+from duck.report import Curve, Entry, Sample, forgotten_samples, of_attacks, of_lines, read, read_removals, write_figures, write_report
 from duck.runtime import pick_device
 
 
@@ -29,7 +29,7 @@ class Report:
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
     """The page."""
     results: Path | None = None
-    """Folder with *.jsonl of `duck bench`: its lines join the table and the plots over all runs."""
+    """Folder with *.jsonl of `duck bench`: its lines join the table and the plots over all runs, its attacks have ROC curves."""
     figures: Path | None = None
     """Folder for every figure as PNG and PDF."""
     show_samples: bool = False
@@ -46,9 +46,9 @@ def main(argv: list[str]) -> int:
         raise BadInput("Name the runs to report on: `duck report runs/forgot -o report.html`, a folder of runs, or --results of a bench.")
     runs, removals = read(args.runs), read_removals(args.runs)
     samples = {run.anchor: _samples(run.folder) for run in runs} if args.show_samples else None
-    lines = _lines(args.results) if args.results else []
-    page = write_report(args.out, runs, lines, samples, removals)
-    drawn = write_figures(args.figures, runs, lines, removals) if args.figures else []
+    lines, curves = _bench(args.results) if args.results else ([], [])
+    page = write_report(args.out, runs, lines, samples, removals, curves)
+    drawn = write_figures(args.figures, runs, lines, removals, curves) if args.figures else []
     if args.json:
         emit({"report": str(page), "runs": len(runs), "removals": len(removals), "figures": [str(file) for file in drawn]})
     else:
@@ -67,10 +67,11 @@ def _samples(folder: Path) -> list[Sample]:
     return forgotten_samples(run.scenario, before, run.model(folder, device))
 
 
-def _lines(folder: Path) -> list[Entry]:
+def _bench(folder: Path) -> tuple[list[Entry], list[Curve]]:
     from duck.bench.results import Results
 
-    found = of_lines(Results(folder).done.values())
-    if not found:
+    done = list(Results(folder).done.values())
+    lines, curves = of_lines(done), of_attacks(done)
+    if not lines and not curves:
         raise BadInput(f"{folder} holds no results of `duck bench`: --results takes the folder of its *.jsonl.")
-    return found
+    return lines, curves

@@ -8,14 +8,16 @@ from duck.report.page import budget, render
 from duck.report.printed import save
 from duck.report.removals import Removal, read_removals
 from duck.report.samples import Sample, forgotten_samples
-from duck.report.stored import Entry, Stored, of_lines, read
+from duck.report.stored import Curve, Entry, Stored, of_attacks, of_lines, read
 
 __all__ = [
+    "Curve",
     "Entry",
     "Removal",
     "Sample",
     "Stored",
     "forgotten_samples",
+    "of_attacks",
     "of_lines",
     "read",
     "read_removals",
@@ -31,19 +33,26 @@ def write_report(
     lines: Sequence[Entry] = (),
     samples: Mapping[str, Sequence[Sample]] | None = None,
     removals: Sequence[Removal] = (),
+    curves: Sequence[Curve] = (),
 ) -> Path:
     """Write the page and return where it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(runs, lines, samples, removals), encoding="utf-8")
+    path.write_text(render(runs, lines, samples, removals, curves), encoding="utf-8")
     return path
 
 
-def write_figures(folder: Path, runs: Sequence[Stored], lines: Sequence[Entry] = (), removals: Sequence[Removal] = ()) -> list[Path]:
+def write_figures(
+    folder: Path,
+    runs: Sequence[Stored],
+    lines: Sequence[Entry] = (),
+    removals: Sequence[Removal] = (),
+    curves: Sequence[Curve] = (),
+) -> list[Path]:
     """Every plot of the page as PNG and PDF."""
     entries, room = [*(run.entry for run in runs), *lines], budget(runs, removals)
     overview = of_removal.all_shares(removals)
     plots = [
-        *of_runs.plots(entries, runs).values(),
+        *of_runs.plots(entries, runs, curves).values(),
         *(plot for run in runs for plot in of_run.plots(run, *room).values()),
         *([overview] if overview else []),
         *(plot for removal in removals for plot in of_removal.plots(removal, room[1]).values()),

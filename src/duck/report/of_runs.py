@@ -3,20 +3,24 @@
 from collections.abc import Sequence
 from itertools import groupby
 
+import numpy as np
+
 from duck.metrics import aus
 from duck.report.numbers import mean_and_spread
 from duck.report.of_run import thinned
 from duck.report.plots import BLUE, INK, MUTED, PALETTE, SYMBOLS, Axis, Heights, Line, Mark, Panel, Plot, Points, Symbol
-from duck.report.stored import Entry, Stored
+from duck.report.stored import Curve, Entry, Stored
 from duck.report.words import interval, number
 
-STEPS, CURVE = 40, 30
+STEPS, CURVE = 40, 31
 """Of the plane of AUS; points of a ROC curve, of which there is one for each run."""
+RATES = Axis("false-positive rate", 1e-3, 1, log=True), Axis("true-positive rate", 1e-3, 1, log=True)
 FIXED: dict[str, tuple[str, Symbol]] = {"original": (MUTED, "circle"), "retrained": (INK, "diamond"), "duck": (BLUE, "circle")}
 
 
-def plots(entries: Sequence[Entry], runs: Sequence[Stored]) -> dict[str, Plot]:
-    made = {"contour": contour(entries), "time": against_time(entries), "many": many_classes(entries), "roc": attacks(runs)}
+def plots(entries: Sequence[Entry], runs: Sequence[Stored], curves: Sequence[Curve] = ()) -> dict[str, Plot]:
+    over = {"contour": contour(entries), "time": against_time(entries), "many": many_classes(entries)}
+    made = {**over, "roc": attacks(runs), "bench": benched(curves)}
     return {name: plot for name, plot in made.items() if plot is not None}
 
 
@@ -147,10 +151,30 @@ def attacks(runs: Sequence[Stored]) -> Plot | None:
                 for curve in own
                 if curve
             ]
-        rate = Axis("false-positive rate", 1e-3, 1, log=True), Axis("true-positive rate", 1e-3, 1, log=True)
-        panels.append(Panel(attack, marks, *rate))
+        panels.append(Panel(attack, marks, *RATES))
     caption = "Each line is a run's unlearned model. Near the dotted line the attack is guessing."
     return Plot("attacks", "Attacks on every audited run", caption, f"ROC curves of {len(audited)} runs for {', '.join(names)}.", panels)
+
+
+def benched(curves: Sequence[Curve]) -> Plot | None:
+    """The mean ROC curve of every method and preset under the attacks of a bench."""
+    if not curves:
+        return None
+    grid, panels = np.logspace(-3, 0, CURVE), []
+    for attack, on in dict.fromkeys((curve.attack, curve.on) for curve in curves):
+        here = [curve for curve in curves if (curve.attack, curve.on) == (attack, on)]
+        marks: list[Mark] = [Line("chance", [1e-4, 1], [1e-4, 1], INK, dashed=True)]
+        for method, (color, _) in look([curve.method for curve in here]).items():
+            presets = list(dict.fromkeys(curve.preset for curve in here if curve.method == method))
+            for preset in presets:
+                own = [curve for curve in here if (curve.method, curve.preset) == (method, preset)]
+                mean = np.mean([np.interp(grid, curve.fpr, curve.tpr) for curve in own], 0)
+                name = f"{method} ({preset})" if len(presets) > 1 else method
+                marks.append(Line(name, grid.tolist(), mean.tolist(), color, dashed=preset != presets[-1]))
+        panels.append(Panel(f"{attack}: {on}", marks, *RATES))
+    caption = "Means over classes or seeds, of forgotten against unseen samples. Near the dotted line the attack is guessing."
+    alt = f"Mean ROC curves of {len(curves)} attacked models: {', '.join(panel.title for panel in panels)}."
+    return Plot("bench-attacks", "Attacks on the models of a bench", caption, alt, panels)
 
 
 def _shown(entry: Entry, what: str) -> float:

@@ -16,7 +16,7 @@ from duck.report.numbers import Measured
 from duck.report.removals import SHARES, THREE, Removal
 from duck.report.reproduce import FILE, commands, experiment_file
 from duck.report.samples import Sample
-from duck.report.stored import Entry, Stored
+from duck.report.stored import Curve, Entry, Stored
 
 POINTS = 16_000
 """Of all clouds together, and of all ROC curves: more would make the page too big to send."""
@@ -32,8 +32,9 @@ def render(
     lines: Sequence[Entry] = (),
     samples: Mapping[str, Sequence[Sample]] | None = None,
     removals: Sequence[Removal] = (),
+    curves: Sequence[Curve] = (),
 ) -> str:
-    """The page. `lines` join the table and the plots over all runs; `samples` are by anchor; `removals` have a section of their own."""
+    """The page. `lines` join the table and, as `curves` do, the plots over all runs; `samples` are by anchor; `removals` have a section."""
     script, plotly = _file("report.js"), get_plotlyjs().replace("\r\n", "\n")
     entries = [*(run.entry for run in runs), *lines]
     shown = samples or {}
@@ -48,7 +49,7 @@ def render(
         all_asked=words.all_asked(list(runs)),
         all_done=words.all_done(list(runs)),
         all_verdicts=words.verdicts(list(runs)) if runs else None,
-        overview=list(of_runs.plots(entries, runs).values()),
+        overview=list(of_runs.plots(entries, runs, curves).values()),
         keeps_samples=bool(shown),
         several=len(entries) > 1 or bool(lines),
         removals=[_removal(removal, budget(runs, removals)[1]) for removal in removals],

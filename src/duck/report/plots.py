@@ -138,11 +138,11 @@ class Plot:
 
     @property
     def legend(self) -> dict[str, tuple[str, str]]:
-        """Name -> colour and symbol, of all panels together."""
+        """Name -> colour and symbol, or `line` or `dots`, of all panels together."""
         marks = [mark for panel in self.panels for mark in panel.marks if isinstance(mark, Line | Points) and mark.name]
         named: dict[str, tuple[str, str]] = {}
         for mark in marks:
-            look = mark.color, mark.symbol if isinstance(mark, Points) else "line"
+            look = mark.color, mark.symbol if isinstance(mark, Points) else "dots" if mark.dashed else "line"
             # A name that many colours share is shown in none of them.
             named[mark.name] = look if named.get(mark.name, look)[0] == mark.color else (MUTED, "circle")
         return named

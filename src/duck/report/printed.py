@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 COLORS = {INK: "#000000", MUTED: "#767676", PAPER: "#FFFFFF"}
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P"}
+LINES = {"line": "-", "dots": ":"}
 STYLE: dict[Any, Any] = {"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False, "pdf.fonttype": 42}
 WIDTH, ALONE, WIDEST = 3.2, 4.8, 3
 """Inches of a panel, also where it is the only one; panels beside each other."""
@@ -147,7 +148,7 @@ def _legend(figure: Any, plot: Plot) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], color=_color(color), marker="" if symbol == "line" else MARKERS[symbol], ls="-" if symbol == "line" else "", ms=4)
+        Line2D([], [], color=_color(color), marker=MARKERS.get(symbol, ""), ls=LINES.get(symbol, ""), ms=4)
         for color, symbol in plot.legend.values()
     ]
     if handles:

@@ -128,6 +128,19 @@ class Stored:
         return [int(index) for index in self.run.by_class.get("forget", ())] if self.entry.kind == "class" else []
 
 
+@dataclass(frozen=True)
+class Curve:
+    """The ROC curve of an attack on one model of a bench."""
+
+    attack: str
+    on: str
+    """Data set, and what was forgotten."""
+    method: str
+    preset: str
+    fpr: Sequence[float]
+    tpr: Sequence[float]
+
+
 def read(folders: Iterable[Path]) -> list[Stored]:
     """Runs, each once; a folder of runs stands for all unlearnings in it. Bias removals are passed over."""
     found = list(dict.fromkeys(run for folder in folders for run in _sorted(folder)[0]))
@@ -188,6 +201,18 @@ def beside(path: Path, *needed: str) -> dict[str, Any] | None:
 def of_lines(lines: Iterable[Mapping[str, Any]]) -> list[Entry]:
     """Unlearnings of a bench; trainings of originals, attacks and failures are left out."""
     return [_of_line(line) for line in lines if line.get("method") and "error" not in line and "aus" in line["scores"]]
+
+
+def of_attacks(lines: Iterable[Mapping[str, Any]]) -> list[Curve]:
+    """What attacks of a bench found, where they rank samples."""
+    return [
+        Curve(
+            line["attack"]["name"], f"{line['dataset']}, {'a class' if line['scenario'] == 'class' else 'samples'}",
+            line["method"], line["preset"] or "", line["roc"]["fpr"], line["roc"]["tpr"],
+        )
+        for line in lines
+        if "attack" in line and "roc" in line
+    ]  # fmt: skip
 
 
 def _of_line(line: Mapping[str, Any]) -> Entry:
