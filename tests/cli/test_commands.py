@@ -16,6 +16,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from duck import cli
+from duck.cli.inputs import peek
 
 QUICK = ["--data", "digits", "--epochs", "3", "--json"]
 
@@ -318,3 +319,18 @@ def test_the_demo_reaches_what_it_promises(tmp_path: Path, capsys: pytest.Captur
         name: json.loads((tmp_path / "demo" / name / "audit.json").read_text())["verdict"] for name in ("class-original", "class-retrained")
     }
     assert verdicts == {"class-original": "not forgotten", "class-retrained": "no verdict"}
+
+
+@pytest.mark.parametrize("command", ["forget", "compare", "tune", "pool", "audit", "analyse", "report", "show", "bench", "list"])
+def test_a_command_without_words_says_what_it_needs(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        assert cli.main([command]) == 2
+    except SystemExit as ended:
+        assert ended.code == 2
+    assert "--help" in (err := capsys.readouterr().err) or err.startswith(f"duck {command}: ")
+
+
+def test_a_flag_is_seen_before_the_flags_are_known() -> None:
+    assert peek([], "--data", "digits") == peek(["--seed", "1"], "--data", "digits") == "digits"
+    assert peek(["--data", "cifar10"], "--data") == peek(["--seed", "1", "--data=cifar10"], "--data") == "cifar10"
+    assert peek(["--data"], "--data", "digits") == "digits"

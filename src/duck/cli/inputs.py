@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,7 +70,7 @@ def parse(cls: type[T], argv: Sequence[str], command: str, default: T | None = N
 
 def peek(argv: Sequence[str], flag: str, default: str = "") -> str:
     """The value of a flag before the flags are known: it decides which there are."""
-    for here, following in zip(argv, [*argv[1:], default], strict=True):
+    for here, following in pairwise([*argv, default]):
         if here == flag:
             return following
         if here.startswith(f"{flag}="):
