@@ -1,5 +1,7 @@
 """Running a method: what it saw is counted, what it took is timed alone, and what to be careful about is said."""
 
+import subprocess
+import sys
 import time
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -100,3 +102,23 @@ def test_few_samples_and_the_papers_protocol_are_noted() -> None:
     outcome = unlearn(Duck(batch_size=64, max_epochs=1, low_epochs=0), trained_net(), scenario, recipe=RECIPE)
     assert any(note.startswith("n too small: AUS over 60") for note in notes(scenario, outcome))
     assert any("Protocol 'paper'" in note for note in notes(replace(scenario, protocol="paper"), outcome))
+
+
+def test_what_the_first_optimizer_of_a_process_loads_is_not_the_time_of_a_method() -> None:
+    script = """
+import sys
+import duck.experiment as experiment
+from duck.methods import Original
+from tests.toys import class_scenario, toy_net
+
+class Looks(Original):
+    def __call__(self, model, task):
+        print("torch._dynamo" in sys.modules)
+        return super().__call__(model, task)
+
+experiment.METHODS.register("looks")(Looks)
+print("torch._dynamo" in sys.modules)
+experiment.unlearn(Looks(), toy_net().eval(), class_scenario())
+"""
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120).stdout.split()
+    assert said == ["False", "True"]

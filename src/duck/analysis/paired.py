@@ -16,7 +16,7 @@ class Paired:
     n: int
     """Pairs that differ at all: the others say nothing of a direction."""
     least_p: float
-    """With every one of the n pairs on the same side; no evidence could give less."""
+    """Of the same differences, every one of the n on the same side; no evidence could give less. 2^(1-n) as long as p is exact: to 50."""
     difference: float
     """Median of the first less the second."""
 
@@ -28,4 +28,5 @@ def paired(first: Sequence[float] | npt.NDArray[np.float64], second: Sequence[fl
     differences = differences[differences != 0]
     if not len(differences):
         return Paired(1.0, 0, 1.0, median)
-    return Paired(float(wilcoxon(differences).pvalue), len(differences), 2.0 ** (1 - len(differences)), median)
+    p, least = (float(wilcoxon(values).pvalue) for values in (differences, np.abs(differences)))
+    return Paired(p, len(differences), least, median)

@@ -1,14 +1,17 @@
 """What a run was asked, did, and is judged to be, in sentences for a reader who knows no machine learning."""
 
 import hashlib
+import shlex
 from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple
 
 from duck.report.numbers import Measured
 from duck.report.stored import Entry, Stored
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
 
+YARDSTICKS = ("original", "retrained")
 SPLITS = {
     "forget": "Forgotten training samples",
     "retain": "Retained training samples",
@@ -75,19 +78,24 @@ def verdict(stored: Stored) -> Verdict:
     audit, path = stored.audit, stored.folder
     if audit is None:
         headline = "Not audited. Accuracies alone cannot show that samples were forgotten: a model that hides an answer has the same ones."
-        return Verdict("no-audit", headline, [], f"duck audit {path} --tier oracle")
+        return Verdict("no-audit", headline, [], _audit(path, "oracle"))
     tier, reasons = audit.get("tier", ""), [str(reason) for reason in audit.get("reasons", ())]
     if audit["verdict"] == "forgotten":
         headline = f"Forgotten. No attack of the {tier} audit could tell this model from one that never saw the samples."
         return Verdict("forgotten", headline, reasons)
     if audit["verdict"] == "not forgotten":
         return Verdict("not-forgotten", f"Not forgotten. The {tier} audit found traces of the samples in the model.", reasons)
-    if not audit.get("powered", False):
+    if audit.get("powered", False) is False:
         headline = f"No verdict. The {tier} audit was not powered: on these data it could not have told remembering from forgetting."
         return Verdict("no-verdict", headline, reasons)
     stronger = {"quick": "oracle", "oracle": "full"}.get(tier)
-    command = f"duck audit {path} --tier {stronger}" if stronger else ""
+    command = _audit(path, stronger) if stronger else ""
     return Verdict("no-verdict", f"No verdict. The {tier} audit found no trace, but cannot show that there is none.", reasons, command)
+
+
+def _audit(path: Path, tier: str) -> str:
+    """Evidence travels: of the machine's folders only the last part stays."""
+    return shlex.join(["duck", "audit", path.name, "--tier", tier])
 
 
 def all_asked(runs: list[Stored]) -> list[str]:
@@ -106,15 +114,18 @@ def all_done(runs: list[Stored]) -> str:
 
 
 def verdicts(runs: list[Stored]) -> Verdict:
-    """Of many runs: how many of each; the worst gives the colour."""
-    counts = Counter(run.verdict for run in runs)
+    """Of many runs: how many of each; the worst gives the colour. Yardsticks, which show what an audit can tell, are named apart."""
+    beside = Counter(run.entry.method for run in runs if run.entry.method in YARDSTICKS)
+    judged = [run for run in runs if run.entry.method not in YARDSTICKS] or runs
+    counts = Counter(run.verdict for run in judged)
     if set(counts) == {"no audit"}:
-        alone = verdict(runs[0])
+        alone = verdict(judged[0])
         return alone._replace(headline=alone.headline.replace("Not audited.", "None of these runs was audited."))
     named = {"not forgotten": "not forgotten", "no verdict": "without verdict", "no audit": "not audited", "forgotten": "forgotten"}
     worst = next(name for name in named if counts[name])
     said = ", ".join(f"{counts[name]} {text}" for name, text in named.items() if counts[name])
-    return Verdict(worst.replace(" ", "-"), f"Of {len(runs)} runs: {said}.", [])
+    yardsticks = f" Beside them, as yardsticks: {', '.join(f'{count} {name}' for name, count in beside.items())}." if beside else ""
+    return Verdict(worst.replace(" ", "-"), f"Of {len(judged)} runs: {said}.{yardsticks if judged is not runs else ''}", [])
 
 
 def curve_words(entry: Entry, history: list[dict[str, float]]) -> str:
