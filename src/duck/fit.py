@@ -66,7 +66,9 @@ def fit(
     steady       the loss does the same tensor work on every batch of a shape, and nothing of it depends on Python state: on CUDA the
                  step is then recorded once and replayed
     """
-    _check(recipe, batches)
+    check_recipe(recipe)
+    if len(batches) == 0:
+        raise BadInput("There is nothing to train on.")
     device, total = device_of(model), recipe.epochs * len(batches)
     if device.type == "cuda":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -133,7 +135,8 @@ def rate(recipe: Recipe, step: int, total: int, epoch: int) -> float:
             return 1.0
 
 
-def _check(recipe: Recipe, batches: Batches) -> None:
+def check_recipe(recipe: Recipe) -> None:
+    """Before anything is made for a training that cannot begin."""
     for name in ("epochs", "batch_size"):
         if getattr(recipe, name) < 1:
             raise BadInput(f"{name} must be at least 1, got {getattr(recipe, name)}.")
@@ -141,8 +144,6 @@ def _check(recipe: Recipe, batches: Batches) -> None:
         raise BadInput(f"lr must be a finite number of at least 0, got {recipe.lr}.")
     if not 0 <= recipe.warmup < 1:
         raise BadInput(f"warmup is a share of the steps and must be in [0, 1), got {recipe.warmup}.")
-    if len(batches) == 0:
-        raise BadInput("There is nothing to train on.")
 
 
 def _optimizer(model: nn.Module, recipe: Recipe, recorded: bool) -> torch.optim.Optimizer:

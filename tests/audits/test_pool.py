@@ -1,11 +1,14 @@
 """A pool: rows that stay with their ids, models that are made once, and pools that do not mix."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 from torch._dynamo.utils import counters
 
 from duck import fit
@@ -13,8 +16,8 @@ from duck.audits.margins import margins
 from duck.audits.pool import plan as planning
 from duck.audits.pool import training
 from duck.audits.pool.engines import Setup, processes
-from duck.audits.pool.files import find, merge
-from duck.audits.pool.plan import Job, layout
+from duck.audits.pool.files import Samples, find, merge
+from duck.audits.pool.plan import Job, Part, layout
 from duck.audits.pool.reader import Pool, State, mismatch
 from duck.audits.pool.training import News
 from duck.errors import BadInput, DuckError
@@ -69,6 +72,28 @@ def test_a_pool_holds_what_each_model_says_of_each_id(whole: Pool) -> None:
                 np.testing.assert_allclose(stack.margins[job.number, place], margin[0], rtol=1e-4, atol=1e-4)
                 np.testing.assert_allclose(stack.logits(job.number)[place], logits[0], rtol=2e-3, atol=2e-3)
                 assert whole.labels[place] == source.labels[row]
+
+
+@pytest.mark.parametrize("role", [None, "candidate", "retain", "test"])
+@pytest.mark.parametrize("state", STATES)
+def test_what_attacks_take_is_what_each_file_says_of_each_id(whole: Pool, state: State, role: str | None) -> None:
+    """Each model's file is opened by its name and its logits are looked up by id, without the reader."""
+    data, what = toy_data(), plan()
+    assert data.test is not None
+    labels = {name: int(label) for part in (data.train, data.test) for name, label in zip(part.ids, part.labels, strict=True)}
+    with np.load(whole.files.folder / "samples.npz") as held:
+        ids, roles = held["ids"].tolist(), dict(zip(held["ids"].tolist(), held["roles"].tolist(), strict=True))
+    found, who = whole.margins(state, role), layout(what, data)
+    assert found.ids.tolist() == [name for name in ids if role in (None, roles[name])]
+    part: Part = "oracle" if state == "oracle" else "model"
+    assert len(found) == (2 if state == "oracle" else 4)
+    for number in range(len(found)):
+        said = dict(zip(ids, load_file(whole.files.folder / f"{part}-{number:04d}.safetensors")[f"{state}.logits"], strict=True))
+        known = set(data.train.ids[who.trained_on(Job(part, number)).numpy()].tolist())
+        for place, name in enumerate(found.ids.tolist()):
+            margin = margins(said[name][None].astype(np.float64), np.array([labels[name]]))
+            np.testing.assert_allclose(found.values[number, place], margin[0], rtol=2e-3, atol=2e-2)
+            assert found.members[number, place] == (name in known)
 
 
 def test_what_a_pool_says_of_membership(whole: Pool) -> None:
@@ -185,7 +210,7 @@ def test_an_error_in_a_worker_is_raised_here(tmp_path: Path) -> None:
     setup = Setup(what, toy_data(), find(tmp_path / "p"), "cpu", compiled=False)
     with pytest.raises(DuckError, match="no_such_module"):
         list(processes([(Job("model", 0),)], setup, lambda _: True, 1))
-    with pytest.raises(BadInput, match="no finished model yet"):
+    with pytest.raises(BadInput, match="no finished model yet: the command that made it goes on"):
         Pool(tmp_path / "p")
 
 
@@ -206,7 +231,7 @@ def test_a_pool_for_something_else_is_refused_by_name(tmp_path: Path, whole: Poo
         build(tmp_path, plan(), 2)
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "samples.npz").write_bytes(b"half")
-    with pytest.raises(BadInput, match="begun is not a pool"):
+    with pytest.raises(BadInput, match=r"begun is not a pool.*Name a folder that `duck pool` made\."):
         Pool(tmp_path / "begun")
     assert build(tmp_path / "begun", plan(), 2, limit=0) == (0, 0, 3)
 
@@ -224,6 +249,98 @@ def test_a_file_of_another_pool_or_half_a_file_is_not_read(tmp_path: Path, whole
         _ = Pool(tmp_path / "p").before.margins
 
 
+def test_samples_that_were_changed_are_not_read(tmp_path: Path, whole: Pool) -> None:
+    folder, held = tmp_path / "p", whole.files.samples()
+    shutil.copytree(whole.files.folder, folder)
+    place = folder / "samples.npz"
+    content = place.read_bytes()
+
+    def refused(message: str) -> None:
+        for use in (lambda: Pool(folder), lambda: build(folder, plan(), 6), lambda: merge([folder], tmp_path / "out")):
+            with pytest.raises(BadInput, match=message):
+                use()
+
+    turned = np.arange(len(held.ids))[::-1]
+    for changed in (
+        held._replace(ids=held.ids[turned]), held._replace(labels=held.labels[turned]), held._replace(roles=held.roles[turned]),
+        Samples(held.ids[turned], held.labels[turned], held.roles[turned]), Samples(held.ids[1:], held.labels[1:], held.roles[1:]),
+    ):  # fmt: skip
+        np.savez(place, **changed._asdict())
+        refused(r"samples\.npz was changed, or is of another pool.*delete it")
+    np.savez(place, ids=held.ids)
+    refused(r"samples\.npz cannot be read .*labels")
+    for broken in (b"", b"half", content[: len(content) // 2], content[:-30]):
+        place.write_bytes(broken)
+        refused(r"samples\.npz cannot be read .*delete it")
+    place.unlink()
+    assert build(folder, plan(), 4) == (0, 6, 0)  # as the message says
+    assert same(Pool(folder), whole)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "cannot be read"),
+        ("{", "cannot be read"),
+        ("\udcff", "cannot be read"),
+        ("[]", "does not say which pool this is: design, data"),
+        ("{}", "does not say which pool this is: design, data"),
+        ('{"fingerprint": []}', "does not say which pool this is: design, data"),
+        ('{"fingerprint": {}}', "does not say which pool this is: design, data"),
+    ],
+)
+def test_a_pool_that_does_not_say_what_it_is(tmp_path: Path, whole: Pool, content: str, message: str) -> None:
+    (tmp_path / "pool.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    for use in (lambda: Pool(tmp_path), lambda: build(tmp_path, plan(), 2), lambda: merge([whole.files.folder], tmp_path)):
+        with pytest.raises(BadInput, match=rf"pool\.json {message}.*Copy it from another part"):
+            use()
+
+
+def test_every_field_of_a_fingerprint_is_asked_for(tmp_path: Path, whole: Pool) -> None:
+    assert set(planning.FIELDS) == set(whole.fingerprint)
+    for name in planning.FIELDS:
+        less = {key: value for key, value in whole.fingerprint.items() if key != name}
+        (tmp_path / "pool.json").write_text(json.dumps({"fingerprint": less}))
+        with pytest.raises(BadInput, match=f"which pool this is: {name} missing"):
+            find(tmp_path)
+
+
+def test_a_model_that_stands_twice_is_refused(tmp_path: Path, whole: Pool) -> None:
+    for name, original in (("model-0099", "model 0"), ("model-0002", "model 0"), ("oracle-0009", "oracle 0")):
+        folder = tmp_path / name
+        shutil.copytree(whole.files.folder, folder)
+        shutil.copy(folder / f"{original.replace(' ', '-000')}.safetensors", folder / f"{name}.safetensors")
+        with pytest.raises(BadInput, match=rf"{name}\.safetensors is a copy of {original}: delete it"):
+            Pool(folder)
+
+
+def test_a_model_file_that_lacks_something_is_not_read(tmp_path: Path, whole: Pool) -> None:
+    shutil.copytree(whole.files.folder, tmp_path / "p")
+    files = find(tmp_path / "p")
+    arrays = {"members": files.read(Job("model", 1), "members")}
+    save_file(arrays, files.path(Job("model", 1)), {"pool": files.digest, "about": json.dumps(files.about(Job("model", 1)))})
+    with pytest.raises(BadInput, match=r"model-0001\.safetensors cannot be read .*before\.margins.*delete it"):
+        Pool(tmp_path / "p")
+
+
+def test_a_start_without_a_model_does_not_block_its_folder(tmp_path: Path, whole: Pool) -> None:
+    training = experiment().training
+    for wrong, message in (({"epochs": 0}, "epochs must be at least 1"), ({"warmup": 1.0}, "warmup")):
+        with pytest.raises(BadInput, match=message):
+            build(tmp_path / "never", plan(training=replace(training, recipe=replace(RECIPE, **wrong))), 2)
+    with pytest.raises(BadInput, match="even number"):
+        build(tmp_path / "never", plan(), 3)
+    assert not (tmp_path / "never").exists()
+    with pytest.raises(DuckError, match="Lower the learning rate"):
+        build(tmp_path / "p", plan("shadow", training=replace(training, recipe=replace(RECIPE, lr=1e12))), 2)
+    assert find(tmp_path / "p").fingerprint["design"] == "shadow"
+    assert build(tmp_path / "p", plan(), 4) == (6, 0, 0)
+    assert same(Pool(tmp_path / "p"), whole)
+    assert build(tmp_path / "begun", plan(seed=5), 2, limit=0) == (0, 0, 3)
+    merge([whole.files.folder], tmp_path / "begun")
+    assert same(Pool(tmp_path / "begun"), whole)
+
+
 def test_a_run_that_the_pool_is_not_about_is_told_field_by_field(whole: Pool) -> None:
     right = experiment()
     assert mismatch(whole, right) == []
@@ -237,6 +354,7 @@ def test_a_run_that_the_pool_is_not_about_is_told_field_by_field(whole: Pool) ->
     assert [text.split(":")[0] for text in mismatch(whole, wrong, but=("recipe", "data"))] == ["method.epochs"]
     assert mismatch(whole, replace(right, request=ForgetFraction(0.1))) == ["request.name: 'classes' in the pool, 'fraction' in the run."]
     assert mismatch(whole, replace(right, request=None, method=None))[0].startswith("request: the pool is about forgetting")
+    assert mismatch(whole, replace(right, protocol="paper")) == ["protocol: 'holdout' in the pool, 'paper' in the run."]
     foreign = replace(right, training=replace(right.training, weights="abc"))
     assert mismatch(whole, foreign) == ["recipe: the run's original was trained elsewhere, in a way that is not known."]
 

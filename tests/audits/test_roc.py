@@ -8,7 +8,7 @@ from scipy import stats
 from sklearn.metrics import f1_score, roc_auc_score, roc_curve
 
 from duck.audits.aligned import Scored
-from duck.audits.roc import Roc, least_models, least_others, roc
+from duck.audits.roc import Roc, least_others, roc
 from duck.errors import BadInput
 
 
@@ -134,9 +134,6 @@ def test_too_few_for_the_asked_rate() -> None:
     with pytest.raises(BadInput, match=r"must lie in \(0, 1\]"):
         found.tpr_at(0)
     assert (least_others(0.01), least_others(0.001), least_others(0.3)) == (100, 1000, 4)
-    assert (least_models(0.001, 100), least_models(0.001, 144), least_models(0.01, 5000)) == (10, 7, 1)
-    with pytest.raises(BadInput, match="empty"):
-        least_models(0.01, 0)
 
 
 @pytest.mark.parametrize("members", [[1, 1, 1], [0, 0, 0], [1, 0, 0]])

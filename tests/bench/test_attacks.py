@@ -1,6 +1,7 @@
 """The paper's attacks as grids: each model is made once and attacked from what it said; tables stand beside the paper's."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("pool") / "shadows"
     made = training(FEW, FEW.blocks[0], facts_of(digits()["digits"])).training
-    build_pool(folder, PoolPlan("shadow", Experiment(made)), digits()["digits"], 8, device=CPU)
+    build_pool(folder, PoolPlan("shadow", Experiment(made)), digits()["digits"], 10, device=CPU)
     return folder
 
 
@@ -134,7 +135,7 @@ def test_lira_knows_samples_by_their_ids(pool: Path, before: str) -> None:
     # Where test samples have the ids of training samples, a pool puts a word before theirs.
     lira.pool.ids = np.where(shadows.roles == "candidate", shadows.ids, np.char.add(before, shadows.ids))
     chosen = np.concatenate([np.flatnonzero(shadows.roles == role)[:100] for role in ("candidate", "test")])
-    held = shadows.margins("before").at(shadows.ids[chosen])
+    held = shadows.margins("before").models(np.arange(8)).at(shadows.ids[chosen])
     out = np.ma.masked_array(held.values.astype(np.float64), held.members)
     # Each known sample half a deviation above its own mean, each unseen one below: at another sample's mean this says less.
     own = (out.mean(0) + np.repeat([0.5, -0.5], 100) * out.std(0, ddof=1)).data
@@ -157,11 +158,20 @@ def test_lira_knows_samples_by_their_ids(pool: Path, before: str) -> None:
 
 
 def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"needs at least 128 shadow models, the pool in .* has 8: `duck pool --out .* --models 128`"):
+    with pytest.raises(
+        BadInput, match=r"needs at least 128 shadow models, the pool in .* has 10: the command that made it, with --models 128"
+    ):
         attacker(Attack("lira"), pool)
+    with pytest.raises(BadInput, match=r"needs 4 shadow models without each sample, so shadows = 8 or more; got 7"):
+        attacker(Attack("lira", shadows=7), pool)
+    shutil.copytree(pool, tmp_path / "share")
+    for number in (7, 9):  # no longer two and two that share the samples out
+        (tmp_path / "share" / f"model-{number:04d}.safetensors").unlink()
+    with pytest.raises(BadInput, match=r"of the first 8 in .*share only 3 left one out: add the other shares"):
+        attacker(Attack("lira", shadows=8), tmp_path / "share")
     with pytest.raises(BadInput, match="give their folder with --pool"):
         attacker(Attack("lira"), None)
-    assert len(Lira(Attack("lira", shadows=6), pool).shadows) == 6  # further models of a pool do not change the table
+    assert len(Lira(Attack("lira", shadows=8), pool).shadows) == 8  # further models of a pool do not change the table
     facts = facts_of(digits()["digits"])
     lira = attacker(Attack("lira", shadows=8), pool)
     fitting = experiment(LIRA, cell_of(LIRA, "duck", 3, facts=facts), facts)
@@ -171,7 +181,7 @@ def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
     request = Experiment(fitting.training, ForgetClasses([3]), METHODS["original"]())
     build_pool(tmp_path / "request", PoolPlan("request", request), digits()["digits"], 2, device=CPU)
     with pytest.raises(BadInput, match="design 'request'"):
-        attacker(Attack("lira", shadows=2), tmp_path / "request")
+        attacker(Attack("lira", shadows=8), tmp_path / "request")
 
 
 def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
@@ -274,7 +284,9 @@ def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
     assert lines[1].split() == ["method", "preset", "n", "F1", "%", "paper", "gap", "F1", "seconds"]
     assert lines[4].split()[-6:] == ["77.00", "±", "1.41", "74.72", "+2.50", "1.00"]
     assert render(table, "csv").splitlines()[0].startswith("dataset,scenario,model,method,preset,n,of,f1_mean,f1_std,f1_paper,gap_f1")
-    assert json.loads(render(table, "json"))[2]["f1"]["mean"] == pytest.approx(0.77)
+    (told,) = (row for row in json.loads(render(table, "json")) if row["method"] == "duck")
+    assert (told["f1"]["mean"], told["chance"]) == pytest.approx((0.77, 0.75))
+    assert (rows["original"]["chance"], rows["retrained"]["chance"]) == (None, 0.75)
     other = replace(grid, attack=Attack("svm", splits=3))
     assert make_table(other, results, {}).notes == ["Left out: 4 results of the same cells with other settings."]
 
@@ -298,6 +310,11 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
     assert row["tpr_0.1"] == {"mean": 0.05, "std": None, "paper": pytest.approx(0.066)}
     assert row["auc"]["paper"] == 0.655
     assert row["f1"]["paper"] is None
+    few = "TPR@{}%FPR is left out where there are fewer than {} non-members: they cannot show so low a rate."
+    assert make_table(grid, results, {}).notes == [few.format("0.1", "1,000")]
+    results.append("lira", attack_line(grid, "retrained", 1, {"tpr_1": None, "tpr_0.1": None, "auc": 0.5, "f1": 0.9}))
+    assert make_table(grid, results, {}).notes == [few.format("1", "100"), few.format("0.1", "1,000")]
+    assert make_table(grid, results, parse_only("scenario=samples", grid)).notes == []
     hr = make_table(grid, results, parse_only("scenario=samples,method=duck", grid)).rows[0]
     assert (hr["tpr_1"]["paper"], hr["tpr_0.1"]["paper"], hr["auc"]["paper"]) == pytest.approx((0.01, 0.001, 0.506))
     assert "An AUC far below 0.5 is no success" in render(make_table(grid, results, {}), "markdown")
@@ -313,6 +330,10 @@ def test_the_command(tmp_path: Path, models: Path, pool: Path, capsys: pytest.Ca
     words = ["bench", str(grid), "--out", str(tmp_path / "results"), "--models", str(models)]
     assert cli.main(words) == 2
     assert "give their folder with --pool" in capsys.readouterr().err
+    few = tmp_path / "few.toml"
+    few.write_text(grid.read_text().replace("shadows = 8", "shadows = 2"))
+    assert cli.main(["bench", str(few), *words[2:], "--pool", str(pool)]) == 2
+    assert "so shadows = 8 or more; got 2." in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
     assert cli.main([*words, "--pool", str(pool), "--device", "cpu", "--json"]) == 0
     out, err = capsys.readouterr()

@@ -132,9 +132,41 @@ def test_wrong_words_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFi
         (["--method", "dcuk"], "Did you mean 'duck'"),
         (["--limit-minutes", "-1"], "must not be negative"),
         (["--workers", "0"], "--workers must be at least 1"),
+        (["--epochs", "0"], "epochs must be at least 1"),
     ):
         _, err = duck(capsys, *QUICK, *out, *words, code=2)
         assert message in err
         assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "p").exists()
     told = json.loads(duck(capsys, *QUICK, *out, "--models", "2", "--limit-minutes", "0", "--json")[0])
     assert (told["trained"], told["left"]) == (0, 2)
+
+
+def test_after_a_start_that_failed_the_corrected_command_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--models", "2", "--out", str(tmp_path / "p")]
+    _, err = duck(capsys, *QUICK, *out, "--lr", "1e12", code=2)
+    assert "Lower the learning rate" in err
+    told = json.loads(duck(capsys, *QUICK, *out, "--json")[0])
+    assert (told["models"], told["trained"]) == (2, 2)
+
+
+def test_broken_files_of_a_pool_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "p"
+    duck(capsys, *QUICK, "--models", "2", "--out", str(folder))
+    for name, content, message in (
+        ("samples.npz", b"", "samples.npz cannot be read"),
+        ("samples.npz", (folder / "samples.npz").read_bytes()[:-50], "samples.npz cannot be read"),
+        ("pool.json", b"[]", "pool.json does not say which pool this is"),
+        ("pool.json", b'{"fingerprint": {}}', "pool.json does not say which pool this is"),
+    ):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(content)
+        for words in (["pool", "show", str(folder)], ["pool", "merge", str(folder), "--out", str(tmp_path / "out")]):
+            _, err = duck(capsys, *words, code=2)
+            assert message in err
+            assert len(err.strip().splitlines()) == 1
+        (folder / name).write_bytes(whole)
+    duck(capsys, "pool", "show", str(folder))
+    (tmp_path / "other").mkdir()
+    _, err = duck(capsys, "pool", "show", str(tmp_path / "other"), code=2)
+    assert "other is not a pool: it has no pool.json. Name a folder that `duck pool` made." in err

@@ -93,13 +93,6 @@ def least_others(fpr: float) -> int:
     return math.ceil(1 / fpr - 1e-9)
 
 
-def least_models(fpr: float, samples: int) -> int:
-    """How many models without the sample it takes where each gives one non-member row for each of so many samples."""
-    if samples < 1:
-        raise BadInput("There is no sample to attack: the forget set or the holdout is empty.")
-    return math.ceil(least_others(fpr) / samples)
-
-
 def _auc(scored: Scored, members: int, others: int) -> Estimate:
     ranks, within = rankdata(scored.scores), np.empty(len(scored.scores))
     for side in (scored.members, ~scored.members):

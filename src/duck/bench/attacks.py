@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from duck.audits.aligned import Margins, Outputs, Scored
-from duck.audits.lira import offline_lira
+from duck.audits.lira import LEAST, offline_lira
 from duck.audits.margins import margins
 from duck.audits.pool.reader import Pool, mismatch
 from duck.audits.roc import RATES, least_others, roc
@@ -61,15 +61,24 @@ class Lira:
     """One array of shadow models serves every target."""
 
     def __init__(self, attack: Attack, pool: Path) -> None:
+        least = 2 * LEAST
+        if attack.shadows < least:
+            raise BadInput(f"LiRA needs {LEAST} shadow models without each sample, so shadows = {least} or more; got {attack.shadows}.")
         self.pool = Pool(pool)
         if self.pool.design != "shadow":
             raise BadInput(f"LiRA needs shadow models on random halves; the pool in {pool} is of design {self.pool.design!r}.")
         if len(self.pool) < attack.shadows:
             raise BadInput(
                 f"LiRA needs at least {attack.shadows} shadow models, the pool in {pool} has {len(self.pool)}: "
-                f"`duck pool --out {pool} --models {attack.shadows}` goes on with it."
+                f"the command that made it, with --models {attack.shadows}, adds to it."
             )
         self.count = attack.shadows
+        without = int((~self.pool.members[: self.count]).sum(0).min())
+        if without < LEAST:
+            raise BadInput(
+                f"LiRA needs {LEAST} shadow models without each sample, and of the first {self.count} in {pool} only {without} left one "
+                "out: add the other shares of the pool with `duck pool merge`, or take more shadows."
+            )
 
     @cached_property
     def shadows(self) -> Margins:
@@ -118,5 +127,5 @@ def attacker(attack: Attack, pool: Path | None) -> Attacker:
     if attack.name == "confidence":
         return Confidence()
     if pool is None:
-        raise BadInput("LiRA compares with shadow models: give their folder with --pool (`duck pool --out FOLDER` makes it).")
+        raise BadInput("LiRA compares with shadow models: give their folder with --pool (`duck pool` with the grid's --data and --model).")
     return Lira(attack, pool)

@@ -9,6 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from duck.audits.roc import RATES, least_others
 from duck.bench.grids import Block, Cell, Facts, Grid, Only, cells, experiment, line_id, narrow
 from duck.bench.results import Line, Results
 from duck.methods.base import METHODS
@@ -87,7 +88,7 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
     shown = sorted(_shown(groups), key=lambda place: (place.block, grid.methods.index(place.method), place.preset))
     name = None if grid.attack is None else grid.attack.name
     rows = [_row(place, groups[place], oracles.get(place.block, {}), name) for place in shown]
-    notes = [note for row in rows for note in _notes(row)]
+    notes = [note for row in rows for note in _notes(row)] + _unresolved(line for place in shown for line in groups[place].results.values())
     return Table(rows, [*_shadows(lines.values()), *notes, *_strays(every, lines.values(), results, name)], name)
 
 
@@ -138,6 +139,7 @@ def _row(place: Place, group: Group, oracle: Mapping[int, Line], attack: str | N
         "n": len(found),
         "of": len(group.cases),
         **{name: {**_spread(line["scores"][score] for line in found.values()), "paper": paper[name]} for name, score in measures.items()},
+        **({"chance": _spread(line["scores"]["chance"] for line in found.values())["mean"]} if attack == "svm" else {}),
         "gap_to_retrained": _gap(measures, found, oracle) if place.method != ORACLE else None,
         "seconds": _median(line["seconds"] for line in found.values()),
         "prepare_seconds": _median(line["prepare_seconds"] for line in found.values()),
@@ -202,6 +204,16 @@ def _shadows(used: Iterable[Line]) -> list[str]:
         f"Compared with {about['models']} shadow models, trained on random halves for {about['epochs']} epochs: "
         f"accuracy {100 * about['train']:.1f} % on what they saw, {100 * about['test']:.1f} % on test samples."
         for about in pools.values()
+    ]
+
+
+def _unresolved(used: Iterable[Line]) -> list[str]:
+    """The rates that too few non-members cannot show, which a line holds as None."""
+    scores = [line["scores"] for line in used]
+    return [
+        f"TPR@{100 * rate:g}%FPR is left out where there are fewer than {least_others(rate):,} non-members: they cannot show so low a rate."
+        for rate in RATES
+        if any(score.get(f"tpr_{100 * rate:g}", 0) is None for score in scores)
     ]
 
 

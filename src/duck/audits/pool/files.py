@@ -9,19 +9,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from duck.audits.pool.plan import Job, Layout, differences
+from duck.audits.pool.plan import FIELDS, Job, Layout, differences, digest_of
 from duck.errors import BadInput
 from duck.types import Ids
 
 ABOUT, SAMPLES = "pool.json", "samples.npz"
 NAME = re.compile(r"(model|oracle)-(\d{4,})\.safetensors")
 Fingerprint = dict[str, Any]
+ANEW = "delete it, and the command that made the pool writes it anew."
+COPY = "Copy it from another part of this pool, or choose another folder."
 
 
 class Samples(NamedTuple):
@@ -71,8 +74,11 @@ class Files:
         return noted
 
     def read(self, job: Job, name: str) -> npt.NDArray[Any]:
-        with self.open(job) as file:
-            array: npt.NDArray[Any] = file.get_tensor(name)
+        try:
+            with self.open(job) as file:
+                array: npt.NDArray[Any] = file.get_tensor(name)
+        except SafetensorError as error:
+            raise _unreadable(self.path(job), error) from error
         return array
 
     def open(self, job: Job) -> Any:
@@ -82,44 +88,59 @@ class Files:
             file: Any = safe_open(path, "numpy")
             ours = (file.metadata() or {}).get("pool") == self.digest
         except (OSError, SafetensorError) as error:
-            raise BadInput(f"{path} cannot be read ({error}): delete it, and `duck pool` makes it anew.") from error
+            raise _unreadable(path, error) from error
         if not ours:
             raise BadInput(f"{path} is of another pool: take it out of this folder.")
         return file
 
     def samples(self) -> Samples:
+        """Checked to be those of the fingerprint: in another order every number would belong to another sample."""
+        path = self.folder / SAMPLES
         try:
-            with np.load(self.folder / SAMPLES, allow_pickle=False) as held:
-                return Samples(held["ids"], held["labels"], held["roles"])
-        except (OSError, ValueError, KeyError) as error:
-            raise BadInput(f"{self.folder / SAMPLES} cannot be read: {error} Copy it from another part of this pool.") from error
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
+                found = Samples(held["ids"], held["labels"], held["roles"])
+            ours = digest_of(*found) == self.fingerprint["samples"]
+        except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError) as error:
+            raise _unreadable(path, error) from error
+        if not ours:
+            raise BadInput(f"{path} was changed, or is of another pool: its samples are not those of {ABOUT}; {ANEW}")
+        return found
+
+
+def _unreadable(path: Path, error: Exception) -> BadInput:
+    return BadInput(f"{path} cannot be read ({error}): {ANEW}")
 
 
 def find(folder: Path) -> Files:
     """The pool that is in a folder."""
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        return Files(folder, about["fingerprint"])
     except FileNotFoundError:
-        raise BadInput(f"{folder} is not a pool: it has no {ABOUT}. `duck pool --out {folder}` would make one.") from None
-    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise BadInput(f"{folder / ABOUT} cannot be read: {error}") from error
+        raise BadInput(f"{folder} is not a pool: it has no {ABOUT}. Name a folder that `duck pool` made.") from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{folder / ABOUT} cannot be read ({error}). {COPY}") from error
+    held = about.get("fingerprint") if isinstance(about, dict) else None
+    fingerprint: Fingerprint = held if isinstance(held, dict) else {}
+    missing = [name for name in FIELDS if name not in fingerprint]
+    if missing:
+        raise BadInput(f"{folder / ABOUT} does not say which pool this is: {', '.join(missing)} missing. {COPY}")
+    return Files(folder, fingerprint)
 
 
 def create(folder: Path, fingerprint: Fingerprint, layout: Layout) -> Files:
-    """The folder of such a pool, made now or found; an error that names what differs if another one is there."""
-    if (folder / ABOUT).exists():
-        there = find(folder)
-        refuse_other(there.fingerprint, fingerprint, f"the pool in {folder}", "what is asked")
-        return there
-    _check_free(folder)
+    """The folder of such a pool, made now or found; an error that names what differs if there are models of another one."""
+    there = _begun(folder, fingerprint, "what is asked")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _whole(folder / SAMPLES, lambda file: np.savez(file, ids=layout.ids, labels=layout.labels, roles=layout.roles))
-        _whole(folder / ABOUT, lambda file: file.write(json.dumps({"fingerprint": fingerprint}, indent=1).encode()))
+        if there is None or not (folder / SAMPLES).exists():
+            _whole(folder / SAMPLES, lambda file: np.savez(file, ids=layout.ids, labels=layout.labels, roles=layout.roles))
+        if there is None:
+            _whole(folder / ABOUT, lambda file: file.write(json.dumps({"fingerprint": fingerprint}, indent=1).encode()))
     except OSError as error:
         raise BadInput(f"{folder} cannot be written: {error.strerror}. Choose another --out.") from error
-    return Files(folder, fingerprint)
+    files = there or Files(folder, fingerprint)
+    files.samples()  # before models are trained for it
+    return files
 
 
 def refuse_other(one: Fingerprint, other: Fingerprint, this: str, that: str) -> None:
@@ -136,10 +157,8 @@ def merge(folders: Sequence[Path], out: Path) -> Files:
     pools = [find(folder) for folder in folders]
     for other in pools[1:]:
         refuse_other(pools[0].fingerprint, other.fingerprint, str(pools[0].folder), str(other.folder))
-    if (out / ABOUT).exists():
-        refuse_other(pools[0].fingerprint, find(out).fingerprint, str(pools[0].folder), str(out))
-    else:
-        _check_free(out)
+    pools[0].samples()
+    _begun(out, pools[0].fingerprint, str(pools[0].folder))
     merged = Files(out, pools[0].fingerprint)
     out.mkdir(parents=True, exist_ok=True)
     for name in (SAMPLES, ABOUT):  # first: a merge that is cut short leaves a pool
@@ -151,10 +170,17 @@ def merge(folders: Sequence[Path], out: Path) -> Files:
     return merged
 
 
-def _check_free(folder: Path) -> None:
-    """What a kill leaves of a pool that just began does not count."""
+def _begun(folder: Path, fingerprint: Fingerprint, whose: str) -> Files | None:
+    """Such a pool that has models; None where one can be put. What a start leaves that made no model may be replaced."""
+    if (folder / ABOUT).exists():
+        there = find(folder)
+        if not there.done():
+            return None
+        refuse_other(there.fingerprint, fingerprint, f"the pool in {folder}", whose)
+        return there
     if folder.exists() and any(path.name != SAMPLES and not path.name.endswith(".writing") for path in folder.iterdir()):
         raise BadInput(f"{folder} exists and is not a pool: choose another --out.")
+    return None
 
 
 def _copy(source: Path, place: Path) -> None:

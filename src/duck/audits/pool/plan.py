@@ -26,6 +26,8 @@ RETAINED = 2000
 """Retained samples that are watched."""
 UNSEEN = 10_000
 """Most test samples that are watched; all of a removed class are."""
+FIELDS = ("design", "data", "model", "image_size", "mean", "std", "recipe", "request", "method", "protocol", "seed", "samples")
+"""Of a pool's fingerprint."""
 
 
 class Job(NamedTuple):
@@ -139,11 +141,16 @@ class Layout:
         return torch.cat([self.common, self.candidates[self.members(job)]]).sort().values
 
     def digest(self) -> str:
-        digest = hashlib.blake2b(digest_size=16)
-        for part in (self.ids, self.roles):
-            digest.update("\n".join(part.tolist()).encode())
-        digest.update(np.ascontiguousarray(self.labels).tobytes())
-        return digest.hexdigest()
+        return digest_of(self.ids, self.labels, self.roles)
+
+
+def digest_of(ids: Ids, labels: npt.NDArray[np.int64], roles: npt.NDArray[np.str_]) -> str:
+    """Of watched samples, in their order: every row of a pool is in that order."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (ids, roles):
+        digest.update("\n".join(part.tolist()).encode())
+    digest.update(np.ascontiguousarray(labels).tobytes())
+    return digest.hexdigest()
 
 
 def layout(plan: Plan, data: Data) -> Layout:

@@ -1,5 +1,6 @@
 """A pool read back: what many models say of the same samples, which of them each saw, and how good each is."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from duck.audits.aligned import Margins
+from duck.audits.aligned import Margins, Scored
 from duck.audits.pool.files import Files, Fingerprint, find
 from duck.audits.pool.plan import Job, Plan, differences, recipe_of, seed_matters
 from duck.config import Experiment
@@ -35,6 +36,19 @@ class Stack:
     def margins(self) -> npt.NDArray[np.float32]:
         """(models, samples)."""
         return np.stack([self.files.read(job, f"{self.state}.margins") for job in self.jobs])
+
+    @cached_property
+    def members(self) -> npt.NDArray[np.bool_]:
+        """(models, samples): was it trained on this sample, before any unlearning."""
+        return np.stack([self.files.read(job, "members") for job in self.jobs])
+
+    def refuse_copies(self) -> None:
+        """A file that was copied to another number would count twice."""
+        first: dict[str, Job] = {}
+        for job, trained, said in zip(self.jobs, self.members, self.margins, strict=True):
+            known = first.setdefault(hashlib.blake2b(trained.tobytes() + said.tobytes()).hexdigest(), job)
+            if known != job:
+                raise BadInput(f"{self.files.path(job)} is a copy of {known}: delete it, it would count twice.")
 
     def logits(self, model: int) -> npt.NDArray[np.float16]:
         """(samples, classes) of one model."""
@@ -68,9 +82,12 @@ class Pool:
         done = sorted(self.files.done())
         self._models, self._oracles = (tuple(job for job in done if job.part == part) for part in ("model", "oracle"))
         if not self._models:
-            raise BadInput(f"The pool in {folder} has no finished model yet: let `duck pool --out {folder}` go on.")
+            raise BadInput(f"The pool in {folder} has no finished model yet: the command that made it goes on.")
         self.ids: Ids
         self.ids, self.labels, self.roles = self.files.samples()
+        for stack in (self.before, self.oracle):
+            if stack:
+                stack.refuse_copies()
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -83,7 +100,7 @@ class Pool:
     @cached_property
     def members(self) -> npt.NDArray[np.bool_]:
         """(models, samples): was it trained on this sample, before any unlearning."""
-        return np.stack([self.files.read(job, "members") for job in self._models])
+        return self.before.members
 
     @cached_property
     def requested(self) -> npt.NDArray[np.bool_]:
@@ -115,13 +132,9 @@ class Pool:
     def margins(self, state: State, role: str | None = None) -> Margins:
         """As the attacks take them, for the samples of one role or all."""
         chosen = self.roles == role if role else np.ones(len(self.ids), dtype=np.bool_)
-        values = self.stack(state).margins[:, chosen]
-        trained = self._oracle_members if state == "oracle" else self.members
-        return Margins(self.ids[chosen], values, trained[:, chosen])
-
-    @property
-    def _oracle_members(self) -> npt.NDArray[np.bool_]:
-        return np.repeat((self.roles == "retain")[None], len(self._oracles), axis=0)
+        stack = self.stack(state)
+        rows = zip(stack.margins, stack.members, strict=True)
+        return Margins.stack(Scored(self.ids[chosen], said[chosen], trained[chosen]) for said, trained in rows)
 
     def __len__(self) -> int:
         """How many models, oracles not counted."""

@@ -15,6 +15,7 @@ from duck.audits.pool.plan import Job, Layout, Plan, layout, recipe_of
 from duck.audits.pool.workshop import About, Workshop, device_name
 from duck.config import fingerprint
 from duck.errors import BadInput
+from duck.fit import check_recipe
 from duck.runtime import pick_device
 from duck.types import Data
 
@@ -64,9 +65,9 @@ def build_pool(
     begun, place = time.monotonic(), device if isinstance(device, torch.device) else pick_device(device)
     _check(plan, data, together, workers, share)
     compiled = place.type == "cuda" if compiled is None else compiled
+    asked = plan.jobs(models)[share[0] - 1 :: share[1]]
     who = layout(plan, data)
     files = create(folder, fingerprint_of(plan, who), who)
-    asked = plan.jobs(models)[share[0] - 1 :: share[1]]
     done = files.done() & set(asked)
     left = [job for job in asked if job not in done]
     groups = [group for group in _groups(asked, together) if not done.issuperset(group)]
@@ -100,6 +101,7 @@ def fingerprint_of(plan: Plan, who: Layout) -> Fingerprint:
 
 
 def _check(plan: Plan, data: Data, together: int, workers: int, share: tuple[int, int]) -> None:
+    check_recipe(plan.experiment.training.recipe)
     if plan.experiment.training.fingerprint != fingerprint(data):
         raise BadInput(f"The data are not those of the plan: the fingerprint of {data.name} differs. Name them with --data, --root.")
     for name, count in (("together", together), ("workers", workers)):
