@@ -133,6 +133,8 @@ def audit(
         return audit_quick(case)
     if chosen != "oracle":
         raise BadInput(f"tier is 'quick' or 'oracle', got {chosen!r}. The full tier needs a pool of models: `duck audit RUN --tier full`.")
+    if models < 1:
+        raise BadInput(f"models is at least 1, got {models}.")
     setting(case.scenario)  # nothing is trained for an audit that cannot be
     fresh: list[nn.Module] = []
     if case.new_model is not None and recipe is not None and (tier or not retrained):

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import duck
-from duck.audits.relearn import steps
+from duck.audits.observed import observe, setting
+from duck.audits.relearn import relearning, steps
 from duck.audits.retraining import Retraining
 from duck.errors import BadInput
 from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, toy_task, trained_net
@@ -70,6 +71,8 @@ def test_missing_retrained_models_are_trained_where_it_is_known_how() -> None:
 def test_what_is_missing_is_said() -> None:
     with pytest.raises(BadInput, match=r"duck.audit\(unlearned, scenario, original=original\)"):
         duck.audit(trained_net(), class_scenario())
+    with pytest.raises(BadInput, match="models is at least 1, got 0"):
+        duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="oracle", models=0)
     with pytest.raises(BadInput, match="tier is 'quick' or 'oracle', got 'slow'"):
         duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="slow")  # type: ignore[arg-type]
 
@@ -110,6 +113,40 @@ def steps_of(model: nn.Module, examples: duck.types.Examples) -> None:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(batch.images), batch.labels).backward()
         optimizer.step()
+
+
+class Silent(Masked):
+    """Says no class at all."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.full_like(self.inner(images), -torch.inf)
+
+
+def test_a_model_that_says_nothing_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"The silent model gives outputs that are no numbers .* for 60 of 60 samples"):
+        observe(Silent(trained_net()), class_scenario(), "inner.head", name="silent model")
+
+
+def test_unseen_samples_of_the_class_are_matched_holdout_included() -> None:
+    scenario = class_scenario()
+    matched = setting(scenario).matched
+    assert matched.tolist() == [index for index in range(200) if index % 4 == 2]
+    assert set(matched.tolist()) & set(scenario.holdout.tolist())
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_fewer_than_two_samples_cannot_be_audited(count: int) -> None:
+    few = replace(samples_scenario(), forget=samples_scenario().forget[:count])
+    with pytest.raises(BadInput, match=f"There is {count} forget sample: an audit compares groups"):
+        setting(few)
+    setting(replace(samples_scenario(), forget=samples_scenario().forget[:2]))
+
+
+def test_relearning_is_until_what_the_original_knew() -> None:
+    without = retrained()
+    row = relearning(class_scenario(), trained_net(), without[0], without[1:])
+    assert row.unlearned is not None
+    assert row.unlearned.value == steps(without[0], class_scenario(), 0.9) > 3
 
 
 def test_relearning_takes_an_original_no_step_and_a_model_without_the_class_some() -> None:

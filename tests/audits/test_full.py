@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from duck.audits.full import _games, from_pool
+from duck.audits.aligned import Margins
+from duck.audits.full import _epsilon, _games, _klom, from_pool
 from duck.audits.observed import Observed, observe, setting
 from duck.audits.oracle import More
 from duck.audits.pool.plan import Plan
@@ -14,7 +15,7 @@ from duck.config import Experiment
 from duck.errors import BadInput
 from duck.methods.base import METHODS
 from duck.types import Recipe
-from tests.audits import pools
+from tests.audits import memorisers, pools
 from tests.toys import class_scenario, trained_net
 
 
@@ -55,12 +56,78 @@ def test_equal_models_are_judged_by_other_oracles_each_once(tmp_path: Path) -> N
     assert int(judged.members.sum()) == len(pool.oracle) // 2 * candidates
 
 
-def test_every_attack_has_its_line_with_n_and_curves_for_three_models(found: dict[str, More]) -> None:
+def test_a_masked_logit_says_the_same_of_a_sample_in_every_model(tmp_path: Path) -> None:
+    games = _games(pools.pool(tmp_path / "pool", pools.plan(), 20), setting(class_scenario()))
+
+    def spread(who: str) -> float:
+        """The widest of one sample's scores among models that unlearned it."""
+        judged = games[who]
+        scores, ids = judged.scores[judged.members], judged.ids[judged.members]
+        return max(float(np.ptp(scores[ids == name])) for name in np.unique(ids))
+
+    assert spread("logit masked") == pytest.approx(0, abs=1e-6)
+    assert spread("original") > 0.1
+
+
+def test_epsilon_before_stands_under_original_and_after_under_unlearned() -> None:
+    before, after, oracles = (models.at(memorisers.CANDIDATES) for models in (memorisers.kept(), memorisers.forgot(), memorisers.oracles()))
+    row = _epsilon(before, after, oracles)
+    assert row.original is not None
+    assert row.unlearned is not None
+    assert row.original.value > row.unlearned.value + 0.3
+
+
+def test_klom_s_test_points_are_of_the_classes_that_stay(found: dict[str, More]) -> None:
+    """200 unseen samples of four classes, of which one goes."""
     rows = found["original"].rows
-    games = {"U-LiRA", "U-LiRA hits", "U-LiRA among unlearned"}
-    assert set(rows) == games | {"ε", "KLoM forget", "KLoM retain", "KLoM test", "memorisation", "leakage retained"}
+    assert (rows["KLoM forget"].n, rows["KLoM test"].n) == (60, 150)
+
+
+def test_rmia_does_not_judge_the_population_it_compares_with(found: dict[str, More]) -> None:
+    """60 forgotten samples and 50 unseen ones of their class, of which 10 are the holdout, the population."""
+    seen = observe(trained_net(), class_scenario())
+    lira, rmia = (measure.own(seen).n for measure in found["original"].measures if measure.own is not None)
+    assert (lira, rmia) == (110, 100)
+
+
+def test_the_highest_divergences_are_shown_beside_the_mean_with_one_floor(found: dict[str, More]) -> None:
+    for name in ("forget", "retain", "test"):
+        mean, highest = found["original"].rows[f"KLoM {name}"], found["original"].rows[f"KLoM {name} p95"]
+        for who in ("original", "unlearned", "retrained"):
+            assert getattr(highest, who).value >= getattr(mean, who).value
+        assert highest.about.startswith("95th percentile")
+
+
+def test_one_floor_serves_models_that_are_like_oracles_and_models_that_are_far_off() -> None:
+    """With bins of their own, models like the oracles would lie far above the floor of those that are far off."""
+    draw, names = np.random.default_rng(0), np.array([f"r{index}" for index in range(30)])
+    alike, off, oracles = (Margins(names, draw.normal(middle, 1, (16, 30)), np.ones((16, 30), bool)) for middle in (0, 50, 0))
+    row = _klom("retain", alike, off, oracles)["KLoM retain"]
+    assert row.original is not None
+    assert row.unlearned is not None
+    assert row.retrained is not None
+    assert row.original.value == pytest.approx(row.retrained.value, abs=0.5)
+    assert row.unlearned.value > row.retrained.value + 5
+
+
+def test_u_lira_is_judged_against_chance_and_oracles_among_themselves_stand_apart(found: dict[str, More]) -> None:
+    made = found["original"]
+    assert made.rows["U-LiRA"].retrained is made.rows["U-LiRA hits"].retrained is None
+    equal = made.rows["U-LiRA among oracles"]
+    assert equal.unlearned is equal.original is None
+    assert equal.n == 10 * 60
+    assert made.rows["U-LiRA"].unlearned is not None
+    value = made.rows["U-LiRA"].unlearned.value
+    assert made.told["U-LiRA"] == f"AUC {value:.3f} against chance, 0.5, with 20 models of the method and 10 that never saw the samples"
+
+
+def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, More]) -> None:
+    rows = found["original"].rows
+    games = {"U-LiRA", "U-LiRA hits", "U-LiRA among oracles", "U-LiRA among unlearned"}
+    divergences = {f"KLoM {name}{what}" for name in ("forget", "retain", "test") for what in ("", " p95")}
+    assert set(rows) == games | divergences | {"ε", "memorisation", "leakage retained"}
     assert all(row.n > 0 for row in rows.values())
-    assert set(found["original"].roc["U-LiRA"]) == {"original", "unlearned", "retrained"}
+    assert set(found["original"].roc["U-LiRA"]) == {"original", "unlearned"}
     assert [measure.name for measure in found["original"].measures] == ["LiRA", "RMIA"]
 
 

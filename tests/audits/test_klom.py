@@ -6,11 +6,44 @@ import numpy as np
 import pytest
 from scipy.stats import entropy
 
-from duck.audits.aligned import Margins
-from duck.audits.klom import divergence, histograms, klom
+from duck.audits.aligned import Floats, Margins
+from duck.audits.klom import Array, divergence, klom, span_of
+from duck.audits.klom import histograms as binned
 from duck.errors import BadInput
 from tests.audits import memorisers
 from tests.audits.memorisers import CANDIDATES, NEW, SEEN
+
+
+def histograms(*sides: Floats) -> list[Array]:
+    """Over the range of these sides."""
+    joined = np.clip(np.concatenate(sides), -100, 100)
+    return binned(*sides, span=(joined.min(0), joined.max(0)))
+
+
+def test_the_divergence_is_of_the_unlearned_models_from_oracles_by_hand() -> None:
+    # One of four unlearned models is where no oracle is: 0.75 ln 0.75 + 0.25 ln (0.25 / 1e-5); the other way round it were 0.288.
+    name = np.array(["x"])
+    ours, theirs = np.array([[0.0], [0.0], [0.0], [10.0]]), np.zeros((8, 1))
+    found = klom(Margins(name, ours, np.ones((4, 1), bool)), Margins(name, theirs, np.zeros((8, 1), bool)))
+    assert found.values == pytest.approx([0.75 * math.log(0.75) + 0.25 * math.log(0.25e5)], abs=1e-2)
+    assert found.floor == pytest.approx([0], abs=1e-9)
+
+
+def test_one_span_gives_one_floor_to_models_before_and_after() -> None:
+    before, after, oracles = (models.at(CANDIDATES) for models in (memorisers.kept(), memorisers.forgot(), memorisers.oracles()))
+    after = Margins(after.ids, after.values, before.members)
+    span = span_of(oracles, before, after)
+    was, now = (klom(models, oracles, span=span) for models in (before, after))
+    assert np.array_equal(was.floor, now.floor)
+    assert not np.array_equal(klom(before, oracles).floor, klom(after, oracles).floor)
+
+
+def test_the_span_is_that_of_the_models_that_count() -> None:
+    values, members = np.array([[0.0, 0.0], [3.0, 3.0], [500.0, 90.0]]), np.array([[True, True], [True, True], [True, False]])
+    names = np.array(["x", "y"])
+    oracles = Margins(names, values[:2] - 1, np.array([[True, True], [False, False]]))  # all of these count
+    low, high = span_of(oracles, Margins(names, values, members))
+    assert (low.tolist(), high.tolist()) == ([-1, -1], [100, 3])
 
 
 def test_by_hand() -> None:

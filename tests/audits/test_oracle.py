@@ -7,9 +7,10 @@ import pytest
 
 from duck.audits import controls
 from duck.audits.observed import Observed
-from duck.audits.oracle import oracle
+from duck.audits.oracle import More, decide, oracle
 from duck.audits.quick import Coverage
-from duck.audits.verdict import Audit
+from duck.audits.readings import Judgement
+from duck.audits.verdict import Audit, Control, Reading, Row
 from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
 
 
@@ -61,6 +62,38 @@ def test_two_retrained_models_give_no_verdict() -> None:
     audit = judged(model(0, knows=True), count=2)
     assert (audit.verdict, audit.powered, dict(audit.controls)) == ("no verdict", False, {})
     assert "too few" in audit.reasons[0]
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_fewer_than_five_retrained_models_can_convict_and_not_acquit(count: int) -> None:
+    clean, knowing = judged(model(50, knows=False), count), judged(model(0, knows=True), count)
+    assert (clean.verdict, clean.powered) == ("no verdict", True)
+    assert f"{count} retrained models are too few to call a model forgotten" in clean.reasons[0]
+    assert "not told from" in clean.reasons[1]
+    assert knowing.verdict == "not forgotten"
+    assert judged(model(50, knows=False), 5).verdict == "forgotten"
+
+
+def test_a_failed_control_silences_what_was_found() -> None:
+    rows = {"output distance": Row("", "nats", 90, None, Reading(0.5, 0.4, 0.6), Reading(0.1, 0.0, 0.2))}
+    failed = {"original": Control("not forgotten", "forgotten", False)}
+    verdict, powered, reasons = decide(Judgement({"output distance": 1e-4}), failed, rows, 6, ["Only 1 of 2 were processed."])
+    assert (verdict, powered) == ("no verdict", False)
+    assert reasons[0].startswith("The control 'original' has not forgotten and was not told")
+    assert reasons[1].startswith("output distance: 0.500 nats lies above")
+    passed = {"original": Control("not forgotten", "not forgotten", True)}
+    assert decide(Judgement({"output distance": 1e-4}), passed, rows, 6)[:2] == ("not forgotten", True)
+
+
+@pytest.mark.parametrize(("p", "verdict", "said"), [(1e-4, "not forgotten", "p 0.0005."), (0.4, "forgotten", "p 1: no more than chance.")])
+def test_an_attack_on_a_pool_speaks_of_its_own_models(p: float, verdict: str, said: str) -> None:
+    told = {"U-LiRA": "AUC 0.979 against chance, 0.5, with 32 models of the method and 16 that never saw the samples"}
+    rows = {"U-LiRA": Row("", "AUC", 99, Reading(1.0, 0.9, 1.0), Reading(0.979, 0.9, 1.0), None)}
+    more = More(rows=rows, p={"unlearned": {"U-LiRA": p}, "retrained": {"U-LiRA": 0.9}}, told=told)
+    audit = oracle(class_setting(), model(50, knows=False), model(0, knows=True), retrained(), "subject", more=more)
+    assert (audit.verdict, audit.tier) == (verdict, "full")
+    assert audit.reasons[-1] == f"U-LiRA: {told['U-LiRA']}, {said}"
+    assert not any("U-LiRA" in reason for reason in audit.reasons[:-1])
 
 
 def test_where_the_original_is_like_a_retrained_model_the_audit_is_not_powered() -> None:

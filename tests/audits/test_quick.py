@@ -7,7 +7,7 @@ import pytest
 
 from duck.audits.controls import masked
 from duck.audits.observed import Observed
-from duck.audits.quick import Coverage, hand_picked, quick
+from duck.audits.quick import Coverage, _tests, hand_picked, quick
 from duck.audits.verdict import Audit
 from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
 
@@ -24,6 +24,11 @@ def test_a_class_that_is_still_recognised_convicts() -> None:
     audit = of_class(model(0, knows=True))
     assert audit.verdict == "not forgotten"
     assert audit.reasons[0].startswith("The model still recognises the forgotten class: 100.0 % of its samples, chance is 25.0 %")
+
+
+def test_without_controls_nobody_knows_whether_it_is_powered() -> None:
+    assert of_class(model(0, knows=True)).powered is None
+    assert of_class(model(50, knows=False)).to_dict()["powered"] is None
 
 
 def test_a_masked_logit_is_not_exposed_and_the_text_says_so() -> None:
@@ -44,6 +49,21 @@ def test_memorised_samples_convict_on_either_side() -> None:
     assert kept.verdict == pushed.verdict == "not forgotten"
     assert any("as members do" in reason for reason in kept.reasons)
     assert any("as if pushed away" in reason for reason in pushed.reasons)
+
+
+def test_one_in_twenty_is_not_enough_to_convict() -> None:
+    audit = of_samples(sample_model(6, 0.5))
+    lowest = min(row.p for row in audit.attacks.values() if row.p is not None)
+    assert 0.01 < lowest < 0.05
+    assert audit.verdict == "no verdict"
+
+
+def test_an_svm_that_does_worse_than_chance_tells_nothing() -> None:
+    seen = sample_model(75, 0.0)
+    reading = of_samples(seen).attacks["SVM attack"].unlearned
+    assert reading is not None
+    assert reading.value < 0.4
+    assert _tests(samples_setting(), seen, chosen=False)["SVM attack"] > 0.9
 
 
 def test_hand_picked_samples_are_shown_and_not_judged() -> None:

@@ -5,8 +5,9 @@ import pytest
 from scipy import stats
 
 from duck.audits.aligned import Margins, Scored
+from duck.audits.intervals import Estimate
 from duck.audits.roc import roc
-from duck.audits.ulira import PRIOR, against_not_requested, against_oracles, fit
+from duck.audits.ulira import PRIOR, against_not_requested, against_oracles, fit, with_fits
 from duck.errors import BadInput
 from tests.audits import memorisers
 from tests.audits.memorisers import CANDIDATES
@@ -77,6 +78,40 @@ def test_a_perfectly_unlearned_sample_shows_nothing() -> None:
     for scored in (against_oracles(forgot, memorisers.oracles()), against_not_requested(forgot), shuffled(leak())):
         found = roc(scored)
         assert found.auc.low < 0.5 < found.auc.high
+
+
+def test_the_interval_of_a_jackknife_by_hand() -> None:
+    """A game whose area is the share of pairs in which ours is higher: with groups of one it can be counted."""
+
+    def higher(ours: Margins, theirs: Margins) -> Scored:
+        values = np.concatenate([ours.values[:, 0], theirs.values[:, 0]])
+        return Scored(np.arange(len(values)).astype(str), values, np.repeat([True, False], [len(ours), len(theirs)]))
+
+    name = np.array(["x"])
+    ours = Margins(name, np.array([[1.0], [3.0], [5.0]]), np.ones((3, 1), bool))
+    theirs = Margins(name, np.array([[0.0], [2.0], [4.0]]), np.zeros((3, 1), bool))
+    # 6 of 9 pairs. Without one of ours 5, 4, 3 of 6; without one of theirs 3, 4, 5 of 6: (k - 1)·var = 2·(2/3)/36, twice.
+    found = with_fits(Estimate(6 / 9, 0.6, 0.7, 6), higher, ours, theirs)
+    half = 1.959964 * (2 * 2 * (2 / 3) / 36) ** 0.5
+    assert found == pytest.approx((6 / 9, 6 / 9 - half, 1.0, 6), abs=1e-6)
+    assert half > 1 / 3
+    assert with_fits(Estimate(6 / 9, 0.1, 1.0, 6), higher, ours, theirs).low == 0.1
+
+
+def test_the_interval_covers_what_other_models_would_have_shown() -> None:
+    """Equal models, dealt out anew to both sides; each interval must hold 0.5, nearly always."""
+    models = memorisers.oracles(48).at(CANDIDATES[:40])
+    generator, held = np.random.default_rng(0), 0
+    for _ in range(20):
+        order = generator.permutation(48)
+        dealt = (order[:32], True), (order[32:], False)
+        ours, theirs = (Margins(models.ids, models.values[rows], np.full((len(rows), 40), known)) for rows, known in dealt)
+        auc = roc(against_oracles(ours, theirs)).auc
+        wide = with_fits(auc, against_oracles, ours, theirs)
+        assert wide.low <= auc.low
+        assert wide.high >= auc.high
+        held += wide.low < 0.5 < wide.high
+    assert held >= 18
 
 
 def test_columns_are_joined_by_id() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duck.audits.verdict import FILE, Audit, Control, Reading, Row, p_text, save
+from duck.audits.verdict import TIERS, Audit, Control, Reading, Row, file_of, p_text, save
 from duck.errors import BadInput
 
 ROWS = {
@@ -14,6 +14,7 @@ ROWS = {
     "output distance": Row("divergence", "nats", 140, Reading(0.5, 0.4, 0.6), Reading(0.1, 0.05, 0.15), Reading(0.1, 0.0, 0.2)),
     "AUS": Row("score", "score", 16, Reading(0.5, None, None), Reading(1.0, None, None), None),
 }
+FILE = "audit-oracle.json"
 AUDIT = Audit(
     "duck ran on 140 samples.", "no verdict", False, "oracle", ("A control was not told.",), ROWS,
     {"original": Control("not forgotten", "forgotten", False)}, not_tested=("Other copies.",), models=6, seconds=1.5, date="2026-11-15",
@@ -44,6 +45,24 @@ def test_it_is_kept_whole_beside_the_run(tmp_path: Path) -> None:
     assert told["verdict"] == "no verdict"
     assert told["attacks"]["output distance"]["retrained"] == {"value": 0.1, "low": 0.0, "high": 0.2}
     assert told["attacks"]["accuracy forget"]["retrained"] is None
+
+
+def test_each_tier_is_kept(tmp_path: Path) -> None:
+    for tier in ("full", "quick", "oracle"):
+        save(replace(AUDIT, tier=tier), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {file_of(tier) for tier in TIERS}
+    assert [json.loads((tmp_path / file_of(tier)).read_text())["tier"] for tier in TIERS] == ["quick", "oracle", "full"]
+
+
+def test_without_controls_it_is_not_said_whether_the_audit_was_powered() -> None:
+    assert str(replace(AUDIT, powered=None)).startswith("Verdict (oracle tier): no verdict.\n")
+
+
+def test_a_zero_has_no_sign() -> None:
+    row = Row("score", "score", 16, Reading(-0.0001, -0.2, -0.0), Reading(0.0, None, None), None)
+    text = str(replace(AUDIT, attacks={"memorisation": row}))
+    assert "0.000 [-0.200, 0.000]" in text
+    assert "-0.000" not in text
 
 
 def test_whoever_reads_the_old_one_is_not_given_half_of_the_new(tmp_path: Path) -> None:

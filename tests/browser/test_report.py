@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 )
 EVIL = "<script>owned()</script>"
 BOLD = "<b>1</b>"
-SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+SIZES = {"desktop": (1280, 900), "tablet": (800, 1100), "small tablet": (740, 900), "phone": (390, 844)}
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +154,15 @@ def test_every_plot_draws_and_the_console_is_silent(
     assert logged(browser) == []
 
 
+@pytest.mark.parametrize(("size", "columns"), [("desktop", 3), ("tablet", 3), ("small tablet", 1), ("phone", 1)])
+def test_panels_of_the_models_stay_beside_or_below_each_other(
+    browser: webdriver.Chrome, pages: dict[str, Path], size: str, columns: int
+) -> None:
+    opened(browser, pages["one"], size)
+    grid = run(browser, "getComputedStyle(document.querySelector('figure[id$=-features] .panels')).gridTemplateColumns")
+    assert len(grid.split()) == columns
+
+
 def test_a_class_called_script_is_text_everywhere(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
     opened(browser, pages["one"])
     draw_all(browser)
@@ -204,6 +213,9 @@ def test_filtering(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
     find.send_keys("10 %")
     assert texts(browser, 1) == ["tenth"]
     assert count.text == "1 of 4 shown"
+    find.clear()
+    find.send_keys("class duck")  # words that do not stand side by side
+    assert texts(browser, 1) == ["duck"]
     find.clear()
     find.send_keys(" ")
     browser.find_element(By.CSS_SELECTOR, "select[name=method] option:nth-child(2)").click()

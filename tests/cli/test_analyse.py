@@ -76,7 +76,22 @@ def test_several_runs_give_tests_with_the_least_p(runs: Path, capsys: pytest.Cap
 def test_images_by_id(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = duck(capsys, "analyse", runs / "duck", *SMALL, "--images", "1", "2")
     assert [(image["id"], image["label"]) for image in told["shap"]["images"]] == [("1", 1), ("2", 2)]
+    assert [image["forgotten"] for image in told["shap"]["images"]] == [False, False]
     assert "Not all of 1, x are ids" in duck(capsys, "analyse", runs / "duck", "--images", "1", "x", code=2)
+
+
+def test_maps_of_a_forgotten_training_image_are_never_drawn(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = load("digits").train
+    sample = train.ids[train.labels.numpy() == 3][0]
+    assert cli.main(["analyse", str(runs / "duck"), *SMALL, "--images", sample, "--png", str(tmp_path / "figures")]) == 0
+    out, err = capsys.readouterr()
+    assert [image["forgotten"] for image in json.loads(out)["shap"]["images"]] == [True]
+    assert "no figure of the SHAP maps of forgotten training images" in " ".join(err.split())
+    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"features", "density"}
+    assert cli.main(["report", str(runs / "duck"), "-o", str(tmp_path / "report.html")]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert f"3 ({sample})" not in page
+    assert "SHAP maps of 1 image are left out" in page
 
 
 def test_kin_that_is_missing_is_said_and_left_out(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,6 +187,8 @@ def test_debias_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:
         (["--true", "3", "--wrong", "3"], "both are '3'"),
         (["--true", "x"], "has no class 'x'"),
         (["--count", "5000"], "5000 of the"),
+        (["--count", "0"], "0 of the"),
+        (["--shap", "-3"], "--shap is a number of images, 0 for none; got -3"),
         (["--patch", "9"], "does not fit images"),
         (["--colour", "300"], "values in 0..255"),
         (["--model", "resnet19"], "Did you mean 'resnet18'?"),

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from duck import cli
+from duck.report import read
 from tests.audits import pools
 
 KEYS = {"verdict", "powered", "tier", "reasons", "attacks", "controls", "roc", "seconds", "date"}
@@ -57,7 +58,7 @@ def test_quick_convicts_the_original_and_is_silent_about_a_retrained_model(
     code, told = audit(capsys, str(audited["retrained"]))
     assert (code, told["verdict"]) == (3, "no verdict")
     assert set(told) >= KEYS
-    assert json.loads((audited["retrained"] / "audit.json").read_text()) == told
+    assert json.loads((audited["retrained"] / "audit-quick.json").read_text()) == told
 
 
 def test_oracle_trains_what_is_missing_once_and_judges(audited: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,8 +77,13 @@ def test_oracle_trains_what_is_missing_once_and_judges(audited: dict[str, Path],
     assert out.startswith("Verdict (oracle tier): ")
     assert "duck ran on 140 training samples of digits (class 3); 140 of them were processed." in out
     assert "Not tested:" in out
-    assert json.loads((audited["duck"] / "audit.json").read_text())["tier"] == "oracle"
     assert code in (0, 1, 3)
+    kept_audit = (audited["duck"] / "audit-oracle.json").read_text()
+    assert json.loads(kept_audit)["tier"] == "oracle"
+    audit(capsys, str(audited["duck"]))  # a weaker one afterwards
+    assert (audited["duck"] / "audit-oracle.json").read_text() == kept_audit
+    (stored,) = read([audited["duck"]])
+    assert stored.audit == json.loads(kept_audit)
 
 
 def test_given_retrained_runs_are_checked(audited: dict[str, Path], runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,6 +100,55 @@ def test_given_retrained_runs_are_checked(audited: dict[str, Path], runs: Path, 
     code, _, err = duck(capsys, "audit", twice[0], "--tier", "oracle", "--models", "1", "--retrained", twice[1])
     assert code == 2
     assert "is itself retrained model 0" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tier", "oracle", "--models", "0"], "--models is at least 1, got 0"),
+        (["--models", "-3"], "--models is at least 1, got -3"),
+        (["--retrained", "x"], "The quick tier takes no --retrained: add --tier oracle"),
+        (["--tier", "oracle", "--pool", "x"], "The oracle tier takes no --pool or --pool-models: add --tier full"),
+        (["--pool-models", "32"], "The quick tier takes no --pool or --pool-models: add --tier full"),
+        (["--tier", "full", "--pool", "x", "--pool-models", "32"], "give one of them"),
+    ],
+)
+def test_what_a_tier_does_not_use_is_refused_and_nothing_is_kept(
+    runs: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = duck(capsys, "audit", str(runs / "duck" / "run"), *words)
+    assert code == 2
+    assert message in " ".join(err.split())
+    assert not list((runs / "duck" / "run").glob("audit*"))
+
+
+def test_a_run_that_is_made_anew_has_no_audit(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs / "duck" / "run", run)
+    for name in ("audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json"):
+        (run / name).write_text("{}")
+    words = ["--run", str(runs / "original"), "--classes", "3", "--method", "original", "--out", str(run), "--overwrite", "--json"]
+    assert duck(capsys, "forget", *words)[0] in (0, 1)
+    assert not list(run.glob("audit*"))
+
+
+def test_one_sample_cannot_be_audited_and_nothing_is_trained_for_it(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = tmp_path / "ids.txt"
+    ids.write_text("5\n")
+    words = ["--run", str(runs / "original"), "--ids", str(ids), "--method", "original", "--out", str(tmp_path / "one"), "--json"]
+    code, _, err = duck(capsys, "forget", *words)
+    assert code in (0, 1), err
+    code, _, err = duck(capsys, "audit", str(tmp_path / "one"), "--tier", "oracle")
+    assert code == 2
+    assert "There is 1 forget sample: an audit compares groups and needs at least 2" in " ".join(err.split())
+    assert not (tmp_path / ".retrained").exists()
+
+
+def test_no_run_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = duck(capsys, "audit", str(tmp_path / "nowhere"))
+    assert code == 2
+    assert "`duck forget --out" in err
+    assert "duck train" not in err
 
 
 def test_a_pool_of_other_data_is_refused_with_what_differs(

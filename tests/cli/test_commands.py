@@ -314,10 +314,11 @@ def test_the_demo_reaches_what_it_promises(tmp_path: Path, capsys: pytest.Captur
     assert all(row["processed"] == row["forget_samples"] for row in rows if row["method"] != "original")
     page = (tmp_path / "demo" / "report.html").read_text()
     assert page.count("<tr data-method=") == page.count('<details class="run"') == len(rows)
+    assert page.count("Feature space: where the model puts its samples") >= 1
+    assert page.count("Density of each class's cluster") + page.count("Density of each class&#39;s cluster") >= 1
     assert (tmp_path / "demo" / "class-duck" / "model.safetensors").exists()
-    verdicts = {
-        name: json.loads((tmp_path / "demo" / name / "audit.json").read_text())["verdict"] for name in ("class-original", "class-retrained")
-    }
+    audits = {name: (tmp_path / "demo" / name / "audit-quick.json").read_text() for name in ("class-original", "class-retrained")}
+    verdicts = {name: json.loads(text)["verdict"] for name, text in audits.items()}
     assert verdicts == {"class-original": "not forgotten", "class-retrained": "no verdict"}
 
 

@@ -44,6 +44,15 @@ def test_a_folder_of_runs_becomes_a_page(runs: Path, tmp_path: Path, capsys: pyt
     assert "Forget 3 of 1,472 training samples, chosen by id" in page
 
 
+def test_a_page_too_large_to_send_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "small")
+    write_run(tmp_path / "large", notes=["x" * 4_000_000])
+    for name in ("small", "large"):
+        assert cli.main(["report", str(tmp_path / name), "-o", str(tmp_path / "report.html")]) == 0
+        told = " ".join(capsys.readouterr().err.split())
+        assert ("The page is larger than 8 MB" in told) == (name == "large")
+
+
 def test_the_commands_on_the_page_make_the_run_again(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from duck import store
+from duck.config import to_dict
 from duck.errors import BadInput
 from duck.experiment import unlearn
+from duck.methods.presets import preset
 from duck.report import Curve, of_attacks, of_lines, read
 from duck.report.of_run import chosen_classes, class_rows, neighbours
 from duck.scenarios import ForgetClasses, ForgetFraction
@@ -44,6 +46,36 @@ def test_a_broken_file_is_named(tmp_path: Path, file: str, content: str, message
     (write_run(tmp_path / "run") / file).write_text(content)
     with pytest.raises(BadInput, match=message):
         read([tmp_path / "run"])
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"audit-quick.json": "quick", "audit-oracle.json": "oracle", "audit-full.json": "full"}, "audit-full.json"),
+        ({"audit-quick.json": "quick", "audit-oracle.json": "oracle"}, "audit-oracle.json"),
+        ({"audit.json": "full", "audit-oracle.json": "oracle"}, "audit.json"),
+        ({"audit.json": "oracle", "audit-oracle.json": "oracle"}, "audit-oracle.json"),
+        ({"audit.json": "", "audit-quick.json": "quick"}, "audit-quick.json"),
+        ({"audit.json": ""}, "audit.json"),
+    ],
+)
+def test_the_audit_of_the_highest_tier_is_read(tmp_path: Path, files: dict[str, str], expected: str) -> None:
+    folder = write_run(tmp_path / "run")
+    for name, tier in files.items():
+        (folder / name).write_text(json.dumps({"verdict": name, "tier": tier}))
+    (stored,) = read([folder])
+    assert stored.verdict == expected
+
+
+def test_no_verdict_hides_none(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    for tier, verdict in (("quick", "not forgotten"), ("full", "no verdict")):
+        (folder / f"audit-{tier}.json").write_text(json.dumps({"verdict": verdict, "tier": tier}))
+    assert read([folder])[0].verdict == "not forgotten"
+    (folder / "audit-quick.json").write_text(json.dumps({"verdict": "no verdict", "tier": "quick"}))
+    audit = read([folder])[0].audit
+    assert audit is not None
+    assert audit["tier"] == "full"
 
 
 def test_no_runs(tmp_path: Path) -> None:
@@ -107,6 +139,11 @@ def test_neighbours_are_those_it_is_confused_with(tmp_path: Path) -> None:
     assert {row["index"]: round(row["before"].value, 3) for row in rows}[1] == 0.025
 
 
+def test_a_run_given_twice_is_there_once(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    assert len(read([folder, tmp_path / "run" / ".." / "run", tmp_path])) == 1
+
+
 def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     (stored,) = read([write_run(tmp_path / "run", request=ForgetFraction(0.1))])
     record = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -125,7 +162,10 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     attacked = {**line, "scores": {"auc": 0.6}, "attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1], "auc": {}}}
     assert of_attacks([line, *others, attacked]) == [Curve("lira", "digits, samples", "duck", "tuned", [0, 1], [0, 1])]
     (entry,) = of_lines([line, *others, attacked])
-    assert (entry.name, entry.method, entry.asked, entry.preset) == ("digits, seed 4", "duck", stored.entry.asked, "tuned")
+    assert (entry.name, entry.method, entry.asked) == ("digits, seed 4", "duck", stored.entry.asked)
+    assert entry.preset == "tuned, other settings"
+    line["experiment"]["method"] = to_dict(preset("duck", "digits", "samples", None, "tuned"))
+    assert of_lines([line])[0].preset == "tuned"
     assert entry.gone is not None
     assert entry.gone.low is not None
     assert entry.drop == stored.entry.drop

@@ -9,18 +9,18 @@ from scipy.stats import norm
 from duck.audits.aligned import Floats, Margins, Scored
 from duck.audits.epsilon import epsilon_per_sample
 from duck.audits.intervals import Estimate
-from duck.audits.klom import klom
+from duck.audits.klom import klom, p95, span_of
 from duck.audits.lira import offline_lira
 from duck.audits.margins import BOUND, margins
-from duck.audits.measures import Measure, Unit, mean, member_scores, separated_by
+from duck.audits.measures import Measure, mean, member_scores, separated_by
 from duck.audits.memorisation import memorisation, retained_leakage
 from duck.audits.observed import Observed, Part, Setting
 from duck.audits.oracle import More
 from duck.audits.pool.reader import Pool, State
 from duck.audits.rmia import rmia, tune_offset
 from duck.audits.roc import Roc, least_others, roc
-from duck.audits.ulira import against_not_requested, against_oracles
-from duck.audits.verdict import MODELS, Reading, Row
+from duck.audits.ulira import against_not_requested, against_oracles, with_fits
+from duck.audits.verdict import MODELS, Reading, Row, Unit
 from duck.errors import BadInput
 from duck.runtime import seeded
 from duck.types import Ids
@@ -29,10 +29,12 @@ LEAST = 20
 """Models of a pool, with half as many oracles: five of these are judged by the other five, to see what equal models show."""
 DECISIVE = "U-LiRA"
 FPR = 0.01
+JUDGED = MODELS[:2]
 STATES: tuple[State, State, State] = ("before", "after", "oracle")
 ABOUT = {
-    "game": "tells models that unlearned a sample from models that never saw it; 0.5 is chance, and equal models lie a little below it, "
-    "since each is judged by fits without it",
+    "game": "tells models that unlearned a sample from models that never saw it; judged against chance, 0.5",
+    "among": "the same of half of the oracles against the other half: so few equal models lie below 0.5, down to 0, since each is "
+    "judged by fits without it",
     "hits": "hits of U-LiRA at 1 % false alarms; 1 % is chance",
     "second": "tells models that unlearned a sample from models that never had it and unlearned others; 0.5 is chance",
     "epsilon": "95th percentile over samples of the 95 % lower bound of ε",
@@ -57,8 +59,11 @@ def from_pool(pool: Pool, where: Setting) -> More:
     check_size(pool)
     games = {name: roc(scored) for name, scored in _games(pool, where).items()}
     rows = {**_ulira_rows(pool, games), **_sample_rows(pool, where)}
-    shown = {who: games[who].curve() for who in MODELS}
-    return More(_model_attacks(pool, where), rows, {who: {DECISIVE: _p_value(game.auc)} for who, game in games.items()}, {DECISIVE: shown})
+    p = {who: {DECISIVE: _p_value(game.auc)} for who, game in games.items()}
+    shown = {who: games[who].curve() for who in JUDGED}
+    oracles = len(pool.stack("oracle"))
+    said = f"AUC {games['unlearned'].auc.value:.3f} against chance, 0.5, with {len(pool)} models of the method and {oracles} that never saw"
+    return More(_model_attacks(pool, where), rows, p, {DECISIVE: shown}, {DECISIVE: f"{said} the samples"})
 
 
 def _games(pool: Pool, where: Setting) -> dict[str, Scored]:
@@ -86,17 +91,22 @@ def _instead(models: Margins, values: Floats) -> Margins:
 
 
 def _p_value(auc: Estimate) -> float:
-    """One-sided: an attack that does worse than chance tells nothing apart."""
+    """One-sided: an attack that does worse than chance tells nothing apart. The fits are taken as given: equal models lie a little below
+    0.5 for having each been left out of its own, and with DeLong's error the test is then at its level."""
     error = (auc.value - auc.low) / float(norm.ppf(0.975))
     return float(norm.sf((auc.value - 0.5) / max(error, 1e-9)))
 
 
 def _ulira_rows(pool: Pool, games: Mapping[str, Roc]) -> dict[str, Row]:
-    rows = {DECISIVE: _row(ABOUT["game"], "AUC", {who: games[who].auc for who in MODELS})}
-    if min(games[who].others for who in MODELS) >= least_others(FPR):
-        rows["U-LiRA hits"] = _row(ABOUT["hits"], "%", {who: games[who].tpr_at(FPR) for who in MODELS})
-    second = [roc(against_not_requested(pool.margins(state, "candidate"))).auc for state in STATES[:2]]
-    return {**rows, "U-LiRA among unlearned": _row(ABOUT["second"], "AUC", dict(zip(MODELS, second, strict=False)))}
+    before, after, oracles = (pool.margins(state, "candidate") for state in STATES)
+    played = {who: with_fits(games[who].auc, against_oracles, models, oracles) for who, models in zip(JUDGED, (before, after), strict=True)}
+    rows = {DECISIVE: _row(ABOUT["game"], "AUC", played)}
+    if min(games[who].others for who in JUDGED) >= least_others(FPR):
+        rows["U-LiRA hits"] = _row(ABOUT["hits"], "%", {who: games[who].tpr_at(FPR) for who in JUDGED})
+    equal = games["retrained"].auc
+    rows["U-LiRA among oracles"] = Row(ABOUT["among"], "AUC", equal.n, None, None, Reading(equal.value, None, None))
+    second = [with_fits(roc(against_not_requested(models)).auc, against_not_requested, models) for models in (before, after)]
+    return {**rows, "U-LiRA among unlearned": _row(ABOUT["second"], "AUC", dict(zip(JUDGED, second, strict=True)))}
 
 
 def _sample_rows(pool: Pool, where: Setting) -> dict[str, Row]:
@@ -107,16 +117,25 @@ def _sample_rows(pool: Pool, where: Setting) -> dict[str, Row]:
     rows = {"ε": _epsilon(before.at(candidates), after.at(candidates), oracles)}
     for name, ids in (("forget", candidates), ("retain", retained), ("test", unseen)):
         if len(ids):
-            was, now = (klom(models.at(ids), oracles.at(ids)) for models in (before, after))
-            about = f"{ABOUT['klom']} {name} samples, {now.models} models a side; retrained: oracles among themselves"
-            found = {"original": was.values, "unlearned": now.values, "retrained": now.floor}
-            rows[f"KLoM {name}"] = _row(about, "nats", {who: _mean(values) for who, values in found.items()})
+            rows |= _klom(name, before.at(ids), after.at(ids), oracles.at(ids))
     kept = [_mean(memorisation(models.at(candidates), oracles.at(candidates)).values) for models in (before, after)]
     rows["memorisation"] = _row(ABOUT["memorisation"], "score", {"original": kept[0], "unlearned": kept[1]})
     if len(retained) and len(unseen):
         leaked = retained_leakage(before, after, retained, unseen)
         rows["leakage retained"] = _row(ABOUT["leakage"], "AUC", {"original": leaked.before, "unlearned": leaked.after})
     return rows
+
+
+def _klom(name: str, before: Margins, after: Margins, oracles: Margins) -> dict[str, Row]:
+    """Mean and 95th percentile; the same bins for all, so that one floor serves both models."""
+    was, now = (klom(models, oracles, span=span_of(oracles, before, after)) for models in (before, after))
+    about = f"{ABOUT['klom']} {name} samples, {now.models} models a side; retrained: oracles among themselves"
+    found = {"original": was.values, "unlearned": now.values, "retrained": now.floor}
+    original, unlearned, retrained = (Reading(p95(values), None, None) for values in found.values())
+    return {
+        f"KLoM {name}": _row(f"mean {about}", "nats", {who: _mean(values) for who, values in found.items()}),
+        f"KLoM {name} p95": Row(f"95th percentile over samples of the {about}", "nats", len(now.ids), original, unlearned, retrained),
+    }
 
 
 def _epsilon(before: Margins, after: Margins, oracles: Margins) -> Row:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,9 @@ from duck.audits.observed import Array, Observed, Part, Rows, Setting, renormali
 from duck.audits.ridge import ridge
 from duck.audits.roc import roc
 from duck.audits.svm import quick_svm
+from duck.audits.verdict import Unit
 from duck.metrics import aus
 
-Unit = Literal["%", "nats", "AUC", "steps", "score", "distance"]
 FOLDS = 5
 FEWEST_SVM = 6
 """Unseen samples that the SVM attack needs."""

@@ -90,6 +90,8 @@ def setting(scenario: Scenario) -> Setting:
             "The holdout is empty: an audit compares forgotten samples with unseen ones. "
             "Give data that the model never saw (test= in Python, a test/ folder on the command line)."
         )
+    if len(scenario.forget) < 2:
+        raise BadInput(f"There is {len(scenario.forget)} forget sample: an audit compares groups and needs at least 2, better 100.")
     labels, going = data.test.labels, data.train.labels[scenario.forget].unique()
     matched = torch.isin(labels, going).nonzero().flatten()
     if len(matched) < 2:
@@ -114,9 +116,11 @@ def observe(model: nn.Module, scenario: Scenario, head: str | None = None, name:
 def _part(model: nn.Module, examples: Examples, head: str | None, name: str) -> Part:
     seen = predict(model, examples, head)
     for what, values in (("outputs", seen.logits), ("embeddings", seen.embeddings)):
-        wrong = ~torch.isfinite(values) & ~((values == -torch.inf) & (what == "outputs"))
+        # An output of -inf hides a class; where all are, nothing is said.
+        hidden = (values == -torch.inf) & (what == "outputs")
+        wrong = (~torch.isfinite(values) & ~hidden).any(1) | hidden.all(1)
         if wrong.any():
-            count = int(wrong.any(1).sum())
+            count = int(wrong.sum())
             raise BadInput(
                 f"The {name} gives {what} that are no numbers (NaN or infinite) for {count} of {len(values)} samples: "
                 "it has diverged, or its input is broken. There is nothing to audit."

@@ -12,7 +12,7 @@ from duck.audits.readings import Judgement, Readings, rows
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Control, Reading, Row, p_text
 
 LEAST, ENOUGH = 3, 5
-"""Retrained models: fewer than the first give no verdict; the second is what an audit should have."""
+"""Retrained models: fewer than the first give no verdict; fewer than the second can convict and not acquit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +24,8 @@ class More:
     p: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Of further attacks that decide, by the name of the model: unlearned, a control, or retrained."""
     roc: Curves = field(default_factory=dict)
+    told: Mapping[str, str] = field(default_factory=dict)
+    """What those found, in words: they are not judged by the retrained models, so that a range of these would say nothing."""
 
 
 def oracle(
@@ -43,7 +45,7 @@ def oracle(
     found |= {name: replace(row, judged=name in judged.p, p=judged.p.get(name)) for name, row in extra.rows.items()}
     if coverage is not None:
         found["coverage"] = coverage_row(coverage)
-    verdict, powered, reasons = decide(judged, checked, found, len(references), missed(coverage))
+    verdict, powered, reasons = decide(judged, checked, found, len(references), missed(coverage), extra.told)
     return Audit(
         subject, verdict, powered, "full" if more else "oracle", (*reasons, *notes), found, checked,
         {**curves(where, readings), **extra.roc}, _not_tested(coverage, more is not None), len(references),
@@ -59,21 +61,40 @@ def all_measures(where: Setting, original: Observed, untrained: Observed | None 
 
 
 def decide(
-    judged: Judgement, checked: Mapping[str, Control], found: Mapping[str, Row], count: int, uncovered: Sequence[str] = ()
+    judged: Judgement,
+    checked: Mapping[str, Control],
+    found: Mapping[str, Row],
+    count: int,
+    uncovered: Sequence[str] = (),
+    told: Mapping[str, str] | None = None,
 ) -> tuple[str, bool, list[str]]:
-    """The verdict, whether the audit could tell, and why."""
+    """The verdict, whether the audit could tell, and why; `told` of attacks that are not judged by retrained models."""
+    told = told or {}
     if count < LEAST:
-        why = f"{count} retrained models are too few to say how much such models differ: at least {LEAST}, better {ENOUGH}."
+        why = f"{_models(count)} too few to say how much such models differ: {ENOUGH} are needed."
         return NO_VERDICT, False, [why]
-    findings = [*(_finding(name, judged.p[name], found[name], count) for name in judged.outside), *uncovered]
+    findings = [
+        f"{name}: {told[name]}, p {p_text(judged.p[name])}." if name in told else _finding(name, judged.p[name], found[name], count)
+        for name in judged.outside
+    ] + list(uncovered)
     wrong = {name: control for name, control in checked.items() if not control.passed}
     if wrong:
         return NO_VERDICT, False, [*(_failure(name, control) for name, control in wrong.items()), *findings]
     if findings:
         return NOT_FORGOTTEN, True, findings
-    names = ", ".join(judged.p)
-    few = [f"Only {count} retrained models: the intervals are wide; {ENOUGH} are asked for."] if count < ENOUGH else []
-    return FORGOTTEN, True, [f"By {names} the model is not told from {count} models that never saw the samples.", *few]
+    names = ", ".join(name for name in judged.p if name not in told)
+    nothing = [
+        f"By {names} the model is not told from {count} models that never saw the samples.",
+        *(f"{name}: {said}, p {p_text(judged.p[name])}: no more than chance." for name, said in told.items()),
+    ]
+    if count < ENOUGH:
+        few = f"{_models(count)} too few to call a model forgotten: the intervals are wide, and {ENOUGH} are needed for that."
+        return NO_VERDICT, True, [few, *nothing]
+    return FORGOTTEN, True, nothing
+
+
+def _models(count: int) -> str:
+    return "1 retrained model is" if count == 1 else f"{count} retrained models are"
 
 
 def _finding(name: str, p: float, row: Row, count: int) -> str:

@@ -40,7 +40,7 @@ def quick(where: Setting, unlearned: Observed, original: Observed, subject: str,
     if not guilty:
         reasons = (*reasons, "No trace was found, but without retrained models none of these tests would expose a masked output.")
     verdict = NOT_FORGOTTEN if guilty else NO_VERDICT
-    return Audit(subject, verdict, True, "quick", reasons, found, roc=curves(where, readings), not_tested=not_tested(coverage))
+    return Audit(subject, verdict, None, "quick", reasons, found, roc=curves(where, readings), not_tested=not_tested(coverage))
 
 
 UNCOUNTED = "Whether every forget sample was processed: only runs and results say that."

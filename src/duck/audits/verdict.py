@@ -6,14 +6,17 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from duck.audits.measures import Unit
 from duck.errors import BadInput
 
 Tier = Literal["quick", "oracle", "full"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+"""The weakest first."""
+Unit = Literal["%", "nats", "AUC", "steps", "score", "distance"]
 FORGOTTEN, NOT_FORGOTTEN, NO_VERDICT = "forgotten", "not forgotten", "no verdict"
-FILE = "audit.json"
+OLD_FILE = "audit.json"
+"""Where older versions kept an audit of whatever tier."""
 MODELS = ("original", "unlearned", "retrained")
 WIDTH = 118
 
@@ -58,8 +61,8 @@ class Audit:
     subject: str
     """Which method ran on which samples."""
     verdict: str
-    powered: bool
-    """False: the audit could not have told remembering from forgetting on these data."""
+    powered: bool | None
+    """False: the audit could not have told remembering from forgetting on these data. None: no control was there to say."""
     tier: Tier
     reasons: tuple[str, ...]
     attacks: Mapping[str, Row]
@@ -79,10 +82,15 @@ class Audit:
         return "\n".join([*_headline(self), "", *_table(self), *_controls(self), *_listed("Not tested:", self.not_tested)])
 
 
+def file_of(tier: Tier) -> str:
+    """Each tier has its own: a weaker audit does not take the place of a stronger one."""
+    return f"audit-{tier}.json"
+
+
 def save(audit: Audit, folder: Path) -> None:
     """Beside the run it is about, in one step."""
-    place = folder / FILE
-    beside = place.with_name(f".{FILE}.{os.getpid()}.writing")
+    place = folder / file_of(audit.tier)
+    beside = place.with_name(f".{place.name}.{os.getpid()}.writing")
     try:
         beside.write_text(json.dumps(audit.to_dict(), indent=1) + "\n", encoding="utf-8")
         os.replace(beside, place)
@@ -93,7 +101,7 @@ def save(audit: Audit, folder: Path) -> None:
 
 
 def _headline(audit: Audit) -> list[str]:
-    powered = "" if audit.powered else ", audit not powered"
+    powered = ", audit not powered" if audit.powered is False else ""
     return [f"Verdict ({audit.tier} tier): {audit.verdict}{powered}.", *_wrapped(audit.subject), *_listed("Why:", audit.reasons)]
 
 
@@ -108,10 +116,16 @@ def _cell(reading: Reading | None, row: Row) -> str:
     if reading is None:
         return "-"
     scale, form = (100, "{:.1f}") if row.unit == "%" else (1, "{:.3f}" if row.unit != "steps" else "{:.1f}")
-    value = form.format(scale * reading.value)
+    value = f"{_number(scale * reading.value, form)}{' %' * (row.unit == '%')}"
     if reading.low is None or reading.high is None:
-        return f"{value}{' %' * (row.unit == '%')}"
-    return f"{value}{' %' * (row.unit == '%')} [{form.format(scale * reading.low)}, {form.format(scale * reading.high)}]"
+        return value
+    return f"{value} [{_number(scale * reading.low, form)}, {_number(scale * reading.high, form)}]"
+
+
+def _number(value: float, form: str) -> str:
+    """Without the sign of a zero."""
+    text = form.format(value)
+    return text if float(text) else text.removeprefix("-")
 
 
 def _judged(row: Row) -> str:

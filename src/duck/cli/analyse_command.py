@@ -49,7 +49,7 @@ class Analyse:
     shap: int = 0
     """SHAP maps of so many unseen images of the forgotten classes."""
     images: tuple[str, ...] = ()
-    """SHAP maps of the images with these ids, of training or test. Their maps stay in analysis.json: think before naming forgotten ones."""
+    """SHAP maps of the images with these ids, of training or test. Those of forgotten ones stay in analysis.json; no figure shows them."""
     head: str | None = None
     """Name of the classifier head inside the model; found by a probe where not given."""
     png: Path | None = None
@@ -67,6 +67,8 @@ def main(argv: list[str]) -> int:
         raise BadInput("Name at least one run: duck analyse RUN.")
     if args.points < 8:
         raise BadInput(f"--points must be at least 8, got {args.points}.")
+    if args.shap < 0:
+        raise BadInput(f"--shap is a number of images, got {args.shap}.")
     if args.shap or args.images:
         require_captum()
     device, found = pick_device(args.device), []
@@ -130,6 +132,8 @@ def _draw(folder: Path, target: Path) -> None:
     from duck.report import of_run, printed, stored
 
     (run,) = stored.read([folder])
+    if of_run.explained(run, forgotten=True):
+        say(f"{folder}: no figure of the SHAP maps of forgotten training images: they show what was to be forgotten.")
     for plot in (of_run.features(run, SHOWN), of_run.density(run), of_run.shap(run)):
         for file in printed.save(plot, target) if plot else ():
             say(f"Figure: {file}")

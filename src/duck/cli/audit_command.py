@@ -34,6 +34,7 @@ from duck.scenarios import describe
 
 EXITS = {FORGOTTEN: exits.DONE, NOT_FORGOTTEN: exits.FAILED, NO_VERDICT: exits.NO_VERDICT}
 RETRAINED, POOLS = ".retrained", ".pools"
+POOL_MODELS = 32
 
 
 @dataclass
@@ -44,20 +45,21 @@ class AuditFlags:
     oracle   against models retrained without the samples, which are trained now and kept beside the run, or given with --retrained
     full     also a pool of models: U-LiRA, LiRA, RMIA, ε, KLoM, memorisation
 
-    The result is kept as audit.json in the run's folder. Exit code 0: forgotten; 1: not forgotten; 3: no verdict; 2: wrong input.
+    Each tier's result is kept as audit-TIER.json in the run's folder, and a report shows the highest.
+    Exit code 0: forgotten; 1: not forgotten; 3: no verdict; 2: wrong input.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a run of `duck forget`."""
     tier: Tier = "quick"
     models: int = DEFAULT_MODELS
-    """Retrained models, given ones included; five or more."""
+    """Retrained models, given ones included; fewer than five can convict and not acquit."""
     retrained: tuple[Path, ...] = ()
     """Runs of the method `retrained` for the same samples, with other seeds."""
     pool: Path | None = None
     """Pool of `duck pool` for the full tier; made now, and kept beside the run, where not given."""
-    pool_models: int = 32
-    """Models of a pool that is made now; half as many oracles come with them."""
+    pool_models: int | None = None
+    """Models of a pool that is made now, 32 where not given; half as many oracles come with them."""
     original: Path | None = None
     """Run, or file of weights, of the original, where it is not found."""
     data: str | None = None
@@ -69,11 +71,12 @@ class AuditFlags:
     device: str = "auto"
     """auto, cpu, cuda, ..."""
     json: bool = False
-    """What audit.json holds to stdout instead of a table."""
+    """What the file holds to stdout instead of a table."""
 
 
 def main(argv: list[str]) -> int:
     begun, args = time.monotonic(), parse(AuditFlags, argv, "audit")
+    _check(args)
     device = pick_device(args.device)
     found = unlearning(args.run, args.data, args.root)
     found = replace(found, scenario=replace(found.scenario, data=found.scenario.data.to(device)))
@@ -91,6 +94,18 @@ def main(argv: list[str]) -> int:
     else:
         print(audit)
     return EXITS[audit.verdict]
+
+
+def _check(args: AuditFlags) -> None:
+    """Nothing that is said may be passed over in silence."""
+    if args.models < 1:
+        raise BadInput(f"--models is at least 1, got {args.models}.")
+    if args.tier == "quick" and args.retrained:
+        raise BadInput("The quick tier takes no --retrained: add --tier oracle.")
+    if args.tier != "full" and (args.pool or args.pool_models is not None):
+        raise BadInput(f"The {args.tier} tier takes no --pool or --pool-models: add --tier full.")
+    if args.pool and args.pool_models is not None:
+        raise BadInput("--pool-models says how large a pool is made, and --pool names one that is there: give one of them.")
 
 
 def _case(args: AuditFlags, found: Unlearning, device: torch.device) -> Case:
@@ -139,12 +154,13 @@ def _pool(args: AuditFlags, found: Unlearning, device: torch.device) -> Pool:
     """The given pool, or one made now; an error that says in what it does not fit the run."""
     folder, experiment = args.pool or args.run.resolve().parent / POOLS / found.experiment.id, found.experiment
     if args.pool is None:
-        if args.pool_models < LEAST:
-            raise BadInput(f"The full tier needs a pool of at least {LEAST} models, got --pool-models {args.pool_models}.")
-        say(f"The pool of {args.pool_models} models is made, or gone on with, in {folder}.")
+        models = POOL_MODELS if args.pool_models is None else args.pool_models
+        if models < LEAST:
+            raise BadInput(f"The full tier needs a pool of at least {LEAST} models, got --pool-models {models}.")
+        say(f"The pool of {models} models is made, or gone on with, in {folder}.")
         with counting("pool") as progress:
             build_pool(
-                folder, Plan("request", experiment), found.scenario.data, args.pool_models, device=device, workers=suitable_workers(device),
+                folder, Plan("request", experiment), found.scenario.data, models, device=device, workers=suitable_workers(device),
                 report=lambda news: progress(news.done, news.done + news.left),
             )  # fmt: skip
     pool = Pool(folder)

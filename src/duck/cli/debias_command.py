@@ -64,6 +64,8 @@ def main(argv: list[str]) -> int:
     shown = default_recipe(name, 50_000 if name in DATASETS else 0, "none" if name == "digits" else "crop-flip")
     default = DebiasFlags(DataFlags(name), RunFlags(), shown, model="convnet" if name == "digits" else "resnet18")
     args = parse(DebiasFlags, argv, "debias", default)
+    if args.shap < 0:
+        raise BadInput(f"--shap is a number of images, 0 for none; got {args.shap}.")
     if args.shap:
         require_captum()
     if ":" not in args.model:
@@ -82,7 +84,8 @@ def main(argv: list[str]) -> int:
 
 def _study(args: DebiasFlags, data: Data, recipe: Recipe, usual: Recipe) -> dict[str, Any]:
     seed, device = args.output.seed, data.train.device
-    debias = Debias(_named(args.true), _named(args.wrong), args.count or _count(args, data), args.patch, args.colour)
+    count = _count(args, data) if args.count is None else args.count
+    debias = Debias(_named(args.true), _named(args.wrong), count, args.patch, args.colour)
     scenario = debias(data, seed)
     method = bias.freeing(debias, data, args.preset)
     debias.unseen(scenario)  # without unseen images there is nothing to show: an error before anything is trained

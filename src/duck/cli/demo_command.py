@@ -1,5 +1,6 @@
-"""duck demo: the whole way on embedded data: train, forget a class and a tenth, retrain, compare, audit, report."""
+"""duck demo: the whole way on embedded data: train, forget a class and a tenth, retrain, compare, audit, look inside, report."""
 
+import json
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from duck import store
+from duck.analysis.study import analyse
 from duck.api import train
 from duck.audits import verdict
 from duck.audits.auditing import Case, audit_quick
@@ -21,12 +23,16 @@ from duck.methods.presets import default_recipe, preset
 from duck.metrics import evaluate
 from duck.models import build
 from duck.report import read, write_report
+from duck.report.stored import ANALYSIS
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
 from duck.types import Data
 
 REQUESTS: dict[str, Request] = {"class": ForgetClasses([3]), "tenth": ForgetFraction(0.1)}
 METHODS = ("original", "retrained", "duck")
+ROLES = {"original": "original", "retrained": "retrained", "duck": "unlearned"}
+POINTS = 800
+"""Of the map of the feature space: enough to see, and quick."""
 
 
 @dataclass
@@ -70,7 +76,7 @@ def main(argv: list[str]) -> int:
 
 def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: Training) -> list[Done]:
     scenario = REQUESTS[name](data, args.seed)
-    before, done = evaluate(original, scenario), []
+    before, done, models = evaluate(original, scenario), [], {"original": original}
     for method_name in METHODS:
         method = preset(method_name, data.name, scenario.kind, len(data.train))
         with watching(f"{method_name}: forget {name}") as watch:
@@ -84,6 +90,10 @@ def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: 
         audit = audit_quick(Case(scenario, original, outcome.model, method_name, describe(REQUESTS[name]), coverage))
         verdict.save(audit, folder)
         done.append(Done(store.row(folder, run), audit.verdict))
+        models[ROLES[method_name]] = outcome.model
+    if name == "class":
+        say("looking into the feature space ...")
+        (folder / ANALYSIS).write_text(json.dumps(analyse(models, scenario, points=POINTS)), encoding="utf-8")
     return done
 
 

@@ -54,6 +54,8 @@ class Unlearning:
 
 def unlearning(folder: Path, name: str | None = None, root: Path | None = None, data: Data | None = None) -> Unlearning:
     """The run in that folder. Its data are read again, from where it says or from `name` and `root`, unless `data` are those."""
+    if not (folder / store.RECORD).exists():
+        raise BadInput(f"{folder} is not a run: it has no {store.RECORD}. `duck forget --out {folder}` would make one.")
     run = store.load(folder)
     made, request = run.experiment.training, run.experiment.request
     if request is None or run.experiment.method is None:

@@ -12,7 +12,19 @@ from duck.cli.exits import DONE
 from duck.cli.inputs import parse
 from duck.cli.kin import unlearning
 from duck.errors import BadInput
-from duck.report import Curve, Entry, Sample, forgotten_samples, of_attacks, of_lines, read, read_removals, write_figures, write_report
+from duck.report import (
+    SIZE,
+    Curve,
+    Entry,
+    Sample,
+    forgotten_samples,
+    of_attacks,
+    of_lines,
+    read,
+    read_removals,
+    write_figures,
+    write_report,
+)
 from duck.runtime import pick_device
 
 
@@ -55,6 +67,8 @@ def main(argv: list[str]) -> int:
         print(page)
         counts = f"{len(runs)} runs, {len(removals)} bias removals, {len(lines)} lines of a bench"
         say(f"{counts}, {page.stat().st_size / 1e6:.1f} MB; {len(drawn)} figures for print.")
+    if page.stat().st_size > SIZE:
+        say(f"The page is larger than {SIZE / 1e6:.0f} MB, which is slow to open and hard to send: report on fewer runs at a time.")
     if args.open:
         webbrowser.open(page.resolve().as_uri())
     return DONE

@@ -112,11 +112,12 @@
 
   const filters = document.getElementById("filters"), shown = document.getElementById("shown");
   function filter() {
-    const words = filters.elements.text.value.toLowerCase();
+    const words = filters.elements.text.value.toLowerCase().split(/\s+/);
     const chosen = all("select", filters).filter((select) => select.value);
     let count = 0;
     for (const row of body.rows) {
-      row.hidden = !row.textContent.toLowerCase().includes(words) || chosen.some((select) => row.dataset[select.name] !== select.value);
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word)) || chosen.some((select) => row.dataset[select.name] !== select.value);
       count += !row.hidden;
     }
     shown.textContent = `${count} of ${body.rows.length} shown`;

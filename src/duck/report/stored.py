@@ -10,14 +10,16 @@ from typing import Any
 
 from duck import store
 from duck.analysis import bias
+from duck.audits.verdict import NO_VERDICT, OLD_FILE, TIERS, file_of
 from duck.config import Experiment, from_dict, to_dict
 from duck.errors import BadInput
 from duck.methods.base import METHODS
+from duck.methods.presets import Preset, preset
 from duck.report.numbers import Measured, aus_range, share
 from duck.scenarios import ForgetClasses, Request, describe
 from duck.store import Run
 
-AUDIT, ANALYSIS, BIAS = "audit.json", "analysis.json", bias.RESULT
+ANALYSIS, BIAS = "analysis.json", bias.RESULT
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +145,7 @@ class Curve:
 
 def read(folders: Iterable[Path]) -> list[Stored]:
     """Runs, each once; a folder of runs stands for all unlearnings in it. Bias removals are passed over."""
-    found = list(dict.fromkeys(run for folder in folders for run in _sorted(folder)[0]))
+    found = list({run.resolve(): run for folder in folders for run in _sorted(folder)[0]}.values())
     return [_stored(folder, anchor("run", number, folder.name)) for number, folder in enumerate(found, 1)]
 
 
@@ -182,7 +184,18 @@ def _stored(folder: Path, anchor: str) -> Stored:
         folder.name, run.experiment, kind, run.scores, run.original or {}, run.samples, run.seconds, run.prepare_seconds,
         str(run.environment.get("device", "")), row["notes"],
     )  # fmt: skip
-    return Stored(folder, run, entry, anchor, beside(folder / AUDIT, "verdict"), beside(folder / ANALYSIS))
+    return Stored(folder, run, entry, anchor, audit_in(folder), beside(folder / ANALYSIS))
+
+
+def audit_in(folder: Path) -> dict[str, Any] | None:
+    """The one of the highest tier that came to a verdict, whichever was made last; where none did, the highest."""
+    names = [*map(file_of, TIERS), OLD_FILE]
+    found = [audit for name in names if (audit := beside(folder / name, "verdict")) is not None]
+    return max(found, key=lambda audit: (audit["verdict"] != NO_VERDICT, _rank(audit)), default=None)
+
+
+def _rank(audit: Mapping[str, Any]) -> int:
+    return TIERS.index(audit["tier"]) if audit.get("tier") in TIERS else -1
 
 
 def beside(path: Path, *needed: str) -> dict[str, Any] | None:
@@ -217,7 +230,15 @@ def of_attacks(lines: Iterable[Mapping[str, Any]]) -> list[Curve]:
 
 def _of_line(line: Mapping[str, Any]) -> Entry:
     name = f"{line['dataset']}, {'class' if line['scenario'] == 'class' else 'seed'} {line['case']}"
+    experiment = from_dict(line["experiment"])
     return Entry(
-        name, from_dict(line["experiment"]), line["scenario"], line["scores"], line["original"], {"forget": line["forget_samples"]},
-        line["seconds"], line["prepare_seconds"], line["device"], line["notes"], line["preset"] or "",
+        name, experiment, line["scenario"], line["scores"], line["original"], {"forget": line["forget_samples"]},
+        line["seconds"], line["prepare_seconds"], line["device"], line["notes"], _preset_of(line, experiment),
     )  # fmt: skip
+
+
+def _preset_of(line: Mapping[str, Any], experiment: Experiment) -> str:
+    """Its name, and whether its settings are not those of that name now: of a grid of one's own, or from before they were tuned anew."""
+    which: Preset = "tuned" if line["preset"] == "tuned" else "paper"
+    known = preset(line["method"], line["dataset"], line["scenario"], line.get("train_samples"), which)
+    return which if known == experiment.method else f"{which}, other settings"
