@@ -9,6 +9,7 @@ import torch
 from duck.analysis import study
 from duck.analysis.study import analyse
 from duck.runtime import seeded
+from duck.types import Scenario
 from tests.toys import class_scenario, samples_scenario, toy_data, toy_net, trained_net
 
 
@@ -56,7 +57,7 @@ def test_densities_of_all_classes_and_models(result: dict[str, Any]) -> None:
 
 def test_shap_maps_of_the_chosen_images(result: dict[str, Any]) -> None:
     shap = result["shap"]
-    assert [image["id"] for image in shap["images"]] == ["t2", "t6"]
+    assert [(image["id"], image["forgotten"]) for image in shap["images"]] == [("t2", False), ("t6", False)]
     for image in shap["images"]:
         assert image["title"] == f"c ({image['id']})"
         for name, values in image["maps"].items():
@@ -64,6 +65,14 @@ def test_shap_maps_of_the_chosen_images(result: dict[str, Any]) -> None:
             assert torch.tensor(values).shape == (8, 8)
             assert float(torch.tensor(values).sum()) == pytest.approx(numbers["probability"] - numbers["background"], abs=0.012)
     assert shap["images"][0]["numbers"]["original"]["probability"] > 0.9
+
+
+@pytest.mark.parametrize("scenario", [class_scenario(), samples_scenario()], ids=["class", "samples"])
+def test_a_forgotten_training_image_is_marked(scenario: Scenario) -> None:
+    images = scenario.data.train.take(torch.stack([scenario.forget[1], scenario.retain[0]]))
+    found = analyse({"unlearned": trained_net()}, scenario, points=16, explain=images)["shap"]["images"]
+    assert [image["id"] for image in found] == images.ids.tolist()
+    assert [image["forgotten"] for image in found] == [True, False]
 
 
 def test_panels_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:

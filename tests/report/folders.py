@@ -51,7 +51,7 @@ def write_run(
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(plain))
     if verdict:
-        (folder / "audit.json").write_text(json.dumps(audit(rng, verdict)))
+        (folder / "audit.json").write_text(json.dumps(audit(rng, verdict, names)))
     if analysis:
         (folder / "analysis.json").write_text(json.dumps(analysed(rng, len(names), gone)))
     return folder
@@ -97,7 +97,7 @@ def history(rng: random.Random) -> list[dict[str, Any]]:
     ]
 
 
-def audit(rng: random.Random, verdict: str) -> dict[str, Any]:
+def audit(rng: random.Random, verdict: str, names: Sequence[str]) -> dict[str, Any]:
     """As the contract has it."""
 
     def value(middle: float) -> dict[str, float]:
@@ -110,6 +110,7 @@ def audit(rng: random.Random, verdict: str) -> dict[str, Any]:
     }
     measured = {"original": value(0.91), "unlearned": value(0.5 + rng.uniform(0, 0.05)), "retrained": value(0.5)}
     unseen = {"original": value(0.8), "unlearned": value(0.6), "retrained": None}
+    one = {"about": "share of this class's test samples that are classified right", "unit": "%", "n": TEST, **unseen, "judged": False}
     return {
         "verdict": verdict,
         "powered": verdict != "no verdict",
@@ -118,6 +119,7 @@ def audit(rng: random.Random, verdict: str) -> dict[str, Any]:
         "attacks": {
             "svm": {"about": "a classifier of outputs", "unit": "accuracy", "n": 400, **measured, "judged": True},
             "loss": {"about": "a threshold on the loss", "unit": "AUC", "n": 400, **unseen, "judged": False},
+            **{f"accuracy class {name}": one for name in names},
         },
         "controls": {"masked logit": {"expected": "not forgotten", "got": "not forgotten", "passed": True}},
         "roc": {"svm": curves},
@@ -213,12 +215,15 @@ def environment() -> dict[str, Any]:
 
 def worst_fifty(root: Path, classes: int = 200) -> list[Path]:
     """Every one of them audited, and analysed with more points than a page can hold."""
-    folders = fifty(root, [f"class {index}" for index in range(classes)])
+    names = [f"class {index}" for index in range(classes)]
+    folders = fifty(root, names)
     whole = analysed(random.Random(0), classes, [3], points=2000)
     maps = {model: [[-0.123] * 32] * 32 for model in ("original", "unlearned", "retrained")}
-    whole["shap"] = {"images": [{"id": str(at), "title": f"image {at}", "maps": maps} for at in range(8)]}
-    found = audit(random.Random(0), "forgotten")
+    whole["shap"] = {"images": [{"id": str(at), "title": f"image {at}", "forgotten": False, "maps": maps} for at in range(8)]}
+    found = audit(random.Random(0), "forgotten", names)
     found["roc"] = dict.fromkeys(("svm", "loss", "entropy"), found["roc"]["svm"])
+    # As many as the full tier measures, with words as long as its own.
+    found["attacks"] |= {f"another measure {at}": found["attacks"]["svm"] | {"about": "what it measures " * 4} for at in range(30)}
     for folder in folders:
         (folder / "analysis.json").write_text(json.dumps(whole))
         (folder / "audit.json").write_text(json.dumps(found))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from duck.report import read, render, write_report
+from duck.report import SIZE, read, render, write_figures, write_report
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
 from tests.report.folders import worst_fifty, write_run
 
@@ -171,13 +171,34 @@ def test_no_id_of_a_forgotten_sample_is_on_the_page(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", request=ForgetSamples(ids), analysis=True)
     maps = {"original": [[0.1, -0.2], [0.0, 0.3]]}
     found = json.loads((folder / "analysis.json").read_text())
-    found["shap"] = {"images": [{"id": name, "title": name, "maps": maps} for name in (*ids, "unseen.png")]}
+    found["shap"] = {"images": [{"id": name, "title": name, "forgotten": name in ids, "maps": maps} for name in (*ids, "unseen.png")]}
     (folder / "analysis.json").write_text(json.dumps(found))
     html = render(read([folder]))
     assert "jane-doe" not in html
     assert "unseen.png" in html
+    assert "SHAP maps of 2 images are left out: a map shows the outline of its image" in html
     assert "chosen by id (fingerprint of the sorted ids: " in html
     assert "--ids ids.txt" in html
+
+
+@pytest.mark.parametrize("flag", [{"forgotten": True}, {"forgotten": None}, {}], ids=["forgotten", "unclear", "old file"])
+def test_no_map_of_a_forgotten_class_is_on_the_page_nor_in_print(tmp_path: Path, flag: dict[str, Any]) -> None:
+    folder = write_run(tmp_path / "run", analysis=True)
+    found = json.loads((folder / "analysis.json").read_text())
+    found["shap"] = {"images": [{"id": "jane-doe", "title": "3 (jane-doe)", **flag, "maps": {"original": [[0.1234, -0.2]]}}]}
+    (folder / "analysis.json").write_text(json.dumps(found))
+    html = render(read([folder]))
+    assert "jane-doe" not in html
+    assert "0.1234" not in html
+    assert "SHAP maps of 1 image are left out" in html
+    assert "has room for them" not in html
+    assert not [file for file in write_figures(tmp_path / "figures", read([folder])) if "shap" in file.name]
+
+
+def test_accuracies_of_single_classes_are_no_rows_of_the_attacks(tmp_path: Path) -> None:
+    text = said(page_of(write_run(tmp_path / "run", verdict="forgotten")))
+    assert "a threshold on the loss" in text
+    assert "accuracy class" not in text
 
 
 def test_fifty_runs_are_quick_and_small(tmp_path: Path) -> None:
@@ -185,9 +206,10 @@ def test_fifty_runs_are_quick_and_small(tmp_path: Path) -> None:
     begun = time.monotonic()
     page = write_report(tmp_path / "report.html", read([tmp_path]))
     assert time.monotonic() - begun < 20
-    assert page.stat().st_size < 8_000_000
+    assert page.stat().st_size < SIZE == 8_000_000
     assert page.read_text().count('<details class="run"') == 50
     assert page.read_text().count("SHAP maps were stored, too; a report on fewer runs has room for them.") == 50
+    assert page.read_text().count("<summary>8 of 200 classes in a table</summary>") == 50
 
 
 def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:

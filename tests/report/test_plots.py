@@ -13,7 +13,7 @@ from duck.report import Curve, of_run, of_runs, read
 from duck.report.interactive import figure
 from duck.report.plots import Axis, Cells, Heights, Line, Panel, Picture, Plot, Points, log_ticks
 from duck.report.printed import save
-from duck.scenarios import ForgetClasses
+from duck.scenarios import ForgetClasses, ForgetFraction
 from tests.report.folders import fifty, write_run
 
 
@@ -25,6 +25,7 @@ def test_curves_begin_with_the_original(tmp_path: Path) -> None:
     assert isinstance(forget, Line)
     assert list(forget.y) == pytest.approx([99, 40, 2, 0, 0])
     assert "goes from 99.0 % to 0.0 %" in plot.alt
+    assert list(plot.legend) == ["forgotten samples", "retained samples", "holdout (unseen, all classes)"]
     # A dotted line between the second and the third epoch, where the phase changes.
     assert plot.panels[0].marks[-1] == Line("", [2.5, 2.5], [0, 100], "muted", dashed=True)
 
@@ -47,6 +48,19 @@ def test_confusion_shows_counts_and_shares_of_rows(tmp_path: Path) -> None:
             assert [cells.texts[int(true)][int(seen)] for seen in row] == [str(count) for count in row.values()]
         assert [sum(value or 0 for value in row) for row in cells.values] == pytest.approx([1.0] * 10)
         assert panel.y.down
+
+
+def test_no_forgotten_class_is_said_to_be_a_retained_one_that_lost(tmp_path: Path) -> None:
+    (stored,) = read([write_run(tmp_path / "run")])
+    table = {str(index): {str(index): 40} for index in range(10)}
+    stored.run.by_class.update(original=table, unlearned={**table, "3": {"5": 40}})
+    plot = of_run.classes(stored)
+    assert plot is not None
+    assert plot.alt == "No retained class that is shown got worse."
+    stored.run.by_class["unlearned"]["7"] = {"7": 39, "1": 1}
+    plot = of_run.classes(stored)
+    assert plot is not None
+    assert plot.alt == "Of the retained classes shown, 7 changes most for the worse: -2.5 points."
 
 
 def test_the_contour_is_that_of_aus_and_runs_lie_on_their_own_height(tmp_path: Path) -> None:
@@ -88,6 +102,39 @@ def test_many_classes_are_means_over_runs(tmp_path: Path) -> None:
     assert points.y_interval is not None
     assert points.y_interval[1][0] == pytest.approx((one + other) / 2 + abs(one - other) / math.sqrt(2))
     assert of_runs.many_classes(entries[:2]) is None
+
+
+def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_path: Path) -> None:
+    runs = []
+    for at, (method, gone) in enumerate((("duck", [0]), ("duck", [0, 1]), ("ssd", [0]))):
+        (run,) = read([write_run(tmp_path / str(at), method, ForgetClasses(gone), names=["a", "b", "c"], analysis=True)])
+        assert run.analysis is not None
+        run.analysis["density"] = {
+            "original": {"train": {"0": 1.0, "1": 3.0, "2": 6.0}},
+            "unlearned": {"train": {"0": -2.0 - at, "1": -4.0, "2": 4.0}},
+        }
+        runs.append(run)
+    (samples,) = read([write_run(tmp_path / "samples", request=ForgetFraction(0.1), names=["a", "b", "c"], analysis=True)])
+    plot = of_runs.densities([*runs, samples])
+    assert plot is not None
+    (panel,) = plot.panels
+    assert panel.title == "digits, convnet, train"
+    assert list(panel.y.ticks) == ["original", "duck", "ssd"]
+    gone_dots, gone_means, kept_dots, kept_means = panel.marks
+    for mark, values in (
+        # The original of the first and the third run is one, asked the same.
+        (gone_dots, [1.0, 2.0, -2.0, -3.5, -4.0]),
+        (gone_means, [1.5, -2.75, -4.0]),
+        (kept_dots, [4.5, 6.0, 0.0, 4.0, 0.0]),
+        (kept_means, [5.25, 2.0, 0.0]),
+    ):
+        assert isinstance(mark, Points)
+        assert list(mark.x) == pytest.approx(values)
+    assert list(plot.legend) == ["forgotten classes", "retained classes"]
+    assert "original 1.5 and 5.2; duck -2.8 and 2.0; ssd -4.0 and 0.0" in plot.alt
+    assert "density" in of_runs.plots([run.entry for run in runs], runs)
+    assert [file.suffix for file in save(plot, tmp_path)] == [".png", ".pdf"]
+    assert of_runs.densities([runs[0], samples]) is None
 
 
 def test_no_two_methods_look_alike(tmp_path: Path) -> None:
@@ -142,18 +189,53 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
 
 def test_clouds_are_thinned_and_the_forgotten_are_on_top(tmp_path: Path) -> None:
     (stored,) = read([write_run(tmp_path / "run", analysis=True)])
-    plot = of_run.features(stored, 50)
+    plot = of_run.features(stored, 100)
     assert plot is not None
     models = ("original", "unlearned", "retrained")
     assert [panel.title for panel in plot.panels] == [f"{model}, {split}" for split in ("train", "test") for model in models]
     for panel in plot.panels:
         marks = [mark for mark in panel.marks if isinstance(mark, Points)]
-        assert sum(len(mark.x) for mark in marks) == 50
+        assert sum(len(mark.x) for mark in marks) == 100
         assert [mark.color == "ink" for mark in marks] == [False] * (len(marks) - 1) + [True]
         assert len(marks) == 10
         assert len(marks[-1].x) == 20
-    assert "At most 50 points" in plot.caption
-    assert plot.legend["retained (a colour for each class)"] == ("muted", "circle")
+    assert "At most 100 points" in plot.caption
+    assert "fewer runs" not in plot.caption
+    assert plot.columns == 3
+
+
+def test_where_there_is_little_room_only_clouds_of_training_are_drawn(tmp_path: Path) -> None:
+    (stored,) = read([write_run(tmp_path / "run", analysis=True)])
+    plot = of_run.features(stored, 59)
+    assert plot is not None
+    assert [panel.title for panel in plot.panels] == ["original, train", "unlearned, train", "retrained, train"]
+    assert "A report on fewer runs has room for those of test samples, too." in plot.caption
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"), [(7, "A colour for each class;"), (10, "A colour and symbol for each class;"), (15, "Several classes share a")]
+)
+def test_the_legend_names_the_classes_that_look_like_no_other(tmp_path: Path, classes: int, words: str) -> None:
+    names = [f"c{index}" for index in range(classes)]
+    (stored,) = read([write_run(tmp_path / "run", names=names, analysis=True)])
+    plot = of_run.features(stored, 500)
+    assert plot is not None
+    assert words in plot.caption
+    if classes > 14:
+        assert plot.legend == {"retained": ("muted", "circle"), "forgotten": ("ink", "circle")}
+    else:
+        assert list(plot.legend) == [*(name for name in names if name != "c3"), "forgotten"]
+        assert len(set(plot.legend.values())) == classes
+        assert "muted" not in {color for color, _ in plot.legend.values()}
+
+
+def test_a_single_model_has_no_columns_to_keep(tmp_path: Path) -> None:
+    (stored,) = read([write_run(tmp_path / "run", analysis=True)])
+    assert stored.analysis is not None
+    stored.analysis["tsne"] = {"unlearned": stored.analysis["tsne"]["unlearned"]}
+    plot = of_run.features(stored, 100)
+    assert plot is not None
+    assert (len(plot.panels), plot.columns) == (2, 0)
 
 
 def test_densities_put_the_forgotten_class_first_and_bear_a_missing_value(tmp_path: Path) -> None:
@@ -176,13 +258,14 @@ def test_shap_maps_of_an_image_share_their_scale_and_keep_their_sums(tmp_path: P
     folder = write_run(tmp_path / "run", analysis=True)
     found = json.loads((folder / "analysis.json").read_text())
     big = [[0.25 if row < 2 and column < 2 else 0.0 for column in range(64)] for row in range(60)]
-    image = {"id": "t1", "title": "3 (t1)", "maps": {"original": big, "unlearned": [[-0.5] * 4] * 4}}
+    image = {"id": "t1", "title": "3 (t1)", "forgotten": False, "maps": {"original": big, "unlearned": [[-0.5] * 4] * 4}}
     found["shap"] = {"images": [image] * 9}
     (folder / "analysis.json").write_text(json.dumps(found))
     (stored,) = read([folder])
     plot = of_run.shap(stored)
     assert plot is not None
     assert len(plot.panels) == 6 * 2
+    assert plot.columns == 2
     assert plot.panels[0].title == "3 (t1), original"
     first, second = plot.panels[0].marks[0], plot.panels[1].marks[0]
     assert isinstance(first, Cells)

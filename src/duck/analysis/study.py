@@ -17,6 +17,8 @@ from duck.types import Examples, Predictions, Scenario
 
 SHOWN = 2000
 """Most points of a panel that are kept."""
+RESULT = "analysis.json"
+"""Beside a run."""
 POINTS = 4000
 """Embeddings, of training and test together, that a map is made of."""
 
@@ -88,8 +90,9 @@ def _panels(said: Mapping[str, Predictions], shown: Mapping[str, Tensor], forget
 
 
 def _shap(models: Mapping[str, nn.Module], scenario: Scenario, explain: Examples, seed: int) -> dict[str, Any]:
-    """For each image, what raises and lowers the probability of its own class in each model."""
+    """For each image, what raises and lowers the probability of its own class in each model, and whether it was to be forgotten."""
     task = scenario.task()
+    gone = set(task.forget.ids.tolist())
     background = background_of(task.holdout if task.holdout is not None else task.retain, seed)
     images = images_of(explain)
     found = {name: shap_values(model, images, explain.labels, background) for name, model in models.items()}
@@ -98,7 +101,7 @@ def _shap(models: Mapping[str, nn.Module], scenario: Scenario, explain: Examples
         maps = {name: [[round(v, 5) for v in line] for line in one.maps[place].tolist()] for name, one in found.items()}
         numbers = {name: _numbers(one.outputs[place], one.base[place], one.gaps[place]) for name, one in found.items()}
         title = f"{scenario.data.classes[label]} ({sample})"
-        rows.append({"id": sample, "label": label, "title": title, "maps": maps, "numbers": numbers})
+        rows.append({"id": sample, "label": label, "title": title, "forgotten": sample in gone, "maps": maps, "numbers": numbers})
     return {"images": rows, "background": len(background), "tolerance": found[next(iter(found))].tolerance}
 
 

@@ -13,15 +13,13 @@ from torch import nn
 
 from duck.analysis.attribution import Incomplete, require_captum
 from duck.analysis.feature_space import DIMENSIONS, Run, density_tests
-from duck.analysis.study import POINTS, SHOWN, analyse
+from duck.analysis.study import POINTS, RESULT, SHOWN, analyse
 from duck.cli.console import emit, say, table
 from duck.cli.inputs import parse
 from duck.cli.kin import Unlearning, unlearning
 from duck.errors import BadInput
 from duck.runtime import pick_device
 from duck.types import Data, Examples
-
-RESULT = "analysis.json"
 
 
 @dataclass

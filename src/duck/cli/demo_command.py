@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from duck import store
-from duck.analysis.study import analyse
+from duck.analysis.study import RESULT, analyse
 from duck.api import train
 from duck.audits import verdict
 from duck.audits.auditing import Case, audit_quick
@@ -23,7 +23,6 @@ from duck.methods.presets import default_recipe, preset
 from duck.metrics import evaluate
 from duck.models import build
 from duck.report import read, write_report
-from duck.report.stored import ANALYSIS
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
 from duck.types import Data
@@ -93,7 +92,7 @@ def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: 
         models[ROLES[method_name]] = outcome.model
     if name == "class":
         say("looking into the feature space ...")
-        (folder / ANALYSIS).write_text(json.dumps(analyse(models, scenario, points=POINTS)), encoding="utf-8")
+        (folder / RESULT).write_text(json.dumps(analyse(models, scenario, points=POINTS)), encoding="utf-8")
     return done
 
 

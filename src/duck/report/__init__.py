@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from duck.report import of_removal, of_run, of_runs
-from duck.report.page import budget, render
+from duck.report.page import SIZE, budget, render
 from duck.report.printed import save
 from duck.report.removals import Removal, read_removals
 from duck.report.samples import Sample, forgotten_samples
 from duck.report.stored import Curve, Entry, Stored, of_attacks, of_lines, read
 
 __all__ = [
+    "SIZE",
     "Curve",
     "Entry",
     "Removal",

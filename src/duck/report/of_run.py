@@ -25,7 +25,6 @@ from duck.report.plots import (
 )
 from duck.report.stored import Stored
 from duck.report.words import curve_words, percent
-from duck.scenarios import ForgetSamples
 
 SHOWN = 16
 """Classes that a plot shows; of more, the forgotten ones and those nearest to them."""
@@ -34,11 +33,11 @@ NEAR = 3
 IMAGES, SIDE = 6, 32
 """Images whose SHAP maps are shown, and most pixels of a side."""
 CURVE, ROOM = 200, 60
-"""Points of a ROC curve; with fewer than ROOM, on a page of many runs, only the low rates are shown, which matter most."""
+"""Points of a ROC curve. With fewer than ROOM, on a page of many runs, only low rates are shown, and of clouds only those of training."""
 FEW = 14
 """Classes that can be told apart by colour and symbol."""
-LISTED = 24
-"""Classes that a table lists."""
+LISTED, FIRST = 24, 8
+"""Classes that a table lists, also on a page of many runs."""
 TICK = 25
 """Letters of a class's name beside an axis."""
 PIXELS = 26
@@ -68,7 +67,7 @@ def curves(stored: Stored) -> Plot | None:
     wanted = {
         "forgotten samples": ("forget", VERMILION),
         "retained samples": ("retain", BLUE),
-        "unseen samples of all classes": ("holdout", GREEN),
+        "holdout (unseen, all classes)": ("holdout", GREEN),
     }
     marks: list[Line | Points] = []
     for name, (key, color) in wanted.items():
@@ -80,7 +79,10 @@ def curves(stored: Stored) -> Plot | None:
     phases = " → ".join(dict.fromkeys(str(epoch["phase"]) for epoch in history))
     panel = Panel(phases, marks, Axis("epoch (0: the original)", -0.2, steps[-1] + 0.2, whole=True), Axis("accuracy (%)", -3, 103))
     title = "Accuracy during unlearning"
-    caption = "Accuracy on the forgotten samples, a sample of the retained ones, and unseen ones, after each epoch. Dotted: the next phase."
+    caption = (
+        "Accuracy on the forgotten samples, a sample of the retained ones, and the holdout, after each epoch. The holdout is unseen, "
+        "but rules when to stop may look at it. Dotted: the next phase."
+    )
     return Plot("curves", title, caption, curve_words(stored.entry, history), [panel])
 
 
@@ -128,12 +130,13 @@ def classes(stored: Stored) -> Plot | None:
         )
     ticks = [tick(row["name"]) + {"forgotten": " (forgotten)", "neighbour": " (neighbour)"}.get(row["role"], "") for row in rows]
     panel = Panel("", marks, Axis("accuracy on unseen samples (%)", -3, 103), Axis("", ticks=ticks, down=True), PIXELS * len(rows) + 80)
-    worst = min(rows, key=lambda row: row["after"].value - row["before"].value if row["role"] != "forgotten" else 0)
-    lost = worst["after"].value - worst["before"].value
+    lost, worst = min(
+        ((row["after"].value - row["before"].value, row["name"]) for row in rows if row["role"] != "forgotten"), default=(0.0, "")
+    )
     alt = (
-        f"Of the retained classes shown, {worst['name']} changes most for the worse: {100 * lost:+.1f} points."
+        f"Of the retained classes shown, {worst} changes most for the worse: {100 * lost:+.1f} points."
         if lost < 0
-        else "No retained class got worse."
+        else "No retained class that is shown got worse."
     )
     caption = "Points with 95 % intervals. A neighbour is a class that the model confuses with a forgotten one: damage shows there first."
     return Plot("classes", "Accuracy of each class, before and after", caption, alt, [panel])
@@ -203,13 +206,15 @@ def attacks(stored: Stored, most: int = CURVE) -> Plot | None:
 def thinned(values: Sequence[float], most: int) -> list[float]:
     """Evenly, with both ends: stored curves are already finer where rates are low."""
     last = len(values) - 1
-    return list(values) if last < most else [values[round(at * last / (most - 1))] for at in range(most)]
+    kept = values if last < most else [values[round(at * last / (most - 1))] for at in range(most)]
+    return [_short(value) for value in kept]
 
 
 def features(stored: Stored, most_points: int) -> Plot | None:
     """t-SNE of embeddings, a panel for each model and split; forgotten samples in ink."""
     embedded = (stored.analysis or {}).get("tsne") or {}
-    shown = [(model, split, data) for split in ("train", "test") for model in MODELS if (data := embedded.get(model, {}).get(split))]
+    splits = ("train", "test") if most_points >= ROOM else ("train",)
+    shown = [(model, split, data) for split in splits for model in MODELS if (data := embedded.get(model, {}).get(split))]
     if not shown:
         return None
     panels = []
@@ -218,11 +223,19 @@ def features(stored: Stored, most_points: int) -> Plot | None:
         columns = ([data[name][at] for at in kept] for name in ("x", "y", "label", "forget"))
         panels.append(Panel(f"{model}, {split}", _cloud(stored, *columns), Axis("", hidden=True), Axis("", hidden=True), 300))
     fewer = any(len(data["x"]) > most_points for _, _, data in shown)
-    colours = "A colour for each class." if len(stored.names) <= FEW else "Several classes share a colour."
+    count = len(stored.names)
+    own = "A colour for each class" if count <= len(PALETTE) else "A colour and symbol for each class"
+    colours = own if count <= FEW else "Several classes share a colour"
     thinned = f" At most {most_points:,} points a panel are drawn." if fewer else ""
-    caption = f"Each point is a sample; near points look alike to the model (t-SNE, no unit). {colours}{thinned}"
-    alt = f"{len(panels)} clouds of points: {', '.join(panel.title for panel in panels)}. Forgotten samples are in the colour of the text."
-    return Plot("features", "Feature space: where the model puts its samples", caption, alt, panels)
+    if any("test" in found for found in embedded.values()) and "test" not in splits:
+        thinned += " A report on fewer runs has room for those of test samples, too."
+    caption = (
+        f"Each point is a sample; near points look alike to the model (t-SNE, no unit). {colours}; forgotten samples are in the colour "
+        f"of the text.{thinned}"
+    )
+    alt = f"{len(panels)} clouds of points: {', '.join(panel.title for panel in panels)}."
+    beside = len({model for model, _, _ in shown})
+    return Plot("features", "Feature space: where the model puts its samples", caption, alt, panels, beside if beside > 1 else 0)
 
 
 def _some(forget: Sequence[bool], most: int) -> list[int]:
@@ -242,7 +255,7 @@ def _cloud(stored: Stored, x: Sequence[float], y: Sequence[float], labels: Seque
         groups.setdefault((bool(gone), label if few else label % len(PALETTE)), []).append(at)
     return [
         Points(
-            "forgotten" if gone else "retained (a colour for each class)",
+            "forgotten" if gone else _name(stored, label) if few else "retained",
             [_short(x[at]) for at in rows],
             [_short(y[at]) for at in rows],
             INK if gone else PALETTE[label % len(PALETTE)],
@@ -287,12 +300,9 @@ def density(stored: Stored) -> Plot | None:
 
 def shap(stored: Stored, most_images: int = IMAGES) -> Plot | None:
     """Maps of what raised or lowered a class, model by model; those of an image share their scale."""
-    request = stored.entry.request
-    gone = set(request.ids) if isinstance(request, ForgetSamples) else set()
-    # A map shows the outline of its image: those of samples that were to be forgotten by id are left out.
-    images = [image for image in ((stored.analysis or {}).get("shap") or {}).get("images") or [] if image.get("id") not in gone]
-    panels = []
-    for image in images[:most_images]:
+    panels, beside = [], 0
+    for image in explained(stored)[:most_images]:
+        beside = max(beside, len(image["maps"]))
         maps = {model: pooled(values) for model, values in image["maps"].items()}
         most = max(abs(value) for values in maps.values() for row in values for value in row)
         for model, values in maps.items():
@@ -303,7 +313,17 @@ def shap(stored: Stored, most_images: int = IMAGES) -> Plot | None:
         return None
     caption = "Red pixels raise the probability of the class, blue ones lower it; the same colour means the same in all maps of an image."
     alt = f"{len(panels)} maps of SHAP values, one for each image and model."
-    return Plot("shap", "What the model looked at (SHAP)", caption, alt, panels)
+    return Plot("shap", "What the model looked at (SHAP)", caption, alt, panels, beside if beside > 1 else 0)
+
+
+def explained(stored: Stored, forgotten: bool = False) -> list[dict[str, Any]]:
+    """Images whose SHAP maps may be shown or, if `forgotten`, those whose maps may not.
+
+    A map shows the outline of its image: not those of training samples that were to be forgotten. A file that does not say which these
+    are, as older ones, may hold nothing else.
+    """
+    images = ((stored.analysis or {}).get("shap") or {}).get("images") or []
+    return [image for image in images if (image.get("forgotten") is not False) == forgotten]
 
 
 def pooled(values: Sequence[Sequence[float]], side: int = SIDE) -> list[list[float]]:

@@ -1,14 +1,14 @@
-"""The plots over all runs: AUS with its two parts, what it costs in time, many classes at once, attacks side by side."""
+"""The plots over all runs: AUS with its two parts, what it costs in time, many classes at once, densities, attacks side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
 
 from duck.metrics import aus
 from duck.report.numbers import mean_and_spread
-from duck.report.of_run import thinned
-from duck.report.plots import BLUE, INK, MUTED, PALETTE, SYMBOLS, Axis, Heights, Line, Mark, Panel, Plot, Points, Symbol
+from duck.report.of_run import PIXELS, thinned
+from duck.report.plots import BLUE, INK, MUTED, PALETTE, SYMBOLS, VERMILION, Axis, Heights, Line, Mark, Panel, Plot, Points, Symbol
 from duck.report.stored import Curve, Entry, Stored
 from duck.report.words import interval, number
 
@@ -20,7 +20,7 @@ FIXED: dict[str, tuple[str, Symbol]] = {"original": (MUTED, "circle"), "retraine
 
 def plots(entries: Sequence[Entry], runs: Sequence[Stored], curves: Sequence[Curve] = ()) -> dict[str, Plot]:
     over = {"contour": contour(entries), "time": against_time(entries), "many": many_classes(entries)}
-    made = {**over, "roc": attacks(runs), "bench": benched(curves)}
+    made = {**over, "density": densities(runs), "roc": attacks(runs), "bench": benched(curves)}
     return {name: plot for name, plot in made.items() if plot is not None}
 
 
@@ -133,6 +133,63 @@ def many_classes(entries: Sequence[Entry]) -> Plot | None:
     caption = "Mean over runs, with one standard deviation to each side where there are several."
     alt = f"{len(counted)} runs that remove {', '.join(map(str, counts))} classes."
     return Plot("many-classes", "Removing many classes at once", caption, alt, panels)
+
+
+Sides = dict[str, tuple[float, float]]
+"""Run -> mean log density of its forgotten and of its retained classes."""
+
+
+def densities(runs: Sequence[Stored]) -> Plot | None:
+    """How densely forgotten and retained classes lie in each model, over the runs that removed classes (DUCK, figure 4C)."""
+    found: dict[str, dict[str, Sides]] = {}
+    for run in runs:
+        made = run.run.experiment.training
+        for model, splits in ((run.analysis or {}).get("density") or {}).items():
+            row = run.entry.method if model == "unlearned" else model
+            # Several runs share an original and a retrained model: these count once for each request.
+            key = run.entry.question if row in ("original", "retrained") else run.anchor
+            for split, values in splits.items():
+                if sides := _sides(values, run.forgotten):
+                    found.setdefault(f"{made.data}, {made.model}, {split}", {}).setdefault(row, {}).setdefault(key, sides)
+    most = max((len(each) for rows in found.values() for each in rows.values()), default=0)
+    if most < 2:
+        return None
+    panels = [_density_panel(title, rows) for title, rows in found.items()]
+    means = [f"{row} {_mean(each, 0):.1f} and {_mean(each, 1):.1f}" for row, each in next(iter(found.values())).items()]
+    caption = (
+        "Mean log density of the forgotten and of the retained classes, a dot for each run; diamonds: mean over runs, with one standard "
+        "deviation to each side where there are several. Samples that a model never learned lie loosely."
+    )
+    alt = f"Mean log density of forgotten and of retained classes, {panels[0].title}: {'; '.join(means)}."
+    return Plot("class-densities", "Density of forgotten against retained classes", caption, alt, panels)
+
+
+def _sides(values: Mapping[str, float | None], forgotten: Sequence[int]) -> tuple[float, float] | None:
+    """Mean over the forgotten and over the retained classes; none where either has no density."""
+    known = {int(label): value for label, value in values.items() if value is not None}
+    gone, kept = ([value for label, value in known.items() if (label in forgotten) == side] for side in (True, False))
+    return (sum(gone) / len(gone), sum(kept) / len(kept)) if gone and kept else None
+
+
+def _density_panel(title: str, rows: Mapping[str, Sides]) -> Panel:
+    order = sorted(rows, key=lambda row: (row == "retrained", row != "original", row))
+    marks: list[Mark] = []
+    for side, (name, color, shift) in enumerate((("forgotten classes", VERMILION, -0.15), ("retained classes", BLUE, 0.15))):
+        places = [at + shift for at in range(len(order))]
+        dots = [(pair[side], place) for row, place in zip(order, places, strict=True) for pair in rows[row].values()]
+        marks.append(Points(name, [value for value, _ in dots], [place for _, place in dots], color, size=4))
+        means = [mean_and_spread([pair[side] for pair in rows[row].values()]) for row in order]
+        ends = (
+            [mean.value if mean.low is None else mean.low for mean in means],
+            [mean.value if mean.high is None else mean.high for mean in means],
+        )
+        texts = [f"{row}, {name}: {mean.value:.2f} ({len(rows[row])} runs)" for row, mean in zip(order, means, strict=True)]
+        marks.append(Points(name, [mean.value for mean in means], places, color, "diamond", texts=texts, x_interval=ends))
+    return Panel(title, marks, Axis("log density (natural logarithm)"), Axis("", ticks=order, down=True), PIXELS * len(order) + 90)
+
+
+def _mean(each: Sides, side: int) -> float:
+    return sum(pair[side] for pair in each.values()) / len(each)
 
 
 def attacks(runs: Sequence[Stored]) -> Plot | None:

@@ -22,6 +22,8 @@ POINTS = 16_000
 """Of all clouds together, and of all ROC curves: more would make the page too big to send."""
 MOST = 1_500
 """Of one cloud."""
+SIZE = 8_000_000
+"""Bytes that a page should not pass, to be sent and opened with ease."""
 MAPS = 24
 """Images with SHAP maps on a page."""
 SIGNS = {"forgotten": "✓", "not-forgotten": "✗", "no-verdict": "?", "no-audit": "–"}
@@ -61,7 +63,7 @@ def render(
 def budget(runs: Sequence[Stored], removals: Sequence[Removal] = ()) -> tuple[int, int, int]:
     """Points of a cloud, images with SHAP maps of a run or bias removal, points of a ROC curve: so that the page stays within its size."""
     clouds = sum(len(splits) for run in runs for splits in ((run.analysis or {}).get("tsne") or {}).values())
-    explained = sum("shap" in (run.analysis or {}) for run in runs) + sum(bool(removal.maps) for removal in removals)
+    explained = sum(bool(of_run.explained(run)) for run in runs) + sum(bool(removal.maps) for removal in removals)
     curves = sum(2 * len(models) for run in runs for models in ((run.audit or {}).get("roc") or {}).values())
     points, images = min(MOST, POINTS // max(1, clouds)), min(of_run.IMAGES, MAPS // max(1, explained))
     return points, images, max(20, min(of_run.CURVE, POINTS // max(1, curves)))
@@ -102,8 +104,10 @@ def _run(stored: Stored, runs: Sequence[Stored], samples: Sequence[Sample], room
         "scores": _scores(stored, None if retrained is stored else retrained),
         "retrained": retrained is not None and retrained is not stored,
         "classes": of_run.class_rows(stored),
-        "listed": of_run.LISTED,
+        "listed": of_run.LISTED if room[0] >= of_run.ROOM else of_run.FIRST,
         "plots": of_run.plots(stored, *room),
+        "explained": len(of_run.explained(stored)),
+        "withheld": len(of_run.explained(stored, forgotten=True)),
         "attacks": _attacks(stored.audit or {}),
         "controls": (stored.audit or {}).get("controls") or {},
         "samples": samples,
@@ -163,7 +167,8 @@ def _scores(stored: Stored, retrained: Stored | None) -> list[dict[str, Any]]:
 
 
 def _attacks(audit: dict[str, Any]) -> list[dict[str, Any]]:
-    found = audit.get("attacks") or {}
+    """Without the accuracy of each class: "Class by class" has these, and with hundreds of classes they would fill the page."""
+    found = {name: attack for name, attack in (audit.get("attacks") or {}).items() if not name.startswith("accuracy class ")}
     return [
         {"name": name, **attack, **{model: _measured(attack.get(model)) for model in ("original", "unlearned", "retrained")}}
         for name, attack in found.items()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from duck import store
-from duck.analysis import bias
+from duck.analysis import bias, study
 from duck.audits.verdict import NO_VERDICT, OLD_FILE, TIERS, file_of
 from duck.config import Experiment, from_dict, to_dict
 from duck.errors import BadInput
@@ -19,7 +19,7 @@ from duck.report.numbers import Measured, aus_range, share
 from duck.scenarios import ForgetClasses, Request, describe
 from duck.store import Run
 
-ANALYSIS, BIAS = "analysis.json", bias.RESULT
+ANALYSIS, BIAS = study.RESULT, bias.RESULT
 
 
 @dataclass(frozen=True, eq=False)
