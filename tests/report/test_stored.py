@@ -67,6 +67,28 @@ def test_the_audit_of_the_highest_tier_is_read(tmp_path: Path, files: dict[str, 
     assert stored.verdict == expected
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"samples": None}, "does not hold what a run holds"),
+        ({"scores": {}}, "does not hold what a run holds"),
+        ({"experiment": 3}, "run-7"),
+        ({"newfield": 1}, "has no setting 'newfield'"),
+    ],
+)
+def test_a_broken_run_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    record = write_run(tmp_path / "run-7") / "run.json"
+    plain = json.loads(record.read_text())
+    if "newfield" in change:
+        plain["experiment"]["method"] |= change
+    else:
+        plain |= change
+    record.write_text(json.dumps(plain))
+    with pytest.raises(BadInput, match=message) as caught:
+        read([tmp_path / "run-7"])
+    assert str(tmp_path / "run-7") in str(caught.value)
+
+
 def test_no_verdict_hides_none(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     for tier, verdict in (("quick", "not forgotten"), ("full", "no verdict")):

@@ -12,7 +12,7 @@ from duck import store
 from duck.analysis import bias, study
 from duck.audits.verdict import NO_VERDICT, OLD_FILE, TIERS, file_of
 from duck.config import Experiment, from_dict, to_dict
-from duck.errors import BadInput
+from duck.errors import BadInput, DuckError
 from duck.methods.base import METHODS
 from duck.methods.presets import Preset, preset
 from duck.report.numbers import Measured, aus_range, share
@@ -146,7 +146,7 @@ class Curve:
 def read(folders: Iterable[Path]) -> list[Stored]:
     """Runs, each once; a folder of runs stands for all unlearnings in it. Bias removals are passed over."""
     found = list({run.resolve(): run for folder in folders for run in _sorted(folder)[0]}.values())
-    return [_stored(folder, anchor("run", number, folder.name)) for number, folder in enumerate(found, 1)]
+    return [_named(folder, number) for number, folder in enumerate(found, 1)]
 
 
 def removals_in(path: Path) -> list[Path]:
@@ -174,6 +174,19 @@ def _sorted(path: Path) -> tuple[list[Path], list[Path]]:
 
 def _inside(folder: Path, name: str) -> list[Path]:
     return sorted(file.parent for file in folder.glob(f"*/{name}") if not file.parent.name.startswith("."))
+
+
+def _named(folder: Path, number: int) -> Stored:
+    """Of fifty runs nobody finds the broken one unless it is named."""
+    try:
+        return _stored(folder, anchor("run", number, folder.name))
+    except DuckError as error:
+        raise BadInput(str(error) if str(folder) in str(error) else f"{folder}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadInput(
+            f"{folder} does not hold what a run holds ({type(error).__name__}: {error}): it is broken, or of another version. "
+            "Leave it out, or make it anew."
+        ) from error
 
 
 def _stored(folder: Path, anchor: str) -> Stored:
