@@ -16,6 +16,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
+from duck import cli
 from duck.report import read, read_removals, write_report
 from duck.scenarios import ForgetClasses, ForgetFraction
 from tests.report.folders import write_removal, write_run
@@ -106,6 +107,22 @@ def draw_all(browser: webdriver.Chrome, within: str = "body") -> None:
     browser.execute_async_script(LOOK, within)
 
 
+def checked(browser: webdriver.Chrome, size: str) -> int:
+    """How many plots there are; each is drawn, has words, and fits the screen."""
+    draw_all(browser)
+    plots = browser.find_elements(By.CLASS_NAME, "plot")
+    for plot in plots:
+        drawn = plot.find_elements(By.CSS_SELECTOR, ".main-svg .trace, .main-svg .hm image, .main-svg .im image, .main-svg .contour")
+        assert drawn, plot.get_attribute("aria-label")
+        assert plot.get_attribute("aria-label")
+        words = plot.get_attribute("aria-describedby")
+        assert browser.find_element(By.ID, words or "").get_attribute("textContent")
+        box = plot.find_element(By.CSS_SELECTOR, ".main-svg").rect
+        assert 200 < box["width"] <= SIZES[size][0]
+    assert run(browser, "document.documentElement.scrollWidth") <= SIZES[size][0]
+    return len(plots)
+
+
 def shot(browser: webdriver.Chrome, path: Path) -> None:
     browser.execute_script("scrollTo(0, 0)")
     height = run(browser, "document.documentElement.scrollHeight")
@@ -134,24 +151,27 @@ def test_every_plot_draws_and_the_console_is_silent(
     browser: webdriver.Chrome, pages: dict[str, Path], name: str, size: str, scheme: str
 ) -> None:
     opened(browser, pages[name], size, scheme)
-    draw_all(browser)
-    plots = browser.find_elements(By.CLASS_NAME, "plot")
-    assert len(plots) == {"one": 15, "many": 34, "bias": 3 + 2 + 2 * 4 + 2 + 2 * 3}[name]
-    for plot in plots:
-        drawn = plot.find_elements(By.CSS_SELECTOR, ".main-svg .trace, .main-svg .hm image, .main-svg .im image, .main-svg .contour")
-        assert drawn, plot.get_attribute("aria-label")
-        assert plot.get_attribute("aria-label")
-        words = plot.get_attribute("aria-describedby")
-        assert browser.find_element(By.ID, words or "").get_attribute("textContent")
-        box = plot.find_element(By.CSS_SELECTOR, ".main-svg").rect
-        assert 200 < box["width"] <= SIZES[size][0]
-    assert run(browser, "document.documentElement.scrollWidth") <= SIZES[size][0]
+    assert checked(browser, size) == {"one": 15, "many": 34, "bias": 3 + 2 + 2 * 4 + 2 + 2 * 3}[name]
     dark = run(browser, "getComputedStyle(document.body).backgroundColor")
     assert (dark == "rgb(18, 22, 26)") == (scheme == "dark")
     ink = run(browser, "getComputedStyle(document.querySelector('.plot .xtick text')).fill")
     assert ink == {"light": "rgb(27, 31, 36)", "dark": "rgb(230, 233, 237)"}[scheme]
     shot(browser, pages[name].with_name(f"{name}-{size}-{scheme}.png"))
     assert logged(browser) == []
+
+
+def test_the_page_that_the_demo_writes(browser: webdriver.Chrome, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--out", str(tmp_path / "demo"), "--device", "cpu", "--json"]) == 0
+    capsys.readouterr()
+    for size, scheme in (("desktop", "light"), ("phone", "dark")):
+        opened(browser, tmp_path / "demo" / "report.html", size, scheme)
+        assert checked(browser, size) > 30
+        assert browser.find_elements(By.CSS_SELECTOR, "figure[id$=-features]")
+        assert len(texts(browser, 1)) == 6
+        browser.find_element(By.NAME, "text").send_keys("class duck")
+        assert texts(browser, 1) == ["class-duck"]
+        shot(browser, tmp_path / f"demo-{size}-{scheme}.png")
+        assert logged(browser) == []
 
 
 @pytest.mark.parametrize(("size", "columns"), [("desktop", 3), ("tablet", 3), ("small tablet", 1), ("phone", 1)])
