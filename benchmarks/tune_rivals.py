@@ -92,6 +92,8 @@ def study(args: argparse.Namespace) -> Any:
     machine = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     stamp = {"device": machine, "torch": str(torch.__version__), "date": datetime.now(UTC).date().isoformat()}
     options: dict[str, Any] = {"new_model": lambda: build(made.model, data.num_classes, data.train.shape), "recipe": made.recipe}
+    if args.study in args.tuned_too:
+        options["also"] = [preset(name, args.data, kind, len(data.train), "tuned")]
     for trial in tune(start, model, scenarios, args.budget, done=trials_of(args.out, args.study), **options):
         yield {**about, **asdict(trial), **stamp}
 
@@ -135,8 +137,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cifar10-rivals-tuning.jsonl"))
     parser.add_argument("--grid", default="paper/table-cr", help="whose original of --data it is")
     parser.add_argument("--data", default="cifar10")
-    parser.add_argument("--only", nargs="+", choices=list(STUDIES), default=list(STUDIES), metavar="KIND:METHOD")
+    known: Any = {"choices": list(STUDIES), "metavar": "KIND:METHOD", "nargs": "+"}
+    parser.add_argument("--only", **known, default=list(STUDIES))
     parser.add_argument("--budget", type=int, default=8, help="trials of each method")
+    parser.add_argument("--tuned-too", **known, default=[], help="studies of which one trial is the preset `tuned`")
     parser.add_argument("--classes", type=int, nargs="+", default=[3, 8], help="each forgotten alone in every trial")
     parser.add_argument("--seeds", type=int, nargs="+", default=[100], help="of the random tenths")
     parser.add_argument("--jobs", type=int, default=1, help="studies at once; on a GPU only with NVIDIA's MPS is that faster")

@@ -46,6 +46,21 @@ def test_a_search_goes_on_after_the_trials_that_are_done() -> None:
         next(tune(DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE, done=[whole[0], whole[2]]))
 
 
+def test_settings_known_from_elsewhere_come_before_drawn_ones_and_after_those_done() -> None:
+    known = replace(DUCK, lr=2e-4, lambda_forget=5.0)  # outside the space
+
+    def search(done: list[Trial]) -> list[Trial]:
+        return list(tune(DUCK, trained_net(), [class_scenario()], 4, recipe=RECIPE, done=done, also=[known]))
+
+    drawn, anew = list(tune(DUCK, trained_net(), [class_scenario()], 2, recipe=RECIPE)), search([])
+    assert [(trial.settings["lr"], trial.settings["lambda_forget"]) for trial in anew[:2]] == [(DUCK.lr, DUCK.lambda_forget), (2e-4, 5.0)]
+    assert anew[2].settings == drawn[1].settings
+    later = search(drawn)
+    assert [trial.settings for trial in later] == [anew[1].settings, anew[3].settings]
+    again = search([*drawn, later[0]])
+    assert [trial.settings for trial in again] == [later[1].settings]
+
+
 def test_test_data_are_never_looked_at() -> None:
     """With every reported test image blackened the trials are the same."""
     scenario = class_scenario()

@@ -59,11 +59,12 @@ def tune(
     recipe: Recipe | None = None,
     head: str | None = None,
     done: Sequence[Trial] = (),
+    also: Sequence[Method] = (),
 ) -> Iterator[Trial]:
     """Trials as they end; the first is `method` as it is. Half of the holdout steers stop rules, the other half scores.
 
     Several scenarios of one kind: each trial runs on all of them, and its score is the mean. `done`: the first trials of the same search,
-    which then goes on after them.
+    which then goes on after them. `also`: settings known from elsewhere, tried before further ones are drawn; they count as trials.
     """
     try:
         import optuna
@@ -80,12 +81,18 @@ def tune(
     # Random settings first, but not the ten that Optuna's default would take of a small budget.
     sampler = optuna.samplers.TPESampler(seed=scenarios[0].seed, n_startup_trials=max(3, budget // 4))
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.enqueue_trial(_inside({name: getattr(method, name) for name in space}, space))
+    known = [{name: getattr(each, name) for name in space} for each in (method, *also)]
     for number in range(budget):
+        # A search that was done without some of `also` goes on with them.
+        given = done[number].settings if number < len(done) else next(iter(known), None)
+        if given in known:
+            known.remove(given)
+            study.enqueue_trial(_inside(given, space))
+        else:
+            given = None
         asked = study.ask()
-        settings = {name: _suggest(asked, name, options) for name, options in space.items()}
-        if number == 0:
-            settings = {name: getattr(method, name) for name in space}  # as it is, also where it lies outside the space
+        drawn = {name: _suggest(asked, name, options) for name, options in space.items()}
+        settings = given or drawn  # what is given is taken as it is, also where it lies outside the space
         if number < len(done):
             if done[number].settings != settings:
                 raise BadInput(f"Trial {number} of those done is of another search: it has {done[number].settings}, not {settings}.")
