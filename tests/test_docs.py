@@ -52,3 +52,11 @@ def test_the_readme_lists_every_command() -> None:
 
     text = (ROOT / "README.md").read_text()
     assert [word for word in COMMANDS if f"duck {word}" not in text and f"make {word}" not in text] == []
+
+
+def test_the_tables_of_the_results_are_those_of_the_result_files() -> None:
+    from benchmarks.write_tables import COMMAND, PAGE, written
+
+    page = PAGE.read_text(encoding="utf-8")
+    assert len(COMMAND.findall(page)) >= 4
+    assert written(page) == page, "python benchmarks/write_tables.py brings them up to date"

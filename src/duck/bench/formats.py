@@ -35,7 +35,13 @@ def render(table: Table, form: Format) -> str:
 def _head(table: Table) -> list[str]:
     titles = [column.title for column in table.columns.values()]
     gaps = [f"gap {title.removesuffix(' %')}" for title in titles]
-    return ["method", "preset", "n", *(word for title in titles for word in (title, "paper")), *gaps, *(name for name, _ in _times(table))]
+    beside = ["paper"] if _in_paper(table) else []
+    return ["method", "preset", "n", *(word for title in titles for word in (title, *beside)), *gaps, *(name for name, _ in _times(table))]
+
+
+def _in_paper(table: Table) -> bool:
+    """Whether the paper has any of these numbers; no column for what it never measured."""
+    return any(row[name]["paper"] is not None for row in table.rows for name in table.columns)
 
 
 def _times(table: Table) -> list[tuple[str, str]]:
@@ -43,9 +49,11 @@ def _times(table: Table) -> list[tuple[str, str]]:
 
 
 def _legend(table: Table) -> str:
+    paper = "paper: the paper's mean; " if _in_paper(table) else ""
+    what = "method" if table.attack is None else "attack"
     return (
-        "Mean ± standard deviation over n classes or seeds; paper: the paper's mean; gap: to our retrained models, over the cases both "
-        f"have; seconds: median of the {'method' if table.attack is None else 'attack'} alone.{BESIDES.get(table.attack, '')}"
+        f"Mean ± standard deviation over n classes or seeds; {paper}gap: to our retrained models, over the cases both have; "
+        f"seconds: median of the {what} alone.{BESIDES.get(table.attack, '')}"
     )
 
 
@@ -128,7 +136,10 @@ def _blocks(table: Table) -> Iterator[tuple[str, Grid]]:
 def _cells(row: Row, table: Table) -> list[str]:
     gap = row["gap_to_retrained"] or {}
     columns = table.columns.items()
-    measures = [text for name, column in columns for text in (_ours(row, name, column), _shown(row[name]["paper"], column))]
+    beside = ["paper"] if _in_paper(table) else []
+    measures = [
+        text for name, column in columns for text in (_ours(row, name, column), *(_shown(row[name][each], column) for each in beside))
+    ]
     gaps = [_shown(gap.get(name), column, sign="+") for name, column in columns]
     times = [_number(row[key], 1, 2) for _, key in _times(table)]
     return [row["method"], row["preset"], _count(row), *measures, *gaps, *times]
