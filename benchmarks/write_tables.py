@@ -1,6 +1,6 @@
 """Bring the tables of docs/results.md up to date with benchmarks/results: each becomes what the command shown on that page prints.
 
-    python benchmarks/write_tables.py
+python benchmarks/write_tables.py
 """
 
 import contextlib
