@@ -55,7 +55,7 @@ def test_the_readme_lists_every_command() -> None:
 
 
 def test_the_tables_of_the_results_are_those_of_the_result_files() -> None:
-    from benchmarks.write_tables import COMMAND, PAGE, written
+    from write_tables import COMMAND, PAGE, written
 
     page = PAGE.read_text(encoding="utf-8")
     assert len(COMMAND.findall(page)) >= 4
