@@ -104,6 +104,14 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
     assert list(attacked) == ["digits, seed 0: svm on duck (paper)"]
     assert "error" not in attacked["digits, seed 0: svm on duck (paper)"]
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["outputs"]  # no original was needed
+    # Where only what the models said came along, nothing is trained for the lines' sake.
+    there = Kept(tmp_path / "models" / "outputs").there()
+    facts = {name: facts_of(data) for name, data in digits().items()}
+    left = plan(SVM, facts, Results(tmp_path / "none"), parse_only("scenario=samples", SVM), there).jobs
+    assert list(map(str, left)) == [
+        "digits: train convnet", "digits, seed 0: original (paper)", "digits, seed 0: svm on original (paper)",
+        "digits, seed 0: svm on duck (paper)",
+    ]  # fmt: skip
     # Where only the results came along, the model is made once more.
     twice = replace(SVM, attack=Attack("svm", splits=2))
     elsewhere = run(twice, tmp_path / "results", tmp_path / "new", "scenario=samples,method=duck", Svm(Attack("svm", splits=2)))
@@ -319,15 +327,20 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
     assert (hr["tpr_1"]["paper"], hr["tpr_0.1"]["paper"], hr["auc"]["paper"]) == pytest.approx((0.01, 0.001, 0.506))
     assert "An AUC far below 0.5 is no success" in render(make_table(grid, results, {}), "markdown")
     assert render(make_table(grid, results, {}), "latex").count(r"TPR@0.1\%FPR \%") == 2
+    # No columns for what the paper never measured.
+    plain = find_grid("beyond/confidence")
+    for table, columns in ((make_table(grid, results, {}), True), (make_table(plain, results, {}), False)):
+        text = render(table, "text")
+        assert (" paper " in text.splitlines()[1].replace("  ", " "), "paper: the paper's mean" in text) == (columns, columns)
 
 
-def test_the_command(tmp_path: Path, models: Path, pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grid = tmp_path / "lira.toml"
     grid.write_text(
         'methods = ["original"]\npresets = ["paper"]\nattack = { name = "lira", shadows = 8 }\n[[blocks]]\ndataset = "digits"\n'
         'model = "convnet"\nseeds = [0]\nrecipe = { epochs = 1, batch_size = 256 }\n'
     )
-    words = ["bench", str(grid), "--out", str(tmp_path / "results"), "--models", str(models)]
+    words = ["bench", str(grid), "--out", str(tmp_path / "results"), "--models", str(tmp_path / "models")]
     assert cli.main(words) == 2
     assert "give their folder with --pool" in capsys.readouterr().err
     few = tmp_path / "few.toml"
@@ -338,6 +351,8 @@ def test_the_command(tmp_path: Path, models: Path, pool: Path, capsys: pytest.Ca
     assert cli.main([*words, "--pool", str(pool), "--device", "cpu", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == {"grid": "lira", "skipped": 0, "ran": 3, "failed": 0, "left": 0}
+    assert cli.main([*words[:2], "--out", str(tmp_path / "elsewhere"), *words[4:], "--pool", str(pool), "--device", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ran"] == 1  # what the model said is kept
     assert "digits, samples 0, lira on original (paper): AUC 0." in err
     assert cli.main(["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)

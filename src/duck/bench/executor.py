@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -41,10 +41,10 @@ class Plan:
     """Methods that are not installed, and what the table of methods says of them."""
 
 
-def plan(grid: Grid, facts: Mapping[str, Facts], results: Results, only: Only) -> Plan:
+def plan(grid: Grid, facts: Mapping[str, Facts], results: Results, only: Only, kept: Container[str] = ()) -> Plan:
     """The runs that are left, each original's training before the first that needs it, each model before its attack.
 
-    Cells of data that are not there are passed over.
+    Cells of data that are not there are passed over. `kept`: experiments whose models were asked already; an attack needs no more of them.
     """
     jobs: dict[str, Job] = {}
     skipped: dict[str, str] = {}
@@ -63,6 +63,8 @@ def plan(grid: Grid, facts: Mapping[str, Facts], results: Results, only: Only) -
             continue
         # What a job needs has a line of its own, and is counted and timed apart.
         needed = [Job(name, original), *([Job(name, wanted, cell)] if grid.attack else [])]
+        if grid.attack and wanted.id in kept:
+            needed = []
         jobs.update({one.id: one for one in (*needed, job) if one.id not in there and one.id not in jobs})
     return Plan(list(jobs.values()), len(done), skipped)
 

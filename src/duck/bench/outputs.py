@@ -45,10 +45,14 @@ class Kept:
         self.folder.mkdir(parents=True, exist_ok=True)
         beside = self.folder / f".{experiment}.{os.getpid()}.npz"
         try:
-            np.savez(beside, allow_pickle=False, **arrays)
+            np.savez_compressed(beside, allow_pickle=False, **arrays)  # most of it are ids
             os.replace(beside, self._path(experiment))
         finally:
             beside.unlink(missing_ok=True)
+
+    def there(self) -> set[str]:
+        """The experiments whose models were asked."""
+        return {path.stem for path in self.folder.glob("[!.]*.npz")}
 
     def read(self, experiment: str) -> Target | None:
         """None where the model has not been asked yet."""

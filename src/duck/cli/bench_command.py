@@ -97,15 +97,15 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     attack = None if grid.attack is None else attacker(grid.attack, args.pool)
     results.check_writable()
     data = _load(args, grid, only)
-    todo = plan(grid, {name: facts_of(one) for name, one in data.items()}, results, only)
+    models = args.models or args.out.resolve().parent / "models"
+    workshop = Workshop(data, models, device, attack, compiled=args.compile, keep_models=args.keep_models)
+    todo = plan(grid, {name: facts_of(one) for name, one in data.items()}, results, only, workshop.kept.there())
     for reason in todo.skipped.values():
         say(f"Skipped: {reason}")
     if not todo.jobs and not todo.done:
         raise BadInput(f"Nothing of the grid {grid.name} can be run here.")
     if attack is not None:
         attack.check(job.experiment for job in todo.jobs if job.attack)
-    models = args.models or args.out.resolve().parent / "models"
-    workshop = Workshop(data, models, device, attack, compiled=args.compile, keep_models=args.keep_models)
     # Reading the data counts too: the caller's clock is already running.
     limit = None if args.limit_minutes is None else 60 * args.limit_minutes - (time.monotonic() - begun)
     try:
