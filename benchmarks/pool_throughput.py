@@ -4,6 +4,7 @@
 
 Random images. One JSON line a variant: images a second over all models, in whole epochs after a first one that does not count (it
 compiles and warms up; its seconds are `first_epoch`). A variant that fails or takes too long prints its error, and the next one goes on.
+"one-plain" is "one" without steps that are recorded as CUDA graphs.
 """
 
 import argparse
@@ -20,9 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from duck import fit
 from duck.audits.pool.together import train_together
+from duck.batching import Passes, Step
 from duck.data.examples import Pixels, examples
 from duck.models import build
 from duck.models.embedding import logits_of
@@ -33,7 +36,7 @@ from duck.types import Examples, Progress, Recipe
 # The most telling first: what the time does not suffice for is said at the end.
 VARIANTS = (
     "one", "one-compiled", "predict", "stacked-4", "stacked-4-compiled", "processes-2", "stacked-2", "stacked-8", "processes-4",
-    "stacked-2-compiled", "stacked-8-compiled", "processes-2-compiled", "processes-4-compiled",
+    "stacked-2-compiled", "stacked-8-compiled", "processes-2-compiled", "processes-4-compiled", "one-plain",
 )  # fmt: skip
 POOL = {"models": 128, "epochs": 16, "samples": 25_000, "watched": 60_000}
 TRAINED = POOL["models"] * POOL["epochs"] * POOL["samples"]
@@ -111,11 +114,17 @@ def measure(args: argparse.Namespace, variant: str, wait: bool = False) -> dict[
         if kind == "stacked":
             train_together(models, [data] * count, recipe, [seeded(index) for index in range(count)], pace)
         else:
-            fit.train(models[0], data, recipe, seeded(0), pace)
+            fit.fit(
+                models[0], Passes("train", data, args.batch, args.augment), loss, recipe, seeded(0), report=pace, steady=rest != "plain"
+            )
     except EnoughError:
         pass
     per_epoch = count * -(-len(data) // args.batch) * min(args.batch, len(data))
     return told(pace.epochs * per_epoch, pace.last - pace.since, device, TRAINED, first_epoch=round(pace.first, 2))
+
+
+def loss(net: nn.Module, step: Step) -> torch.Tensor:
+    return cross_entropy(logits_of(net(step["train"].images)), step["train"].labels)
 
 
 def together_in(args: argparse.Namespace, variant: str) -> dict[str, Any]:
