@@ -1,14 +1,20 @@
 """The paper's SVM: its settings, its chance levels, a planted leak, and nothing where nothing is."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
-from sklearn.model_selection import GridSearchCV
+import torch
+from scipy.special import softmax
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.svm import SVC
 
 from duck.audits import svm
 from duck.audits.aligned import Outputs
 from duck.audits.roc import roc
 from duck.audits.svm import quick_svm, svm_attack
 from duck.errors import BadInput
+from duck.runtime import seeded
 from tests.audits.memorisers import SEEN, trained
 from tests.audits.test_lira import shuffled
 
@@ -56,21 +62,24 @@ def test_each_split_is_searched_and_judged_on_what_it_did_not_see() -> None:
     assert svm_attack(forgotten, unseen, "samples", seed=3) == found
 
 
-def test_it_is_scikit_learns_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    class Watched(GridSearchCV):  # type: ignore[misc]
-        def fit(self, inputs: np.ndarray, answers: np.ndarray) -> "Watched":
-            seen.append((inputs, self.cv, self.param_grid, self.estimator.kernel))
-            return super().fit(inputs, answers)  # type: ignore[no-any-return]
-
-    monkeypatch.setattr(svm, "GridSearchCV", Watched)
-    svm_attack(outputs(0, 500, 1), outputs(1, 50, 1, "t"), "samples", splits=2)
-    assert [(len(inputs), cv, kernel) for inputs, cv, _, kernel in seen] == [(80, 3, "rbf")] * 2
-    assert seen[0][0].sum(1) == pytest.approx(1)  # softmax
-    assert seen[0][2] == {"C": svm.C, "gamma": svm.GAMMA}
+@pytest.mark.parametrize(("kind", "count"), [("samples", 130), ("class", 390)])
+def test_it_finds_what_scikit_learns_search_over_both_settings_finds(kind: Literal["class", "samples"], count: int) -> None:
+    """Redone plainly: softmax outputs, an RBF kernel, one grid of C and gamma."""
+    forgotten, unseen = outputs(0, 500, 3), outputs(1, 130, 1, "t")
+    found = svm_attack(forgotten, unseen, kind, seed=5, splits=3)
+    generator = seeded(5, "svm")
     # Each split draws anew from the many forgotten samples.
-    assert len(np.unique(np.concatenate([inputs for inputs, *_ in seen]), axis=0)) > 100
+    drawn = [[torch.randperm(len(side), generator=generator).numpy() for side in (forgotten, unseen)] for _ in range(3)]
+    assert len({tuple(sorted(some[:count])) for some, _ in drawn}) == 3
+    for (some, others), f1, settings in zip(drawn, found.f1, found.settings, strict=True):
+        logits = np.concatenate([forgotten.logits[some[:count]], unseen.logits[others]])
+        inputs, answers = softmax(logits, axis=1), np.arange(len(logits)) < count
+        state = int(torch.randint(2**31, (), generator=generator))
+        train, test, known, asked = train_test_split(inputs, answers, test_size=0.2, stratify=answers, random_state=state)
+        search = GridSearchCV(SVC(kernel="rbf"), {"C": svm.C, "gamma": svm.GAMMA}, cv=3).fit(train, known)
+        assert settings == (search.best_params_["C"], search.best_params_["gamma"])
+        assert f1 == pytest.approx(search.score(test, asked))
+    assert len(set(found.settings)) > 1 or kind == "class"
 
 
 def test_a_planted_leak_is_caught() -> None:

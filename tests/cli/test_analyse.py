@@ -4,6 +4,7 @@ import html
 import json
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,13 +53,34 @@ def test_a_run_beside_its_kin(runs: Path, tmp_path: Path, capsys: pytest.Capture
     assert not list((runs / "duck").glob(".*"))
 
 
-def test_the_models_are_not_mixed_up(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_models_are_not_mixed_up(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = duck(capsys, "analyse", runs / "duck", *SMALL)
-    swapped = duck(capsys, "analyse", runs / "duck", *SMALL, "--original", runs / "retrained", "--retrained", runs / "original")
+    for name in ("original", "retrained"):
+        (tmp_path / name).mkdir()
+        shutil.copy(runs / name / "model.safetensors", tmp_path / name)  # bare weights: nobody knows what they are
+    swapped = duck(capsys, "analyse", runs / "duck", *SMALL, "--original", tmp_path / "retrained", "--retrained", tmp_path / "original")
     assert swapped["density"]["original"] == told["density"]["retrained"]
     assert swapped["density"]["retrained"] == told["density"]["original"]
     assert swapped["density"]["unlearned"] == told["density"]["unlearned"]
     assert told["density"]["original"] != told["density"]["unlearned"]
+
+
+def test_a_run_that_is_named_as_kin_must_be_that(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = ["--run", runs / "original", "--classes", "5", "--method", "retrained", "--out", tmp_path / "other", "--json"]
+    duck(capsys, "forget", *other)
+    duck(capsys, "forget", *other[:2], "--fraction", "0.1", *other[4:7], tmp_path / "tenth", "--json")
+
+    def refused(*words: object) -> str:
+        return " ".join(duck(capsys, "analyse", runs / "duck", *SMALL, *words, code=2).split())
+
+    assert "retrained is not such a model: it was made by retrained." in refused("--original", runs / "retrained")
+    assert "original is not such a model: it was made by original." in refused("--retrained", runs / "original")
+    assert "is not such a model: it was made by duck." in refused("--retrained", runs / "duck")
+    for name in ("other", "tenth"):
+        assert f"{name} is of another request" in refused("--retrained", tmp_path / name)
+    duck(capsys, "train", "--data", "digits", "--image-size", "16", "--epochs", "1", "--out", tmp_path / "larger", "--json")
+    assert "larger was made on other data" in refused("--original", tmp_path / "larger")
+    duck(capsys, "analyse", runs / "duck", *SMALL, "--original", runs / "original", "--retrained", runs / "retrained")
 
 
 def test_several_runs_give_tests_with_the_least_p(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,7 +102,11 @@ def _analysed(args: Analyse, run: Unlearning, device: torch.device) -> dict[str,
 
 
 def _models(args: Analyse, run: Unlearning, device: torch.device) -> dict[str, nn.Module]:
-    places = {"original": args.original or run.original(), "unlearned": run.folder, "retrained": args.retrained or run.by("retrained")}
+    places = {
+        "original": run.named(args.original, "original") if args.original else run.original(),
+        "unlearned": run.folder,
+        "retrained": run.named(args.retrained, "retrained") if args.retrained else run.by("retrained"),
+    }
     for name, place in places.items():
         if place is None:
             say(f"{run.folder}: no {name} model beside it; name one with --{name}. Going on without.")

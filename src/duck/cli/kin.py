@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
@@ -14,6 +15,8 @@ from duck.methods.base import METHODS
 from duck.models import build
 from duck.models.weights import load_weights
 from duck.types import Data, Scenario
+
+Role = Literal["original", "retrained"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +45,21 @@ class Unlearning:
             return said
         training = self.experiment.training
         return self._beside(Experiment(training, seed=training.seed)) or self.by("original")
+
+    def named(self, folder: Path, role: Role) -> Path:
+        """What the user names as its original or retrained model: a run that is something else is refused, bare weights are taken."""
+        if not (folder / store.RECORD).exists():
+            return folder
+        known, data = store.load(folder).experiment, self.scenario.data
+        if known.training.fingerprint != self.experiment.training.fingerprint:
+            raise BadInput(f"--{role} {folder} was made on other data than {self.folder}.")
+        method = "original" if known.method is None else METHODS.name_of(known.method)
+        if method != role:
+            raise BadInput(f"--{role} {folder} is not such a model: it was made by {method}.")
+        forgets = None if known.request is None else known.request(data, known.seed, known.protocol).forget
+        if role == "retrained" and (forgets is None or not torch.equal(forgets, self.scenario.forget)):
+            raise BadInput(f"--{role} {folder} is of another request: it left out other samples than {self.folder} forgot.")
+        return folder
 
     def by(self, method: str) -> Path | None:
         """The run of a method for the same request on the same original, beside this one."""
