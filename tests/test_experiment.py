@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from duck.experiment import Counted, Epoch, notes, unlearn
-from duck.methods import METHODS, Duck
-from duck.methods.base import Forgets, Kinds, clone
+from duck.methods import METHODS, Duck, NegGrad, RandomLabel
+from duck.methods.base import Forgets, Kinds, Method, clone
 from duck.runtime import Stopwatch
 from duck.types import Progress, Task
 from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, trained_net
@@ -95,6 +95,18 @@ def test_the_watcher_hears_of_steps_and_epochs() -> None:
     assert [news for news in heard if isinstance(news, Epoch)] == list(outcome.history)
     assert outcome.history[-1].forget == outcome.scores.forget
     assert outcome.history[-1].retain == pytest.approx(outcome.scores.retain)
+
+
+@pytest.mark.parametrize(
+    "method", [Duck(max_epochs=1, lr=1e-9, low_epochs=0, batch_size=64), NegGrad(max_epochs=1, lr=1e-9), RandomLabel(max_epochs=1, lr=1e-9)]
+)
+def test_a_stop_rule_that_was_never_met_is_noted(method: Method) -> None:
+    scenario = class_scenario()
+    said = notes(scenario, unlearn(method, trained_net(), scenario, recipe=RECIPE))
+    assert "The stop rule was not met within max_epochs = 1: less was forgotten than it asks for." in said
+    assert said[0] == "Nothing was forgotten: accuracy on the forget samples did not fall."
+    enough = replace(method, max_epochs=40, lr=1e-2)  # type: ignore[type-var]
+    assert notes(scenario, unlearn(enough, trained_net(), scenario, recipe=RECIPE)) == []
 
 
 def test_few_samples_and_the_papers_protocol_are_noted() -> None:

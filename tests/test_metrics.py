@@ -100,5 +100,7 @@ def test_predictions_are_rows_of_ids_and_the_head_maps_embeddings_to_logits() ->
     ("forget", "loss", "nothing"), [(1.0, 0.01, True), (0.99, 0.01, False), (1.0, 0.5, False), (1.0, 0.0099, True), (1.0, 0.010001, True)]
 )
 def test_forgetting_nothing_is_neither_less_accuracy_nor_more_loss(forget: float, loss: float, nothing: bool) -> None:
-    original = Scores(0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.01)
+    original = Scores(0.5, 1.0, 1.0, 1.0, None, 1.0, 0.01)
     assert forgot_nothing(original, replace(original, forget=forget, forget_loss=loss)) == nothing
+    whole = replace(original, forget_test=1.0)
+    assert forgot_nothing(whole, replace(whole, forget=forget, forget_loss=loss)) == (forget == 1.0)

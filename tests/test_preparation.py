@@ -1,7 +1,7 @@
 """What is computed beforehand is found again by what it depends on, and by nothing else."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from duck.data.examples import examples
 from duck.experiment import unlearn
 from duck.methods import METHODS, Original
 from duck.methods.base import Forgets, Kinds, clone
@@ -68,6 +69,17 @@ def test_other_settings_weights_or_data_make_it_anew() -> None:
     fewer = toy_data().train.take(torch.arange(100))
     cache(Slow(), model, Task(fewer, fewer.take(torch.arange(50)), None, 4))
     assert MADE == [2, 3, 2, 2]
+
+
+def test_other_pixels_or_another_normalisation_under_the_same_ids_make_it_anew() -> None:
+    cache, model, data = Preparations(), trained_net(), toy_data()
+    train = data.train
+    darker = examples(train.images // 2, train.labels, train.ids, train.pixels)  # type: ignore[attr-defined]
+    scaled = examples(train.images, train.labels, train.ids, replace(train.pixels, std=(0.7,)))  # type: ignore[attr-defined]
+    for one in (train, darker, scaled, train):
+        for label in (0, 1):
+            cache(Slow(), model, toy_task(ForgetClasses([label])(replace(data, train=one))))
+    assert MADE == [2, 2, 2]
 
 
 def test_what_depends_on_the_request_is_kept_per_request(monkeypatch: pytest.MonkeyPatch) -> None:

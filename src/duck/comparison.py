@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from duck.experiment import Outcome, Watch, unlearn
+from duck.experiment import Outcome, Watch, notes, unlearn
 from duck.methods.base import METHODS, Method
 from duck.metrics import evaluate
 from duck.preparation import Preparations
@@ -23,6 +23,8 @@ class Compared:
     method: Method
     outcome: Outcome | None
     error: str | None = None
+    notes: tuple[str, ...] = ()
+    """What a reader must know before believing its scores."""
 
 
 def compare(
@@ -50,7 +52,7 @@ def compare(
         except Exception as error:
             yield Compared(name, method, None, f"{type(error).__name__}: {error}")
         else:
-            yield Compared(name, method, outcome)
+            yield Compared(name, method, outcome, notes=tuple(notes(scenario, outcome)))
 
 
 def suited(kind: str) -> list[str]:
@@ -77,6 +79,7 @@ def _row(row: Compared, oracle: Outcome | None) -> dict[str, Any]:
         "prepare_seconds": row.outcome.prepare_seconds,
         "forget_samples": row.outcome.forget_samples,
         "processed": row.outcome.processed,
+        "notes": list(row.notes),
     }
 
 

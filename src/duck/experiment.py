@@ -50,6 +50,8 @@ class Outcome:
     history: tuple[Epoch, ...]
     confusions: tuple[Confusion | None, Confusion | None]
     """Of the original and of the unlearned model, on the test samples that are reported."""
+    said: tuple[str, ...] = ()
+    """What the method notes of this run."""
 
 
 class Counted:
@@ -117,6 +119,7 @@ def unlearn(
     forget = Counted(task.forget)
     stopwatch = Stopwatch(device_of(model))
     history: list[Epoch] = []
+    said: list[str] = []
     report = _observer(task, stopwatch, history, watch) if watch else None
     original = original or evaluate(model, scenario)
     task = replace(task, forget=forget, report=watch)
@@ -124,11 +127,12 @@ def unlearn(
     prepared, prepare_seconds = (preparations or Preparations())(method, model, task)
     _load_optimizers()
     with stopwatch:
-        unlearned = method(model, replace(task, prepared=prepared, report=report))
+        unlearned = method(model, replace(task, prepared=prepared, report=report, note=said.append))
     processed = {"training": int(forget.seen.sum()), "omission": len(forget), "nothing": 0}[method.forgets_by]
     scores = evaluate(unlearned, scenario, original)
     confusions = confusion(model, scenario), confusion(unlearned, scenario)
-    return Outcome(unlearned, scores, original, stopwatch.seconds, prepare_seconds, len(forget), processed, tuple(history), confusions)
+    times = stopwatch.seconds, prepare_seconds
+    return Outcome(unlearned, scores, original, *times, len(forget), processed, tuple(history), confusions, tuple(said))
 
 
 @cache
@@ -156,7 +160,10 @@ def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
     """What a reader must know before believing the scores; the worst first."""
     said = []
     if forgot_nothing(outcome.original, outcome.scores):
-        said.append("Nothing was forgotten: neither accuracy nor loss on the forget samples got worse.")
+        whole = outcome.scores.forget_test is not None
+        same = "accuracy on the forget samples did not fall" if whole else "neither accuracy nor loss on the forget samples got worse"
+        said.append(f"Nothing was forgotten: {same}.")
+    said += outcome.said
     if outcome.processed < outcome.forget_samples:
         said.append(f"Only {outcome.processed} of {outcome.forget_samples} forget samples were processed.")
     if outcome.scores.test is None:

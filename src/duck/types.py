@@ -134,6 +134,8 @@ class Task:
     prepared: Mapping[str, Tensor] | None = None
     """What the method's `prepare` gave, where it has one and it was run beforehand."""
     report: Report | None = None
+    note: Callable[[str], None] = lambda _: None
+    """Takes what a reader of the result must know."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
 """duck compare: one scenario through many methods, in one table."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 
 from duck import store
 from duck.cli.console import counting, emit, number, percent, say, table
+from duck.cli.exits import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, parse
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory
 from duck.cli.train_command import trained
@@ -26,7 +28,8 @@ class Compare:
     """Run one scenario through many methods and print one table: scores, gaps to Retrained, seconds.
 
     The model is --run RUN, or your own as for `duck forget`; with neither, a model is trained on --data first.
-    With --out, each unlearned model is stored as a run below that folder, with its accuracies after each epoch.
+    With --out, each unlearned model is stored as a run below that folder as it ends, with its accuracies after each epoch.
+    Exit code 1 where every method failed.
     """
 
     source: DataFlags
@@ -52,14 +55,26 @@ def main(argv: list[str]) -> int:
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)
     training = original.training(data, args.source)
     scenario = request(data, args.output.seed, args.who.protocol)
-    compared = _compare(args, original, training, replace(scenario, data=data.to(device)), device)
-    if args.output.out:
-        _store(args, compared, training, request, scenario, args.output.out)
+    methods = _methods(args, scenario)
+    experiments = {name: Experiment(training, request, method, args.output.seed, args.who.protocol) for name, method in methods.items()}
+    for name, experiment in experiments.items() if args.output.out else ():
+        store.check_free(args.output.out / name, experiment.id, args.output.overwrite)  # type: ignore[operator]
+    compared: list[Compared] = []
+    try:
+        for row in _compared(args, original, training, replace(scenario, data=data.to(device)), methods):
+            compared.append(row)
+            if args.output.out and row.outcome is not None:
+                run = store.record(experiments[row.name], scenario, row.outcome, source=args.source.source())
+                store.save(run, row.outcome.model, args.output.out / row.name, args.output.overwrite)
+        code = DONE if any(row.outcome for row in compared) else FAILED
+    except KeyboardInterrupt:
+        say(f"Interrupted: {len(compared)} of {len(methods)} methods ended.")
+        code = INTERRUPTED
     if args.output.json:
         emit(rows(compared))
     else:
         _tell(rows(compared), request, scenario)
-    return 0
+    return code
 
 
 def original_or_trained(original: OriginalFlags, source: DataFlags, seed: int, data: Data, device: torch.device) -> OriginalFlags:
@@ -72,10 +87,15 @@ def original_or_trained(original: OriginalFlags, source: DataFlags, seed: int, d
     return replace(original, run=trained(data, source, RunFlags(seed=seed), name, recipe, device))
 
 
-def _compare(args: Compare, original: OriginalFlags, training: Training, scenario: Scenario, device: torch.device) -> list[Compared]:
+def _methods(args: Compare, scenario: Scenario) -> dict[str, Method]:
     names = suited(scenario.kind) if "all" in args.methods else list(args.methods)
-    methods = {name: _settings(name, scenario, args.preset, args.presets) for name in names}
-    model, compared = original.load(training, scenario.data, device), []
+    return {name: _settings(name, scenario, args.preset, args.presets) for name in names}
+
+
+def _compared(
+    args: Compare, original: OriginalFlags, training: Training, scenario: Scenario, methods: dict[str, Method]
+) -> Iterator[Compared]:
+    model = original.load(training, scenario.data, scenario.data.train.device)
     with counting("compare") as progress:
         runs = compare(
             model,
@@ -89,24 +109,15 @@ def _compare(args: Compare, original: OriginalFlags, training: Training, scenari
             preparations=Preparations(Path("runs") / ".prepared"),
         )
         for index, row in enumerate(runs):
-            compared.append(row)
-            progress(index + 1, len(names))
-            say(f"{index + 1}/{len(names)} {row.name}: {f'{row.outcome.seconds:.2f} s' if row.outcome else row.error}")
-    return compared
+            progress(index + 1, len(methods))
+            say(f"{index + 1}/{len(methods)} {row.name}: {f'{row.outcome.seconds:.2f} s' if row.outcome else row.error}")
+            yield row
 
 
 def _settings(name: str, scenario: Scenario, which: Preset, more: Path | None) -> Method:
     # A method that does not suit the scenario must fail in its own row.
     kind = scenario.kind if scenario.kind in METHODS[name].scenarios else METHODS[name].scenarios[0]
     return preset(name, scenario.data.name, kind, len(scenario.data.train), which, more)
-
-
-def _store(args: Compare, compared: list[Compared], training: Training, request: Request, scenario: Scenario, out: Path) -> None:
-    for row in compared:
-        if row.outcome is not None:
-            experiment = Experiment(training, request, row.method, args.output.seed, args.who.protocol)
-            run = store.record(experiment, scenario, row.outcome, source=args.source.source())
-            store.save(run, row.outcome.model, out / row.name, args.output.overwrite)
 
 
 def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario) -> None:
@@ -118,6 +129,9 @@ def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario) -> 
     for row in found:
         if "error" in row:
             print(f"{row['method']} failed: {row['error']}")
+    for note in dict.fromkeys(note for row in found for note in row.get("notes", ())):
+        whose = [row["method"] for row in found if note in row.get("notes", ())]
+        print(f"{'Every method' if len(whose) == len(found) else ', '.join(whose)}: {note}")
     print("Gaps are to Retrained, in points; `before` are the seconds of what a method prepares once for an original.")
 
 

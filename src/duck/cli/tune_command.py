@@ -1,6 +1,6 @@
 """duck tune: search a method's settings on holdout data and write what was found as a preset."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +9,7 @@ import tyro
 
 from duck.cli.compare_command import original_or_trained
 from duck.cli.console import counting, emit, number, percent, say, table
+from duck.cli.exits import DONE, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, parse
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory
 from duck.errors import BadInput
@@ -47,27 +48,38 @@ def main(argv: list[str]) -> int:
     default = Tune(tyro.MISSING, data_flags(argv), RunFlags(), OriginalFlags(), RequestFlags())
     args = parse(Tune, argv, "tune", default)
     space_of(args.method)
+    if args.who.protocol == "paper":
+        raise BadInput("--protocol paper has no holdout apart from the test data that are reported: tune with --protocol holdout.")
     request, device = args.who.request(), pick_device(args.output.device)
+    cases = _cases(args, request)
     data = args.source.load(split=args.original.model is None)
+    moved = data.to(device)
+    scenarios = [one(moved, seed, args.who.protocol) for one, seed in cases]
+    scenario = scenarios[0]
+    file = _place(args, data.name, scenario.kind)
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)
     training = original.training(data, args.source)
-    data = data.to(device)
-    scenarios = [one(data, seed, args.who.protocol) for one, seed in _cases(args, request)]
-    scenario = scenarios[0]
     method = preset(args.method, data.name, scenario.kind, len(data.train), args.start)
+    options = {"new_model": factory(training, moved), "recipe": training.recipe, "head": original.head}
     trials: list[Trial] = []
-    with counting(f"tune {args.method}") as progress:
-        options = {"new_model": factory(training, data), "recipe": training.recipe, "head": original.head}
-        for trial in tune(method, original.load(training, data, device), scenarios, args.budget, **options):  # type: ignore[arg-type]
-            trials.append(trial)
-            progress(trial.number + 1, args.budget)
+    code = DONE
+    try:
+        with counting(f"tune {args.method}") as progress:
+            for trial in tune(method, original.load(training, moved, device), scenarios, args.budget, **options):  # type: ignore[arg-type]
+                trials.append(trial)
+                progress(trial.number + 1, args.budget)
+    except KeyboardInterrupt:
+        if not trials:
+            raise
+        say(f"Interrupted after {len(trials)} of {args.budget} trials: what they found is kept.")
+        code = INTERRUPTED
     found = changes(method, best(trials))
-    file = _write(args, scenario, found)
+    _write(file, args, scenario, replace(method, **best(trials).settings), len(trials))  # type: ignore[type-var]
     if args.output.json:
         emit({"method": args.method, "best": found, "preset": str(file), "trials": [asdict(trial) for trial in trials]})
     else:
         _tell(trials, method, found, file)
-    return 0
+    return code
 
 
 def _cases(args: Tune, request: Request) -> list[tuple[Request, int]]:
@@ -76,22 +88,30 @@ def _cases(args: Tune, request: Request) -> list[tuple[Request, int]]:
     if args.each:
         if not isinstance(request, ForgetClasses):
             raise BadInput("--each takes the --classes one at a time; for a --fraction there is --draws.")
+        if args.draws != 1:
+            raise BadInput("--draws needs --fraction: a class can be drawn only once.")
         return [(ForgetClasses([name]), seed) for name in request.classes]
     if args.draws != 1 and (args.draws < 1 or not isinstance(request, ForgetFraction)):
         raise BadInput(f"--draws is a number of random shares, at least 1, and needs --fraction; got {args.draws}.")
     return [(request, seed + draw) for draw in range(args.draws)]
 
 
-def _write(args: Tune, scenario: Scenario, found: dict[str, Any]) -> Path:
-    file = args.output.out or Path(f"{args.method}-{scenario.data.name}-{scenario.kind}.toml")
+def _place(args: Tune, data: str, kind: str) -> Path:
+    """Asked for before anything runs."""
+    file = args.output.out or Path(f"{args.method}-{data}-{kind}.toml")
     if file.exists() and not args.output.overwrite:
         raise BadInput(f"{file} exists: choose another --out, or --overwrite it.")
+    return file
+
+
+def _write(file: Path, args: Tune, scenario: Scenario, found: Method, trials: int) -> None:
+    """Every setting: whatever preset the file is put on, it is what the best trial ran with."""
+    settings = {name: value for name, value in asdict(found).items() if value is not None}  # type: ignore[call-overload]
     file.parent.mkdir(parents=True, exist_ok=True)
     who = describe(args.who.request()) + (", each alone" if args.each else "") + (f", {args.draws} draws" if args.draws > 1 else "")
     where = f"the holdout of {scenario.data.name}: {who}; seed {scenario.seed}"
-    note = f"# {args.budget} trials on {where}, from the preset {args.start!r}.\n"
-    file.write_text(note + tomli_w.dumps({args.method: {scenario.data.name: {"tuned": {scenario.kind: found}}}}), encoding="utf-8")
-    return file
+    note = f"# The best of {trials} trials on {where}, from the preset {args.start!r}.\n"
+    file.write_text(note + tomli_w.dumps({args.method: {scenario.data.name: {"tuned": {scenario.kind: settings}}}}), encoding="utf-8")
 
 
 def _tell(trials: list[Trial], method: Method, found: dict[str, Any], file: Path) -> None:

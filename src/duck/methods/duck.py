@@ -80,6 +80,7 @@ class Duck:
                 net, nested, self._loss(targets, 1.0), high, generator,
                 phase="high-forget", stop=stop, check_every=self.check_every, report=task.report, steady=True,
             )  # fmt: skip
+            stop.tell(task, self.max_epochs)
             if self.low_epochs:
                 joined = Joined(task.forget, task.retain, self.low_batch, self.batch_size, self.augment)
                 fit(net, joined, self._loss(targets, self.low_forget), low, generator, phase="low-forget", report=task.report, steady=True)

@@ -55,9 +55,26 @@ class UntilForgotten:
             unlearned, Passes("forget", task.forget, self.batch_size), loss, recipe, generator,
             phase=phase, stop=enough, check_every=self.check_every, report=task.report, steady=True,
         )  # fmt: skip
+        enough.tell(task, self.max_epochs)
 
 
-def stop_rule(model: nn.Module, task: Task, stop: Stop = "auto", tolerance: float = 0.01, mislabelled: bool = False) -> Callable[[], bool]:
+class Enough:
+    """A stop rule that knows whether it was met."""
+
+    def __init__(self, rule: Callable[[], bool]) -> None:
+        self.rule, self.met = rule, False
+
+    def __call__(self) -> bool:
+        self.met = self.rule()
+        return self.met
+
+    def tell(self, task: Task, epochs: int) -> None:
+        """To be called when the training has ended."""
+        if not self.met:
+            task.note(f"The stop rule was not met within max_epochs = {epochs}: less was forgotten than it asks for.")
+
+
+def stop_rule(model: nn.Module, task: Task, stop: Stop = "auto", tolerance: float = 0.01, mislabelled: bool = False) -> Enough:
     """Asked after an epoch: is it enough?
 
     Classes that go, and labels that were wrong from the start (`mislabelled`): forget accuracy below `tolerance`. Classes that stay:
@@ -65,6 +82,10 @@ def stop_rule(model: nn.Module, task: Task, stop: Stop = "auto", tolerance: floa
     classes. Without holdout nothing unseen can be compared with: forget loss as high as that of the hardest twentieth of the retain
     samples of the same classes. `model` must be the original when this is called.
     """
+    return Enough(_rule(model, task, stop, tolerance, mislabelled))
+
+
+def _rule(model: nn.Module, task: Task, stop: Stop, tolerance: float, mislabelled: bool) -> Callable[[], bool]:
     precision = task.recipe.precision
     stays = torch.isin(task.forget.labels, task.retain.labels)
     holdout = task.holdout
