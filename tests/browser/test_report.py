@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from duck import cli
-from duck.report import read, read_removals, write_report
+from duck.report import read, read_removals, survey, write_report
 from duck.scenarios import ForgetClasses, ForgetFraction
 from tests.report.folders import write_removal, write_run
 
@@ -54,7 +54,16 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     # Two bias removals, one with images beside its maps.
     write_removal(root / "bias" / "first", BOLD, EVIL, images=2, shape=(3, 32, 32), pictures=True)
     write_removal(root / "bias" / "second", BOLD, EVIL, seed=1, images=2)
+    # Many classes at once, and names without a place to break.
+    long = [f"{'x' * 55}{index:05d}" for index in range(200)]
+    write_run(root / "long" / f"{'run' * 20}", request=ForgetClasses(range(150)), names=long, verdict="forgotten")
+    write_run(root / "long" / "few", request=ForgetClasses([0]), names=long[:10], analysis=True, seed=1)
+    (root / "long" / f"{'broken' * 12}").mkdir()
+    (root / "long" / f"{'broken' * 12}" / "run.json").write_text("{")
+    runs, unread = survey([root / "long"])
     return {
+        "long": write_report(root / "long.html", runs, unread=unread),
+        "long run": write_report(root / "long-run.html", runs[1:]),
         "many": write_report(root / "many.html", read([root / "runs"])),
         "one": write_report(root / "one.html", read([root / "runs" / "duck"])),
         "bias": write_report(root / "bias.html", [], removals=read_removals([root / "bias"])),
@@ -158,6 +167,25 @@ def test_every_plot_draws_and_the_console_is_silent(
     assert ink == {"light": "rgb(27, 31, 36)", "dark": "rgb(230, 233, 237)"}[scheme]
     shot(browser, pages[name].with_name(f"{name}-{size}-{scheme}.png"))
     assert logged(browser) == []
+
+
+@pytest.mark.parametrize("size", ["desktop", "small tablet", "phone"])
+@pytest.mark.parametrize("name", ["long", "long run"])
+def test_long_lists_and_names_fit(browser: webdriver.Chrome, pages: dict[str, Path], name: str, size: str) -> None:
+    opened(browser, pages[name], size)
+    assert checked(browser, size) > 4
+    wide = "[...document.querySelectorAll('main *')].filter((e) => !e.closest('.scroll > *, .plot, .unseen, pre') && e.scrollWidth)"
+    over = f"{wide}.filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80))"
+    assert run(browser, over) == []
+    shot(browser, pages[name].with_name(f"{name}-{size}.png"))
+    assert logged(browser) == []
+
+
+def test_finding_looks_at_all_classes_of_a_long_request(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+    opened(browser, pages["long"])
+    browser.find_element(By.NAME, "text").send_keys("149")
+    assert texts(browser, 1) == ["run" * 20]
+    assert "classes 0, 1, 2 and 147 others" in browser.find_element(By.ID, "runs-table").text
 
 
 def test_the_page_that_the_demo_writes(browser: webdriver.Chrome, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

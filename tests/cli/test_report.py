@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_folder_of_runs_becomes_a_page(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "report.html"
     told = duck(capsys, "report", str(runs), "-o", str(out), "--json")
-    assert told == {"report": str(out), "runs": 2, "removals": 0, "figures": []}
+    assert told == {"report": str(out), "runs": 2, "removals": 0, "unread": [], "figures": []}
     page = out.read_text()
     assert page.count('<details class="run"') == 2
     assert page.count('id="run-1-class-confusion"') == 1

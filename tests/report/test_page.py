@@ -238,3 +238,47 @@ def test_of_many_runs_it_says_who_did_what_and_who_left_samples_out(tmp_path: Pa
     plain["samples"]["processed"] = 399
     record.write_text(json.dumps(plain))
     assert "3 runs of 2 methods: duck, ssd. 1 of them left samples out." in render(read([tmp_path]))
+
+
+def test_many_classes_and_long_names_are_shortened_and_stand_whole_once(tmp_path: Path) -> None:
+    names = [f"class {index} {'x' * 52}" for index in range(200)]
+    gone = list(range(3, 153))
+    many = write_run(tmp_path / "many", request=ForgetClasses(gone), names=names)
+    write_run(tmp_path / "more", request=ForgetClasses([*gone[:-1], 199]), names=names)
+    write_run(tmp_path / "few", request=ForgetClasses([3, 8]), names=[str(index) for index in range(200)])
+    page = page_of(many)
+    assert page.headings[0] == "Unlearning report: classes 3, 4, 5 and 147 others of digits"
+    short = [f"“{name}"[:24] + "…" for name in names[3:6]]
+    assert f"Forget everything of the classes {', '.join(short)} and 147 others: 400 of 4,000" in said(page)
+    assert f"All 150 classes {', '.join(f'“{names[index]}”' for index in gone)} " in said(page)
+    html = render(read([tmp_path]))
+    text = said(Page(html))
+    # Two requests that begin alike are two, in words and in the filter.
+    assert text.count("Forget classes 3, 4, 5 and 147 others of digits (1 run)") == 2
+    choices = re.findall(r"<option value=\"(classes [^\"]+)\">classes 3, 4, 5 and 147 others</option>", html)
+    assert sorted(choices) == sorted(f"classes {', '.join(map(str, ids))}" for ids in (gone, [*gone[:-1], 199]))
+    assert all(f'data-asked="{choice}"' in html for choice in choices)
+    assert "classes 3, 8" in text
+    assert text.count("All 150 classes") == 2
+    assert "Its whole name" in said(page_of(write_run(tmp_path / "long", request=ForgetClasses([3]), names=names)))
+
+
+def test_a_line_of_a_bench_keeps_its_whole_list(tmp_path: Path) -> None:
+    runs = read([write_run(tmp_path / "run", request=ForgetClasses(range(100)), names=[str(index) for index in range(200)])])
+    text = said(Page(render([], [runs[0].entry])))
+    assert f"classes 0, 1, 2 and 97 others all 100 classes {', '.join(map(str, range(100)))} " in text
+    assert "all 100 classes" not in said(page_of(tmp_path / "run"))
+
+
+def test_density_tests_stand_below_their_figure_with_n_and_least_p(tmp_path: Path) -> None:
+    for index in range(6):
+        folder = write_run(tmp_path / str(index), request=ForgetClasses([index]), seed=index, analysis=True)
+        found = json.loads((folder / "analysis.json").read_text())
+        dense = {str(label): -9.0 - index / 10 if label == index else -5.0 for label in range(10)}
+        (folder / "analysis.json").write_text(json.dumps({**found, "density": {"unlearned": {"train": dense}}}))
+    text = said(page_of(tmp_path))
+    assert "two-sided Wilcoxon signed-rank tests, paired over n requests, which allow no p below the least p." in text
+    assert "digits, convnet, train duck −4.25 0.031 6 0.031" in text
+    assert text.index("Density of forgotten against retained classes") < text.index("−4.25 0.031") < text.index("Each run")
+    assert "p, least p" in text
+    assert "Wilcoxon" not in said(page_of(tmp_path / "0"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from duck.analysis import feature_space
 from duck.metrics import aus
 from duck.report import Curve, of_run, of_runs, read
 from duck.report.interactive import figure
@@ -135,6 +136,31 @@ def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_pat
     assert "density" in of_runs.plots([run.entry for run in runs], runs)
     assert [file.suffix for file in save(plot, tmp_path)] == [".png", ".pdf"]
     assert of_runs.densities([runs[0], samples]) is None
+
+
+def test_density_tests_are_those_of_the_analysis_and_count_a_request_once(tmp_path: Path) -> None:
+    runs = [read([write_run(tmp_path / str(at), request=ForgetClasses([at]), seed=at, analysis=True)])[0] for at in range(7)]
+    expected = {
+        (row["split"], row["compared"].removesuffix(": forget - retain")): row
+        for row in feature_space.density_tests([feature_space.Run((run.analysis or {})["density"], run.forgotten) for run in runs])
+        if row["compared"].endswith("forget - retain")
+    }
+    found = of_runs.density_tests(runs)
+    assert len(found) == len(expected) == 6
+    for test in found:
+        row = expected[test.on.rpartition(", ")[2], {"duck": "unlearned"}.get(test.row, test.row)]
+        assert (test.found.p, test.found.n, test.found.least_p) == pytest.approx((row["p"], 7, 2**-6))
+        assert test.found.difference == pytest.approx(row["difference"])
+    # The same request again, by the same method: no more evidence.
+    again = read([write_run(tmp_path / "again", request=ForgetClasses([0]), seed=0, analysis=True)])
+    for dense in (again[0].analysis or {})["density"]["unlearned"].values():
+        dense.update({label: value + int(label) for label, value in dense.items()})
+    assert [test.found.n for test in of_runs.density_tests([*runs, *again])] == [7] * 6
+    assert of_runs.density_tests([runs[0], *again]) == []
+    plot = of_runs.densities([runs[0], *again])
+    assert plot is not None
+    assert "table below" not in plot.caption
+    assert "table below" in (of_runs.densities(runs) or plot).caption
 
 
 def test_no_two_methods_look_alike(tmp_path: Path) -> None:

@@ -70,10 +70,10 @@ def test_the_benchmarks_own_lines_are_read() -> None:
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("bias.json", b"{", r"bias\.json cannot be read"),
-        ("bias.json", b"{}", r"bias\.json is no bias removal: data, seed, .* is missing; make it anew with `duck debias`"),
-        ("bias.json", b'{"data": "digits"}', r"no bias removal: seed, true"),
-        ("shap.npz", b"no zip", r"shap\.npz cannot be read"),
+        ("bias.json", b"{", r"bias\.json is no bias removal: it is no whole JSON"),
+        ("bias.json", b"{}", r"bias\.json is no bias removal: data is missing\. Make it anew with `duck debias`"),
+        ("bias.json", b'{"data": "digits"}', r"no bias removal: seed is missing"),
+        ("bias.json", b'{"data": []}', r"no bias removal: data is a list, not a text"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path: Path, file: str, content: bytes, message: str) -> None:
@@ -84,15 +84,10 @@ def test_a_broken_file_is_named(tmp_path: Path, file: str, content: bytes, messa
 
 def test_what_is_not_whole_is_refused(tmp_path: Path) -> None:
     folder = write_removal(tmp_path / "bias")
-    whole = np.zeros((2, 8, 8))
-    for maps in ({"biased": whole, "duck": whole}, {"biased": whole, "duck": whole, "corrected": whole[:1]}):
-        np.savez(folder / "shap.npz", **maps)
-        with pytest.raises(BadInput, match="maps of the same images for each model"):
-            read_removals([folder])
     found = json.loads((folder / "bias.json").read_text())
     del found["called"]["duck"]
     (folder / "bias.json").write_text(json.dumps(found))
-    with pytest.raises(BadInput, match="called duck is missing"):
+    with pytest.raises(BadInput, match=r"called\.duck is missing"):
         read_removals([folder])
     (tmp_path / "bench.jsonl").write_text('{"id": "x"}\n')
     with pytest.raises(BadInput, match="lines of `duck bench` are given as --results FOLDER"):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from rich.markup import escape
 
 from duck.cli.console import emit, say
 from duck.cli.exits import DONE
@@ -16,12 +17,16 @@ from duck.report import (
     SIZE,
     Curve,
     Entry,
+    Removal,
     Sample,
+    Stored,
+    Unread,
+    files_unread,
     forgotten_samples,
     of_attacks,
     of_lines,
-    read,
-    read_removals,
+    survey,
+    survey_removals,
     write_figures,
     write_report,
 )
@@ -33,7 +38,7 @@ class Report:
     """Write one self-contained page about stored runs: what was asked, what was done, the verdict, and the evidence.
 
     Many runs give a table to sort and filter, with each run below it; bias removals have a section of their own.
-    Nothing is computed anew and nothing is fetched.
+    Nothing is computed anew and nothing is fetched. Of several runs, those that cannot be read are named, here and on the page.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
@@ -56,22 +61,35 @@ def main(argv: list[str]) -> int:
     args = parse(Report, argv, "report")
     if not args.runs and not args.results:
         raise BadInput("Name the runs to report on: `duck report runs/forgot -o report.html`, a folder of runs, or --results of a bench.")
-    runs, removals = read(args.runs), read_removals(args.runs)
+    runs, removals, unread = _read(args.runs)
     samples = {run.anchor: _samples(run.folder) for run in runs} if args.show_samples else None
     lines, curves = _bench(args.results) if args.results else ([], [])
-    page = write_report(args.out, runs, lines, samples, removals, curves)
+    page = write_report(args.out, runs, lines, samples, removals, curves, unread)
     drawn = write_figures(args.figures, runs, lines, removals, curves) if args.figures else []
+    broken = [one.message for one in (*unread, *files_unread(runs, removals))]
+    for message in broken:
+        say(escape(message))
     if args.json:
-        emit({"report": str(page), "runs": len(runs), "removals": len(removals), "figures": [str(file) for file in drawn]})
+        counts = {"runs": len(runs), "removals": len(removals)}
+        emit({"report": str(page), **counts, "unread": broken, "figures": [str(file) for file in drawn]})
     else:
         print(page)
-        counts = f"{len(runs)} runs, {len(removals)} bias removals, {len(lines)} lines of a bench"
-        say(f"{counts}, {page.stat().st_size / 1e6:.1f} MB; {len(drawn)} figures for print.")
+        shown = f"{len(runs)} runs, {len(removals)} bias removals, {len(lines)} lines of a bench"
+        say(f"{shown}, {page.stat().st_size / 1e6:.1f} MB; {len(drawn)} figures for print.")
     if page.stat().st_size > SIZE:
         say(f"The page is larger than {SIZE / 1e6:.0f} MB, which is slow to open and hard to send: report on fewer runs at a time.")
     if args.open:
         webbrowser.open(page.resolve().as_uri())
     return DONE
+
+
+def _read(paths: tuple[Path, ...]) -> tuple[list[Stored], list[Removal], list[Unread]]:
+    """What can be read; an error where nothing can."""
+    (runs, broken), (removals, others) = survey(paths), survey_removals(paths)
+    unread = list({one.message: one for one in (*broken, *others)}.values())
+    if unread and not runs and not removals:
+        raise BadInput("\n".join(one.message for one in unread))
+    return runs, removals, unread
 
 
 def _samples(folder: Path) -> list[Sample]:

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from duck.report import of_removal, of_run, of_runs
-from duck.report.page import SIZE, budget, render
+from duck.report.page import SIZE, budget, files_unread, render
 from duck.report.printed import save
-from duck.report.removals import Removal, read_removals
+from duck.report.removals import Removal, read_removals, survey_removals
 from duck.report.samples import Sample, forgotten_samples
-from duck.report.stored import Curve, Entry, Stored, of_attacks, of_lines, read
+from duck.report.stored import Curve, Entry, Stored, Unread, of_attacks, of_lines, read, survey
 
 __all__ = [
     "SIZE",
@@ -17,12 +17,16 @@ __all__ = [
     "Removal",
     "Sample",
     "Stored",
+    "Unread",
+    "files_unread",
     "forgotten_samples",
     "of_attacks",
     "of_lines",
     "read",
     "read_removals",
     "render",
+    "survey",
+    "survey_removals",
     "write_figures",
     "write_report",
 ]
@@ -35,10 +39,11 @@ def write_report(
     samples: Mapping[str, Sequence[Sample]] | None = None,
     removals: Sequence[Removal] = (),
     curves: Sequence[Curve] = (),
+    unread: Sequence[Unread] = (),
 ) -> Path:
     """Write the page and return where it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(runs, lines, samples, removals, curves), encoding="utf-8")
+    path.write_text(render(runs, lines, samples, removals, curves, unread), encoding="utf-8")
     return path
 
 

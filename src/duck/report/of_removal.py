@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from duck.report.of_run import IMAGES, SHOWN, block, pooled, tick
+from duck.report.of_run import IMAGES, SHOWN, block, pooled
 from duck.report.plots import INK, MODELS, MUTED, SYMBOLS, Axis, Cells, Line, Mark, Panel, Picture, Plot, Points
 from duck.report.removals import SHARES, THREE, Removal
 from duck.report.samples import stretched
+from duck.report.stored import cut
 from duck.report.words import interval, percent, signed
 
 LOOKS = dict(zip(THREE, zip(MODELS.values(), SYMBOLS, strict=False), strict=True))
@@ -32,7 +33,7 @@ def plots(removal: Removal, most_images: int = IMAGES) -> dict[str, Plot]:
 
 def shares(removal: Removal) -> Plot:
     """What each model calls unseen images with the square and, for comparison, without."""
-    true, wrong = tick(removal.true), tick(removal.wrong)
+    true, wrong = cut(removal.true), cut(removal.wrong)
     ticks = [f"called {wrong}", f"called {true}", "the same, no square"]
     marks = [_points(model, [(removal, part) for part in SHARES]) for model in THREE]
     panel = Panel("", marks, Axis("share of images (%)", -3, 103), Axis("", ticks=ticks, down=True), ROW * len(ticks) + 80)
@@ -57,7 +58,7 @@ def all_shares(removals: Sequence[Removal]) -> Plot | None:
     pairs = {(removal.true, removal.wrong) for removal in shown}
     true, wrong = pairs.pop() if len(pairs) == 1 else ("rightly", "wrongly")
     titles = [f"called {wrong}, with the square", f"called {true}, with the square", f"called {true}, without it"]
-    rows = Axis("", ticks=[tick(removal.short) for removal in shown], down=True)
+    rows = Axis("", ticks=[cut(removal.short) for removal in shown], down=True)
     panels = []
     for part, title in zip(SHARES, titles, strict=True):
         marks = [_points(model, [(removal, part) for removal in shown]) for model in THREE]

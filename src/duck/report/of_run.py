@@ -23,7 +23,7 @@ from duck.report.plots import (
     Plot,
     Points,
 )
-from duck.report.stored import Stored
+from duck.report.stored import Stored, cut
 from duck.report.words import curve_words, percent
 
 SHOWN = 16
@@ -38,8 +38,6 @@ FEW = 14
 """Classes that can be told apart by colour and symbol."""
 LISTED, FIRST = 24, 8
 """Classes that a table lists, also on a page of many runs."""
-TICK = 25
-"""Letters of a class's name beside an axis."""
 PIXELS = 26
 """Height of a row."""
 
@@ -95,7 +93,7 @@ def confusion(stored: Stored) -> Plot | None:
     if pair is None:
         return None
     chosen = chosen_classes(stored)
-    ticks = [tick(_name(stored, index)) for index in chosen]
+    ticks = [cut(_name(stored, index)) for index in chosen]
     size = max(300, PIXELS * len(chosen) + 90)
     panels = [
         Panel(title, [_cells(table, chosen)], Axis("class by the model", ticks=ticks), Axis("true class", ticks=ticks, down=True), size)
@@ -128,7 +126,7 @@ def classes(stored: Stored) -> Plot | None:
                 x_interval=interval,
             )
         )
-    ticks = [tick(row["name"]) + {"forgotten": " (forgotten)", "neighbour": " (neighbour)"}.get(row["role"], "") for row in rows]
+    ticks = [cut(row["name"]) + {"forgotten": " (forgotten)", "neighbour": " (neighbour)"}.get(row["role"], "") for row in rows]
     panel = Panel("", marks, Axis("accuracy on unseen samples (%)", -3, 103), Axis("", ticks=ticks, down=True), PIXELS * len(rows) + 80)
     lost, worst = min(
         ((row["after"].value - row["before"].value, row["name"]) for row in rows if row["role"] != "forgotten"), default=(0.0, "")
@@ -259,7 +257,7 @@ def _cloud(stored: Stored, x: Sequence[float], y: Sequence[float], labels: Seque
             [_short(x[at]) for at in rows],
             [_short(y[at]) for at in rows],
             INK if gone else PALETTE[label % len(PALETTE)],
-            SYMBOLS[label // len(PALETTE)],
+            SYMBOLS[label // len(PALETTE) % len(SYMBOLS)],
             4,
             [_name(stored, label)] if few else [],
         )
@@ -281,7 +279,7 @@ def density(stored: Stored) -> Plot | None:
     keys = list(dict.fromkeys(key for model in MODELS for split in splits for key in found.get(model, {}).get(split, {})))
     gone = [key for key in keys if int(key) in stored.forgotten]
     keys = [*gone, *(key for key in keys if key not in gone)][:SHOWN]
-    ticks = [tick(_name(stored, int(key))) + (" (forgotten)" if key in gone else "") for key in keys]
+    ticks = [cut(_name(stored, int(key))) + (" (forgotten)" if key in gone else "") for key in keys]
     panels = []
     for split in splits:
         marks = []
@@ -364,11 +362,6 @@ def _confusion_words(stored: Stored, pair: tuple[Confused, Confused]) -> str:
 
 def _name(stored: Stored, index: int) -> str:
     return stored.names[index] if index < len(stored.names) else str(index)
-
-
-def tick(name: str) -> str:
-    """Beside an axis: longer names would leave a phone no room for the plot. The tables have them whole."""
-    return name if len(name) <= TICK else f"{name[: TICK - 1]}…"
 
 
 def _hundred(value: float | None) -> float | None:

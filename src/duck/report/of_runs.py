@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
+from duck.analysis.paired import Paired, paired
 from duck.metrics import aus
 from duck.report.numbers import mean_and_spread
 from duck.report.of_run import PIXELS, thinned
@@ -135,12 +137,60 @@ def many_classes(entries: Sequence[Entry]) -> Plot | None:
     return Plot("many-classes", "Removing many classes at once", caption, alt, panels)
 
 
-Sides = dict[str, tuple[float, float]]
-"""Run -> mean log density of its forgotten and of its retained classes."""
+class Pair(NamedTuple):
+    """Of a model of one run."""
+
+    values: tuple[float, float]
+    """Mean log density of forgotten and of retained classes."""
+    question: str
+
+
+Sides = dict[str, Pair]
+"""By run."""
+
+
+class Tested(NamedTuple):
+    """Whether forgotten classes lie less, or more, densely than retained ones, over runs."""
+
+    on: str
+    """Data, model and split."""
+    row: str
+    found: Paired
 
 
 def densities(runs: Sequence[Stored]) -> Plot | None:
     """How densely forgotten and retained classes lie in each model, over the runs that removed classes (DUCK, figure 4C)."""
+    found = _dense(runs)
+    if not found:
+        return None
+    panels = [_density_panel(title, rows) for title, rows in found.items()]
+    means = [f"{row} {_mean(each, 0):.1f} and {_mean(each, 1):.1f}" for row, each in next(iter(found.values())).items()]
+    caption = (
+        "Mean log density of the forgotten and of the retained classes, a dot for each run; diamonds: mean over runs, with one standard "
+        "deviation to each side where there are several. Samples that a model never learned lie loosely."
+    )
+    if density_tests(runs):
+        caption += " The table below says how often chance alone would part the two as far."
+    alt = f"Mean log density of forgotten and of retained classes, {panels[0].title}: {'; '.join(means)}."
+    return Plot("class-densities", "Density of forgotten against retained classes", caption, alt, panels)
+
+
+def density_tests(runs: Sequence[Stored]) -> list[Tested]:
+    """Forgotten less retained classes, paired over requests. Runs that answer the same request say little more than one of them."""
+    rows = []
+    for on, methods in _dense(runs).items():
+        for row in _order(methods):
+            asked: dict[str, list[tuple[float, float]]] = {}
+            for pair in methods[row].values():
+                asked.setdefault(pair.question, []).append(pair.values)
+            if len(asked) > 1:
+                means = np.array([np.mean(same, 0) for same in asked.values()])
+                rows.append(Tested(on, row, paired(means[:, 0], means[:, 1])))
+    return rows
+
+
+def _dense(runs: Sequence[Stored]) -> dict[str, dict[str, Sides]]:
+    """Data, model and split -> method -> its runs; nothing where no method has several."""
     found: dict[str, dict[str, Sides]] = {}
     for run in runs:
         made = run.run.experiment.training
@@ -150,18 +200,13 @@ def densities(runs: Sequence[Stored]) -> Plot | None:
             key = run.entry.question if row in ("original", "retrained") else run.anchor
             for split, values in splits.items():
                 if sides := _sides(values, run.forgotten):
-                    found.setdefault(f"{made.data}, {made.model}, {split}", {}).setdefault(row, {}).setdefault(key, sides)
-    most = max((len(each) for rows in found.values() for each in rows.values()), default=0)
-    if most < 2:
-        return None
-    panels = [_density_panel(title, rows) for title, rows in found.items()]
-    means = [f"{row} {_mean(each, 0):.1f} and {_mean(each, 1):.1f}" for row, each in next(iter(found.values())).items()]
-    caption = (
-        "Mean log density of the forgotten and of the retained classes, a dot for each run; diamonds: mean over runs, with one standard "
-        "deviation to each side where there are several. Samples that a model never learned lie loosely."
-    )
-    alt = f"Mean log density of forgotten and of retained classes, {panels[0].title}: {'; '.join(means)}."
-    return Plot("class-densities", "Density of forgotten against retained classes", caption, alt, panels)
+                    pair = Pair(sides, run.entry.question)
+                    found.setdefault(f"{made.data}, {made.model}, {split}", {}).setdefault(row, {}).setdefault(key, pair)
+    return found if any(len(each) > 1 for rows in found.values() for each in rows.values()) else {}
+
+
+def _order(rows: Mapping[str, Sides]) -> list[str]:
+    return sorted(rows, key=lambda row: (row == "retrained", row != "original", row))
 
 
 def _sides(values: Mapping[str, float | None], forgotten: Sequence[int]) -> tuple[float, float] | None:
@@ -172,13 +217,13 @@ def _sides(values: Mapping[str, float | None], forgotten: Sequence[int]) -> tupl
 
 
 def _density_panel(title: str, rows: Mapping[str, Sides]) -> Panel:
-    order = sorted(rows, key=lambda row: (row == "retrained", row != "original", row))
+    order = _order(rows)
     marks: list[Mark] = []
     for side, (name, color, shift) in enumerate((("forgotten classes", VERMILION, -0.15), ("retained classes", BLUE, 0.15))):
         places = [at + shift for at in range(len(order))]
-        dots = [(pair[side], place) for row, place in zip(order, places, strict=True) for pair in rows[row].values()]
+        dots = [(pair.values[side], place) for row, place in zip(order, places, strict=True) for pair in rows[row].values()]
         marks.append(Points(name, [value for value, _ in dots], [place for _, place in dots], color, size=4))
-        means = [mean_and_spread([pair[side] for pair in rows[row].values()]) for row in order]
+        means = [mean_and_spread([pair.values[side] for pair in rows[row].values()]) for row in order]
         ends = (
             [mean.value if mean.low is None else mean.low for mean in means],
             [mean.value if mean.high is None else mean.high for mean in means],
@@ -189,7 +234,7 @@ def _density_panel(title: str, rows: Mapping[str, Sides]) -> Panel:
 
 
 def _mean(each: Sides, side: int) -> float:
-    return sum(pair[side] for pair in each.values()) / len(each)
+    return sum(pair.values[side] for pair in each.values()) / len(each)
 
 
 def attacks(runs: Sequence[Stored]) -> Plot | None:

@@ -16,7 +16,7 @@ from duck.report.numbers import Measured
 from duck.report.removals import SHARES, THREE, Removal
 from duck.report.reproduce import FILE, commands, experiment_file
 from duck.report.samples import Sample
-from duck.report.stored import Curve, Entry, Stored
+from duck.report.stored import Curve, Entry, Stored, Unread
 
 POINTS = 16_000
 """Of all clouds together, and of all ROC curves: more would make the page too big to send."""
@@ -35,8 +35,10 @@ def render(
     samples: Mapping[str, Sequence[Sample]] | None = None,
     removals: Sequence[Removal] = (),
     curves: Sequence[Curve] = (),
+    unread: Sequence[Unread] = (),
 ) -> str:
-    """The page. `lines` join the table and, as `curves` do, the plots over all runs; `samples` are by anchor; `removals` have a section."""
+    """The page. `lines` join the table and, as `curves` do, the plots over all runs; `samples` are by anchor; `removals` have a section;
+    the `unread` are named."""
     script, plotly = _file("report.js"), get_plotlyjs().replace("\r\n", "\n")
     entries = [*(run.entry for run in runs), *lines]
     shown = samples or {}
@@ -52,12 +54,20 @@ def render(
         all_done=words.all_done(list(runs)),
         all_verdicts=words.verdicts(list(runs)) if runs else None,
         overview=list(of_runs.plots(entries, runs, curves).values()),
+        density_tests=_tests(runs),
         keeps_samples=bool(shown),
         several=len(entries) > 1 or bool(lines),
         removals=[_removal(removal, budget(runs, removals)[1]) for removal in removals],
         removals_overview=of_removal.all_shares(removals),
         three=THREE,
+        unread=[one.shown for one in unread],
+        incomplete=[one.shown for one in files_unread(runs, removals)],
     )  # fmt: skip
+
+
+def files_unread(runs: Sequence[Stored], removals: Sequence[Removal]) -> list[Unread]:
+    """Files beside those that are shown."""
+    return [*(one for run in runs for one in run.unread), *(one for removal in removals for one in removal.unread)]
 
 
 def budget(runs: Sequence[Stored], removals: Sequence[Removal] = ()) -> tuple[int, int, int]:
@@ -98,9 +108,11 @@ def _run(stored: Stored, runs: Sequence[Stored], samples: Sequence[Sample], room
         "stored": stored,
         "entry": stored.entry,
         "asked": words.asked(stored),
+        "whole_list": words.whole_list(stored),
         "done": words.done(stored),
         "changed": words.changed(stored),
         "verdict": words.verdict(stored),
+        "notes": [*(one.shown for one in stored.unread), *stored.entry.notes],
         "scores": _scores(stored, None if retrained is stored else retrained),
         "retrained": retrained is not None and retrained is not stored,
         "classes": of_run.class_rows(stored),
@@ -132,11 +144,25 @@ def _removal(removal: Removal, most_images: int) -> dict[str, Any]:
         "plots": of_removal.plots(removal, most_images),
         "versions": removal_words.versions(found),
         "method": found.get("method") or {},
-        "notes": found.get("notes") or [],
+        "notes": [*(one.shown for one in removal.unread), *(found.get("notes") or [])],
         "created": found.get("created") or "",
         "fingerprint": found.get("fingerprint") or "not stored",
         "command": found.get("command") or "",
     }
+
+
+def _tests(runs: Sequence[Stored]) -> list[dict[str, Any]]:
+    return [
+        {
+            "on": test.on,
+            "row": test.row,
+            "difference": words.signed(test.found.difference, 2),
+            "p": f"{test.found.p:.2g}",
+            "n": test.found.n,
+            "least": f"{test.found.least_p:.2g}",
+        }
+        for test in of_runs.density_tests(runs)
+    ]
 
 
 AIMS = {
@@ -192,9 +218,11 @@ def _row(entry: Entry, stored: Stored | None) -> dict[str, Any]:
     }
 
 
-def _choices(name: str, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What a filter of the table offers."""
-    return sorted({str(row[name] if name in row else getattr(row["entry"], name)) for row in rows})
+def _choices(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """What a filter of the table offers, with the words for each."""
+    if name == "asked":
+        return dict(sorted({row["entry"].asked_whole: row["entry"].asked for row in rows}.items()))
+    return {choice: choice for choice in sorted({str(row[name] if name in row else getattr(row["entry"], name)) for row in rows})}
 
 
 def _file(name: str) -> str:

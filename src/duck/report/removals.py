@@ -2,7 +2,8 @@
 
 import json
 import zipfile
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,43 @@ import numpy.typing as npt
 from duck.analysis.bias import MAPS
 from duck.errors import BadInput
 from duck.report.numbers import Measured
-from duck.report.stored import BIAS, anchor, beside, removals_in
+from duck.report.shapes import (
+    ENVIRONMENT,
+    Wrong,
+    count,
+    each,
+    ends,
+    fields,
+    filled,
+    label,
+    many,
+    maybe,
+    moment,
+    number,
+    read_json,
+    share,
+    text,
+)
+from duck.report.stored import BIAS, Unread, anchor, distinct, sorted_out
 
 THREE = {"biased": "biased", "duck": "DUCK", "corrected": "corrected"}
 """The models, and the word for each."""
 SHARES = ("wrong", "right", "right_without_patch")
-NEEDED = (
-    *("data", "seed", "true", "wrong", "count", "patch", "colour", "n", "called", "forget", "shap"),
-    *("seconds", "preset", "model", "recipe"),
-)
+THREE_NUMBERS = fields(dict.fromkeys(THREE, number))
+TEST = fields({"p": number, "n": count, "least_p": number, "difference": number})
+CALLED = fields({**dict.fromkeys(SHARES, fields({"share": share, "interval": ends})), "test": maybe(share)})
+SHAPE = fields(
+    {
+        "data": text, "seed": count, "true": label, "wrong": label, "count": count, "patch": filled(count), "colour": filled(many(count)),
+        "n": count, "called": fields(dict.fromkeys(THREE, CALLED)), "forget": fields({"biased": share, "duck": share}),
+        "shap": maybe(fields({"n": count, "mean": THREE_NUMBERS, "std": THREE_NUMBERS, "tests": each(TEST)})),
+        "seconds": fields({"duck": number, "corrected": maybe(number)}), "preset": text, "model": text, "recipe": fields({}),
+    },
+    {
+        "shape": maybe(filled(many(count))), "notes": maybe(many(text)), "train_seconds": maybe(number), "method": maybe(fields({})),
+        "environment": maybe(ENVIRONMENT), "created": maybe(moment), "command": maybe(text), "fingerprint": maybe(text),
+    },
+)  # fmt: skip
 
 Maps = Mapping[str, npt.NDArray[Any]]
 
@@ -36,6 +65,8 @@ class Removal:
     """SHAP maps (N, H, W) of each model on the same images; `images`, as the models took them, where these were kept. May be empty."""
     anchor: str
     """Its place in the page."""
+    unread: Sequence[Unread] = ()
+    """Its maps, where they cannot be used."""
 
     @property
     def true(self) -> str:
@@ -65,50 +96,94 @@ class Removal:
 
 
 def read_removals(paths: Iterable[Path]) -> list[Removal]:
-    """Each once; a folder that holds such folders stands for all in it. Folders of runs are passed over."""
-    made: list[tuple[str, dict[str, Any], Maps]] = []
-    for path in dict.fromkeys(found for folder in paths for found in removals_in(folder)):
-        if path.is_dir():
-            made.append((path.name, _checked(beside(path / BIAS) or {}, path / BIAS), _maps(path / MAPS)))
-        else:
-            made += [(str(line.get("name", path.stem)), line, {}) for line in _lines(path)]
-    return [Removal(name, found, maps, anchor("bias", number, name)) for number, (name, found, maps) in enumerate(made, 1)]
+    """Each once; a folder that holds such folders stands for all in it. Folders of runs are passed over. A broken one is an error."""
+    removals, unread = survey_removals(paths)
+    if unread:
+        raise BadInput(unread[0].message)
+    return removals
+
+
+def survey_removals(paths: Iterable[Path]) -> tuple[list[Removal], list[Unread]]:
+    """The bias removals that can be read, as `read_removals` has them, and those that cannot."""
+    made: list[tuple[str, dict[str, Any], Maps, list[Unread]]] = []
+    unread: list[Unread] = []
+    found = list(dict.fromkeys(each for path in paths for each in _in(path, unread)))
+    for path, name in zip(found, distinct(found), strict=True):
+        try:
+            if path.is_dir():
+                broken: list[Unread] = []
+                made.append((name, _folder(path), _usable(path, broken), broken))
+            else:
+                made += [(str(line.get("name", path.stem)), line, {}, []) for line in _lines(path)]
+        except BadInput as error:
+            unread.append(Unread(path, "", str(error)))
+    numbered = enumerate(made, 1)
+    return [Removal(name, bias, maps, anchor("bias", at, name), broken) for at, (name, bias, maps, broken) in numbered], unread
 
 
 def with_maps(removal: Removal, path: Path) -> Removal:
     """The same with the SHAP maps of a file."""
-    return Removal(removal.name, removal.found, _maps(path), removal.anchor)
+    try:
+        return Removal(removal.name, removal.found, _maps(path), removal.anchor)
+    except Wrong as wrong:
+        raise BadInput(f"{path} cannot be used: {wrong}.") from wrong
+
+
+def _in(path: Path, unread: list[Unread]) -> list[Path]:
+    try:
+        return sorted_out(path)[1]
+    except BadInput as error:
+        unread.append(Unread(path, "", str(error)))
+        return []
+
+
+def _folder(path: Path) -> dict[str, Any]:
+    try:
+        return _checked(read_json(path / BIAS))
+    except Wrong as wrong:
+        raise BadInput(f"{path / BIAS} is no bias removal: {wrong}. Make it anew with `duck debias`.") from wrong
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, ValueError) as error:
+        made = [_checked(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except Wrong as wrong:
+        hint = "lines of `duck bench` are given as --results FOLDER"
+        raise BadInput(f"{path} holds a line that is no bias removal: {wrong}; {hint}.") from wrong
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
-    if not lines:
+    if not made:
         raise BadInput(f"{path} holds no lines of benchmarks/bias_removal.py.")
-    return [_checked(line, path) for line in lines]
+    return made
 
 
-def _checked(found: Any, path: Path) -> dict[str, Any]:
-    missing = [name for name in NEEDED if not isinstance(found, dict) or name not in found]
-    missing = missing or [f"called {name}" for name in THREE if name not in found["called"]]
-    if missing:
-        hint = "lines of `duck bench` are given as --results FOLDER" if path.suffix == ".jsonl" else "make it anew with `duck debias`"
-        raise BadInput(f"{path} is no bias removal: {', '.join(missing)} is missing; {hint}.")
+def _checked(found: Any) -> dict[str, Any]:
+    SHAPE(found, "")
     return dict(found)
 
 
-def _maps(path: Path) -> Maps:
-    if not path.exists():
-        return {}
+def _usable(folder: Path, unread: list[Unread]) -> Maps:
+    """The maps beside a bias removal, if they are there; those that cannot be used join the unread."""
+    path = folder / MAPS
     try:
-        with np.load(path) as file:
+        return _maps(path) if path.exists() else {}
+    except Wrong as wrong:
+        unread.append(Unread(folder, MAPS, f"{path} cannot be used: {wrong}. Delete it, or make it anew with `duck debias`."))
+        return {}
+
+
+def _maps(path: Path) -> Maps:
+    if not zipfile.is_zipfile(path):
+        raise Wrong("it is no npz")
+    try:
+        with path.open("rb") as opened, np.load(opened) as file:
             maps = {name: np.asarray(file[name], np.float32) for name in file}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{path} cannot be read: {error}. Delete it, or make it anew with `duck debias`.") from error
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise Wrong(f"it is no whole npz: {error}") from error
     shapes = {(*array.shape[:1], *array.shape[-2:]) for array in maps.values()}
-    flat = all(array.ndim == (4 if name == "images" else 3) for name, array in maps.items())
+    flat = all(array.ndim == (4 if name == "images" else 3) and array.size for name, array in maps.items())
     if len(shapes) != 1 or not flat or not set(THREE) <= maps.keys():
-        raise BadInput(f"{path} does not hold what it should: maps of the same images for each model. Make it anew with `duck debias`.")
+        raise Wrong("it does not hold maps of the same images for each model")
+    if not all(np.isfinite(array).all() for array in maps.values()):
+        raise Wrong("its maps hold something that is not a number")
     return maps

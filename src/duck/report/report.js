@@ -116,7 +116,8 @@
     const chosen = all("select", filters).filter((select) => select.value);
     let count = 0;
     for (const row of body.rows) {
-      const text = row.textContent.toLowerCase();
+      // The words of a long request are shortened: what was asked is looked for in all of them.
+      const text = `${row.textContent} ${row.dataset.asked}`.toLowerCase();
       row.hidden = !words.every((word) => text.includes(word)) || chosen.some((select) => row.dataset[select.name] !== select.value);
       count += !row.hidden;
     }

@@ -1,7 +1,10 @@
 """What lies on disk, read once: runs with their audits and analyses, and lines of a bench. Nothing is computed anew."""
 
 import json
+import os
 import re
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +19,33 @@ from duck.errors import BadInput, DuckError
 from duck.methods.base import METHODS
 from duck.methods.presets import Preset, preset
 from duck.report.numbers import Measured, aus_range, share
+from duck.report.shapes import ANALYSIS as ANALYSIS_SHAPE
+from duck.report.shapes import AUDIT, RUN, Check, Wrong, read_json
 from duck.scenarios import ForgetClasses, Request, describe
 from duck.store import Run
 
 ANALYSIS, BIAS = study.RESULT, bias.RESULT
+ROW, FIRST, LETTERS = 48, 3, 25
+"""Letters of a row of names that is shown whole; of longer ones, the names that are, and the letters of each."""
+AUDITS = {**{file_of(tier): ["--tier", tier] for tier in TIERS}, OLD_FILE: []}
+"""Files of audits, and which tier makes each again."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A run, or a file beside one, that the page is made without."""
+
+    folder: Path
+    """Of the run, or what was given in place of one."""
+    file: str
+    """Beside the run; empty where the run itself is unread."""
+    message: str
+    """Which, why, and what to do."""
+
+    @property
+    def shown(self) -> str:
+        """The same for a page, which names folders by their last part."""
+        return self.message.replace(f"{self.folder.parent}{os.sep}", "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +76,13 @@ class Entry:
 
     @cached_property
     def asked(self) -> str:
+        """In a few words, however many classes go and however long their names are."""
+        if not isinstance(self.request, ForgetClasses):
+            return describe(self.request)
+        return f"{'class' if self.removed == 1 else 'classes'} {shortened(list(map(str, self.request.classes)))}"
+
+    @cached_property
+    def asked_whole(self) -> str:
         return describe(self.request)
 
     @property
@@ -114,6 +147,13 @@ class Stored:
     """Its place in the page."""
     audit: dict[str, Any] | None
     analysis: dict[str, Any] | None
+    unread: Sequence[Unread] = ()
+    """Files beside it."""
+
+    @property
+    def audit_unread(self) -> bool:
+        """It was audited, but by no file that can be read."""
+        return self.audit is None and any(one.file.startswith("audit") for one in self.unread)
 
     @property
     def verdict(self) -> str:
@@ -143,15 +183,59 @@ class Curve:
     tpr: Sequence[float]
 
 
+def shortened(names: Sequence[str]) -> str:
+    """Names in a row; of long rows the first few, with how many others there are."""
+    whole = ", ".join(names)
+    if len(whole) <= ROW:
+        return whole
+    some = ", ".join(cut(name) for name in names[:FIRST])
+    others = len(names) - FIRST
+    return some if others <= 0 else f"{some} and {others} {'other' if others == 1 else 'others'}"
+
+
+def cut(name: str) -> str:
+    """Longer names would leave a phone no room; they stand whole elsewhere."""
+    return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
+
+
 def read(folders: Iterable[Path]) -> list[Stored]:
-    """Runs, each once; a folder of runs stands for all unlearnings in it. Bias removals are passed over."""
-    found = list({run.resolve(): run for folder in folders for run in _sorted(folder)[0]}.values())
-    return [_named(folder, number) for number, folder in enumerate(found, 1)]
+    """Runs, each once; a folder of runs stands for all unlearnings in it. Bias removals are passed over. A broken run is an error."""
+    runs, unread = survey(folders)
+    if unread:
+        raise BadInput(unread[0].message)
+    return runs
 
 
-def removals_in(path: Path) -> list[Path]:
-    """Bias removals: the folder or file itself, or folders in it."""
-    return _sorted(path)[1]
+def survey(folders: Iterable[Path]) -> tuple[list[Stored], list[Unread]]:
+    """The runs that can be read, as `read` has them, and those that cannot."""
+    found: dict[Path, Path] = {}
+    runs: list[Stored] = []
+    unread: list[Unread] = []
+    for folder in folders:
+        try:
+            found |= {run.resolve(): run for run in sorted_out(folder)[0]}
+        except BadInput as error:
+            unread.append(Unread(folder, "", str(error)))
+    names = distinct(list(found.values()))
+    for number, (folder, name) in enumerate(zip(found.values(), names, strict=True), 1):
+        try:
+            runs.append(_named(folder, name, number))
+        except BadInput as error:
+            unread.append(Unread(folder, "", str(error)))
+    return runs, unread
+
+
+def distinct(folders: Sequence[Path]) -> list[str]:
+    """Their last parts; where several share one, with as many of the parts before it as tell them apart."""
+    parts = [Path(os.path.abspath(folder)).parts for folder in folders]
+    depths = [1] * len(parts)
+    while True:
+        names = ["/".join(part[-depth:]) for part, depth in zip(parts, depths, strict=True)]
+        counts = Counter(names)
+        deeper = [min(depth + (counts[name] > 1), len(part)) for name, part, depth in zip(names, parts, depths, strict=True)]
+        if deeper == depths:
+            return names
+        depths = deeper
 
 
 def anchor(kind: str, number: int, name: str) -> str:
@@ -159,14 +243,14 @@ def anchor(kind: str, number: int, name: str) -> str:
     return f"{kind}-{number}-{re.sub(r'[^A-Za-z0-9]+', '-', name)}"
 
 
-def _sorted(path: Path) -> tuple[list[Path], list[Path]]:
-    """Unlearnings and bias removals."""
+def sorted_out(path: Path) -> tuple[list[Path], list[Path]]:
+    """Unlearnings and bias removals: the folder or file itself, or those in it. Runs that cannot be read are among the unlearnings."""
     if (path / BIAS).exists() or (path.suffix == ".jsonl" and path.is_file()):
         return [], [path]
     if (path / store.RECORD).exists() or not path.is_dir():
         return [path], []
     runs, removals = (_inside(path, name) for name in (store.RECORD, BIAS))
-    unlearnings = [run for run in runs if store.read_record(run)["experiment"].get("method")]
+    unlearnings = [run for run in runs if not _is_original(run)]
     if not unlearnings and not removals:
         raise BadInput(f"{path} holds no unlearning: `duck forget --out {path}/NAME` would make one.")
     return unlearnings, removals
@@ -176,34 +260,46 @@ def _inside(folder: Path, name: str) -> list[Path]:
     return sorted(file.parent for file in folder.glob(f"*/{name}") if not file.parent.name.startswith("."))
 
 
-def _named(folder: Path, number: int) -> Stored:
+def _is_original(folder: Path) -> bool:
+    try:
+        experiment = read_json(folder / store.RECORD)["experiment"]
+        return "training" in experiment and not experiment.get("method")
+    except (Wrong, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _named(folder: Path, name: str, number: int) -> Stored:
     """Of fifty runs nobody finds the broken one unless it is named."""
     try:
-        return _stored(folder, anchor("run", number, folder.name))
+        return _stored(folder, name, anchor("run", number, name))
     except DuckError as error:
         raise BadInput(str(error) if str(folder) in str(error) else f"{folder}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        why = str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
         raise BadInput(
-            f"{folder} does not hold what a run holds ({type(error).__name__}: {error}): it is broken, or of another version. "
-            "Leave it out, or make it anew."
+            f"{folder} does not hold what a run holds ({why}): it is broken, or of another version. Leave it out, or make it anew."
         ) from error
 
 
-def _stored(folder: Path, anchor: str) -> Stored:
+def _stored(folder: Path, name: str, anchor: str) -> Stored:
+    if not _is_original(folder):
+        RUN(store.read_record(folder), "")
     run = store.load(folder)
     row = store.row(folder, run)
     kind = run.by_class.get("kind") or ("class" if run.samples.get("forget_test") else "samples")
     entry = Entry(
-        folder.name, run.experiment, kind, run.scores, run.original or {}, run.samples, run.seconds, run.prepare_seconds,
+        name, run.experiment, kind, run.scores, run.original or {}, run.samples, run.seconds, run.prepare_seconds,
         str(run.environment.get("device", "")), row["notes"],
     )  # fmt: skip
-    return Stored(folder, run, entry, anchor, audit_in(folder), beside(folder / ANALYSIS))
+    unread: list[Unread] = []
+    audits = [_beside(folder, file, AUDIT, ["audit", str(folder), *tier], unread) for file, tier in AUDITS.items()]
+    analysis = _beside(folder, ANALYSIS, ANALYSIS_SHAPE, ["analyse", str(folder)], unread)
+    return Stored(folder, run, entry, anchor, _strongest(audits), analysis, unread)
 
 
-def audit_in(folder: Path) -> dict[str, Any] | None:
+def _strongest(audits: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:
     """The one of the highest tier that came to a verdict, whichever was made last; where none did, the highest."""
-    names = [*map(file_of, TIERS), OLD_FILE]
-    found = [audit for name in names if (audit := beside(folder / name, "verdict")) is not None]
+    found = [audit for audit in audits if audit is not None]
     return max(found, key=lambda audit: (audit["verdict"] != NO_VERDICT, _rank(audit)), default=None)
 
 
@@ -211,16 +307,18 @@ def _rank(audit: Mapping[str, Any]) -> int:
     return TIERS.index(audit["tier"]) if audit.get("tier") in TIERS else -1
 
 
-def beside(path: Path, *needed: str) -> dict[str, Any] | None:
-    """A JSON object, if it is there."""
+def _beside(folder: Path, file: str, shape: Check, command: Sequence[str], unread: list[Unread]) -> dict[str, Any] | None:
+    """What a file beside a run holds, if it is there; one that cannot be used joins the unread."""
+    path = folder / file
     if not path.exists():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read: {error}. Delete it, or make it anew.") from error
-    if not isinstance(found, dict) or not set(needed) <= found.keys():
-        raise BadInput(f"{path} does not hold what it should: {', '.join(needed) or 'an object'} is missing. Make it anew.")
+        found: dict[str, Any] = read_json(path)
+        shape(found, "")
+    except Wrong as wrong:
+        again = shlex.join(["duck", *command])
+        unread.append(Unread(folder, file, f"{path} cannot be used: {wrong}. Delete it and run `{again}` again."))
+        return None
     return found
 
 

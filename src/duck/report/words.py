@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from duck.report.numbers import Measured
-from duck.report.stored import Entry, Stored
+from duck.report.stored import Entry, Stored, shortened
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
 
 YARDSTICKS = ("original", "retrained")
@@ -36,16 +36,29 @@ def asked(stored: Stored) -> str:
     request, samples = stored.entry.request, stored.run.samples
     count = f"{samples['forget']:,} of {samples['forget'] + samples['retain']:,} training samples"
     match request:
-        case ForgetClasses(classes=classes):
-            names = [stored.names[index] if index < len(stored.names) else str(index) for index in stored.forgotten] or list(
-                map(str, classes)
-            )
-            return f"Forget everything of the {'class' if len(names) == 1 else 'classes'} {_listed(names)}: {count}."
+        case ForgetClasses():
+            names = gone(stored)
+            return f"Forget everything of the {'class' if len(names) == 1 else 'classes'} {shortened(_quoted(names))}: {count}."
         case ForgetFraction(fraction=fraction):
             return f"Forget a random {100 * fraction:g} % of the training samples, drawn with seed {stored.run.experiment.seed}: {count}."
         case ForgetSamples(ids=ids):
             return f"Forget {count}, chosen by id (fingerprint of the sorted ids: {ids_fingerprint(ids)})."
     return f"Forget {stored.entry.asked}: {count}."
+
+
+def gone(stored: Stored) -> list[str]:
+    """The classes that were to go, by name where the run keeps names."""
+    request = stored.entry.request
+    if not isinstance(request, ForgetClasses):
+        return []
+    names = [stored.names[index] if index < len(stored.names) else str(index) for index in stored.forgotten]
+    return names or list(map(str, request.classes))
+
+
+def whole_list(stored: Stored) -> list[str]:
+    """The same, where `asked` cannot show all of it."""
+    names = _quoted(gone(stored))
+    return names if shortened(names) != ", ".join(names) else []
 
 
 def ids_fingerprint(ids: tuple[str, ...]) -> str:
@@ -77,7 +90,8 @@ def verdict(stored: Stored) -> Verdict:
     """Of the audit; where there was none, that."""
     audit, path = stored.audit, stored.folder
     if audit is None:
-        headline = "Not audited. Accuracies alone cannot show that samples were forgotten: a model that hides an answer has the same ones."
+        known = "The audit that was made cannot be read." if stored.audit_unread else "Not audited."
+        headline = f"{known} Accuracies alone cannot show that samples were forgotten: a model that hides an answer has the same ones."
         return Verdict("no-audit", headline, [], _audit(path, "oracle"))
     tier, reasons = audit.get("tier", ""), [str(reason) for reason in audit.get("reasons", ())]
     if audit["verdict"] == "forgotten":
@@ -100,8 +114,8 @@ def _audit(path: Path, tier: str) -> str:
 
 def all_asked(runs: list[Stored]) -> list[str]:
     """The requests of many runs, each once."""
-    counts = Counter(f"Forget {run.entry.asked} of {run.run.experiment.training.data}" for run in runs)
-    return [f"{asked} ({count} {'run' if count == 1 else 'runs'})" for asked, count in counts.items()]
+    counts = Counter((run.entry.asked_whole, run.entry.asked, run.run.experiment.training.data) for run in runs)
+    return [f"Forget {asked} of {data} ({count} {'run' if count == 1 else 'runs'})" for (_, asked, data), count in counts.items()]
 
 
 def all_done(runs: list[Stored]) -> str:
@@ -120,8 +134,10 @@ def verdicts(runs: list[Stored]) -> Verdict:
     counts = Counter(run.verdict for run in judged)
     if set(counts) == {"no audit"}:
         alone = verdict(judged[0])
-        return alone._replace(headline=alone.headline.replace("Not audited.", "None of these runs was audited."))
-    named = {"not forgotten": "not forgotten", "no verdict": "without verdict", "no audit": "not audited", "forgotten": "forgotten"}
+        said = "No audit of these runs can be read." if any(run.audit_unread for run in judged) else "None of these runs was audited."
+        return alone._replace(headline=f"{said} {alone.headline.partition('. ')[2]}")
+    unread = "without an audit that can be read" if any(run.audit_unread for run in judged) else "not audited"
+    named = {"not forgotten": "not forgotten", "no verdict": "without verdict", "no audit": unread, "forgotten": "forgotten"}
     worst = next(name for name in named if counts[name])
     said = ", ".join(f"{counts[name]} {text}" for name, text in named.items() if counts[name])
     yardsticks = f" Beside them, as yardsticks: {', '.join(f'{count} {name}' for name, count in beside.items())}." if beside else ""
@@ -181,6 +197,5 @@ def seconds(value: float) -> str:
     return f"{value:.2f} s" if value < 100 else f"{value / 60:.1f} min"
 
 
-def _listed(names: list[str], most: int = 12) -> str:
-    shown = ", ".join(f"“{name}”" for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+def _quoted(names: list[str]) -> list[str]:
+    return [f"“{name}”" for name in names]
