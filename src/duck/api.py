@@ -36,6 +36,8 @@ class Result:
     """The model that was given, as it was."""
     task: Task
     """What the method saw."""
+    recipe: Recipe | None = None
+    """How the original was trained; None: that was not said."""
 
     @property
     def scores(self) -> Scores:
@@ -106,7 +108,7 @@ def forget(
     chosen = preset(method, data.name, scenario.kind, len(data.train)) if isinstance(method, str) else method
     outcome = unlearn(chosen, model, scenario, new_model=new_model, recipe=recipe, head=head, watch=watch)
     task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
-    return Result(outcome.model, scenario, chosen, outcome, model, task)
+    return Result(outcome.model, scenario, chosen, outcome, model, task, recipe)
 
 
 def audit(
@@ -126,6 +128,8 @@ def audit(
     retrained   models trained without the forget samples, the original's recipe, other seeds; five or more
     tier        quick needs none of them; oracle, the default where some are given, trains the missing ones up to `models`, for which
                 it needs new_model and recipe
+    new_model   builds a fresh model, and recipe says how the original was trained; of a Result what `forget` was given. No other recipe
+                is taken in its place: models of another recipe differ from the original for that alone
     """
     case, recipe = _case(unlearned, scenario, original, new_model, recipe, head)
     chosen = tier or ("oracle" if retrained else "quick")
@@ -140,7 +144,11 @@ def audit(
     if case.new_model is not None and recipe is not None and (tier or not retrained):
         fresh = Retraining(case.scenario, case.original, case.new_model, recipe)(max(0, models - len(retrained)))
     if not retrained and not fresh:
-        raise BadInput("The oracle tier compares with retrained models: give retrained=[...], or new_model= and recipe= to train them.")
+        missing = " and ".join(name for name, value in (("new_model", case.new_model), ("recipe", recipe)) if value is None)
+        raise BadInput(
+            "The oracle tier compares with models retrained as the original was trained: give retrained=[...], or new_model= and recipe= "
+            f"to train them. Not said: {missing}."
+        )
     return audit_oracle(case, [*retrained, *fresh])
 
 
@@ -155,9 +163,9 @@ def _case(
     if isinstance(unlearned, Result):
         done, task = unlearned.outcome, unlearned.task
         coverage, name = Coverage(done.processed, done.forget_samples), METHODS.name_of(unlearned.method)
-        factory, how = new_model or task.new_model, recipe or (task.recipe if task.new_model else None)
+        factory = new_model or task.new_model
         case = Case(unlearned.scenario, original or unlearned.original, unlearned.model, name, "", coverage, head or task.head, factory)
-        return case, how
+        return case, recipe or unlearned.recipe
     if scenario is None or original is None:
         raise BadInput("Say what the model was to forget, and what it was before: duck.audit(unlearned, scenario, original=original).")
     return Case(scenario, original, unlearned, head=head, new_model=new_model), recipe

@@ -13,10 +13,13 @@ import duck
 from duck.audits.observed import observe, setting
 from duck.audits.relearn import relearning, steps
 from duck.audits.retraining import Retraining
+from duck.config import Training
+from duck.data.examples import Pixels
 from duck.errors import BadInput
 from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, toy_task, trained_net
 
 SHORT = duck.Recipe(epochs=3, batch_size=32, lr=0.05)
+TRAINING = Training("toy", "toy", duck.Recipe(epochs=1, batch_size=64))
 
 
 @cache
@@ -64,8 +67,30 @@ def test_missing_retrained_models_are_trained_where_it_is_known_how() -> None:
     assert audit.models == 2
     assert audit.verdict == "no verdict"
     assert "ZRF" in audit.attacks
-    with pytest.raises(BadInput, match=r"give retrained=\[...\], or new_model= and recipe="):
+    with pytest.raises(BadInput, match=r"give retrained=\[...\], or new_model= and recipe= to train them. Not said: new_model and recipe"):
         duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="oracle")
+
+
+def test_no_recipe_is_made_up_for_an_original_that_was_trained_in_a_way_nobody_told() -> None:
+    result = duck.forget(trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net)
+    assert result.recipe is None
+    with pytest.raises(BadInput, match=r"to train them. Not said: recipe\."):
+        duck.audit(result, tier="oracle", models=2)
+    assert duck.audit(result, tier="oracle", models=2, recipe=SHORT).models == 2
+    assert duck.audit(result, tier="oracle", retrained=list(retrained())).models == 3
+
+
+def test_references_that_were_not_trained_as_the_original_was_give_no_verdict() -> None:
+    """Trained on pixels of another mean and std, as a cache that does not look at them would give: they know nothing of these."""
+    scenario = class_scenario()
+    dark = replace(scenario.data.train, pixels=Pixels((0.9,), (0.05,)))  # type: ignore[type-var]
+    odd = Retraining(replace(scenario, data=replace(scenario.data, train=dark)), trained_net(), toy_net, RECIPE)(5)
+    fine = Retraining(scenario, trained_net(), toy_net, RECIPE)(6)
+    audit = duck.audit(fine[0], scenario, original=trained_net(), retrained=odd)
+    assert (audit.verdict, audit.powered) == ("no verdict", False)
+    assert not audit.controls["retrained accuracy"].passed
+    assert "it was not trained as the original was" in str(audit.reasons)
+    assert duck.audit(fine[0], scenario, original=trained_net(), retrained=fine[1:]).controls["retrained accuracy"].passed
 
 
 def test_what_is_missing_is_said() -> None:
@@ -158,7 +183,7 @@ def test_relearning_takes_an_original_no_step_and_a_model_without_the_class_some
 
 
 def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(tmp_path: Path) -> None:
-    making = Retraining(class_scenario(), trained_net(), toy_net, duck.Recipe(epochs=1, batch_size=64), "toy", tmp_path)
+    making = Retraining(class_scenario(), trained_net(), toy_net, duck.Recipe(epochs=1, batch_size=64), TRAINING, tmp_path)
     told: list[tuple[int, int]] = []
     first = making(2, lambda done, total: told.append((done, total)))
     assert told == [(0, 2), (1, 2), (2, 2)]
@@ -170,10 +195,13 @@ def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(tm
         assert all(torch.equal(value, same.state_dict()[name]) for name, value in one.state_dict().items())
     weights = [next(model.parameters()) for model in first]
     assert not torch.equal(*weights)
-    other = Retraining(samples_scenario(), trained_net(), toy_net, duck.Recipe(epochs=1, batch_size=64), "toy", tmp_path)
-    assert other.missing(1) == 1
-    longer = Retraining(class_scenario(), trained_net(), toy_net, RECIPE, "toy", tmp_path)
-    assert longer.missing(1) == 1
+    assert replace(making, scenario=samples_scenario()).missing(1) == 1
+    assert replace(making, recipe=RECIPE).missing(1) == 1
+    for changes in ({"model": "another"}, {"mean": (0.9,), "std": (0.05,)}, {"image_size": 4}, {"fingerprint": "of other data"}):
+        assert replace(making, training=replace(TRAINING, **changes)).missing(1) == 1, changes
+    # Neither the seed of the original nor its weights, nor how fast the training was, make another retrained model.
+    alike = replace(TRAINING, seed=7, weights="abc", recipe=replace(TRAINING.recipe, compile=True))
+    assert replace(making, training=alike, recipe=replace(making.recipe, compile=True)).missing(2) == 0
 
 
 def test_the_task_of_a_result_is_what_the_method_saw() -> None:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from duck.audits import controls
+from duck.audits.observed import Observed
 from duck.audits.oracle import all_measures
 from duck.audits.readings import Readings
 from duck.audits.verdict import Control
-from tests.audits.witnesses import GONE, class_setting, model, sample_model, samples_setting
+from tests.audits.witnesses import CLASSES, GONE, RETAIN, class_setting, model, sample_model, samples_setting
 
 
 def test_a_masked_logit_hides_the_class_and_changes_nothing_else() -> None:
@@ -56,7 +57,7 @@ def checked(original_seed: int, count: int = 6, odd: int = 0) -> dict[str, Contr
 def test_every_control_is_told_and_retrained_models_pass() -> None:
     found = checked(0)
     assert {name: control.passed for name, control in found.items()} == dict.fromkeys(
-        ["original", "logit masked", "head retrained", "output noise", "retrained"], True
+        ["original", "logit masked", "head retrained", "output noise", "retrained", "retrained accuracy"], True
     )
     assert found["logit masked"].got == "not forgotten"
     assert found["retrained"].got == "forgotten (6 of 6, each judged by the others)"
@@ -67,6 +68,20 @@ def test_one_odd_retrained_model_of_six_is_chance_and_of_four_is_not() -> None:
     assert found.got.startswith("forgotten (5 of 6")
     assert found.passed
     assert not checked(0, count=4, odd=1)["retrained"].passed
+
+
+@pytest.mark.parametrize(("wrong", "passed"), [(17, True), (19, False)])
+def test_every_retrained_model_must_know_the_retained_samples_nearly_as_the_original_does(wrong: int, passed: bool) -> None:
+    """18 of 180 are the ten points that it may lack."""
+    original, fine = (_with_mistakes(model(seed, knows=True), 0) for seed in (0, 1))
+    found = controls.as_good(original, [fine, _with_mistakes(model(2, knows=False), wrong), fine])
+    assert (found.passed, found.expected, found.got) == (passed, "at least 90.0 %", f"{100 - wrong / 1.8:.1f} % of retained samples right")
+
+
+def _with_mistakes(seen: Observed, wrong: int) -> Observed:
+    """So many of the retained samples."""
+    logits = 9.0 * np.eye(CLASSES)[(seen.retain.labels + (np.arange(RETAIN) < wrong)) % CLASSES]
+    return replace(seen, retain=replace(seen.retain, logits=logits))
 
 
 def test_false_alarms_on_further_retrained_models_are_rare() -> None:

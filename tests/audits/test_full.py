@@ -5,12 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from duck.audits.aligned import Margins
+from duck.audits.epsilon import limit
 from duck.audits.full import _epsilon, _games, _klom, from_pool
 from duck.audits.observed import Observed, observe, setting
 from duck.audits.oracle import More
 from duck.audits.pool.plan import Plan
+from duck.audits.pool.reader import Pool
 from duck.config import Experiment
 from duck.errors import BadInput
 from duck.methods.base import METHODS
@@ -25,13 +28,15 @@ def asked(method: str) -> Experiment:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, More]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pool]:
     """Of a method that does nothing, and of retraining."""
-    where, folder = setting(class_scenario()), tmp_path_factory.mktemp("pools")
-    made = {}
-    for method in ("original", "retrained"):
-        made[method] = from_pool(pools.pool(folder / method, Plan("request", asked(method)), 20), where)
-    return made
+    folder = tmp_path_factory.mktemp("pools")
+    return {method: pools.pool(folder / method, Plan("request", asked(method)), 20) for method in ("original", "retrained")}
+
+
+@pytest.fixture(scope="module")
+def found(made: dict[str, Pool]) -> dict[str, More]:
+    return {method: from_pool(pool, setting(class_scenario())) for method, pool in made.items()}
 
 
 def test_doing_nothing_is_told_and_retraining_is_not(found: dict[str, More]) -> None:
@@ -75,6 +80,17 @@ def test_epsilon_before_stands_under_original_and_after_under_unlearned() -> Non
     assert row.original is not None
     assert row.unlearned is not None
     assert row.original.value > row.unlearned.value + 0.3
+
+
+def test_epsilon_says_what_so_many_models_can_show_and_who_is_there() -> None:
+    """16 of 32 models had a sample, half of them are counted; memory that is never in doubt shows no more than that."""
+    kept, oracles = memorisers.kept().at(memorisers.CANDIDATES), memorisers.oracles().at(memorisers.CANDIDATES)
+    sure = Margins(kept.ids, np.where(kept.members, kept.values + 100, kept.values), kept.members)
+    row = _epsilon(sure, memorisers.forgot().at(memorisers.CANDIDATES), oracles)
+    assert row.limit is not None
+    assert row.limit.value == pytest.approx(limit(8, 16))
+    assert row.limit.why == f"8 models a side cannot show more than {limit(8, 16):.3f}"
+    assert row.at_limit == ["original"]
 
 
 def test_klom_s_test_points_are_of_the_classes_that_stay(found: dict[str, More]) -> None:
@@ -131,14 +147,24 @@ def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, More]) -> 
     assert [measure.name for measure in found["original"].measures] == ["LiRA", "RMIA"]
 
 
-def test_klom_and_memorisation_are_large_where_nothing_was_done(found: dict[str, More]) -> None:
-    def value(method: str, name: str) -> float:
-        reading = found[method].rows[name].unlearned
-        assert reading is not None
-        return reading.value
+def test_klom_is_large_where_nothing_was_done(found: dict[str, More]) -> None:
+    nothing, retrained = (found[method].rows["KLoM forget"].unlearned for method in ("original", "retrained"))
+    assert nothing is not None
+    assert retrained is not None
+    assert nothing.value > retrained.value + 0.1
 
-    for name in ("KLoM forget", "memorisation"):
-        assert value("original", name) > value("retrained", name) + 0.1
+
+def test_memorisation_is_of_the_sample_and_not_of_its_class(made: dict[str, Pool], found: dict[str, More]) -> None:
+    """Models with against models without x, both of which know its class: oracles, which do not, would make it that of the class."""
+    pool, row = made["original"], found["original"].rows["memorisation"]
+    chosen = pool.roles == "candidate"
+    p, members = expit(pool.before.margins[:, chosen].astype(np.float64)), pool.members[:, chosen]
+    by_hand = [p[inside, at].mean() - p[~inside, at].mean() for at, inside in enumerate(members.T)]
+    assert row.original is not None
+    assert row.original.value == pytest.approx(np.mean(by_hand))
+    assert pool.oracle is not None
+    of_the_class = p[members].mean() - expit(pool.oracle.margins[:, chosen].astype(np.float64)).mean()
+    assert abs(row.original.value) < of_the_class / 4
 
 
 def test_a_small_pool_says_how_many_models_it_needs(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duck.audits.verdict import TIERS, Audit, Control, Reading, Row, file_of, p_text, save
+from duck.audits.verdict import TIERS, Audit, Control, Limit, Reading, Row, file_of, p_text, save
 from duck.errors import BadInput
 
 ROWS = {
@@ -56,6 +56,18 @@ def test_each_tier_is_kept(tmp_path: Path) -> None:
 
 def test_without_controls_it_is_not_said_whether_the_audit_was_powered() -> None:
     assert str(replace(AUDIT, powered=None)).startswith("Verdict (oracle tier): no verdict.\n")
+
+
+@pytest.mark.parametrize(("value", "said"), [(0.198, True), (0.1, False)])
+def test_a_value_is_printed_with_the_most_that_could_have_been_shown(value: float, said: bool) -> None:
+    limit = Limit(0.198, "5 models a side cannot show more than 0.198")
+    row = Row("bound", "score", 140, Reading(0.198, None, None), Reading(value, None, None), None, limit=limit)
+    text = " ".join(str(replace(AUDIT, attacks={**ROWS, "ε": row})).split())
+    assert f"ε 140 0.198 (at most 0.198) {value:.3f} (at most 0.198)" in text
+    assert "ε: 5 models a side cannot show more than 0.198. Here at this limit: original" in text
+    assert ("original and unlearned; the true value may be far higher." in text) == said
+    assert "at most" not in str(AUDIT)
+    assert "limit" not in str(AUDIT)
 
 
 def test_a_zero_has_no_sign() -> None:

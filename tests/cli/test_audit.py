@@ -66,7 +66,7 @@ def test_oracle_trains_what_is_missing_once_and_judges(audited: dict[str, Path],
     assert (code, told["verdict"], told["powered"]) == (0, "forgotten", True)
     assert told["models"] == 6
     assert {name: control["passed"] for name, control in told["controls"].items()} == dict.fromkeys(
-        ["original", "logit masked", "head retrained", "output noise", "retrained"], True
+        ["original", "logit masked", "head retrained", "output noise", "retrained", "retrained accuracy"], True
     )
     kept = {path: path.stat().st_mtime_ns for path in audited["original"].parent.glob(".retrained/*/*.safetensors")}
     assert len(kept) == 6
@@ -108,6 +108,8 @@ def test_given_retrained_runs_are_checked(audited: dict[str, Path], runs: Path, 
         (["--tier", "oracle", "--models", "0"], "--models is at least 1, got 0"),
         (["--models", "-3"], "--models is at least 1, got -3"),
         (["--retrained", "x"], "The quick tier takes no --retrained: add --tier oracle"),
+        (["--default-recipe"], "The quick tier trains nothing and takes no --default-recipe: add --tier oracle"),
+        (["--tier", "oracle", "--default-recipe"], "--default-recipe is for originals that were trained elsewhere"),
         (["--tier", "oracle", "--pool", "x"], "The oracle tier takes no --pool or --pool-models: add --tier full"),
         (["--pool-models", "32"], "The quick tier takes no --pool or --pool-models: add --tier full"),
         (["--tier", "full", "--pool", "x", "--pool-models", "32"], "give one of them"),
@@ -120,6 +122,49 @@ def test_what_a_tier_does_not_use_is_refused_and_nothing_is_kept(
     assert code == 2
     assert message in " ".join(err.split())
     assert not list((runs / "duck" / "run").glob("audit*"))
+
+
+def test_retrained_models_of_another_normalisation_are_not_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, pixels in (("own", []), ("dark", ["--mean", "0.9", "--std", "0.05"])):
+        train = ["train", "--data", "digits", "--epochs", "1", *pixels, "--out", str(tmp_path / "originals" / name), "--json"]
+        assert cli.main(train) == 0
+        run = ["--run", train[-2], "--classes", "3", "--method", "original", "--out", str(tmp_path / name), "--json"]
+        assert cli.main(["forget", *run]) in (0, 1)
+        audit(capsys, str(tmp_path / name), "--tier", "oracle", "--models", "1")
+    assert len(list(tmp_path.glob(".retrained/*/*.safetensors"))) == 2
+
+
+def test_who_is_named_as_original_must_be_the_run_s_own(
+    audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", "--data", "digits", "--epochs", "1", "--out", str(tmp_path / "other"), "--json"]) == 0
+    for folder, message in ((audited["duck"], "is not such a model: it was made by duck"), (tmp_path / "other", "is another original")):
+        code, out, err = duck(capsys, "audit", str(audited["duck"]), "--original", str(folder))
+        assert (code, out) == (2, "")
+        assert message in " ".join(err.split())
+    for folder in (audited["original"], audited["duck"].parent / "original", audited["original"] / "model.safetensors"):
+        assert audit(capsys, str(audited["duck"]), "--original", str(folder))[1]["attacks"]["accuracy forget"]["original"]["value"] > 0.9
+
+
+def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
+    runs: Path, audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights, run = runs / "original" / "model.safetensors", tmp_path / "run"
+    words = ["--data", "digits", "--model", "convnet", "--weights", str(weights), "--classes", "3", "--out", str(run), "--json"]
+    assert cli.main(["forget", *words]) in (0, 1)
+    oracle = (str(run), "--tier", "oracle", "--models", "1", "--original", str(weights))
+    for more in ([], ["--tier", "full", "--retrained", str(audited["retrained"])]):
+        code, _, err = duck(capsys, "audit", *oracle, *more)
+        assert code == 2
+        assert "was trained elsewhere, in a way that is not known" in " ".join(err.split())
+        assert ("--retrained RUNS and --pool POOL" in " ".join(err.split())) == bool(more)
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".prepared"] == ["run"]
+    assert "elsewhere" not in str(audit(capsys, str(run), "--original", str(weights))[1]["reasons"])  # quick: no other model
+    # Somebody who knows the recipe can give models of it; whoever does not has to say so.
+    _, told = audit(capsys, *oracle, "--retrained", str(audited["retrained"]))
+    assert (told["models"], told["reasons"][-1][:38]) == (1, "The original was trained elsewhere: ot")
+    _, told = audit(capsys, *oracle, "--default-recipe")
+    assert told["models"] == len(list(tmp_path.glob(".retrained/*/*"))) == 1
 
 
 def test_a_run_that_is_made_anew_has_no_audit(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,9 @@ HEAD_STEPS = 100
 HEAD_DECAY = 1e-5
 SEVERAL = 5
 NEVER = f"never {FORGOTTEN}"
+AS_GOOD = "retrained accuracy"
+SHORTFALL = 0.1
+"""Of accuracy on retained samples: retrained models that lack more than this were not trained as the original was."""
 
 
 def forged(original: Observed, where: Setting) -> dict[str, Observed]:
@@ -83,7 +86,14 @@ def check(
     # One in twenty retrained models lies outside by chance: a single one of several does not condemn the audit.
     enough = passed >= (count - 1 if count >= SEVERAL else count)
     found["retrained"] = Control(FORGOTTEN, f"{FORGOTTEN} ({passed} of {count}, each judged by the others)", enough)
-    return found
+    return {**found, AS_GOOD: as_good(readings.models["original"], [readings.models[name] for name in references])}
+
+
+def as_good(original: Observed, references: Sequence[Observed]) -> Control:
+    """Whether every retrained model knows the retained samples about as well as the original; others say nothing of forgetting."""
+    least = float(original.retain.correct.mean()) - SHORTFALL
+    lowest = min(float(seen.retain.correct.mean()) for seen in references)
+    return Control(f"at least {100 * max(least, 0):.1f} %", f"{100 * lowest:.1f} % of retained samples right", lowest >= least)
 
 
 def _changed(original: Observed, logits: Callable[[Part], Array]) -> Observed:

@@ -20,7 +20,7 @@ from duck.audits.pool.reader import Pool, State
 from duck.audits.rmia import rmia, tune_offset
 from duck.audits.roc import Roc, least_others, roc
 from duck.audits.ulira import against_not_requested, against_oracles, with_fits
-from duck.audits.verdict import MODELS, Reading, Row, Unit
+from duck.audits.verdict import MODELS, Limit, Reading, Row, Unit
 from duck.errors import BadInput
 from duck.runtime import seeded
 from duck.types import Ids
@@ -29,6 +29,7 @@ LEAST = 20
 """Models of a pool, with half as many oracles: five of these are judged by the other five, to see what equal models show."""
 DECISIVE = "U-LiRA"
 FPR = 0.01
+QUANTILE = 0.95
 JUDGED = MODELS[:2]
 STATES: tuple[State, State, State] = ("before", "after", "oracle")
 ABOUT = {
@@ -39,7 +40,8 @@ ABOUT = {
     "second": "tells models that unlearned a sample from models that never had it and unlearned others; 0.5 is chance",
     "epsilon": "95th percentile over samples of the 95 % lower bound of ε",
     "klom": "divergence of margins from oracles' on",
-    "memorisation": "mean confidence in the right class of models that had the sample minus that of models that never did",
+    "memorisation": "mean confidence in the right class of models that were trained on the sample minus that of the pool's others, which "
+    "were trained on other samples in its place; oracles are left out",
     "leakage": "tells retained from unseen samples by their margin, before and after unlearning; should not rise",
 }
 
@@ -118,7 +120,7 @@ def _sample_rows(pool: Pool, where: Setting) -> dict[str, Row]:
     for name, ids in (("forget", candidates), ("retain", retained), ("test", unseen)):
         if len(ids):
             rows |= _klom(name, before.at(ids), after.at(ids), oracles.at(ids))
-    kept = [_mean(memorisation(models.at(candidates), oracles.at(candidates)).values) for models in (before, after)]
+    kept = [_mean(memorisation(models.at(candidates)).values) for models in (before, after)]
     rows["memorisation"] = _row(ABOUT["memorisation"], "score", {"original": kept[0], "unlearned": kept[1]})
     if len(retained) and len(unseen):
         leaked = retained_leakage(before, after, retained, unseen)
@@ -140,9 +142,10 @@ def _klom(name: str, before: Margins, after: Margins, oracles: Margins) -> dict[
 
 def _epsilon(before: Margins, after: Margins, oracles: Margins) -> Row:
     was, now = (epsilon_per_sample(models, oracles) for models in (before, after))
-    about = f"{ABOUT['epsilon']}; {now.counted} models a side cannot show more than {float(now.limit.min()):.2f}"
-    readings = [Reading(float(np.quantile(found.lower, 0.95)), None, None) for found in (was, now)]
-    return Row(about, "score", len(after.ids), readings[0], readings[1], None)
+    limit = float(np.quantile(now.limit, QUANTILE))
+    why = f"{now.counted} models a side cannot show more than {limit:.3f}"
+    readings = [Reading(float(np.quantile(found.lower, QUANTILE)), None, None) for found in (was, now)]
+    return Row(f"{ABOUT['epsilon']}; {why}", "score", len(after.ids), readings[0], readings[1], None, limit=Limit(limit, why))
 
 
 def _model_attacks(pool: Pool, where: Setting) -> list[Measure]:

@@ -35,13 +35,9 @@ class Leakage(NamedTuple):
     """After minus before, model by model."""
 
 
-def memorisation(models: Margins, without: Margins | None = None) -> Memorised:
-    """Feldman and Zhang's, by p_y = σ(φ). `without`: further models; those of their rows that did not see the sample count."""
-    parts = [models] if without is None else [models, without.at(models.ids)]
-    values = expit(np.concatenate([part.values for part in parts]).astype(np.float64))
-    out = np.concatenate([~part.members for part in parts])
-    members = ~out
-    members[len(models) :] = False
+def memorisation(models: Margins) -> Memorised:
+    """Feldman and Zhang's, by p_y = σ(φ). The models must be alike but for the sample: one that lacks its whole class would show that."""
+    values, members, out = expit(models.values.astype(np.float64)), models.members, ~models.members
     for side, what in ((members, "trained on it"), (out, "not trained on it")):
         if not side.size or side.sum(0).min() < 2:
             raise BadInput(f"Memorisation needs at least 2 models of each sample that were {what}, one has {side.sum(0).min(initial=0)}.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
+from duck.config import Training
 from duck.errors import BadInput
 from duck.methods.retrained import Retrained
 from duck.models.weights import load_weights, save_weights
@@ -25,10 +26,10 @@ class Retraining:
     original: nn.Module
     new_model: Callable[[], nn.Module]
     recipe: Recipe
-    name: str = ""
-    """Of the architecture: it decides what is found again on disk."""
+    training: Training | None = None
+    """The original's: with the recipe and the retained samples it decides what is found again on disk."""
     folder: Path | None = None
-    """A finished model is written there at once, so that a kill loses only the one in work; None: nowhere."""
+    """A finished model is written there at once, so that a kill loses only the one in work; None: nowhere. It needs `training`."""
 
     def __call__(self, count: int, progress: Callable[[int, int], None] = lambda done, total: None) -> list[nn.Module]:
         """So many models, those on disk loaded; told after each how many are done."""
@@ -64,7 +65,9 @@ class Retraining:
 
     @property
     def _key(self) -> str:
-        """Of all that decides these models but the seed."""
+        """Of all that decides these models but their seeds: normalisation too, which the samples' fingerprint does not hold."""
+        assert self.training is not None
         retain = self.scenario.data.train.take(self.scenario.retain)
-        parts = [self.name, repr(replace(self.recipe, compile=False)), str(self.scenario.data.num_classes), retain.fingerprint()]
+        made = replace(self.training, recipe=replace(self.recipe, compile=False), seed=0, weights="")
+        parts = [repr(made), str(self.scenario.data.num_classes), retain.fingerprint()]
         return hashlib.blake2b("/".join(parts).encode(), digest_size=8).hexdigest()

@@ -19,6 +19,7 @@ OLD_FILE = "audit.json"
 """Where older versions kept an audit of whatever tier."""
 MODELS = ("original", "unlearned", "retrained")
 WIDTH = 118
+TIE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,14 @@ class Reading:
     value: float
     low: float | None
     high: float | None
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most that a measure could have shown, and why in words."""
+
+    value: float
+    why: str
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,14 @@ class Row:
     judged: bool = False
     p: float | None = None
     """Of the unlearned model, corrected for there being several tests; None where it is not judged."""
+    limit: Limit | None = None
+    """None: nothing but the measure itself bounds it."""
+
+    @property
+    def at_limit(self) -> list[str]:
+        """The models of which more cannot be said, though it may be true."""
+        read = {who: getattr(self, who) for who in MODELS}
+        return [who for who, reading in read.items() if reading and self.limit and reading.value > self.limit.value - TIE]
 
 
 @dataclass(frozen=True)
@@ -79,7 +96,7 @@ class Audit:
         return asdict(self)
 
     def __str__(self) -> str:
-        return "\n".join([*_headline(self), "", *_table(self), *_controls(self), *_listed("Not tested:", self.not_tested)])
+        return "\n".join([*_headline(self), "", *_table(self), *_limits(self), *_controls(self), *_listed("Not tested:", self.not_tested)])
 
 
 def file_of(tier: Tier) -> str:
@@ -112,11 +129,23 @@ def _table(audit: Audit) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in [header, *found]]
 
 
+def _limits(audit: Audit) -> list[str]:
+    """Under the table: a value at its limit is not a small one."""
+    lines = []
+    for name, row in audit.attacks.items():
+        if row.limit is not None:
+            at = f" Here at this limit: {' and '.join(row.at_limit)}; the true value may be far higher." if row.at_limit else ""
+            lines += _wrapped(f"{name}: {row.limit.why}.{at}")
+    return ["", *lines] if lines else []
+
+
 def _cell(reading: Reading | None, row: Row) -> str:
     if reading is None:
         return "-"
     scale, form = (100, "{:.1f}") if row.unit == "%" else (1, "{:.3f}" if row.unit != "steps" else "{:.1f}")
     value = f"{_number(scale * reading.value, form)}{' %' * (row.unit == '%')}"
+    if row.limit is not None:
+        value = f"{value} (at most {_number(scale * row.limit.value, form)})"
     if reading.low is None or reading.high is None:
         return value
     return f"{value} [{_number(scale * reading.low, form)}, {_number(scale * reading.high, form)}]"

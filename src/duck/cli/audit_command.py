@@ -25,12 +25,14 @@ from duck.cli import exits
 from duck.cli.console import counting, emit, say
 from duck.cli.inputs import parse
 from duck.cli.kin import Unlearning, unlearning
+from duck.config import Training
 from duck.errors import BadInput
 from duck.methods.base import METHODS
 from duck.models import build
 from duck.models.weights import load_weights
 from duck.runtime import pick_device
 from duck.scenarios import describe
+from duck.types import Recipe
 
 EXITS = {FORGOTTEN: exits.DONE, NOT_FORGOTTEN: exits.FAILED, NO_VERDICT: exits.NO_VERDICT}
 RETRAINED, POOLS = ".retrained", ".pools"
@@ -56,6 +58,8 @@ class AuditFlags:
     """Retrained models, given ones included; fewer than five can convict and not acquit."""
     retrained: tuple[Path, ...] = ()
     """Runs of the method `retrained` for the same samples, with other seeds."""
+    default_recipe: bool = False
+    """Train models by the default recipe where the original was trained elsewhere, so that its own is not known."""
     pool: Path | None = None
     """Pool of `duck pool` for the full tier; made now, and kept beside the run, where not given."""
     pool_models: int | None = None
@@ -79,6 +83,7 @@ def main(argv: list[str]) -> int:
     _check(args)
     device = pick_device(args.device)
     found = unlearning(args.run, args.data, args.root)
+    _check_recipe(args, found)
     found = replace(found, scenario=replace(found.scenario, data=found.scenario.data.to(device)))
     setting(found.scenario)  # nothing is trained for an audit that cannot be
     case = _case(args, found, device)
@@ -102,25 +107,42 @@ def _check(args: AuditFlags) -> None:
         raise BadInput(f"--models is at least 1, got {args.models}.")
     if args.tier == "quick" and args.retrained:
         raise BadInput("The quick tier takes no --retrained: add --tier oracle.")
+    if args.tier == "quick" and args.default_recipe:
+        raise BadInput("The quick tier trains nothing and takes no --default-recipe: add --tier oracle.")
     if args.tier != "full" and (args.pool or args.pool_models is not None):
         raise BadInput(f"The {args.tier} tier takes no --pool or --pool-models: add --tier full.")
     if args.pool and args.pool_models is not None:
         raise BadInput("--pool-models says how large a pool is made, and --pool names one that is there: give one of them.")
 
 
+def _check_recipe(args: AuditFlags, found: Unlearning) -> None:
+    """Models are trained by the original's recipe; by another one only if the user says so."""
+    foreign, trains = bool(found.experiment.training.weights), args.models > len(args.retrained) or (args.tier == "full" and not args.pool)
+    if args.default_recipe and not foreign:
+        raise BadInput(f"--default-recipe is for originals that were trained elsewhere; the recipe of {args.run} is known, and is taken.")
+    if foreign and trains and args.tier != "quick" and not args.default_recipe:
+        pooled = " and --pool POOL" if args.tier == "full" else ""
+        raise BadInput(
+            f"The original of {args.run} was trained elsewhere, in a way that is not known, and models of another recipe differ from it "
+            f"for that alone. Give --retrained RUNS{pooled} that were trained as it was, as many as --models {args.models}, "
+            "or say --default-recipe to compare with models of the default one."
+        )
+
+
 def _case(args: AuditFlags, found: Unlearning, device: torch.device) -> Case:
     experiment, run = found.experiment, found.run
     assert experiment.request is not None
     coverage = Coverage(run.samples["processed"], run.samples["forget"])
-    foreign = "The original was trained elsewhere: retrained models use a default recipe, and a difference may come from that."
+    foreign = "The original was trained elsewhere: other models may have been trained in another way, and a difference may come from that."
+    notes = (foreign,) if experiment.training.weights and args.tier != "quick" else ()
     return Case(
         found.scenario, _original(args, found, device), found.model(args.run, device), METHODS.name_of(experiment.method),
-        describe(experiment.request), coverage, args.head, lambda: _fresh(found), (foreign,) if experiment.training.weights else (),
+        describe(experiment.request), coverage, args.head, lambda: _fresh(found), notes,
     )  # fmt: skip
 
 
 def _original(args: AuditFlags, found: Unlearning, device: torch.device) -> nn.Module:
-    place = args.original or found.original()
+    place = found.named(args.original, "original") if args.original else found.original()
     if place is None:
         raise BadInput(f"The original of {args.run} is not beside it: name its run, or its weights, with --original.")
     if place.is_dir():
@@ -140,7 +162,7 @@ def _references(args: AuditFlags, found: Unlearning, case: Case, device: torch.d
     given = [found.model(_checked(folder, found), device) for folder in args.retrained]
     training = found.experiment.training
     making = Retraining(
-        found.scenario, case.original, lambda: _fresh(found), training.recipe, training.model, args.run.resolve().parent / RETRAINED
+        found.scenario, case.original, lambda: _fresh(found), training.recipe, training, args.run.resolve().parent / RETRAINED
     )  # fmt: skip
     wanted = max(0, args.models - len(given))
     missing = making.missing(wanted)
@@ -185,10 +207,16 @@ def _checked(folder: Path, found: Unlearning) -> Path:
     problems = []
     if other.method is None or METHODS.name_of(other.method) != "retrained":
         problems.append("its method is not 'retrained'")
-    if replace(other.training, seed=0) != replace(found.experiment.training, seed=0):
+    if _in_common(other.training, found) != _in_common(found.experiment.training, found):
         problems.append("its data, model or recipe differ")
     elif other.request is not None and not torch.equal(other.request(found.scenario.data, other.seed).forget, found.scenario.forget):
         problems.append("it was retrained without other samples")
     if problems:
         raise BadInput(f"{folder} cannot stand beside {found.folder}: {' and '.join(problems)}.")
     return folder
+
+
+def _in_common(training: Training, found: Unlearning) -> Training:
+    """What retrained models share with the run: of an original from elsewhere the recipe is not known."""
+    unknown = bool(found.experiment.training.weights)
+    return replace(training, seed=0, weights="", recipe=Recipe() if unknown else training.recipe)

@@ -56,6 +56,10 @@ class Unlearning:
         method = "original" if known.method is None else METHODS.name_of(known.method)
         if method != role:
             raise BadInput(f"--{role} {folder} is not such a model: it was made by {method}.")
+        if role == "original" and not self.experiment.training.weights and known.training != self.experiment.training:
+            raise BadInput(
+                f"--{role} {folder} is another original than that of {self.folder}: model, recipe, normalisation or seed differ."
+            )
         forgets = None if known.request is None else known.request(data, known.seed, known.protocol).forget
         if role == "retrained" and (forgets is None or not torch.equal(forgets, self.scenario.forget)):
             raise BadInput(f"--{role} {folder} is of another request: it left out other samples than {self.folder} forgot.")
