@@ -65,6 +65,19 @@ def test_the_models_are_not_mixed_up(runs: Path, tmp_path: Path, capsys: pytest.
     assert told["density"]["original"] != told["density"]["unlearned"]
 
 
+def test_runs_that_are_called_alike_have_figures_of_their_own_and_broken_neighbours_do_no_harm(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(runs / "duck", tmp_path / name / "duck")
+    (tmp_path / "a" / "broken").mkdir()
+    (tmp_path / "a" / "broken" / "run.json").write_text("{half")
+    words = ["--original", runs / "original", "--png", tmp_path / "figures"]
+    told = duck(capsys, "analyse", tmp_path / "a" / "duck", tmp_path / "b" / "duck", *SMALL, *words)
+    assert len(told["runs"]) == 2
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["a-duck", "b-duck"]
+
+
 def test_a_run_that_is_named_as_kin_must_be_that(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = ["--run", runs / "original", "--classes", "5", "--method", "retrained", "--out", tmp_path / "other", "--json"]
     duck(capsys, "forget", *other)

@@ -76,13 +76,21 @@ def main(argv: list[str]) -> int:
         data = run.scenario.data
         found.append(_analysed(args, run, device))
         if args.png:
-            _draw(folder, args.png if len(args.runs) == 1 else args.png / folder.name)
+            _draw(folder, args.png / _name(folder, args.runs))
     tests = density_tests([Run(one["density"], one["forgotten"]) for one in found])
     if args.json:
         emit(found[0] if len(found) == 1 else {"runs": found, "tests": tests})
     else:
         _tell(args.runs, found, tests)
     return 0
+
+
+def _name(folder: Path, runs: tuple[Path, ...]) -> str:
+    """Of the folder for its figures; with its parent where two runs are called alike."""
+    if len(runs) == 1:
+        return "."
+    alike = sum(run.resolve().name == folder.resolve().name for run in runs) > 1
+    return "-".join(folder.resolve().parts[-2:]) if alike else folder.resolve().name
 
 
 def _analysed(args: Analyse, run: Unlearning, device: torch.device) -> dict[str, Any]:

@@ -71,7 +71,15 @@ class Unlearning:
 
     def _beside(self, wanted: Experiment) -> Path | None:
         folders = (record.parent for record in sorted(self.folder.resolve().parent.glob(f"*/{store.RECORD}")))
-        return next((folder for folder in folders if store.read_record(folder).get("id") == wanted.id), None)
+        return next((folder for folder in folders if _id(folder) == wanted.id), None)
+
+
+def _id(folder: Path) -> str | None:
+    """None of a run that cannot be read: it is no kin, and nobody asked for it."""
+    try:
+        return store.read_record(folder).get("id")
+    except BadInput:
+        return None
 
 
 def unlearning(folder: Path, name: str | None = None, root: Path | None = None, data: Data | None = None) -> Unlearning:
