@@ -143,8 +143,11 @@ def test_a_comparison_in_which_everything_failed_fails(original: str, capsys: py
     words = ["compare", "--run", original, "--fraction", "0.1", "--methods", "erm-ktp", "boundary-shrink"]
     assert cli.main(words) == 1
     assert cli.main([*words, "--json"]) == 1
-    assert cli.main([*words[:-2], "original", "boundary-shrink"]) == 0
-    assert "original: Nothing was forgotten: neither accuracy nor loss" in capsys.readouterr().out
+    capsys.readouterr()
+    assert cli.main([*words[:-2], "original", "neg-grad", "ssd", "boundary-shrink"]) == 0
+    out = capsys.readouterr().out
+    assert "neg-grad, ssd: n too small: AUS over 147 forget samples is coarse (below 200)." in out
+    assert "original: " not in out
 
 
 def test_tune_takes_classes_one_at_a_time(

@@ -129,9 +129,11 @@ def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario) -> 
     for row in found:
         if "error" in row:
             print(f"{row['method']} failed: {row['error']}")
-    for note in dict.fromkeys(note for row in found for note in row.get("notes", ())):
-        whose = [row["method"] for row in found if note in row.get("notes", ())]
-        print(f"{'Every method' if len(whose) == len(found) else ', '.join(whose)}: {note}")
+    noted = {
+        row["method"]: row["notes"] for row in found if row["method"] != "original" and row.get("notes")
+    }  # of it they go without saying
+    for note in dict.fromkeys(note for notes in noted.values() for note in notes):
+        print(f"{', '.join(name for name, notes in noted.items() if note in notes)}: {note}")
     print("Gaps are to Retrained, in points; `before` are the seconds of what a method prepares once for an original.")
 
 
