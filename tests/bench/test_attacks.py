@@ -63,6 +63,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(grid: Grid, results: Path, models: Path, only: str = "", attack: Attacker | None = None) -> dict[str, Line]:
     """The lines that this run wrote, by what the job is called."""
+    grid = grid if attack is None else replace(grid, attack=attack.attack)
     held = Results(results)
     held.check_writable()
     before = set(held.lines)
@@ -126,7 +127,7 @@ def test_lira_compares_every_target_with_one_pool(tmp_path: Path, models: Path, 
     lines = {line["method"]: line for name, line in made.items() if "lira on" in name}
     assert list(lines) == ["original", "duck", "retrained"]
     for line in lines.values():
-        assert line["attack"] == {"name": "lira", "shadows": 8}
+        assert line["attack"] == {"name": "lira", "shadows": 8, "pool": line["shadows"]["pool"]} == attack.attack.settings
         assert 0.3 < line["scores"]["auc"] < 0.7
         assert line["scores"]["tpr_1"] == line["roc"]["tpr_at"]["0.01"]["value"]
         assert line["scores"]["tpr_0.1"] is None  # a few hundred test digits cannot show 0.1 %
@@ -268,11 +269,15 @@ def test_the_papers_grids() -> None:
     assert all(block in svm.blocks for block in plain.blocks)
 
 
-def attack_line(grid: Grid, method: str, case: int, scores: dict[str, float | None], preset: str = "paper") -> Line:
+def attack_line(grid: Grid, method: str, case: int, scores: dict[str, float | None], preset: str = "paper", pool: str = "") -> Line:
+    """`pool`: of LiRA, a name; its shadow models were trained for as many epochs as it has letters."""
     assert grid.attack is not None
+    attack = replace(grid.attack, pool=pool).settings
     line = line_of(grid, cell_of(grid, method, case, preset), scores=scores)
     made = experiment(grid, cell_of(grid, method, case, preset), FACTS)
-    return {**line, "id": line_id(made, grid.attack.settings), "attack": grid.attack.settings, "scores": scores}
+    shadows = {"models": grid.attack.shadows, "pool": pool, "epochs": len(pool), "train": 0.99, "test": 0.9}
+    found = {"shadows": shadows} if attack["name"] == "lira" else {}
+    return {**line, "id": line_id(made, attack), "attack": attack, "scores": scores, **found}
 
 
 def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
@@ -286,17 +291,17 @@ def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
     assert rows["duck"]["f1"] == pytest.approx({"mean": 0.77, "std": 0.02 / 2**0.5, "paper": 0.7472})
     assert rows["duck"]["gap_to_retrained"] == pytest.approx({"f1": 0.025, "n": 2})
     assert (rows["original"]["n"], rows["original"]["f1"]["paper"]) == (0, pytest.approx(0.7707))
-    assert table.notes == []
+    assert table.notes == ["Never run in cifar10, class: duck (paper)."]
     lines = render(table, "text").splitlines()
     assert lines[0] == "cifar10, class, resnet18 (forgotten against test samples of the class, 3:1, chance 75)"
     assert lines[1].split() == ["method", "preset", "n", "F1", "%", "paper", "gap", "F1", "seconds"]
     assert lines[4].split()[-6:] == ["77.00", "±", "1.41", "74.72", "+2.50", "1.00"]
     assert render(table, "csv").splitlines()[0].startswith("dataset,scenario,model,method,preset,n,of,f1_mean,f1_std,f1_paper,gap_f1")
-    (told,) = (row for row in json.loads(render(table, "json")) if row["method"] == "duck")
+    (told,) = (row for row in json.loads(render(table, "json")) if (row["method"], row["preset"]) == ("duck", "tuned"))
     assert (told["f1"]["mean"], told["chance"]) == pytest.approx((0.77, 0.75))
     assert (rows["original"]["chance"], rows["retrained"]["chance"]) == (None, 0.75)
     other = replace(grid, attack=Attack("svm", splits=3))
-    assert make_table(other, results, {}).notes == ["Left out: 4 results of the same cells with other settings."]
+    assert make_table(other, results, {}).notes[-1] == "Left out: 4 results of the same cells with other settings."
 
 
 def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) -> None:
@@ -311,18 +316,24 @@ def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) ->
 
 def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/lira")
-    results.append("lira", attack_line(grid, "original", 0, {"tpr_1": 0.11, "tpr_0.1": 0.05, "auc": 0.64, "f1": 0.9}))
-    results.append("lira", attack_line(grid, "original", 1, {"tpr_1": 0.13, "tpr_0.1": None, "auc": 0.66, "f1": 0.9}))
+    results.append("lira", attack_line(grid, "original", 0, {"tpr_1": 0.11, "tpr_0.1": 0.05, "auc": 0.64, "f1": 0.9}, pool="abc"))
+    results.append("lira", attack_line(grid, "original", 1, {"tpr_1": 0.13, "tpr_0.1": None, "auc": 0.66, "f1": 0.9}, pool="abc"))
     (row,) = make_table(grid, results, parse_only("scenario=class,method=original", grid)).rows
     assert row["tpr_1"] == pytest.approx({"mean": 0.12, "std": 0.02 / 2**0.5, "paper": 0.12})
     assert row["tpr_0.1"] == {"mean": 0.05, "std": None, "paper": pytest.approx(0.066)}
     assert row["auc"]["paper"] == 0.655
     assert row["f1"]["paper"] is None
     few = "TPR@{}%FPR is left out where there are fewer than {} non-members: they cannot show so low a rate."
-    assert make_table(grid, results, {}).notes == [few.format("0.1", "1,000")]
-    results.append("lira", attack_line(grid, "retrained", 1, {"tpr_1": None, "tpr_0.1": None, "auc": 0.5, "f1": 0.9}))
-    assert make_table(grid, results, {}).notes == [few.format("1", "100"), few.format("0.1", "1,000")]
-    assert make_table(grid, results, parse_only("scenario=samples", grid)).notes == []
+    said = (
+        "Compared with 128 shadow models, trained on random halves for 3 epochs: accuracy 99.0 % on what they saw, 90.0 % on test samples "
+        "(pool abc)."
+    )
+    never = "Never run in cifar10, {}: duck (tuned)."
+    nothing = [never.format(kind) for kind in ("class", "samples")]
+    assert make_table(grid, results, {}).notes == [said, *nothing, few.format("0.1", "1,000")]
+    results.append("lira", attack_line(grid, "retrained", 1, {"tpr_1": None, "tpr_0.1": None, "auc": 0.5, "f1": 0.9}, pool="abc"))
+    assert make_table(grid, results, {}).notes == [said, *nothing, few.format("1", "100"), few.format("0.1", "1,000")]
+    assert make_table(grid, results, parse_only("scenario=samples", grid)).notes == [said, nothing[1]]
     hr = make_table(grid, results, parse_only("scenario=samples,method=duck", grid)).rows[0]
     assert (hr["tpr_1"]["paper"], hr["tpr_0.1"]["paper"], hr["auc"]["paper"]) == pytest.approx((0.01, 0.001, 0.506))
     assert "An AUC far below 0.5 is no success" in render(make_table(grid, results, {}), "markdown")
@@ -332,6 +343,49 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
     for table, columns in ((make_table(grid, results, {}), True), (make_table(plain, results, {}), False)):
         text = render(table, "text")
         assert (" paper " in text.splitlines()[1].replace("  ", " "), "paper: the paper's mean" in text) == (columns, columns)
+
+
+def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
+    results, grid = Results(tmp_path), find_grid("paper/lira")
+
+    def put(method: str, case: int, auc: float, pool: str) -> None:
+        results.append("lira", attack_line(grid, method, case, {"tpr_1": 0.1, "tpr_0.1": 0.1, "auc": auc, "f1": 0.9}, pool=pool))
+
+    put("original", 0, 0.5, "ab")
+    put("original", 1, 0.9, "abcdef")
+    put("original", 2, 0.8, "abcdef")
+    put("retrained", 2, 0.5, "ab")
+    put("duck", 2, 0.7, "abcdef")
+    only = parse_only("scenario=class,preset=paper", grid)
+    table = make_table(grid, results, only)
+    aucs = {(row["shadows"]["pool"], row["method"]): (row["n"], row["auc"]["mean"]) for row in table.rows}
+    assert aucs == {
+        ("ab", "original"): (1, 0.5), ("ab", "retrained"): (1, 0.5), ("ab", "duck"): (0, None),
+        ("abcdef", "original"): (2, pytest.approx(0.85)), ("abcdef", "retrained"): (0, None), ("abcdef", "duck"): (1, 0.7),
+    }  # fmt: skip
+    assert {row["shadows"]["epochs"] for row in table.rows if row["shadows"]["pool"] == "abcdef"} == {6}
+    assert [row["gap_to_retrained"] for row in table.rows if row["method"] == "duck"] == [
+        None,
+        None,
+    ]  # the other pool's
+    text = render(table, "text")
+    titles = [line for line in text.splitlines() if line.startswith("cifar10, class")]
+    assert titles == [f"cifar10, class, resnet18, pool {pool} (forgotten against test samples of the class)" for pool in ("ab", "abcdef")]
+    assert "There are results of 2 pools of shadow models, each with rows of its own; --pool shows those of one." in text
+    assert "trained on random halves for 2 epochs: accuracy 99.0 % on what they saw, 90.0 % on test samples (pool ab)." in text
+    assert [line.split(",")[7:12] for line in render(table, "csv").splitlines()[1::3]] == [
+        ["ab", "128", "2", "0.99", "0.9"], ["abcdef", "128", "6", "0.99", "0.9"],
+    ]  # fmt: skip
+    one = make_table(replace(grid, attack=Attack("lira", pool="ab")), results, only)
+    assert [(row["method"], row["n"], row["shadows"]["pool"]) for row in one.rows] == [
+        ("original", 1, "ab"), ("retrained", 1, "ab"), ("duck", 0, "ab"),
+    ]  # fmt: skip
+    assert one.notes[-1] == "Left out: 3 results of the same cells with other settings or shadow models."
+    results.append("lira", {**attack_line(grid, "duck", 0, {}, pool="ab"), "error": "boom"})
+    assert "cifar10, class, pool ab, duck (paper) failed in 1 of 5: boom" in make_table(grid, results, only).notes
+    # A pool without results among what is asked for is no table of its own.
+    (row,) = make_table(grid, results, parse_only("scenario=class,case=1,method=original", grid)).rows
+    assert (row["n"], row["shadows"]["pool"]) == (1, "abcdef")
 
 
 def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -358,13 +412,47 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["method"], row["n"], row["auc"]["paper"]) == ("original", 1, None)
     assert 0.3 < row["auc"]["mean"] < 0.7
+    # Other shadow models are another attack: it is made, and has rows of its own.
+    share = shutil.copytree(pool, tmp_path / "share")
+    for number in (0, 1):
+        (share / f"model-{number:04d}.safetensors").unlink()
+    assert cli.main([*words, "--pool", str(share), "--device", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"grid": "lira", "skipped": 0, "ran": 1, "failed": 0, "left": 0}
+    assert cli.main([*words, "--pool", str(share), "--device", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["skipped"] == 1
+    both, shared = ["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"], ["--pool", str(share)]
+    rows = [json.loads(capsys.readouterr().out) for more in ([], shared, ["--pool", str(pool)]) if cli.main([*both, *more]) == 0]
+    assert [[one["n"] for one in some] for some in rows] == [[1, 1], [1], [1]]
+    assert rows[0] == [row, *rows[1]] == [*rows[2], *rows[1]]
+    assert rows[1][0]["auc"]["mean"] != row["auc"]["mean"]
+    pinned = tmp_path / "pinned.toml"
+    pinned.write_text(grid.read_text().replace("shadows = 8", f'shadows = 8, pool = "{row["shadows"]["pool"]}"'))
+    assert cli.main(["bench", str(pinned), *words[2:], *shared]) == 2
+    assert f"The grid asks for the shadow models {row['shadows']['pool']}; those in {share} are" in capsys.readouterr().err
     grid.write_text(grid.read_text().replace("convnet", "allcnn"))
     assert cli.main([*words, "--pool", str(pool)]) == 2
     assert "does not fit the grid: model: 'convnet' in the pool, 'allcnn' in the run." in capsys.readouterr().err
 
 
+def test_the_stored_lines_keep_their_ids() -> None:
+    stored = Results(Path(__file__).parent.parent.parent / "benchmarks" / "results")
+    ours = {name: line for name, line in stored.lines.items() if "attack" in line}
+    assert {line["attack"]["name"] for line in ours.values()} >= {"svm", "confidence"}
+    assert len(ours) >= 120
+    assert [name for name, line in ours.items() if name != line["id"]] == []
+    assert stored.broken == {}
+
+
+def test_a_job_of_other_shadow_models_than_the_attackers_fails(tmp_path: Path, models: Path, pool: Path) -> None:
+    lira = attacker(LIRA.attack or Attack("lira"), pool)
+    jobs = plan(
+        LIRA, {"digits": facts_of(digits()["digits"])}, Results(tmp_path), parse_only("scenario=samples,method=original", LIRA)
+    ).jobs
+    assert "plan with the attacker's" in Workshop(digits(), models, CPU, lira)(jobs[-1])["error"]
+
+
 def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:
     data = {"digits": replace(digits()["digits"], test=None, holdout=torch.empty(0, dtype=torch.int64))}
     jobs = plan(SVM, {"digits": facts_of(data["digits"])}, Results(tmp_path), parse_only("scenario=samples,method=original", SVM)).jobs
-    lines = [Workshop(data, tmp_path / "models", CPU, Svm(Attack("svm")))(job) for job in jobs[-1:]]
+    lines = [Workshop(data, tmp_path / "models", CPU, Svm(Attack("svm", splits=1)))(job) for job in jobs[-1:]]
     assert lines[0]["error"].startswith("BadInput: digits has no test samples")

@@ -12,9 +12,9 @@ from torch import nn
 from duck.bench import Ending, Grid, Job, Line, Plan, Results, State, Workshop, execute, facts_of, find_grid, inline, parse_only, plan
 from duck.bench.executor import expected, remaining
 from duck.bench.workshop import device_name, in_short
-from duck.config import from_dict
+from duck.config import from_dict, to_dict
 from duck.methods import METHODS
-from duck.methods.base import Forgets, Kinds
+from duck.methods.base import Forgets, Kinds, clone
 from duck.metrics import evaluate
 from duck.models import build
 from duck.models.weights import load_weights
@@ -140,6 +140,25 @@ def test_a_method_that_fails_is_a_line_stops_nothing_and_is_tried_again(ran: Pat
     assert "error" not in lines(tmp_path)["class", 3, "moody"]
 
 
+@dataclass(frozen=True)
+class Nowhere(Moody):
+    """Leaves a model that says nothing but NaN."""
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        broken = clone(model)
+        with torch.no_grad():
+            next(iter(broken.parameters())).fill_(float("nan"))
+        return broken
+
+
+def test_scores_that_are_no_numbers_are_a_failure_at_once(ran: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(METHODS._entries, "nowhere", Nowhere)
+    (tmp_path / "models").symlink_to(ran / "models")
+    assert run(replace(FEW, methods=("nowhere",), settings={}), tmp_path, only="case=3") == Ending(ran=2, failed=1, left=0)
+    assert lines(tmp_path)["class", 3, "nowhere"]["error"] == "Not a number: forget_loss."
+    assert "NaN" not in (tmp_path / "results" / "toy-few.jsonl").read_text()
+
+
 def test_impossible_settings_are_an_error_of_their_row(ran: Path, tmp_path: Path) -> None:
     (tmp_path / "models").symlink_to(ran / "models")
     grid = replace(FEW, settings={"duck": {"target_class": 99}})
@@ -179,8 +198,8 @@ def jobs_and_results(folder: Path, finished: Sequence[Line] = ()) -> tuple[list[
 
 
 def instant(job: Job) -> Line:
-    line = {"id": job.experiment.id, **job.keys, "train_samples": 1, "device": "here", "wall_seconds": 2.0}
-    return {**line, "experiment": {}, "scores": {}}
+    line = {"id": job.experiment.id, **job.keys, "train_samples": 1, "device": "here", "wall_seconds": 2.0, "seconds": 1.0}
+    return {**line, "experiment": to_dict(job.experiment), "scores": {}}
 
 
 def test_no_time_no_run(tmp_path: Path) -> None:

@@ -1,16 +1,22 @@
 """Files of results survive kills, merge, and know their runs again."""
 
 import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from duck.bench import Results, find_grid
+from duck.bench import Attack, Block, Format, Grid, Results, find_grid, make_table, parse_only, plan, render
+from duck.bench.executor import remaining
+from duck.bench.grids import training
+from duck.config import to_dict
 from duck.errors import BadInput
-from tests.bench.lines import cell_of, line_of
+from tests.bench.lines import FACTS, cell_of, line_of
 
 CR = find_grid("paper/table-cr")
+FORMS: tuple[Format, ...] = get_args(Format)
 
 
 def line(case: int, **values: Any) -> dict[str, Any]:
@@ -32,7 +38,7 @@ def test_half_a_line_is_ignored_and_does_not_spoil_the_next(tmp_path: Path) -> N
     path.write_bytes(path.read_bytes()[:-40])
     killed = Results(tmp_path)
     assert list(killed.done) == [line(0)["id"]]
-    assert killed.broken == ["grid.jsonl"]
+    assert killed.broken == {("grid.jsonl", "half-written, as a kill leaves it"): 1}
     killed.append("grid", line(2))
     killed.append("grid", line(1))
     assert list(Results(tmp_path).done) == [line(case)["id"] for case in (0, 2, 1)]
@@ -62,7 +68,91 @@ def test_other_files_of_json_lines_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "other.jsonl").write_text('{"name": "original", "id": 1}\n[1]\n\n')
     results = Results(tmp_path)
     assert results.lines == {}
-    assert results.broken == []
+    assert results.broken == {}
+
+
+SMALL = Grid((Block("cifar10", classes=(0, 1)),), ("duck",), ("paper",))
+WHOLE: dict[str, tuple[Attack | None, dict[str, Any]]] = {
+    "run": (None, line(0)),
+    "failure": (None, line(0, error="boom")),
+    "svm": (Attack("svm"), {**line(0, scores={"f1": 0.7, "chance": 0.75}), "attack": {"name": "svm", "splits": 5}}),
+    "lira": (
+        Attack("lira"),
+        {
+            **line(0, scores={"tpr_1": 0.1, "tpr_0.1": None, "auc": 0.6, "f1": 0.7}),
+            "attack": {"name": "lira", "shadows": 128, "pool": "abc"},
+            "shadows": {"models": 128, "pool": "abc", "epochs": 16, "train": 1.0, "test": 0.9},
+        },
+    ),
+    "original": (
+        None,
+        {
+            **line(0, scores={"train": 1.0, "test": 0.9}),
+            **dict.fromkeys(("scenario", "case", "method", "preset")),
+            "experiment": to_dict(training(CR, CR.blocks[0], FACTS)),
+        },
+    ),
+}
+OTHERS = ("x", [None], None, -1, 1.5, True, {"a": [1]})
+
+
+def spoilt(whole: Any, but: str = "", others: Sequence[Any] = OTHERS) -> Iterator[tuple[str, Any]]:
+    """Every part of it gone or something else, one at a time."""
+    for name in whole if isinstance(whole, dict) else ():
+        if name == but:
+            continue
+        yield name, {key: value for key, value in whole.items() if key != name}
+        for other in others:
+            yield name, {**whole, name: other}
+        for below, part in spoilt(whole[name], others=OTHERS[:3]):
+            yield f"{name}.{below}", {**whole, name: part}
+
+
+@pytest.mark.parametrize("kind", list(WHOLE))
+def test_whatever_is_missing_or_wrong_in_a_line_stops_nothing(kind: str, tmp_path: Path) -> None:
+    attack, whole = WHOLE[kind]
+    other = line(1)
+    grid, passed_over = replace(SMALL, attack=attack), set()
+    for name, bad in spoilt(whole, but="" if kind == "run" else "experiment"):
+        # The line of another case must be found beside it.
+        (tmp_path / "a.jsonl").write_text(f"{json.dumps(bad)}\n{json.dumps(other)}\n")
+        results = Results(tmp_path)
+        passed_over |= {(name, why) for _, why in results.broken}
+        table = make_table(grid, results, {})
+        for form in FORMS:
+            render(table, form)
+        jobs = plan(SMALL, {"cifar10": FACTS}, results, {}).jobs
+        remaining(jobs, results, "here")
+        assert other["id"] in results.done
+    assert ("train_samples", "train_samples is missing") in passed_over
+    assert kind != "run" or ("experiment.training", 'experiment.training is "x"') in passed_over
+    if kind not in ("failure", "original"):
+        assert {("scores", "scores is missing"), ("scores", "scores is null"), ("notes", "notes is [null]")} <= passed_over
+
+
+def test_a_line_that_is_not_whole_is_passed_over_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "x", "experiment": {}, "dataset": "digits"}\n' * 2 + json.dumps({**line(0), "scores": None}))
+    results = Results(tmp_path)
+    assert results.lines == {}
+    assert results.broken == {("a.jsonl", "train_samples is missing"): 2, ("a.jsonl", "scores is null"): 1}
+
+
+def test_a_line_that_says_it_is_of_an_original_but_is_not_is_passed_over(tmp_path: Path) -> None:
+    nobody = dict.fromkeys(("scenario", "case", "method", "preset"))
+    (tmp_path / "a.jsonl").write_text(json.dumps({**line(0), **nobody}) + "\n")
+    assert Results(tmp_path).broken == {("a.jsonl", "its experiment is of another method"): 1}
+
+
+def test_scores_that_are_no_numbers_are_a_failed_run(tmp_path: Path) -> None:
+    rows = [line(0, scores={"aus": float("nan"), "forget": float("inf")}), line(1, scores={"aus": 0.8})]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    results = Results(tmp_path)
+    assert list(results.done) == [line(1)["id"]]
+    table = make_table(CR, results, parse_only("dataset=cifar10,method=duck,preset=paper", CR))
+    (row,) = table.rows
+    assert (row["n"], row["aus"]["mean"]) == (1, 0.8)
+    assert table.notes == ["cifar10, class, duck (paper) failed in 1 of 10: Not a number: aus, forget."]
+    assert "NaN" not in render(table, "json")
 
 
 def test_a_setting_that_came_later_does_not_orphan_a_result(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def results(tmp_path: Path) -> Results:
 
 
 def row(table: Table, method: str, dataset: str = "cifar10", preset: str | None = None) -> Row:
-    (found,) = (r for r in table.rows if (r["method"], r["dataset"]) == (method, dataset) and r["preset"] == (preset or r["preset"]))
+    (found,) = (r for r in table.shown if (r["method"], r["dataset"]) == (method, dataset) and r["preset"] == (preset or r["preset"]))
     return found
 
 
@@ -81,13 +81,28 @@ def test_samples_look_at_the_whole_test_split_and_the_forgotten_samples(results:
 
 def test_rows_are_in_the_papers_order_and_each_preset_that_ran_has_one(results: Results) -> None:
     only = parse_only("dataset=cifar10", CR)
-    assert [r["method"] for r in make_table(CR, results, only).rows] == list(CR.methods)
+    assert [r["method"] for r in make_table(CR, results, only).shown] == list(CR.methods)
     put(results, CR, "duck", 0, "paper")
     table = make_table(CR, results, only)
-    assert [(r["preset"], r["n"]) for r in table.rows if r["method"] == "duck"] == [("paper", 1), ("tuned", 3)]
-    assert len(make_table(CR, results, {}).rows) == 3 * len(CR.methods) + 1
+    assert [(r["preset"], r["n"]) for r in table.shown if r["method"] == "duck"] == [("paper", 1), ("tuned", 3)]
+    assert len(make_table(CR, results, {}).shown) == 3 * len(CR.methods) + 1
     narrowed = make_table(CR, results, parse_only("dataset=cifar10,method=duck,case=1,case=5", CR))
-    assert [(r["n"], r["of"]) for r in narrowed.rows] == [(1, 2)]
+    # Both ran, if not for these classes: "never run" would not be true.
+    assert [(r["preset"], r["n"], r["of"]) for r in narrowed.shown] == [("paper", 0, 2), ("tuned", 1, 2)]
+    assert narrowed.notes == []
+
+
+def test_a_preset_that_was_never_run_is_named_below_and_has_a_row_for_programs(results: Results) -> None:
+    table = make_table(CR, results, parse_only("dataset=cifar10,method=duck,method=scrub,method=original", CR))
+    assert [(r["method"], r["preset"], r["n"]) for r in table.shown] == [
+        ("original", "paper", 0), ("scrub", "paper", 0), ("duck", "tuned", 3),
+    ]  # fmt: skip
+    assert table.notes[-1] == "Never run in cifar10, class: scrub (tuned), duck (paper)."
+    told = [(r["method"], r["preset"], r["n"], r["of"]) for r in json.loads(render(table, "json"))]
+    assert told[1:] == [("scrub", "paper", 0, 10), ("scrub", "tuned", 0, 10), ("duck", "paper", 0, 10), ("duck", "tuned", 3, 10)]
+    assert [line.split(",")[7] for line in render(table, "csv").splitlines()[1:]] == ["missing"] * 4 + [str(table.rows[-1]["aus"]["mean"])]
+    alone = make_table(CR, results, parse_only("dataset=cifar10,method=duck,preset=paper", CR))
+    assert ([(r["preset"], r["n"]) for r in alone.shown], alone.notes) == ([("paper", 0)], [])
 
 
 def test_failures_and_notes_are_told(results: Results) -> None:
@@ -95,10 +110,11 @@ def test_failures_and_notes_are_told(results: Results) -> None:
     assert row(table, "scrub")["n"] == 0
     assert row(table, "scrub")["errors"] == {"Diverged: a & b_c": 1}
     scrub, finetune = row(table, "scrub")["preset"], row(table, "finetune")["preset"]
-    assert sorted(table.notes) == [
+    assert table.notes[:2] == [
         f"cifar10, class, finetune ({finetune}), 1 of 1: Nothing was forgotten: not at all.",
         f"cifar10, class, scrub ({scrub}) failed in 1 of 10: Diverged: a & b_c",
     ]
+    assert [note.partition(":")[0] for note in table.notes[2:]] == ["Never run in cifar10, class"]
 
 
 def test_results_of_other_settings_and_other_nets_are_left_out(results: Results) -> None:
@@ -118,7 +134,7 @@ def test_data_of_another_source_count_too(results: Results) -> None:
 
 def test_a_table_without_any_result_says_that_all_is_missing(tmp_path: Path) -> None:
     table = make_table(CR, Results(tmp_path / "nothing"), {})
-    assert [r["method"] for r in table.rows] == [*CR.methods] * 3
+    assert [r["method"] for r in table.shown] == [*CR.methods] * 3
     assert {(r["n"], r["of"], r["aus"]["mean"]) for r in table.rows} == {(0, 10, None)}
     assert not (tmp_path / "nothing").exists()
 
@@ -131,17 +147,23 @@ def test_text_and_markdown(results: Results) -> None:
     lines = printed(results, "text").splitlines()
     assert lines[0] == "cifar10, class, resnet18 (kept: retain-test, forgotten: forget-test)"
     duck = next(line for line in lines if line.startswith("duck"))
-    words = "duck tuned 3 (missing 7 of 10) 0.960 ± 0.053 0.998 88.00 ± 7.21 88.46 2.00 ± 2.65 0.00 -0.005 -2.00 +3.00 4.00 0.40"
-    assert " ".join(duck.split()) == words
+    words = "duck tuned 3 (missing 7 of 10) 0.960 ± 0.053 0.998 88.00 ± 7.21 88.46 2.00 ± 2.65 0.00"
+    # Class 0 was not retrained: the gaps are over two of the three.
+    assert " ".join(duck.split()) == f"{words} -0.005 (n 2) -2.00 (n 2) +3.00 (n 2) 4.00 0.40"
     salun = next(line for line in lines if line.startswith("salun"))
     assert " ".join(salun.split()[2:]) == "0 (missing 10 of 10) missing - missing - missing - - - - - -"
     assert len({len(line) for line in lines[1:3]}) == 1
-    assert lines[-1].startswith("cifar10, class, scrub")
+    assert lines[-2].startswith("cifar10, class, scrub")
+    assert lines[-1].startswith("Never run in cifar10, class: ")
     piped = printed(results, "markdown").splitlines()
     table = [line for line in piped if line.startswith("|")]
     assert "| duck | tuned | 3 (missing 7 of 10) | 0.960 ± 0.053 | 0.998 | 88.00 ± 7.21 |" in "\n".join(table)
     assert {line.count("|") for line in table} == {15}
-    assert piped[-1].startswith("- cifar10, class, scrub")
+    assert piped[-2].startswith("- cifar10, class, scrub")
+    assert piped[-1].startswith("- Never run in cifar10, class: ")
+    put(results, CR, "retrained", 0)
+    again = next(line for line in printed(results, "text").splitlines() if line.startswith("duck"))
+    assert "(n " not in again  # as many as the mean
 
 
 def test_latex(results: Results) -> None:
@@ -152,16 +174,20 @@ def test_latex(results: Results) -> None:
     rows = [line for line in body if line.endswith(r"\\")]
     assert {line.count(" & ") for line in rows} == {13}
     assert all(r"\%" in line for line in rows[:1])
-    assert len([line for line in lines if line.startswith("%")]) == 1 + 1 + 2
+    assert len([line for line in lines if line.startswith("%")]) == 1 + 1 + 3
 
 
 def test_csv_and_json(results: Results) -> None:
-    rows = {line["method"]: line for line in csv.DictReader(io.StringIO(printed(results, "csv")))}
-    plain = {line["method"]: line for line in json.loads(printed(results, "json"))}
-    assert list(rows) == list(plain) == list(CR.methods)
-    assert float(rows["duck"]["aus_std"]) == pytest.approx(plain["duck"]["aus"]["std"])
-    assert float(rows["duck"]["gap_forgotten"]) == pytest.approx(plain["duck"]["gap_to_retrained"]["forgotten"])
-    assert (rows["salun"]["aus_mean"], rows["salun"]["n"], rows["salun"]["of"]) == ("missing", "0", "10")
-    assert rows["scrub"]["errors"] == "Diverged: a & b_c"
-    assert {"dataset", "scenario", "method", "preset", "n", "aus", "kept", "forgotten", "gap_to_retrained", "seconds"} <= set(plain["duck"])
-    assert printed(results, "csv").count("\n") == len(CR.methods)
+    csv_rows, plain_rows = list(csv.DictReader(io.StringIO(printed(results, "csv")))), json.loads(printed(results, "json"))
+    names = [(line["method"], line["preset"]) for line in csv_rows]
+    assert names == [(line["method"], line["preset"]) for line in plain_rows]
+    assert list(dict.fromkeys(method for method, _ in names)) == list(CR.methods)
+    rows, plain = (dict(zip(names, some, strict=True)) for some in (csv_rows, plain_rows))
+    duck = "duck", "tuned"
+    assert float(rows[duck]["aus_std"]) == pytest.approx(plain[duck]["aus"]["std"])
+    assert float(rows[duck]["gap_forgotten"]) == pytest.approx(plain[duck]["gap_to_retrained"]["forgotten"])
+    salun = rows["salun", "paper"]
+    assert (salun["aus_mean"], salun["n"], salun["of"]) == ("missing", "0", "10")
+    assert rows["scrub", "paper"]["errors"] == "Diverged: a & b_c"
+    assert {"dataset", "scenario", "method", "preset", "n", "aus", "kept", "forgotten", "gap_to_retrained", "seconds"} <= set(plain[duck])
+    assert printed(results, "csv").count("\n") == len(names)

@@ -103,7 +103,7 @@ def test_a_killed_grid_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) -
     cases = [f"case={case}" for case in range(whole + 1)]
     out, err = bench(capsys, "long.toml", "--only", ",".join(cases), "--json")
     assert json.loads(out) == {"grid": "long", "skipped": whole - 1, "ran": 2, "failed": 0, "left": 0}
-    assert "A line of long.jsonl is half-written" in err
+    assert "Passed over, 1 of the lines in long.jsonl: half-written, as a kill leaves it." in err
     assert [row["n"] for row in json.loads(bench(capsys, "--table", "long.toml", "--json")[0])] == [whole + 1]
 
 
@@ -136,12 +136,41 @@ def test_data_that_are_missing_are_skipped_with_a_note(here: Path, capsys: pytes
     assert "duck bench: None of the data sets cifar10 is under nowhere: nothing to run." in err
 
 
+def test_runs_that_failed_are_exit_code_1_until_they_succeed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["small.toml", "--only", "case=0"]
+    (here / "small.toml").write_text(GRID.replace("max_epochs = 1", "target_class = 99"))
+    out, err = bench(capsys, *words, code=1)
+    assert out == "small: 3 runs ended, 1 of them failed; 0 were there before, 0 are left.\n"
+    assert "duck (paper): failed: BadInput: target_class 99" in err
+    assert json.loads(bench(capsys, *words, "--json", code=1)[0]) == {"grid": "small", "skipped": 1, "ran": 1, "failed": 1, "left": 0}
+    bench(capsys, *words, "--table")  # printing is no failure
+    (here / "small.toml").write_text(GRID)
+    assert json.loads(bench(capsys, *words, "--json")[0])["failed"] == 0
+
+
+def test_a_table_of_a_folder_that_is_not_there_says_so(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = bench(capsys, "--table", "small.toml", "--out", "typo")
+    assert "There is no folder typo, so there are no results" in err
+    assert out.count("0 (missing 2 of 2)") == 2
+    (here / "typo").mkdir()
+    assert bench(capsys, "--table", "small.toml", "--out", "typo") == (out, "")
+
+
+def test_a_line_that_is_not_whole_is_named_and_passed_over(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "results").mkdir()
+    (here / "results" / "odd.jsonl").write_text('{"id": "x", "experiment": {}, "dataset": "digits"}\n')
+    said = "Passed over, 1 of the lines in odd.jsonl: train_samples is missing."
+    assert said in bench(capsys, "--table", "small.toml")[1]
+    assert said in bench(capsys, "small.toml", "--only", "case=0,method=original")[1]
+
+
 WRONG: dict[str, tuple[list[str], str]] = {
     "grid": (["paper/table-crr"], "No grid 'paper/table-crr'. Did you mean 'paper/table-cr'?"),
     "file": (["no-such.toml"], "The grid no-such.toml cannot be read"),
     "key": (["small.toml", "--only", "mehtod=duck"], "keys dataset, scenario, case, method, preset; got 'mehtod=duck'"),
     "value": (["small.toml", "--only", "method=dukc"], "has no method 'dukc'. Known: original, duck."),
-    "minutes": (["small.toml", "--limit-minutes", "-1"], "must not be negative"),
+    "minutes": (["small.toml", "--limit-minutes", "-1"], "--limit-minutes must be 0 or more, got -1.0."),
+    "no minutes": (["small.toml", "--limit-minutes", "nan"], "--limit-minutes must be 0 or more, got nan."),
     "out": (["small.toml", "--out", "small.toml/results"], "Results cannot be written to small.toml/results: Not a directory"),
     "device": (["small.toml", "--device", "cuda:77"], "No device 'cuda:77' here"),
     "data set": (["typo.toml"], "No data set 'digts'. Did you mean 'digits'?"),

@@ -130,7 +130,8 @@ def test_wrong_words_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFi
         (["--share", "3/2"], "got 3 of 2"),
         (["--models", "5"], "even number of models"),
         (["--method", "dcuk"], "Did you mean 'duck'"),
-        (["--limit-minutes", "-1"], "must not be negative"),
+        (["--limit-minutes", "-1"], "--limit-minutes must be 0 or more, got -1.0."),
+        (["--limit-minutes", "nan"], "--limit-minutes must be 0 or more, got nan."),
         (["--workers", "0"], "--workers must be at least 1"),
         (["--epochs", "0"], "epochs must be at least 1"),
     ):

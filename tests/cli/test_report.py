@@ -89,7 +89,8 @@ def test_lines_of_a_bench_stand_beside_the_runs(tmp_path: Path, capsys: pytest.C
     rest = {"original": {"aus": 0.5, "forget": 1.0, "retain_test": 0.9, "forget_test": 0.9}, "forget_samples": 140}
     grid = replace(FEW, blocks=(replace(FEW.blocks[0], dataset="cifar10"),))
     lines = [line_of(grid, cell_of(grid, method, 3), FACTS, **rest) for method in ("duck", "retrained")]
-    curve = {"attack": {"name": "lira", "shadows": 8}, "scores": {"auc": 0.5}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}, "id": "attacked"}
+    scores = {"tpr_1": 0.01, "tpr_0.1": None, "auc": 0.5}
+    curve = {"attack": {"name": "confidence"}, "scores": scores, "roc": {"fpr": [0, 1], "tpr": [0, 1]}, "id": "attacked"}
     lines.append({**lines[0], **curve})
     (tmp_path / "results" / "grid.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
     words = ["report", str(tmp_path / "run"), "-o", str(tmp_path / "report.html"), "--json", "--results"]

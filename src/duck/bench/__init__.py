@@ -4,7 +4,8 @@ from duck.bench.attacks import Attacker, attacker
 from duck.bench.executor import Ending, Engine, Plan, State, execute, inline, plan
 from duck.bench.formats import Format, render
 from duck.bench.grids import Attack, Block, Cell, Facts, Grid, Only, built_in, cells, facts_of, find_grid, parse_only
-from duck.bench.results import Line, Results
+from duck.bench.lines import Line
+from duck.bench.results import Results
 from duck.bench.tables import Row, Table, make_table
 from duck.bench.workshop import Job, Workshop, device_name, load_all
 

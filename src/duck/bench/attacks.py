@@ -1,6 +1,8 @@
 """Attacks on the models of a grid, the paper's two and a plain one: what they find, as the scores of a line."""
 
+import hashlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -26,6 +28,9 @@ Found = dict[str, Any]
 
 
 class Attacker(Protocol):
+    attack: Attack
+    """With all that its results depend on: jobs and their lines are of this one."""
+
     def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
         """What a line holds of it: `scores`, and what else is to be known."""
 
@@ -35,10 +40,10 @@ class Attacker(Protocol):
 
 class Svm:
     def __init__(self, attack: Attack) -> None:
-        self.splits = attack.splits
+        self.attack = attack
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
-        found = svm_attack(target.forgotten, target.unseen, kind, seed, self.splits, torch.get_num_threads())
+        found = svm_attack(target.forgotten, target.unseen, kind, seed, self.attack.splits, torch.get_num_threads())
         scores = {"f1": found.mean, "chance": found.chance}
         rest = {"f1": found.f1, "settings": found.settings, "forgotten": found.forgotten, "unseen": found.unseen}
         return {"scores": scores, "svm": rest}
@@ -49,6 +54,8 @@ class Svm:
 
 class Confidence:
     """Members are those of whose class, right or wrong, the model is surer: by the log-odds of its most probable class."""
+
+    attack = Attack("confidence")
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
         return _told(_judged(target, target.unseen.ids, lambda side: margins(side.logits, side.logits.argmax(-1))))
@@ -79,6 +86,9 @@ class Lira:
                 f"LiRA needs {LEAST} shadow models without each sample, and of the first {self.count} in {pool} only {without} left one "
                 "out: add the other shares of the pool with `duck pool merge`, or take more shadows."
             )
+        self.attack = replace(attack, pool=self._digest())
+        if attack.pool not in ("", self.attack.pool):
+            raise BadInput(f"The grid asks for the shadow models {attack.pool}; those in {pool} are {self.attack.pool}.")
 
     @cached_property
     def shadows(self) -> Margins:
@@ -88,7 +98,7 @@ class Lira:
     def about(self) -> Found:
         """What a reader must know of the shadow models: those that were trained for short memorise less, and show less."""
         accuracies = {name: float(np.nanmean(values[: self.count])) for name, values in self.pool.before.accuracies.items()}
-        return {"models": self.count, "pool": self.pool.files.digest, "epochs": self.pool.fingerprint["recipe"]["epochs"], **accuracies}
+        return {"models": self.count, "pool": self.attack.pool, "epochs": self.pool.fingerprint["recipe"]["epochs"], **accuracies}
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
         judged = _judged(target, self._named(target.unseen.ids), lambda side: margins(side.logits, side.labels))
@@ -100,6 +110,11 @@ class Lira:
             wrong = mismatch(self.pool, experiment, but=("recipe",))
             if wrong:
                 raise BadInput(f"The pool in {self.pool.files.folder} does not fit the grid: {' '.join(wrong)}")
+
+    def _digest(self) -> str:
+        """Of the pool and the models taken from it: two shares of a pool are two sets of shadow models."""
+        numbers = [job.number for job in self.pool.before.jobs[: self.count]]
+        return hashlib.blake2b(f"{self.pool.files.digest}/{numbers}".encode(), digest_size=8).hexdigest()
 
     def _named(self, unseen: Ids) -> Ids:
         """As the pool names test samples: with a word before where their ids are also those of training samples."""

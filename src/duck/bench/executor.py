@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, training
-from duck.bench.results import Line, Results
+from duck.bench.lines import Line
+from duck.bench.results import Results
 from duck.bench.workshop import Job
 from duck.errors import UnknownName
 from duck.methods.base import METHODS

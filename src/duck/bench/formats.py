@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
-from duck.bench.tables import Column, Row, Table
+from duck.bench.measures import Column
+from duck.bench.tables import Row, Table
 
 Format = Literal["text", "markdown", "latex", "csv", "json"]
 MISSING = "missing"
@@ -22,6 +23,7 @@ SPLITS = {
     "confidence": MEMBERS,
 }
 """By the attack of the table: what its numbers are about."""
+SHADOWS = ("pool", "models", "epochs", "train", "test")
 BELOW = " An AUC far below 0.5 is no success: samples that were pushed too far are told as well as those that were not."
 BESIDES: dict[str | None, str] = {"lira": BELOW, "confidence": BELOW}
 Grid = list[list[str]]
@@ -41,7 +43,7 @@ def _head(table: Table) -> list[str]:
 
 def _in_paper(table: Table) -> bool:
     """Whether the paper has any of these numbers; no column for what it never measured."""
-    return any(row[name]["paper"] is not None for row in table.rows for name in table.columns)
+    return any(row[name]["paper"] is not None for row in table.shown for name in table.columns)
 
 
 def _times(table: Table) -> list[tuple[str, str]]:
@@ -112,12 +114,13 @@ def _csv(table: Table) -> str:
 
 def _flat(row: Row, columns: Sequence[str]) -> dict[str, Any]:
     names = {key: row[key] for key in ("dataset", "scenario", "model", "method", "preset", "n", "of")}
+    pool = {f"shadows_{name}": (row["shadows"] or {}).get(name) for name in SHADOWS} if "shadows" in row else {}
     measures = {f"{name}_{part}": row[name][part] for name in columns for part in ("mean", "std", "paper")}
     if not row["n"]:
         measures.update({f"{name}_mean": MISSING for name in columns})
     gaps = {f"gap_{name}": (row["gap_to_retrained"] or {}).get(name) for name in (*columns, "n")}
     said = {key: "; ".join(row[key]) for key in ("errors", "notes")}
-    return {**names, **measures, **gaps, "seconds": row["seconds"], "prepare_seconds": row["prepare_seconds"], **said}
+    return {**names, **pool, **measures, **gaps, "seconds": row["seconds"], "prepare_seconds": row["prepare_seconds"], **said}
 
 
 def _json(table: Table) -> str:
@@ -128,9 +131,14 @@ FORMATS: dict[Format, Callable[[Table], str]] = {"text": _text, "markdown": _mar
 
 
 def _blocks(table: Table) -> Iterator[tuple[str, Grid]]:
-    """A part for each data set, scenario and model."""
-    for (dataset, scenario, model), rows in groupby(table.rows, key=lambda row: (row["dataset"], row["scenario"], row["model"])):
-        yield f"{dataset}, {scenario}, {model} ({SPLITS[table.attack][scenario]})", [_cells(row, table) for row in rows]
+    """A part for each data set, scenario and model; where there are several, for each set of shadow models."""
+
+    def title(row: Row) -> str:
+        pool = f", pool {row['shadows']['pool']}" if table.several_pools else ""
+        return f"{row['dataset']}, {row['scenario']}, {row['model']}{pool} ({SPLITS[table.attack][row['scenario']]})"
+
+    for name, rows in groupby(table.shown, key=title):
+        yield name, [_cells(row, table) for row in rows]
 
 
 def _cells(row: Row, table: Table) -> list[str]:
@@ -140,7 +148,8 @@ def _cells(row: Row, table: Table) -> list[str]:
     measures = [
         text for name, column in columns for text in (_ours(row, name, column), *(_shown(row[name][each], column) for each in beside))
     ]
-    gaps = [_shown(gap.get(name), column, sign="+") for name, column in columns]
+    fewer = f" (n {gap['n']})" if gap and gap["n"] < row["n"] else ""
+    gaps = [_shown(gap.get(name), column, sign="+") + (fewer if gap.get(name) is not None else "") for name, column in columns]
     times = [_number(row[key], 1, 2) for _, key in _times(table)]
     return [row["method"], row["preset"], _count(row), *measures, *gaps, *times]
 

@@ -55,11 +55,15 @@ class Attack:
     """Of the samples into those that train an SVM and those that judge it."""
     shadows: int = 128
     """Models that LiRA compares with."""
+    pool: str = ""
+    """Which ones, by their digest; where a grid leaves it open, those of --pool."""
 
     @property
     def settings(self) -> dict[str, Any]:
         """Those that its result depends on."""
-        own = {"svm": {"splits": self.splits}, "lira": {"shadows": self.shadows}, "confidence": {}}
+        own: dict[str, dict[str, Any]] = {
+            "svm": {"splits": self.splits}, "lira": {"shadows": self.shadows, "pool": self.pool}, "confidence": {},
+        }  # fmt: skip
         return {"name": self.name, **own[self.name]}
 
 

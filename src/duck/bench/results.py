@@ -3,15 +3,14 @@
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from duck.bench.grids import Facts, line_id
+from duck.bench.lines import Line, flaw, is_ours, sound
 from duck.config import from_dict
 from duck.errors import BadInput, DuckError
-
-Line = dict[str, Any]
 
 
 class Results:
@@ -20,8 +19,8 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lines: dict[str, Line] = {}
-        self.broken: list[str] = []
-        """Files with a line that cannot be read, as a kill leaves it."""
+        self.broken: Counter[tuple[str, str]] = Counter()
+        """Lines that are passed over: the names of their files, and why."""
         for path in sorted(folder.glob("*.jsonl")):
             self._read(path)
 
@@ -61,11 +60,15 @@ class Results:
             try:
                 line = json.loads(row)
             except json.JSONDecodeError:
-                self.broken.append(path.name)
+                self.broken[path.name, "half-written, as a kill leaves it"] += 1
                 continue
-            # Other files of JSON lines may lie beside ours.
-            if isinstance(line, dict) and {"id", "experiment", "dataset"} <= line.keys():
-                self._keep(line)
+            if not is_ours(line):
+                continue
+            wrong = flaw(line)
+            if wrong is None:
+                self._keep(sound(line))
+            else:
+                self.broken[path.name, wrong] += 1
 
     def _keep(self, line: Line) -> None:
         name = _current_id(line)

@@ -21,8 +21,8 @@ from duck import fit
 from duck.api import train
 from duck.bench.attacks import Attacker
 from duck.bench.grids import Attack, Cell, line_id
+from duck.bench.lines import Line, sound
 from duck.bench.outputs import Kept, Target
-from duck.bench.results import Line
 from duck.config import Experiment, Training, to_dict
 from duck.data import Count, load
 from duck.errors import BadInput, DuckError, UnknownName
@@ -135,7 +135,7 @@ class Workshop:
         _reset_peak(self.device)
         begun = time.monotonic()
         try:
-            values = self._done(job)
+            values = sound(self._done(job))
         except Exception as error:
             values = {"error": in_short(error)}
         attack = {} if job.attack is None else {"attack": job.settings}
@@ -151,6 +151,8 @@ class Workshop:
     def _attacked(self, job: Job) -> Line:
         assert self.attacker is not None
         assert job.cell is not None
+        if job.attack != self.attacker.attack:
+            raise BadInput(f"The job is of {job.settings}, the attacker of {self.attacker.attack.settings}: plan with the attacker's.")
         target = self._target(job)
         with Stopwatch(self.device) as stopwatch:
             found = self.attacker(target, job.cell.block.scenario, job.experiment.seed)

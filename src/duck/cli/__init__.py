@@ -31,7 +31,7 @@ def _help() -> str:
         "Make a trained image classifier forget, and say whether it worked.\n\n"
         f"{rows}\n\n"
         "duck COMMAND --help explains each. Try `duck demo` first.\n"
-        "Exit codes: 0 done or forgotten, 1 not forgotten, 2 wrong input, 3 no verdict, 4 the program failed."
+        "Exit codes: 0 done or forgotten, 1 not forgotten or runs that failed, 2 wrong input, 3 no verdict, 4 the program failed."
     )
 
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -33,7 +33,7 @@ from duck.bench import (
     render,
 )
 from duck.cli.console import counting, emit, number, say, stderr
-from duck.cli.exits import DONE, INTERRUPTED
+from duck.cli.exits import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import parse
 from duck.errors import BadInput
 from duck.runtime import pick_device
@@ -45,7 +45,7 @@ class Bench:
     """Run every data set x scenario x case x method x preset of a grid, or print what was found.
 
     Runs whose result is in --out are skipped: the same command goes on where it was stopped. Result files of several machines
-    merge by lying in one folder.
+    merge by lying in one folder. Exit code 1 where runs of this call failed: the others are kept, and these are tried again next time.
     """
 
     grid: Annotated[str, tyro.conf.Positional]
@@ -69,7 +69,8 @@ class Bench:
     compile: bool = False
     """Compile retraining, which is then faster on a GPU; the lines say so. Originals are made as their recipe says."""
     pool: Path | None = None
-    """Of grids that attack with LiRA: folder of the shadow models, made by `duck pool`."""
+    """Of grids that attack with LiRA: folder of the shadow models, made by `duck pool`. Other ones give other lines; with --table, only
+    results that compared with these."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     format: Format = "text"
@@ -82,19 +83,29 @@ def main(argv: list[str]) -> int:
     args = parse(Bench, argv, "bench")
     grid = find_grid(args.grid)
     only, results = parse_only(args.only, grid), Results(args.out)
-    for name in dict.fromkeys(results.broken):
-        say(f"A line of {name} is half-written, as a kill leaves it, and is passed over.")
+    for (name, why), count in results.broken.items():
+        say(f"Passed over, {count} of the lines in {name}: {why}.")
     if args.table:
-        print(render(make_table(grid, results, only), "json" if args.json else args.format))
-        return DONE
-    if args.limit_minutes is not None and args.limit_minutes < 0:
-        raise BadInput(f"--limit-minutes must not be negative, got {args.limit_minutes}.")
+        return _print(args, grid, only, results)
+    if args.limit_minutes is not None and not args.limit_minutes >= 0:  # NaN is not
+        raise BadInput(f"--limit-minutes must be 0 or more, got {args.limit_minutes}.")
     return _run(args, grid, only, results)
+
+
+def _print(args: Bench, grid: Grid, only: Only, results: Results) -> int:
+    if not args.out.is_dir():
+        say(f"There is no folder {args.out}, so there are no results: name theirs with --out.")
+    if grid.attack is not None and args.pool is not None:
+        grid = replace(grid, attack=attacker(grid.attack, args.pool).attack)
+    print(render(make_table(grid, results, only), "json" if args.json else args.format))
+    return DONE
 
 
 def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     begun, device = time.monotonic(), pick_device(args.device)
     attack = None if grid.attack is None else attacker(grid.attack, args.pool)
+    if attack is not None:
+        grid = replace(grid, attack=attack.attack)
     results.check_writable()
     data = _load(args, grid, only)
     models = args.models or args.out.resolve().parent / "models"
@@ -118,7 +129,7 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
         say(f"Interrupted: {kept} runs ended and are kept, {len(todo.jobs) - kept} are left; the same command goes on.")
         return INTERRUPTED
     _tell(args, grid, todo, ending)
-    return DONE
+    return FAILED if ending.failed else DONE
 
 
 def _load(args: Bench, grid: Grid, only: Only) -> dict[str, Data]:

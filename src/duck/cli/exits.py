@@ -2,7 +2,7 @@
 
 DONE = 0
 FAILED = 1
-"""Nothing was forgotten, or an audit says "not forgotten"."""
+"""Nothing was forgotten, an audit says "not forgotten", or runs of a grid failed."""
 MISUSE = 2
 NO_VERDICT = 3
 CRASHED = 4

@@ -123,8 +123,8 @@ def _default(argv: list[str]) -> MakePool:
 
 def _make(args: MakePool, shown: MakePool, begun: float) -> int:
     share, device = _share(args.share), pick_device(args.device)
-    if args.limit_minutes is not None and args.limit_minutes < 0:
-        raise BadInput(f"--limit-minutes must not be negative, got {args.limit_minutes}.")
+    if args.limit_minutes is not None and not args.limit_minutes >= 0:  # NaN is not
+        raise BadInput(f"--limit-minutes must be 0 or more, got {args.limit_minutes}.")
     if ":" not in args.model:
         MODELS[args.model]  # unknown names are errors before the data are read
     METHODS[args.method]
