@@ -123,6 +123,17 @@ def test_a_run_brings_data_model_recipe_request_and_method(tmp_path: Path, capsy
     assert shadow["design"] == "shadow"
 
 
+def test_an_original_from_elsewhere_has_no_recipe_to_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    duck(capsys, "train", "--data", "digits", "--epochs", "1", "--out", str(tmp_path / "o"), "--json")
+    words = ["--model", "convnet", "--weights", str(tmp_path / "o" / "model.safetensors"), "--classes", "3", "--out", str(tmp_path / "f")]
+    cli.main(["forget", "--data", "digits", *words])
+    words = ["pool", "--run", str(tmp_path / "f"), "--models", "2", "--limit-minutes", "0"]
+    assert "was trained is not known: the pool has the default recipe" in " ".join(
+        duck(capsys, *words, "--out", str(tmp_path / "p"))[1].split()
+    )
+    assert "is not known" not in duck(capsys, *words, "--epochs", "2", "--out", str(tmp_path / "q"))[1]
+
+
 def test_wrong_words_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ["--out", str(tmp_path / "p")]
     for words, message in (

@@ -131,6 +131,8 @@ def _make(args: MakePool, shown: MakePool, begun: float) -> int:
     made = store.load(args.run).experiment if args.run else None
     data = args.source.load(split=not (made and made.training.weights))
     plan = _plan(args, shown, made, data)
+    if made and made.training.weights and args.recipe == shown.recipe:
+        say(f"How the original of {args.run} was trained is not known: the pool has the default recipe; recipe flags say another.")
     # Reading the data counts too: the caller's clock is already running.
     limit = None if args.limit_minutes is None else 60 * args.limit_minutes - (time.monotonic() - begun)
     try:
