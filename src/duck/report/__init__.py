@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from duck.report import of_removal, of_run, of_runs
+from duck.report.benched import Curve, of_attacks, of_lines
 from duck.report.page import SIZE, budget, files_unread, render
 from duck.report.printed import save
 from duck.report.removals import Removal, read_removals, survey_removals
 from duck.report.samples import Sample, forgotten_samples
-from duck.report.stored import Curve, Entry, Stored, Unread, of_attacks, of_lines, read, survey
+from duck.report.stored import Entry, Stored, Unread, read, survey
 
 __all__ = [
     "SIZE",

@@ -8,10 +8,11 @@ import numpy as np
 
 from duck.analysis.paired import Paired, paired
 from duck.metrics import aus
+from duck.report.benched import Curve
 from duck.report.numbers import mean_and_spread
 from duck.report.of_run import PIXELS, thinned
 from duck.report.plots import BLUE, INK, MUTED, PALETTE, SYMBOLS, VERMILION, Axis, Heights, Line, Mark, Panel, Plot, Points, Symbol
-from duck.report.stored import Curve, Entry, Stored
+from duck.report.stored import Entry, Stored
 from duck.report.words import interval, number
 
 STEPS, CURVE = 40, 31

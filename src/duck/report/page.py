@@ -11,12 +11,13 @@ from plotly.offline import get_plotlyjs
 
 from duck.config import to_dict
 from duck.report import of_removal, of_run, of_runs, removal_words, words
+from duck.report.benched import Curve
 from duck.report.interactive import figure
 from duck.report.numbers import Measured
 from duck.report.removals import SHARES, THREE, Removal
 from duck.report.reproduce import FILE, commands, experiment_file
 from duck.report.samples import Sample
-from duck.report.stored import Curve, Entry, Stored, Unread
+from duck.report.stored import Entry, Stored, Unread
 
 POINTS = 16_000
 """Of all clouds together, and of all ROC curves: more would make the page too big to send."""

@@ -1,4 +1,4 @@
-"""What lies on disk, read once: runs with their audits and analyses, and lines of a bench. Nothing is computed anew."""
+"""Runs on disk with their audits and analyses, read once. Nothing is computed anew."""
 
 import json
 import os
@@ -14,10 +14,9 @@ from typing import Any
 from duck import store
 from duck.analysis import bias, study
 from duck.audits.verdict import NO_VERDICT, OLD_FILE, TIERS, file_of
-from duck.config import Experiment, from_dict, to_dict
+from duck.config import Experiment, to_dict
 from duck.errors import BadInput, DuckError
 from duck.methods.base import METHODS
-from duck.methods.presets import Preset, preset
 from duck.report.numbers import Measured, aus_range, share
 from duck.report.shapes import ANALYSIS as ANALYSIS_SHAPE
 from duck.report.shapes import AUDIT, RUN, Check, Wrong, read_json
@@ -170,19 +169,6 @@ class Stored:
         return [int(index) for index in self.run.by_class.get("forget", ())] if self.entry.kind == "class" else []
 
 
-@dataclass(frozen=True)
-class Curve:
-    """The ROC curve of an attack on one model of a bench."""
-
-    attack: str
-    on: str
-    """Data set, and what was forgotten."""
-    method: str
-    preset: str
-    fpr: Sequence[float]
-    tpr: Sequence[float]
-
-
 def shortened(names: Sequence[str]) -> str:
     """Names in a row; of long rows the first few, with how many others there are."""
     whole = ", ".join(names)
@@ -320,38 +306,3 @@ def _beside(folder: Path, file: str, shape: Check, command: Sequence[str], unrea
         unread.append(Unread(folder, file, f"{path} cannot be used: {wrong}. Delete it and run `{again}` again."))
         return None
     return found
-
-
-def of_lines(lines: Iterable[Mapping[str, Any]]) -> list[Entry]:
-    """Unlearnings of a bench; trainings of originals, attacks and failures are left out."""
-    return [_of_line(line) for line in lines if line.get("method") and "error" not in line and "aus" in line["scores"]]
-
-
-def of_attacks(lines: Iterable[Mapping[str, Any]]) -> list[Curve]:
-    """What attacks of a bench found, where they rank samples; those with different shadow models are different attacks."""
-    ranked = [line for line in lines if "attack" in line and "roc" in line]
-    several = len({line["attack"].get("pool") for line in ranked} - {None}) > 1
-    return [
-        Curve(
-            line["attack"]["name"] + (f" with pool {line['attack']['pool'][:8]}" if several and "pool" in line["attack"] else ""),
-            f"{line['dataset']}, {'a class' if line['scenario'] == 'class' else 'samples'}",
-            line["method"], line["preset"] or "", line["roc"]["fpr"], line["roc"]["tpr"],
-        )
-        for line in ranked
-    ]  # fmt: skip
-
-
-def _of_line(line: Mapping[str, Any]) -> Entry:
-    name = f"{line['dataset']}, {'class' if line['scenario'] == 'class' else 'seed'} {line['case']}"
-    experiment = from_dict(line["experiment"])
-    return Entry(
-        name, experiment, line["scenario"], line["scores"], line["original"], {"forget": line["forget_samples"]},
-        line["seconds"], line["prepare_seconds"], line["device"], line["notes"], _preset_of(line, experiment),
-    )  # fmt: skip
-
-
-def _preset_of(line: Mapping[str, Any], experiment: Experiment) -> str:
-    """Its name, and whether its settings are not those of that name now: of a grid of one's own, or from before they were tuned anew."""
-    which: Preset = "tuned" if line["preset"] == "tuned" else "paper"
-    known = preset(line["method"], line["dataset"], line["scenario"], line.get("train_samples"), which)
-    return which if known == experiment.method else f"{which}, other settings"

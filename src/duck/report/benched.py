@@ -1,0 +1,57 @@
+"""Lines of a bench as the page shows them: unlearnings beside the runs, and the curves of attacks."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from duck.config import Experiment, from_dict
+from duck.methods.presets import Preset, preset
+from duck.report.stored import Entry
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The ROC curve of an attack on one model of a bench."""
+
+    attack: str
+    on: str
+    """Data set, and what was forgotten."""
+    method: str
+    preset: str
+    fpr: Sequence[float]
+    tpr: Sequence[float]
+
+
+def of_lines(lines: Iterable[Mapping[str, Any]]) -> list[Entry]:
+    """Unlearnings of a bench; trainings of originals, attacks and failures are left out."""
+    return [_of_line(line) for line in lines if line.get("method") and "error" not in line and "aus" in line["scores"]]
+
+
+def of_attacks(lines: Iterable[Mapping[str, Any]]) -> list[Curve]:
+    """What attacks of a bench found, where they rank samples; those with different shadow models are different attacks."""
+    ranked = [line for line in lines if "attack" in line and "roc" in line]
+    several = len({line["attack"].get("pool") for line in ranked} - {None}) > 1
+    return [
+        Curve(
+            line["attack"]["name"] + (f" with pool {line['attack']['pool'][:8]}" if several and "pool" in line["attack"] else ""),
+            f"{line['dataset']}, {'a class' if line['scenario'] == 'class' else 'samples'}",
+            line["method"], line["preset"] or "", line["roc"]["fpr"], line["roc"]["tpr"],
+        )
+        for line in ranked
+    ]  # fmt: skip
+
+
+def _of_line(line: Mapping[str, Any]) -> Entry:
+    name = f"{line['dataset']}, {'class' if line['scenario'] == 'class' else 'seed'} {line['case']}"
+    experiment = from_dict(line["experiment"])
+    return Entry(
+        name, experiment, line["scenario"], line["scores"], line["original"], {"forget": line["forget_samples"]},
+        line["seconds"], line["prepare_seconds"], line["device"], line["notes"], _preset_of(line, experiment),
+    )  # fmt: skip
+
+
+def _preset_of(line: Mapping[str, Any], experiment: Experiment) -> str:
+    """Its name, and whether its settings are not those of that name now: of a grid of one's own, or from before they were tuned anew."""
+    which: Preset = "tuned" if line["preset"] == "tuned" else "paper"
+    known = preset(line["method"], line["dataset"], line["scenario"], line.get("train_samples"), which)
+    return which if known == experiment.method else f"{which}, other settings"
