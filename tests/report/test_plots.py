@@ -364,6 +364,12 @@ def test_panels_that_belong_beside_each_other_do_so_in_print(tmp_path: Path) -> 
     assert sizes == {0: (1200, 1300), 4: (1600, 900)}
 
 
+def test_four_panels_are_two_rows_of_two_in_print(tmp_path: Path) -> None:
+    picture = Panel("picture", [Picture([[[0, 0, 0]]])], NOTHING, NOTHING, 230)
+    with Image.open(save(Plot("four", "t", "c", "a", [picture] * 4), tmp_path)[0]) as image:
+        assert image.size == (800, 900)
+
+
 def test_without_matplotlib_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"duck-unlearning\[figures\]"):

@@ -4,7 +4,7 @@ import os
 import sys
 from importlib import import_module
 
-from duck.cli.exits import CRASHED, DONE, INTERRUPTED, MISUSE
+from duck.cli.exits import CRASHED, DONE, INTERRUPTED, MISUSE, UNREAD
 from duck.errors import DuckError
 from duck.registry import suggest
 
@@ -51,9 +51,14 @@ def main(argv: list[str] | None = None) -> int:
     # Before torch loads. OpenMP's threads spin while they wait for each other; beside other work that takes many times as long as sleeping.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
-        return int(import_module(f"duck.cli.{words[0]}_command").main(words[1:]))
+        code = int(import_module(f"duck.cli.{words[0]}_command").main(words[1:]))
+        sys.stdout.flush()
+        return code
     except DuckError as error:
         return _say(f"duck {words[0]}: {error}", MISUSE)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not missed
+        return UNREAD
     except OSError as error:
         return _say(f"duck {words[0]}: {error}", MISUSE)
     except KeyboardInterrupt:

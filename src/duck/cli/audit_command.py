@@ -43,9 +43,11 @@ POOL_MODELS = 32
 class AuditFlags:
     """Attack an unlearned model and say whether it forgot, with intervals and controls.
 
-    quick    the model alone, seconds: says "not forgotten" or "no verdict"
-    oracle   against models retrained without the samples, which are trained now and kept beside the run, or given with --retrained
-    full     also a pool of models: U-LiRA, LiRA, RMIA, ε, KLoM, memorisation
+    quick: the model alone, seconds; says "not forgotten" or "no verdict".
+
+    oracle: against models retrained without the samples, which are trained now and kept beside the run, or given with --retrained.
+
+    full: also a pool of models; U-LiRA, LiRA, RMIA, ε, KLoM, memorisation.
 
     Each tier's result is kept as audit-TIER.json in the run's folder, and a report shows the highest.
     Exit code 0: forgotten; 1: not forgotten; 3: no verdict; 2: wrong input.

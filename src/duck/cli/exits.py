@@ -7,3 +7,5 @@ MISUSE = 2
 NO_VERDICT = 3
 CRASHED = 4
 INTERRUPTED = 130
+UNREAD = 141
+"""Whoever read the output has gone, as `head` does."""

@@ -41,8 +41,9 @@ class MakePool:
     the candidates. What is in --out is kept: after a kill, Ctrl-C or --limit-minutes the same command goes on; more --models adds to it.
     Recipe flags say how the models are trained.
 
-    duck pool merge A B --out C    puts the models of several machines together
-    duck pool show A               prints what a pool holds
+    duck pool merge A B --out C: puts the models of several machines together.
+
+    duck pool show A: prints what a pool holds.
     """
 
     source: DataFlags

@@ -42,8 +42,8 @@ def save(plot: Plot, folder: Path) -> list[Path]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra("Figures for print need matplotlib: pip install 'duck-unlearning[figures]'") from error
-    columns = plot.columns or min(WIDEST, len(plot.panels))
-    rows = math.ceil(len(plot.panels) / columns)
+    rows = math.ceil(len(plot.panels) / (plot.columns or WIDEST))
+    columns = plot.columns or math.ceil(len(plot.panels) / rows)  # four panels are two rows of two
     with matplotlib.rc_context(STYLE):
         heights = [max(panel.height for panel in plot.panels[row * columns : (row + 1) * columns]) / 115 for row in range(rows)]
         width = heights[0] if all(panel.square for panel in plot.panels) else ALONE if columns == 1 else WIDTH
