@@ -168,7 +168,7 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     }
     others = [{**line, "method": None}, {**line, "error": "out of memory"}, {**line, "scores": {"f1": 0.5}, "attack": {"name": "svm"}}]
     attacked = {**line, "scores": {"auc": 0.6}, "attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1], "auc": {}}}
-    assert of_attacks([line, *others, attacked]) == [Curve("lira", "digits, samples", "duck", "tuned", [0, 1], [0, 1])]
+    assert of_attacks([line, *others, attacked]) == [Curve("lira", "digits, samples", "duck", "tuned, other settings", [0, 1], [0, 1])]
     pools = [attacked | {"attack": {"name": "lira", "pool": letter * 16}} for letter in "ab"]
     assert [curve.attack for curve in of_attacks([*pools, attacked])] == ["lira with pool aaaaaaaa", "lira with pool bbbbbbbb", "lira"]
     assert [curve.attack for curve in of_attacks(pools[:1] * 2)] == ["lira"] * 2
@@ -177,6 +177,7 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     assert entry.preset == "tuned, other settings"
     line["experiment"]["method"] = to_dict(preset("duck", "digits", "samples", None, "tuned"))
     assert of_lines([line])[0].preset == "tuned"
+    assert of_attacks([attacked])[0].preset == "tuned"
     assert entry.gone is not None
     assert entry.gone.low is not None
     assert entry.drop == stored.entry.drop

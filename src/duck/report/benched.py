@@ -28,14 +28,15 @@ def of_lines(lines: Iterable[Mapping[str, Any]]) -> list[Entry]:
 
 
 def of_attacks(lines: Iterable[Mapping[str, Any]]) -> list[Curve]:
-    """What attacks of a bench found, where they rank samples; those with different shadow models are different attacks."""
+    """What attacks of a bench found, where they rank samples; those with different shadow models are different attacks,
+    and models made with other settings are of another preset."""
     ranked = [line for line in lines if "attack" in line and "roc" in line]
     several = len({line["attack"].get("pool") for line in ranked} - {None}) > 1
     return [
         Curve(
             line["attack"]["name"] + (f" with pool {line['attack']['pool'][:8]}" if several and "pool" in line["attack"] else ""),
             f"{line['dataset']}, {'a class' if line['scenario'] == 'class' else 'samples'}",
-            line["method"], line["preset"] or "", line["roc"]["fpr"], line["roc"]["tpr"],
+            line["method"], _preset_of(line, from_dict(line["experiment"])), line["roc"]["fpr"], line["roc"]["tpr"],
         )
         for line in ranked
     ]  # fmt: skip
