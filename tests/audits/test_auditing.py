@@ -1,16 +1,18 @@
 """From models to audits: through `duck.audit`, on nets that are really trained."""
 
 import copy
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import duck
-from duck.audits.observed import observe, setting
+from duck.audits.observed import compared, observe, setting
 from duck.audits.relearn import relearning, steps
 from duck.audits.retraining import Retraining
 from duck.config import Training
@@ -157,6 +159,25 @@ def test_unseen_samples_of_the_class_are_matched_holdout_included() -> None:
     matched = setting(scenario).matched
     assert matched.tolist() == [index for index in range(200) if index % 4 == 2]
     assert set(matched.tolist()) & set(scenario.holdout.tolist())
+
+
+@pytest.mark.parametrize(
+    ("forget", "unseen", "wanted"),
+    [
+        ({0: 100, 1: 8}, {0: 50, 1: 50, 2: 50}, {0: 50, 1: 4}),
+        ({0: 10, 1: 10}, {0: 40, 1: 20}, {0: 20, 1: 20}),
+        ({0: 10, 1: 5}, {0: 30}, {0: 30}),
+        ({0: 4}, {1: 9}, {}),
+    ],
+)
+def test_unseen_samples_are_of_each_class_in_the_proportion_of_the_members(
+    forget: dict[int, int], unseen: dict[int, int], wanted: dict[int, int]
+) -> None:
+    labels = [np.repeat(list(counts), list(counts.values())).astype(np.int64) for counts in (forget, unseen)]
+    members, matched = compared(labels[0], labels[1], seed=0)
+    assert Counter(labels[1][matched].tolist()) == wanted
+    assert Counter(labels[0][members].tolist()) == {label: count for label, count in forget.items() if label in wanted}
+    assert len(set(matched.tolist())) == len(matched)
 
 
 @pytest.mark.parametrize("count", [0, 1])

@@ -109,7 +109,7 @@ def test_further_p_values_join_the_correction() -> None:
 
 
 def test_a_distance_without_spread_is_judged_by_its_rows() -> None:
-    """All retrained models classify every forget-test sample wrong: the binomial error, not the spread, says what is unusual."""
+    """All retrained models classify every sample of the class wrong: the binomial error, not the spread, says what is unusual."""
     where, original = class_setting(), model(0, knows=True)
     references = {f"retrained {index}": model(100 + index, knows=False) for index in range(6)}
     one_right = model(50, knows=False)
@@ -118,8 +118,8 @@ def test_a_distance_without_spread_is_judged_by_its_rows() -> None:
     nearly = replace(one_right, unseen=replace(one_right.unseen, logits=logits))
     readings = Readings({"nearly": nearly, "knowing": original, **references})
     measures = all_measures(where, original)
-    assert "accuracy forget-test" not in readings.judge(measures, "nearly", list(references)).outside
-    assert "accuracy forget-test" in readings.judge(measures, "knowing", list(references)).outside
+    assert "recognised" not in readings.judge(measures, "nearly", list(references)).outside
+    assert "recognised" in readings.judge(measures, "knowing", list(references)).outside
 
 
 def test_a_retrained_model_is_not_compared_with_itself() -> None:

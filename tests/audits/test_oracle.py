@@ -1,17 +1,19 @@
 """The verdict against retrained models: right on models whose truth is known, and silent where it cannot tell."""
 
 import json
+from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from duck.audits import controls
-from duck.audits.observed import Observed
+from duck.audits.observed import Observed, Part, Rows
 from duck.audits.oracle import More, decide, oracle
 from duck.audits.quick import Coverage
 from duck.audits.readings import Judgement
 from duck.audits.verdict import Audit, Control, Reading, Row
-from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
+from tests.audits.witnesses import GONE, class_setting, model, sample_model, samples_setting
 
 
 @cache
@@ -46,10 +48,29 @@ def test_forged_models_are_never_forgotten(make: object) -> None:
 def test_a_further_retrained_model_is_forgotten_and_the_reason_names_what_was_tried() -> None:
     audit = fresh()
     assert (audit.verdict, audit.powered) == ("forgotten", True)
-    assert "accuracy forget-test, accuracy retain-test, output distance, 1-shot probe" in audit.reasons[0]
+    assert "accuracy retain-test, recognised, output distance, 1-shot probe" in audit.reasons[0]
     assert [name for name, row in audit.attacks.items() if row.judged] == [
-        "accuracy forget-test", "accuracy retain-test", "output distance", "1-shot probe",
+        "accuracy retain-test", "recognised", "output distance", "1-shot probe",
     ]  # fmt: skip
+
+
+def test_a_head_that_knows_half_of_the_forget_samples_is_told_where_few_are_unseen() -> None:
+    """Its embeddings and other outputs are those of a retrained model; of four unseen samples of the class it knows one."""
+    clean = model(50, knows=False)
+    where = replace(class_setting(), forget_test=class_setting().forget_test[:4])
+
+    def knowing(part: Part, rows: Rows) -> Part:
+        logits = part.logits.copy()
+        logits[rows, GONE] = 20.0
+        return replace(part, logits=logits)
+
+    leaky = replace(clean, forget=knowing(clean.forget, np.arange(0, 90, 2)), unseen=knowing(clean.unseen, where.forget_test[:1]))
+    references = [model(100 + index, knows=False) for index in range(6)]
+    assert oracle(where, clean, model(0, knows=True), references, "subject").verdict == "forgotten"
+    audit = oracle(where, leaky, model(0, knows=True), references, "subject")
+    assert audit.verdict == "not forgotten"
+    assert [reason.partition(":")[0] for reason in audit.reasons] == ["recognised"]
+    assert audit.attacks["recognised"].n == 94
 
 
 def test_unprocessed_samples_convict_even_a_model_that_looks_right() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from duck.audits.controls import masked
-from duck.audits.observed import Observed
+from duck.audits.observed import Observed, Part, compared
 from duck.audits.quick import Coverage, _tests, hand_picked, quick
 from duck.audits.verdict import Audit
 from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
@@ -64,6 +64,23 @@ def test_an_svm_that_does_worse_than_chance_tells_nothing() -> None:
     assert reading is not None
     assert reading.value < 0.4
     assert _tests(samples_setting(), seen, chosen=False)["SVM attack"] > 0.9
+
+
+def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -> None:
+    """Class 0 is harder than the others for every model, and most forget samples are of it."""
+
+    def harder(seen: Observed) -> Observed:
+        right = {name: 4 * np.eye(4)[part.labels] * (part.labels == 0)[:, None] for name, part in vars(seen).items()}
+        return Observed(**{name: replace(part, logits=part.logits - right[name]) for name, part in vars(seen).items()})
+
+    seen = harder(sample_model(61, 0.0))
+    rows = np.flatnonzero((seen.forget.labels == 0) | (np.arange(len(seen.forget)) % 9 == 1))
+    few = replace(seen, forget=Part(*(values[rows] for values in vars(seen.forget).values())))
+    members, matched = compared(few.forget.labels, few.unseen.labels, seed=0)
+    where = replace(samples_setting(), asked=len(rows), members=members)
+    of_all, of_matched = (_tests(replace(where, matched=chosen), few, chosen=False) for chosen in (np.arange(160), matched))
+    assert of_all["loss attack"] < 1e-3
+    assert min(of_matched.values()) > 0.05
 
 
 def test_hand_picked_samples_are_shown_and_not_judged() -> None:

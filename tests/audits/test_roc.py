@@ -109,6 +109,13 @@ def test_complete_separation_is_not_certainty() -> None:
     assert roc(scored([1, 1, 1, 1], [1, 1, 0, 0])).auc.value == 0.5
 
 
+def test_complete_separation_counts_samples_not_rows() -> None:
+    """Two members and two others, each judged in a hundred models."""
+    ids, members = np.tile(["a", "b", "c", "d"], 100), np.tile([True, True, False, False], 100)
+    found = roc(Scored(ids, members.astype(np.float64), members, np.repeat(np.arange(100), 4)))
+    assert found.auc == pytest.approx((1.0, 0.025**0.5, 1.0, 400))
+
+
 def test_infinite_scores_are_ranked() -> None:
     assert roc(scored([np.inf, 1, 0, -np.inf], [1, 1, 0, 0])).auc.value == 1
     assert roc(scored([np.inf, np.inf, np.inf, -np.inf], [1, 1, 0, 0])).auc.value == 0.75

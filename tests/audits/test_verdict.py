@@ -54,6 +54,19 @@ def test_each_tier_is_kept(tmp_path: Path) -> None:
     assert [json.loads((tmp_path / file_of(tier)).read_text())["tier"] for tier in TIERS] == ["quick", "oracle", "full"]
 
 
+@pytest.mark.parametrize(("models", "kept"), [(5, False), (6, True), (7, True)])
+def test_an_audit_by_fewer_models_does_not_take_the_place_of_one_by_more(tmp_path: Path, models: int, kept: bool) -> None:
+    assert save(replace(AUDIT, models=6, verdict="not forgotten"), tmp_path)
+    assert save(replace(AUDIT, models=models), tmp_path) is kept
+    assert json.loads((tmp_path / FILE).read_text())["verdict"] == ("no verdict" if kept else "not forgotten")
+
+
+def test_a_stored_audit_that_cannot_be_read_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("{")
+    assert save(AUDIT, tmp_path)
+    assert json.loads((tmp_path / FILE).read_text())["tier"] == "oracle"
+
+
 def test_without_controls_it_is_not_said_whether_the_audit_was_powered() -> None:
     assert str(replace(AUDIT, powered=None)).startswith("Verdict (oracle tier): no verdict.\n")
 

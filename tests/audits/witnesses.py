@@ -21,7 +21,8 @@ def class_setting() -> Setting:
     gone = UNSEEN_LABELS == GONE
     return Setting(
         "class", CLASSES, ("a", "b", "c", "d"), FORGET, forgotten=np.array([GONE]), test=np.arange(UNSEEN),
-        forget_test=np.flatnonzero(gone), retain_test=np.flatnonzero(~gone), matched=np.flatnonzero(gone), seed=0,
+        forget_test=np.flatnonzero(gone), retain_test=np.flatnonzero(~gone), members=np.arange(FORGET),
+        matched=np.flatnonzero(gone), seed=0,
     )  # fmt: skip
 
 
@@ -29,7 +30,7 @@ def samples_setting() -> Setting:
     none = np.empty(0, dtype=np.intp)
     return Setting(
         "samples", CLASSES, ("a", "b", "c", "d"), FORGET, forgotten=np.empty(0, dtype=np.int64), test=np.arange(UNSEEN), forget_test=none,
-        retain_test=none, matched=np.arange(UNSEEN), seed=0,
+        retain_test=none, members=np.arange(FORGET), matched=np.arange(UNSEEN), seed=0,
     )  # fmt: skip
 
 

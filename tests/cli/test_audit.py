@@ -49,6 +49,15 @@ def audited(runs: Path) -> dict[str, Path]:
     return places
 
 
+def test_a_verdict_stands_where_it_cannot_be_stored(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = shutil.copytree(runs / "original" / "run", tmp_path / "run")
+    (folder / "audit-quick.json").mkdir()
+    code, out, err = duck(capsys, "audit", str(folder))
+    assert code == 1
+    assert "Verdict (quick tier): not forgotten." in out
+    assert "The audit was done but not kept." in err
+
+
 def test_quick_convicts_the_original_and_is_silent_about_a_retrained_model(
     audited: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,8 +67,10 @@ class Setting:
     test: Rows
     forget_test: Rows
     retain_test: Rows
+    members: Rows
+    """Of the forget samples, those that have unseen samples of their class to be compared with."""
     matched: Rows
-    """Of the classes of the forget samples, holdout included: the non-members that a member is compared with."""
+    """These, holdout included: of each class as large a share as among the members, else an attack would tell classes apart."""
     seed: int
 
     @property
@@ -92,16 +94,31 @@ def setting(scenario: Scenario) -> Setting:
         )
     if len(scenario.forget) < 2:
         raise BadInput(f"There is {len(scenario.forget)} forget sample: an audit compares groups and needs at least 2, better 100.")
-    labels, going = data.test.labels, data.train.labels[scenario.forget].unique()
-    matched = torch.isin(labels, going).nonzero().flatten()
+    labels = data.train.labels[scenario.forget].numpy()
+    members, matched = compared(labels, data.test.labels.numpy(), scenario.seed)
     if len(matched) < 2:
-        raise BadInput(f"There are {len(matched)} unseen samples of the forgotten samples' classes: an audit needs at least 2, better 100.")
+        raise BadInput(
+            f"There are {len(matched)} unseen samples to compare with, of each class as many for a forget sample as of the others: "
+            "an audit needs at least 2, better 100."
+        )
     return Setting(
         scenario.kind, data.num_classes, data.classes, len(scenario.forget),
-        forgotten=going.numpy() if scenario.kind == "class" else np.empty(0, np.int64),
+        forgotten=np.unique(labels) if scenario.kind == "class" else np.empty(0, np.int64),
         test=scenario.test.numpy(), forget_test=scenario.forget_test.numpy(), retain_test=scenario.retain_test.numpy(),
-        matched=matched.numpy(), seed=scenario.seed,
+        members=members, matched=matched, seed=scenario.seed,
     )  # fmt: skip
+
+
+def compared(forget: npt.NDArray[np.int64], unseen: npt.NDArray[np.int64], seed: int) -> tuple[Rows, Rows]:
+    """Rows of both, by their labels: members, and as many unseen samples as there are with each class in the proportion of the members."""
+    both = np.intersect1d(forget, unseen)
+    members = np.flatnonzero(np.isin(forget, both))
+    wanted, there = (np.array([(labels == label).sum() for label in both]) for labels in (forget, unseen))
+    counts = np.rint(wanted * min(there / wanted, default=0)).astype(int)
+    generator = seeded(seed, "audit", "matched")
+    drawn = [np.flatnonzero(unseen == label) for label in both]
+    some = [rows[torch.randperm(len(rows), generator=generator).numpy()[:count]] for rows, count in zip(drawn, counts, strict=True)]
+    return members, np.sort(np.concatenate([*some, np.empty(0, np.intp)]))
 
 
 def observe(model: nn.Module, scenario: Scenario, head: str | None = None, name: str = "model") -> Observed:

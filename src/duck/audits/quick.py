@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from scipy.stats import binomtest, mannwhitneyu
 
 from duck.audits.intervals import clopper_pearson, holm
 from duck.audits.measures import accuracies, attacks, class_accuracies, entropies, losses, membership, score
-from duck.audits.observed import Observed, Setting
+from duck.audits.observed import Observed, Setting, compared
 from duck.audits.readings import Readings, rows
 from duck.audits.roc import roc
 from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, Reading, Row, p_text
@@ -55,9 +54,11 @@ def hand_picked(where: Setting, original: Observed) -> bool:
     """Whether single samples were chosen for what they are: the original, which saw both, treats them unlike retained ones."""
     if where.kind == "class":
         return False
-    alike = np.isin(original.retain.labels, original.forget.labels)
+    some, alike = compared(original.forget.labels, original.retain.labels, where.seed)
+    if not len(some):
+        return False
     return any(
-        mannwhitneyu(what(original.forget), what(original.retain)[alike]).pvalue < ALPHA for what in (losses, entropies)
+        mannwhitneyu(what(original.forget)[some], what(original.retain)[alike]).pvalue < ALPHA for what in (losses, entropies)
     )  # fmt: skip
 
 

@@ -102,8 +102,8 @@ def _auc(scored: Scored, members: int, others: int) -> Estimate:
     auc = float(placed[scored.members].mean())
     variance = _variance(placed - auc, scored)
     if variance <= 0:
-        # Complete separation, or none: bounded as by that many throws that all fell on one side.
-        few = min(members, others)
+        # Complete separation, or none: bounded as by that many throws, one a sample, that all fell on one side.
+        few = min(len(np.unique(scored.ids[side])) for side in (scored.members, ~scored.members))
         return Estimate(auc, *clopper_pearson(auc * few, few), len(placed))
     half = float(norm.ppf((1 + LEVEL) / 2)) * math.sqrt(variance)
     return Estimate(auc, max(0.0, auc - half), min(1.0, auc + half), len(placed))

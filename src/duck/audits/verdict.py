@@ -104,9 +104,11 @@ def file_of(tier: Tier) -> str:
     return f"audit-{tier}.json"
 
 
-def save(audit: Audit, folder: Path) -> None:
-    """Beside the run it is about, in one step."""
+def save(audit: Audit, folder: Path) -> bool:
+    """Beside the run it is about, in one step; False where an audit by more retrained models is there, which stays."""
     place = folder / file_of(audit.tier)
+    if _models_of(place) > audit.models:
+        return False
     beside = place.with_name(f".{place.name}.{os.getpid()}.writing")
     try:
         beside.write_text(json.dumps(audit.to_dict(), indent=1) + "\n", encoding="utf-8")
@@ -115,6 +117,15 @@ def save(audit: Audit, folder: Path) -> None:
         raise BadInput(f"{place} cannot be written: {error.strerror}. The audit was done but not kept.") from error
     finally:
         beside.unlink(missing_ok=True)
+    return True
+
+
+def _models_of(place: Path) -> int:
+    """Retrained models of a stored audit; 0 where none can be read."""
+    try:
+        return int(json.loads(place.read_text(encoding="utf-8"))["models"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def _headline(audit: Audit) -> list[str]:

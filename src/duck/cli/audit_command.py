@@ -20,7 +20,7 @@ from duck.audits.pool.reader import Pool, mismatch
 from duck.audits.pool.training import build_pool, suitable_workers
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
-from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Tier, save
+from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Tier, file_of, save
 from duck.cli import exits
 from duck.cli.console import counting, emit, say
 from duck.cli.inputs import parse
@@ -95,12 +95,21 @@ def main(argv: list[str]) -> int:
         pool = _pool(args, found, device) if args.tier == "full" else None
         audit = audit_oracle(case, _references(args, found, case, device), pool)
     audit = replace(audit, seconds=time.monotonic() - begun)
-    save(audit, args.run)
     if args.json:
         emit(audit.to_dict())
     else:
         print(audit)
+    _keep(audit, args.run)
     return EXITS[audit.verdict]
+
+
+def _keep(audit: Audit, run: Path) -> None:
+    """The verdict has been given, and stands whether or not it can be stored."""
+    try:
+        if not save(audit, run):
+            say(f"{file_of(audit.tier)} stays as it is: that audit compared with more retrained models than this one, {audit.models}.")
+    except BadInput as error:
+        say(str(error))
 
 
 def _check(args: AuditFlags) -> None:
