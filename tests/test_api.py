@@ -1,6 +1,7 @@
 """The shortest way: plain modules and plain data sets, as a user has them."""
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 import duck
 from duck.errors import BadInput
 from duck.methods.presets import default_recipe
+from duck.models import build
 from duck.predict import accuracy
+from duck.types import Protocols
 from tests.toys import toy_data, toy_net, trained_net
 
 
@@ -139,11 +142,42 @@ def test_retraining_through_the_same_door() -> None:
     )
     assert result.scores.test is not None
     assert result.scores.test > 0.9
+    assert not any("recipe" in note for note in result.notes)
     with pytest.raises(BadInput, match="pass new_model="):
         duck.forget(trained_net(), data, forget=[1, 2], method="retrained")
 
 
-@pytest.mark.parametrize("wrong", ["12", 12, None])
+def test_retraining_by_a_recipe_that_was_not_said_notes_which_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duck.methods.Retrained, "__call__", lambda self, model, task: model)
+    result = duck.forget(trained_net(), toy_data(), forget=[1, 2], method="retrained", new_model=toy_net)
+    taken = "40 epochs of sgd, batch size 512, learning rate 0.2 (one-cycle), augment none"
+    assert f"The original's recipe is not known: retrained with {taken}. A gap to Retrained may come from that." in result.notes
+    other = duck.forget(trained_net(), toy_data(), forget=[1, 2], method=duck.methods.Original())
+    assert not any("recipe" in note for note in other.notes)
+
+
+@dataclass(frozen=True)
+class EveryTenth:
+    """A request of the user's own."""
+
+    def __call__(self, data: duck.Data, seed: int = 0, protocol: Protocols = "holdout") -> duck.Scenario:
+        return duck.ForgetSamples(data.train.ids[::10].tolist())(data, seed, protocol)
+
+
+def test_any_request_will_do() -> None:
+    original = duck.methods.Original()
+    assert duck.forget(trained_net(), toy_data(), EveryTenth(), method=original).scenario.forget.tolist() == list(range(0, 240, 10))
+    biased = duck.forget(trained_net(), toy_data(), duck.Debias("a", "b", count=5, patch=2), method=original)
+    assert len(biased.scenario.forget) == 5
+
+
+def test_data_that_bring_test_data_take_no_others() -> None:
+    data = toy_data()
+    with pytest.raises(BadInput, match="test= goes with a torch Dataset"):
+        duck.forget(trained_net(), data, [1], test=Gray(data.test))
+
+
+@pytest.mark.parametrize("wrong", ["12", 12, None, duck.ForgetClasses])
 def test_what_is_not_a_list_of_ids(wrong: Any) -> None:
     with pytest.raises(BadInput, match="forget= takes ids"):
         duck.forget(trained_net(), toy_data(), forget=wrong)
@@ -162,4 +196,17 @@ def test_train_takes_a_name_or_a_factory() -> None:
     assert data.test is not None
     assert min(accuracy(net, data.test) for net in (named, made)) > 0.9
     assert not named.training
+
+
+def test_train_seeds_a_factory_as_it_seeds_a_name() -> None:
+    data, recipe = toy_data(), duck.Recipe(epochs=1, batch_size=32)
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    made = duck.train(lambda: build("convnet", 4, (1, 8, 8)), data, seed=1, recipe=recipe, device="cpu")
+    assert torch.equal(torch.get_rng_state(), state)
+    named = duck.train("convnet", data, seed=1, recipe=recipe, device="cpu").state_dict()
+    assert [name for name, value in made.state_dict().items() if not torch.equal(value, named[name])] == []
+
+
+def test_digits_train_for_thirty_epochs() -> None:
     assert default_recipe("digits", 1400, "none").epochs == 30

@@ -1,5 +1,6 @@
 """Many methods on one scenario: each row on its own, and distances to the retrained model."""
 
+import json
 import time
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -7,6 +8,7 @@ from typing import ClassVar
 import pytest
 from torch import nn
 
+from duck.cli import list_command
 from duck.comparison import compare, rows, suited
 from duck.experiment import Epoch
 from duck.methods import METHODS, Duck, Original, Retrained
@@ -74,3 +76,14 @@ def test_all_means_those_that_suit_the_scenario_baselines_first() -> None:
     assert suited("class")[:2] == suited("samples")[:2] == ["original", "retrained"]
     assert set(suited("class")) == set(METHODS)
     assert set(suited("class")) - set(suited("samples")) == {name for name, cls in METHODS.items() if "samples" not in cls.scenarios}
+
+
+def test_the_list_of_methods_has_those_for_samples_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(Broken, "scenarios", ("samples",))
+    monkeypatch.setitem(METHODS._entries, "broken", Broken)
+    assert "broken" not in suited("class")
+    assert suited() == [*suited("class"), "broken"]
+    assert list_command.main(["methods", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == suited()
+    assert rows[-1]["scenarios"] == ["samples"]

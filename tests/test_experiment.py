@@ -3,12 +3,13 @@
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from duck.experiment import Counted, Epoch, notes, unlearn
 from duck.methods import METHODS, Duck, NegGrad, RandomLabel
@@ -54,6 +55,30 @@ def test_a_method_that_skips_samples_is_found_out(monkeypatch: pytest.MonkeyPatc
     said = notes(scenario, outcome)
     assert said[0].startswith("Nothing was forgotten")
     assert said[1] == "Only 30 of 60 forget samples were processed."
+
+
+@dataclass(frozen=True)
+class OnlyPrepares:
+    """Sees the forget samples beforehand and does nothing with them."""
+
+    paper: ClassVar[str] = "none"
+    scenarios: ClassVar[Kinds] = ("class", "samples")
+    needs_retain: ClassVar[bool] = False
+    forgets_by: ClassVar[Forgets] = "training"
+    prepared_from: ClassVar[tuple[str, ...]] = ()
+    prepared_per_request: ClassVar[bool] = False
+
+    def prepare(self, model: nn.Module, task: Task) -> Mapping[str, Tensor]:
+        list(task.forget.batches(8, torch.Generator().manual_seed(0)))
+        return {"nothing": torch.zeros(1)}
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        return clone(model)
+
+
+def test_what_is_only_prepared_is_not_processed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS._entries, "only-prepares", OnlyPrepares)
+    assert unlearn(OnlyPrepares(), trained_net(), class_scenario()).processed == 0
 
 
 def test_watching_does_not_count_as_the_methods_time(monkeypatch: pytest.MonkeyPatch) -> None:

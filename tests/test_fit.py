@@ -17,7 +17,7 @@ from duck import fit
 from duck.batching import Joined, Passes, Step
 from duck.errors import BadInput, Diverged, OutOfMemory
 from duck.predict import accuracy
-from duck.runtime import seeded
+from duck.runtime import global_seed, seeded
 from duck.types import Progress, Recipe
 from tests.toys import RECIPE, toy_data, toy_net, trained_net
 
@@ -118,7 +118,7 @@ def test_stop_is_asked_after_each_epoch_or_every_few_steps() -> None:
 
 
 def test_a_diverged_loss_says_where_and_keeps_the_weights_from_before() -> None:
-    model, calls = toy_net(), []
+    model, calls = toy_net().eval(), []
 
     def loss(net: nn.Module, step: Step) -> Tensor:
         calls.append(1)
@@ -134,6 +134,25 @@ def test_a_diverged_loss_says_where_and_keeps_the_weights_from_before() -> None:
         fit.fit(model, passes(), loss, SHORT, seeded(0), report=remember)
     assert len(passes()) == 8
     assert_same(weights(model), after_first)
+    assert not any(module.training for module in model.modules())
+    assert [name for name, weight in model.named_parameters() if weight.grad is not None] == []
+
+
+def test_a_frozen_model_says_what_to_do() -> None:
+    with pytest.raises(BadInput, match=r"all its weights are frozen. Thaw some, as with model.requires_grad_\(True\)"):
+        fit.fit(toy_net().requires_grad_(False), passes(), plain_loss, SHORT, seeded(0))
+
+
+def test_on_the_cpu_no_other_device_is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not put back must not be touched."""
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    monkeypatch.setattr(torch.cuda, "manual_seed", seeds.append)
+    with global_seed(seeded(0), torch.device("cpu")):
+        first = torch.rand(3)
+    with global_seed(seeded(0), torch.device("cpu")):
+        assert torch.equal(torch.rand(3), first)
+    assert seeds == []
 
 
 def test_out_of_memory_says_what_to_lower() -> None:

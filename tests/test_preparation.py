@@ -82,6 +82,27 @@ def test_other_pixels_or_another_normalisation_under_the_same_ids_make_it_anew()
     assert MADE == [2, 2, 2]
 
 
+def test_other_labels_another_head_or_other_frozen_weights_make_it_anew() -> None:
+    cache, model, data = Preparations(), trained_net(), toy_data()
+    train = data.train
+    rotated = examples(train.images, train.labels.roll(1), train.ids, train.pixels)  # type: ignore[attr-defined]
+    fewer = torch.arange(10)
+    for one in (train, rotated, train):
+        cache(Slow(), model, Task(one.take(fewer), one.take(fewer + 10), None, 4))
+    assert MADE == [2, 2]
+    cache(Slow(), model, Task(train.take(fewer), train.take(fewer + 10), None, 4, head="head"))
+    head_of(model).requires_grad_(False)
+    cache(Slow(), model, Task(train.take(fewer), train.take(fewer + 10), None, 4))
+    assert MADE == [2, 2, 2, 2]
+
+
+def test_the_same_samples_in_another_order_are_the_same() -> None:
+    cache, model, train = Preparations(), trained_net(), toy_data().train
+    for rows in (torch.arange(20), torch.arange(20).flip(0)):
+        cache(Slow(), model, Task(train.take(rows[:10]), train.take(rows[10:]), None, 4))
+    assert MADE == [2]
+
+
 def test_what_depends_on_the_request_is_kept_per_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Slow, "prepared_per_request", True)
     cache, model = Preparations(), trained_net()

@@ -1,8 +1,12 @@
 """Tables that answer for themselves."""
 
+import sys
+from importlib.metadata import EntryPoint
+
 import pytest
 
-from duck.errors import UnknownName
+from duck import registry
+from duck.errors import DuckError, UnknownName
 from duck.methods import METHODS, Duck
 from duck.registry import Registry
 
@@ -37,3 +41,43 @@ def test_the_name_of_an_entry_or_of_an_instance_of_it() -> None:
     assert METHODS.name_of(Duck()) == METHODS.name_of(Duck) == "duck"
     with pytest.raises(UnknownName, match="not a registered method"):
         METHODS.name_of(3)
+
+
+def with_plugins(monkeypatch: pytest.MonkeyPatch, **plugins: str) -> Registry[int]:
+    points = [EntryPoint(name, value, "numbers") for name, value in plugins.items()]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "numbers" else [])
+    numbers: Registry[int] = Registry("number", "numbers")
+    numbers.register("one")(1)
+    return numbers
+
+
+def test_a_plugin_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dict(with_plugins(monkeypatch, most="sys:maxsize")) == {"one": 1, "most": sys.maxsize}
+
+
+def test_a_plugin_that_cannot_be_loaded_is_an_error_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = with_plugins(monkeypatch, bad="no_such_package:seven", most="sys:maxsize")
+    why = r"The number 'bad' from no_such_package:seven cannot be loaded: ModuleNotFoundError: .*'no_such_package'. Update or uninstall"
+    with pytest.warns(UserWarning, match=why):
+        assert numbers["one"] == 1
+    assert numbers["most"] == sys.maxsize
+    assert list(numbers) == ["one", "most"]
+    assert len(numbers) == 2
+    for _ in range(2):
+        assert "bad" in numbers
+        with pytest.raises(DuckError, match=why) as raised:
+            numbers["bad"]
+        assert not isinstance(raised.value, KeyError)
+        assert isinstance(raised.value.__cause__, ModuleNotFoundError)
+    with pytest.raises(UnknownName, match="Did you mean 'bad'"):
+        numbers["baad"]
+
+
+def test_a_plugin_with_a_name_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = with_plugins(monkeypatch, one="sys:maxsize", most="sys:maxsize")
+    with pytest.warns(UserWarning, match="'one' from sys:maxsize cannot be loaded: ValueError: There is already a number 'one'"):
+        assert list(numbers) == ["most"]
+    # Which of the two is meant nobody can say; what is at hand still has its name.
+    with pytest.raises(DuckError, match="already a number 'one'"):
+        numbers["one"]
+    assert numbers.name_of(1) == "one"

@@ -59,6 +59,12 @@ def test_samples_by_id_and_a_whole_class_of_them_is_class_removal(tmp_path: Path
     assert ForgetSamples(of_class_1)(DATA).kind == "class"
 
 
+def test_an_id_may_hold_a_number_sign(tmp_path: Path) -> None:
+    file = tmp_path / "ids.txt"
+    file.write_text("user#1\nuser#2\t# both\n  # indented\n#7\nuser 3#\n")
+    assert ForgetSamples.from_file(file).ids == ("user#1", "user#2", "user 3#")
+
+
 def test_class_names_work_as_well_as_indices() -> None:
     assert torch.equal(ForgetClasses(["c"])(DATA).forget, ForgetClasses([2])(DATA).forget)
 

@@ -1,6 +1,7 @@
 """Runs are written whole or not at all, and say what made them."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from duck.errors import BadInput
 from duck.experiment import unlearn
 from duck.methods import Duck
 from duck.models.weights import load_weights
+from duck.runtime import device_name
 from duck.scenarios import ForgetClasses
 from duck.types import Recipe
 from tests.toys import RECIPE, class_scenario, toy_net, trained_net
@@ -58,6 +60,7 @@ def test_another_run_is_not_overwritten_unasked(tmp_path: Path) -> None:
         store.check_free(folder, "another", overwrite=False)
     store.save(replace(made, seconds=123.0), trained_net(), folder, overwrite=True)
     assert store.load(folder).seconds == 123.0
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
     (tmp_path / "thesis").mkdir()
     with pytest.raises(BadInput, match="exists and is not a run"):
         store.check_free(tmp_path / "thesis", EXPERIMENT.id, overwrite=False)
@@ -69,6 +72,31 @@ def test_overwriting_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="exists and is not a run"):
         store.save(run(), trained_net(), tmp_path / "thesis", overwrite=True)
     assert (tmp_path / "thesis" / "chapter.txt").exists()
+
+
+def test_an_overwrite_that_fails_leaves_the_run_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, folder, real = run(), tmp_path / "one", os.replace
+    store.save(made, trained_net(), folder)
+
+    def fails(source: Path, target: Path) -> None:
+        if Path(source).suffix == ".writing" and Path(target) == folder:
+            raise OSError(28, "No space left on device")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(BadInput, match=r"one cannot be written: No space left on device. Nothing new was kept"):
+        store.save(replace(made, seconds=123.0), trained_net(), folder, overwrite=True)
+    assert store.load(folder).seconds == made.seconds
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_the_record_names_the_device_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, model = run(), trained_net()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "some GPU")
+    folder = store.save(made, model, tmp_path / "one")
+    assert store.load(folder).environment["device"] == device_name(torch.device("cpu")) != "some GPU"
+    assert store.environment(torch.device("cuda"))["device"] == "some GPU"
 
 
 FULL = """

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from duck import fit
@@ -12,6 +15,7 @@ from duck.audits.observed import setting
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import Audit, Tier
+from duck.data.examples import Pixels
 from duck.data.torch_dataset import MapStyle, from_dataset
 from duck.errors import BadInput
 from duck.experiment import Outcome, Watch, notes, unlearn
@@ -19,8 +23,9 @@ from duck.methods.base import METHODS, Method
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import Scores, forgot_nothing
 from duck.models import build
-from duck.runtime import device_of, pick_device, seeded
-from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples, Request
+from duck.models.embedding import classified, dtype_of
+from duck.runtime import device_of, fixed_seed, pick_device, seeded
+from duck.scenarios import ForgetSamples, Request
 from duck.types import Data, Recipe, Report, Scenario, Task
 
 
@@ -29,6 +34,7 @@ class Result:
     """An unlearned model and what is known of it; printing it tells."""
 
     model: nn.Module
+    """In evaluation mode, whatever mode the original is in."""
     scenario: Scenario
     method: Method
     outcome: Outcome
@@ -38,6 +44,8 @@ class Result:
     """What the method saw."""
     recipe: Recipe | None = None
     """How the original was trained; None: that was not said."""
+    remarks: tuple[str, ...] = ()
+    """What was taken for granted of the data."""
 
     @property
     def scores(self) -> Scores:
@@ -54,7 +62,7 @@ class Result:
 
     @property
     def notes(self) -> list[str]:
-        return notes(self.scenario, self.outcome)
+        return [*notes(self.scenario, self.outcome), *self.remarks]
 
     def __str__(self) -> str:
         before, after, outcome = self.outcome.original, self.scores, self.outcome
@@ -77,10 +85,16 @@ def train(
 ) -> nn.Module:
     """A model of that name, or of that factory, trained on all training samples."""
     place = pick_device(device)
-    net = (build(model, data.num_classes, data.train.shape, seed) if isinstance(model, str) else model()).to(place)
+    net = (build(model, data.num_classes, data.train.shape, seed) if isinstance(model, str) else _made(model, seed, place)).to(place)
     recipe = recipe or default_recipe(data.name, len(data.train), data.augment)
     fit.train(net, data.train.to(place), recipe, seeded(seed, "train"), report, checkpoint)
     return net.eval()
+
+
+def _made(factory: Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
+    """As `build` makes named models: same seed, same weights, and the caller's generators stay as they were."""
+    with fixed_seed(seed, device):
+        return factory()
 
 
 def forget(
@@ -95,20 +109,60 @@ def forget(
     new_model: Callable[[], nn.Module] | None = None,
     recipe: Recipe | None = None,
     watch: Watch | None = None,
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
 ) -> Result:
-    """A copy of the model that has forgotten the samples with these ids (indices into the data set), or what a request says.
+    """A copy of the model, in evaluation mode, that has forgotten the samples with these ids (indices into the data set, or a mask
+    of its length), or what a request says.
 
-    test        data the model never saw: a fifth of it steers the stop rule, the rest is scored
+    train_set   what the model was trained on, with the labels it knows; classes that were forgotten before may be missing
+    test        data the model never saw: a fifth of it steers the stop rule, the rest is scored. A duck.Data has its own
     method      a name from `duck list methods`, with the settings for data of this size, or a configured method
-    new_model   builds a fresh model, and recipe says how it was trained: for the method `retrained`
+    new_model   builds a fresh model, and recipe says how it was trained: for the method `retrained`, which notes where it is not said
+    mean, std   per channel, of pixels in 0..1: what the model was trained with. Only for uint8 tensors and PIL images; the data's own
+                where not given. Floats are taken as they are
     """
-    data = (train_set if isinstance(train_set, Data) else from_dataset(train_set, test)).to(device_of(model))
-    request = forget if isinstance(forget, ForgetClasses | ForgetFraction | ForgetSamples) else _by_ids(forget)
+    if isinstance(train_set, Data) and test is not None:
+        raise BadInput("test= goes with a torch Dataset; a duck.Data has test data of its own: put them there, or leave test= out.")
+    data, remarks = _data(model, train_set, test, mean, std)
+    request = forget if callable(forget) and not isinstance(forget, type) else _by_ids(forget, data)
     scenario = request(data, seed)
     chosen = preset(method, data.name, scenario.kind, len(data.train)) if isinstance(method, str) else method
     outcome = unlearn(chosen, model, scenario, new_model=new_model, recipe=recipe, head=head, watch=watch)
     task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
-    return Result(outcome.model, scenario, chosen, outcome, model, task, recipe)
+    return Result(outcome.model.eval(), scenario, chosen, outcome, model, task, recipe, remarks)
+
+
+def _data(
+    model: nn.Module, train_set: MapStyle | Data, test: MapStyle | None, mean: Sequence[float], std: Sequence[float]
+) -> tuple[Data, tuple[str, ...]]:
+    """What the model was trained on, as it takes it, and what had to be assumed for that."""
+    device, given = device_of(model), len(mean) > 0 or len(std) > 0
+    if isinstance(train_set, Data):
+        if given:
+            raise BadInput("mean= and std= belong to a torch Dataset; a duck.Data has them: give them to duck.load.")
+        return train_set.to(device), ()
+    widths: list[int] = []
+
+    def outputs(images: Tensor) -> int:
+        widths.append(classified(model, images.to(device)).shape[1])
+        return widths[-1]
+
+    pixels = Pixels(tuple(map(float, mean)), tuple(map(float, std))) if given else None
+    # Half precision is too coarse to train in: then the error says what to do.
+    dtype = kept if (kept := dtype_of(model)) in (torch.float32, torch.float64) else None
+    data = from_dataset(train_set, test, pixels=pixels, device=device, dtype=dtype, outputs=outputs)
+    remarks = []
+    own = getattr(data.train, "pixels", None)
+    if own is not None and not given:
+        remarks.append(f"Pixels were normalised by the data's own {own}: give mean= and std= if the model was trained with others.")
+    highest = max(int(part.labels.max()) for part in (data.train, data.test) if part is not None)
+    if widths[-1] > highest + 1:
+        remarks.append(
+            f"The model has {widths[-1]} outputs, and the labels go up to {highest}: does it return the logits first, and are the labels "
+            "those of its training?"
+        )
+    return data, tuple(remarks)
 
 
 def audit(
@@ -116,7 +170,7 @@ def audit(
     scenario: Scenario | None = None,
     *,
     original: nn.Module | None = None,
-    retrained: Sequence[nn.Module] = (),
+    retrained: Sequence[nn.Module] | nn.Module = (),
     tier: Tier | None = None,
     models: int = DEFAULT_MODELS,
     new_model: Callable[[], nn.Module] | None = None,
@@ -132,6 +186,7 @@ def audit(
                 is taken in its place: models of another recipe differ from the original for that alone
     """
     case, recipe = _case(unlearned, scenario, original, new_model, recipe, head)
+    retrained = [retrained] if isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList) else list(retrained)
     chosen = tier or ("oracle" if retrained else "quick")
     if chosen == "quick":
         return audit_quick(case)
@@ -171,7 +226,15 @@ def _case(
     return Case(scenario, original, unlearned, head=head, new_model=new_model), recipe
 
 
-def _by_ids(ids: Iterable[int | str | Tensor] | Request) -> ForgetSamples:
-    if isinstance(ids, str) or not isinstance(ids, Iterable):
+def _by_ids(ids: Iterable[int | str | Tensor] | Request, data: Data) -> ForgetSamples:
+    shape = tuple(getattr(ids, "shape", (0,)))
+    if isinstance(ids, str) or not isinstance(ids, Iterable) or not shape:
         raise BadInput("forget= takes ids (indices into the data set), or a request such as duck.ForgetClasses([3]).")
-    return ForgetSamples(str(item.item()) if isinstance(item, Tensor) else str(item) for item in ids)
+    if len(shape) > 1 and shape != (shape[0], 1):
+        raise BadInput(f"forget= takes one row of ids (indices into the data set), or a mask of its length; got the shape {shape}.")
+    given: list[Any] = ids.reshape(-1).tolist() if isinstance(ids, Tensor | np.ndarray) else list(ids)
+    if not given or not all(isinstance(item, bool | np.bool_) for item in given):
+        return ForgetSamples(given)
+    if len(given) != len(data.train):
+        raise BadInput(f"forget= is a mask of {len(given)} for {len(data.train)} training samples: give as many, or ids.")
+    return ForgetSamples(data.train.ids[np.array(given)])

@@ -12,7 +12,8 @@ from duck.metrics import evaluate
 from duck.preparation import Preparations
 from duck.types import Recipe, Scenario
 
-SHOWN = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
+COLUMNS = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
+"""The scores that tables show."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +56,11 @@ def compare(
             yield Compared(name, method, outcome, notes=tuple(notes(scenario, outcome)))
 
 
-def suited(kind: str) -> list[str]:
-    """The methods for a kind of scenario: baselines first, then the others in the table's order."""
+def suited(kind: str | None = None) -> list[str]:
+    """The methods for a kind of scenario, or for any: baselines first, then the others in the table's order."""
     baselines = ("original", "retrained")
-    return [*baselines, *(name for name, cls in METHODS.items() if kind in cls.scenarios and name not in baselines)]
+    able = (name for name, cls in METHODS.items() if kind is None or kind in cls.scenarios)
+    return [*baselines, *(name for name in able if name not in baselines)]
 
 
 def rows(compared: list[Compared]) -> list[dict[str, Any]]:
@@ -70,7 +72,7 @@ def rows(compared: list[Compared]) -> list[dict[str, Any]]:
 def _row(row: Compared, oracle: Outcome | None) -> dict[str, Any]:
     if row.outcome is None:
         return {"method": row.name, "error": row.error}
-    scores = {name: value for name, value in asdict(row.outcome.scores).items() if name in SHOWN}
+    scores = {name: value for name, value in asdict(row.outcome.scores).items() if name in COLUMNS}
     return {
         "method": row.name,
         "scores": scores,

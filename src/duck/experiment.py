@@ -122,17 +122,27 @@ def unlearn(
     said: list[str] = []
     report = _observer(task, stopwatch, history, watch) if watch else None
     original = original or evaluate(model, scenario)
-    task = replace(task, forget=forget, report=watch)
-    # Heard of, but not looked at: what is prepared once is no epoch of this run, and its seconds are those of the first making.
-    prepared, prepare_seconds = (preparations or Preparations())(method, model, task)
+    # Heard of, but neither looked at nor counted: what is prepared once is no epoch of this run, and serves others that did not see it.
+    prepared, prepare_seconds = (preparations or Preparations())(method, model, replace(task, report=watch))
     _load_optimizers()
     with stopwatch:
-        unlearned = method(model, replace(task, prepared=prepared, report=report, note=said.append))
+        unlearned = method(model, replace(task, forget=forget, prepared=prepared, report=report, note=said.append))
     processed = {"training": int(forget.seen.sum()), "omission": len(forget), "nothing": 0}[method.forgets_by]
     scores = evaluate(unlearned, scenario, original)
     confusions = confusion(model, scenario), confusion(unlearned, scenario)
     times = stopwatch.seconds, prepare_seconds
-    return Outcome(unlearned, scores, original, *times, len(forget), processed, tuple(history), confusions, tuple(said))
+    outcome = Outcome(unlearned, scores, original, *times, len(forget), processed, tuple(history), confusions, tuple(said))
+    return outcome if recipe else by_guess(outcome, method, task.recipe)
+
+
+def by_guess(outcome: Outcome, method: Method, recipe: Recipe) -> Outcome:
+    """The outcome with a note, where the method is a retraining, that its recipe is not known to be the original's."""
+    if METHODS.name_of(method) != "retrained":
+        return outcome
+    steps = f"{recipe.epochs} epochs of {recipe.optimizer}, batch size {recipe.batch_size}"
+    taken = f"{steps}, learning rate {recipe.lr:g} ({recipe.schedule}), augment {recipe.augment}"
+    note = f"The original's recipe is not known: retrained with {taken}. A gap to Retrained may come from that."
+    return replace(outcome, said=(*outcome.said, note))
 
 
 @cache
@@ -163,13 +173,43 @@ def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
         whole = outcome.scores.forget_test is not None
         same = "accuracy on the forget samples did not fall" if whole else "neither accuracy nor loss on the forget samples got worse"
         said.append(f"Nothing was forgotten: {same}.")
-    said += outcome.said
+    said += [*_unknown(scenario, outcome.original), *outcome.said]
     if outcome.processed < outcome.forget_samples:
         said.append(f"Only {outcome.processed} of {outcome.forget_samples} forget samples were processed.")
     if outcome.scores.test is None:
         said.append("No unseen data: no AUS, and the stop rule compared with retained samples. Give test data (test= in Python) for both.")
+    elif scenario.kind == "samples" and not len(scenario.holdout):
+        said.append(
+            "The test data are too few to hold some back: the stop rule compared with retained samples, and AUS is coarse. "
+            "Give at least two test samples of each class."
+        )
     elif scenario.kind == "samples" and outcome.forget_samples < SMALL:
         said.append(f"n too small: AUS over {outcome.forget_samples} forget samples is coarse (below {SMALL}).")
     if scenario.protocol == "paper":
         said.append("Protocol 'paper': the stop rule saw the data that are reported.")
-    return said
+    return [*said, *_strange(scenario)]
+
+
+def _unknown(scenario: Scenario, original: Scores) -> list[str]:
+    """Where the original hardly does better than chance, what follows says nothing."""
+    forget, retain = len(scenario.forget), len(scenario.retain)
+    right = (original.forget * forget + original.retain * retain) / (forget + retain)
+    chance = 1 / len(scenario.data.train.labels.unique())
+    # Twice chance is out of reach with two classes.
+    if right > min(2 * chance, chance + 0.1):
+        return []
+    return [
+        f"The original gets {100 * right:.0f} % of the training samples right: are weights, mean and std of the pixels and the order of "
+        "the classes those it was trained with?"
+    ]
+
+
+def _strange(scenario: Scenario) -> list[str]:
+    data = scenario.data
+    if data.test is None:
+        return []
+    strange = data.test.labels[~torch.isin(data.test.labels, data.train.labels)]
+    if not len(strange):
+        return []
+    names = ", ".join(data.classes[label] for label in strange.unique().tolist())
+    return [f"{len(strange)} test samples are of classes without training samples ({names}), which are not scored."]

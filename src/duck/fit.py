@@ -88,9 +88,7 @@ def fit(
 
     take = Recorded(advance, device) if recorded else advance
     news = _News(report, phase, recipe.epochs, len(batches), model)
-    modes = [(module, module.training) for module in model.modules()]
-    model.train()
-    with global_seed(generator, device), _explained(recipe):
+    with _training(model, optimizer), global_seed(generator, device), _explained(recipe):
         begun = start = _resume(checkpoint, model, optimizer, generator, device) if checkpoint else 0
         saver = _Saver(checkpoint) if checkpoint and _rank() == 0 else None
         for epoch in range(start, recipe.epochs):
@@ -114,9 +112,6 @@ def fit(
                 break
             if saver:
                 saver(model, optimizer, generator, device, epoch + 1)
-    optimizer.zero_grad(set_to_none=True)
-    for module, training in modes:
-        module.training = training
     return begun
 
 
@@ -148,6 +143,8 @@ def check_recipe(recipe: Recipe) -> None:
 
 def _optimizer(model: nn.Module, recipe: Recipe, recorded: bool) -> torch.optim.Optimizer:
     parameters, device = [p for p in model.parameters() if p.requires_grad], device_of(model)
+    if not parameters:
+        raise BadInput("Nothing of the model can be trained: all its weights are frozen. Thaw some, as with model.requires_grad_(True).")
     # A recording holds the rate's place in memory, not its number.
     lr = torch.tensor(recipe.lr, device=device) if recorded else recipe.lr
     common: dict[str, Any] = {"lr": lr, "weight_decay": recipe.weight_decay, "fused": device.type == "cuda" or None}
@@ -158,6 +155,19 @@ def _optimizer(model: nn.Module, recipe: Recipe, recorded: bool) -> torch.optim.
             return torch.optim.Adam(parameters, capturable=recorded, **common)
         case "adamw":
             return torch.optim.AdamW(parameters, capturable=recorded, **common)
+
+
+@contextmanager
+def _training(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Train mode; afterwards, also after an error, each submodule is back in its own mode and no gradient is left."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.train()
+    try:
+        yield
+    finally:
+        optimizer.zero_grad(set_to_none=True)
+        for module, training in modes:
+            module.training = training
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, recipe: Recipe, step: int, total: int, epoch: int) -> None:

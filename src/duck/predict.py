@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.models.embedding import PROBES, embedded, logits_of
+from duck.errors import BadInput
+from duck.models.embedding import PROBES, embedded, logits_of, taking
 from duck.runtime import Precision, autocast, device_of, evaluating
 from duck.types import Examples, Predictions
 
@@ -26,9 +27,20 @@ def predict(model: nn.Module, examples: Examples, head: str | None = None) -> Pr
     with embedded(model, head, probe) as net, evaluating(net):
         for batch in examples.batches(batch_size(examples)):
             output, embedding = net(batch.images)
+            check_width(output, examples)
             logits.append(output.float().cpu())
             embeddings.append(embedding.float().cpu())
     return Predictions(torch.cat(logits), torch.cat(embeddings), examples.labels, examples.ids)
+
+
+def check_width(logits: Tensor, examples: Examples) -> None:
+    """An error where a label has no output."""
+    highest = int(examples.labels.max())
+    if highest >= logits.shape[1]:
+        raise BadInput(
+            f"The labels go up to {highest}, and the model has {logits.shape[1]} outputs: it needs {highest + 1}, one a class, the first "
+            "for label 0. Is it the model of these data?"
+        )
 
 
 class Outcomes(NamedTuple):
@@ -44,7 +56,9 @@ def outcomes(model: nn.Module, examples: Examples, precision: Precision = "float
     correct, losses, predicted = [], [], []
     with evaluating(model), autocast(precision, device_of(model)):
         for batch in examples.batches(batch_size(examples)):
-            logits = logits_of(model(batch.images)).float()
+            with taking(model, batch.images):
+                logits = logits_of(model(batch.images)).float()
+            check_width(logits, examples)
             predicted.append(logits.argmax(1))
             correct.append(predicted[-1] == batch.labels)
             losses.append(cross_entropy(logits, batch.labels, reduction="none"))

@@ -70,13 +70,18 @@ def _key(method: Method, model: nn.Module, task: Task) -> str:
     assert isinstance(method, Prepares)
     digest = hashlib.blake2b(digest_size=12)
     settings = {name: getattr(method, name) for name in method.prepared_from}
-    digest.update(json.dumps([METHODS.name_of(method), settings, task.num_classes, repr(task.recipe)], default=str).encode())
+    frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
+    facts = [METHODS.name_of(method), settings, task.num_classes, repr(task.recipe), task.head, frozen]
+    digest.update(json.dumps(facts, default=str).encode())
     for value in model.state_dict().values():
         digest.update(value.detach().cpu().contiguous().view(-1).numpy().tobytes())
-    forget, everyone = np.sort(task.forget.ids), np.sort(np.concatenate([task.forget.ids, task.retain.ids]))
+    ids, labels = np.concatenate([task.forget.ids, task.retain.ids]), torch.cat([task.forget.labels, task.retain.labels])
+    order = np.argsort(ids, kind="stable")
+    everyone = ids[order]
     digest.update("\n".join(everyone.tolist()).encode())
+    digest.update(labels.numpy()[order].tobytes())
     for image in _some(task, everyone):
         digest.update(image)
     if method.prepared_per_request:
-        digest.update("\n".join(forget.tolist()).encode())
+        digest.update("\n".join(np.sort(task.forget.ids).tolist()).encode())
     return digest.hexdigest()

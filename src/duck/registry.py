@@ -1,11 +1,12 @@
 """Tables from a name to what it stands for: methods, data sets, models, scenarios."""
 
 import difflib
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
-from duck.errors import UnknownName
+from duck.errors import DuckError, UnknownName
 
 T = TypeVar("T")
 
@@ -19,13 +20,15 @@ def suggest(word: str, known: Mapping[str, object] | list[str]) -> str:
 class Registry(Mapping[str, T], Generic[T]):
     """Name -> entry. An unknown name answers from the table itself; a name given twice is an error.
 
-    Packages outside add entries under the entry-point group, which is read at the first look-up.
+    Packages outside add entries under the entry-point group, which is read at the first look-up. One that cannot be loaded is told of
+    then, is left out of the list, and is an error where its name is asked for.
     """
 
     def __init__(self, kind: str, group: str | None = None) -> None:
         self.kind = kind
         self._group = group
         self._entries: dict[str, T] = {}
+        self._failed: dict[str, tuple[str, Exception]] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
         def add(entry: T) -> T:
@@ -37,32 +40,44 @@ class Registry(Mapping[str, T], Generic[T]):
         return add
 
     def _load_plugins(self) -> None:
+        if self._group is None:
+            return
         group, self._group = self._group, None
-        for point in entry_points(group=group) if group else ():
-            self.register(point.name)(point.load())
+        for point in entry_points(group=group):
+            try:
+                self.register(point.name)(point.load())
+            except Exception as error:  # whatever a package does when it is imported
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                message = f"The {self.kind} {point.name!r} from {point.value} cannot be loaded: {reason}. Update or uninstall its package."
+                self._failed[point.name] = message, error
+        for message, _ in self._failed.values():
+            warnings.warn(message, stacklevel=3)
 
     def __getitem__(self, name: str) -> T:
         self._load_plugins()
+        if name in self._failed:
+            message, error = self._failed[name]
+            raise DuckError(message) from error
         try:
             return self._entries[name]
         except KeyError:
-            raise UnknownName(f"No {self.kind} {name!r}. {suggest(name, self._entries)}") from None
+            raise UnknownName(f"No {self.kind} {name!r}. {suggest(name, [*self._entries, *self._failed])}") from None
 
     def __contains__(self, name: object) -> bool:
         self._load_plugins()
-        return name in self._entries
+        return name in self._entries or name in self._failed
 
     def __iter__(self) -> Iterator[str]:
         self._load_plugins()
-        return iter(self._entries)
+        return (name for name in self._entries if name not in self._failed)
 
     def __len__(self) -> int:
-        self._load_plugins()
-        return len(self._entries)
+        return sum(1 for _ in self)
 
     def name_of(self, entry: object) -> str:
         """The name under which an entry, or the class of an instance, stands in the table."""
-        for name, known in self.items():
+        self._load_plugins()
+        for name, known in self._entries.items():
             if known is entry or known is type(entry):
                 return name
         raise UnknownName(f"{entry!r} is not a registered {self.kind}.")

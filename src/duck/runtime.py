@@ -2,11 +2,14 @@
 
 import gc
 import os
+import platform
+import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -63,12 +66,48 @@ def seeded(seed: int, *streams: str) -> torch.Generator:
     return generator.manual_seed(mixed)
 
 
+def device_name(device: torch.device) -> str:
+    """The GPU's model; for the CPU its kind."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+
+
 @contextmanager
 def global_seed(generator: torch.Generator, device: torch.device) -> Iterator[None]:
     """For initialisation and dropout, which take no generator: the global ones, seeded here and put back after."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+    with fixed_seed(int(torch.randint(2**62, (), generator=generator)), device):
         yield
+
+
+@contextmanager
+def fixed_seed(seed: int, device: torch.device) -> Iterator[None]:
+    """The same, with a number. Of the accelerators only the given one is seeded: the others' generators would not be put back."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        if device.type in ("cpu", "cuda"):
+            torch.default_generator.manual_seed(seed)
+            if device.type == "cuda":
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def host_generators() -> Iterator[Callable[[int], None]]:
+    """Seeds the global generators of Python, NumPy and torch on the host, as often as wanted; they are put back after."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - data sets use it
+
+    def seed(value: int) -> None:
+        random.seed(value)
+        np.random.seed(value % 2**32)  # noqa: NPY002
+        torch.default_generator.manual_seed(value)
+
+    try:
+        with torch.random.fork_rng([]):
+            yield seed
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
 
 
 class Stopwatch:

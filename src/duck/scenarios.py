@@ -1,7 +1,9 @@
 """Who is to be forgotten: whole classes, a random share, chosen samples, or a bias."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -33,8 +35,9 @@ class ForgetClasses:
     classes: tuple[int | str, ...]
     """Class indices or names."""
 
-    def __init__(self, classes: Iterable[int | str]) -> None:
-        object.__setattr__(self, "classes", tuple(classes))
+    def __init__(self, classes: Iterable[int | str] | int | str) -> None:
+        several = [classes] if isinstance(classes, str) or not isinstance(classes, Iterable) or _plain(classes) is not classes else classes
+        object.__setattr__(self, "classes", tuple(_class_name(name) for name in several))
 
     def __call__(self, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Scenario:
         wanted = {_class_index(name, data) for name in self.classes}
@@ -42,7 +45,13 @@ class ForgetClasses:
             raise BadInput("No class to forget was given.")
         if len(wanted) == data.num_classes:
             raise BadInput(f"All {data.num_classes} classes are to be forgotten: nothing would be left. Delete the model instead.")
-        return _partition(data, torch.isin(data.train.labels, torch.tensor(sorted(wanted))), seed, protocol)
+        chosen = torch.isin(data.train.labels, torch.tensor(sorted(wanted)))
+        if not chosen.any():
+            names = ", ".join(data.classes[index] for index in sorted(wanted))
+            raise BadInput(f"No training sample is of class {names}: there is nothing to forget.")
+        if chosen.all():
+            raise BadInput("Every training sample is to be forgotten: nothing would be left to retain. Delete the model instead.")
+        return _partition(data, chosen, seed, protocol)
 
 
 @SCENARIOS.register("fraction")
@@ -72,16 +81,16 @@ class ForgetSamples:
     ids: tuple[str, ...]
 
     def __init__(self, ids: Iterable[str | int]) -> None:
-        object.__setattr__(self, "ids", tuple(str(name) for name in ids))
+        object.__setattr__(self, "ids", tuple(_id(name) for name in ids))
 
     @staticmethod
     def from_file(path: Path) -> "ForgetSamples":
-        """One id a line; blank lines and what follows a # are passed over."""
+        """One id a line; blank lines are passed over, and comments: a # at the start of a line or after a space, and what follows."""
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").splitlines()  # editors on Windows put a mark at the start
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"The file of ids {path} cannot be read: {error}") from error
-        return ForgetSamples(name for line in lines if (name := line.split("#")[0].strip()))
+        return ForgetSamples(name for line in lines if (name := re.split(r"(?:^|\s)#", line)[0].strip()))
 
     def __call__(self, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Scenario:
         if not self.ids:
@@ -95,8 +104,9 @@ class ForgetSamples:
         if unseen:
             raise BadInput(f"The model never saw {_some(unseen)}: they are test data of {data.name}. Leave them out of the request.")
         if missing:
-            hint = suggest(missing[0], known.tolist()) if len(known) <= 5000 else f"Ids look like {known[0]!r}."
-            raise BadInput(f"Ids that are not in the training data: {_some(missing)}. {hint if len(hint) < 200 else ''}".rstrip())
+            near = get_close_matches(missing[0], known.tolist(), n=1) if len(known) <= 5000 else []
+            hint = f"Did you mean {near[0]!r}?" if near else f"Ids here look like {str(known[0])!r}."
+            raise BadInput(f"Ids that are not in the training data: {_some(missing)}. {hint}")
         chosen = torch.from_numpy(np.isin(known, names))
         if chosen.all():
             raise BadInput("Every training sample is to be forgotten: nothing would be left to retain. Delete the model instead.")
@@ -181,6 +191,27 @@ def _some(names: list[str], most: int = 5) -> str:
     return ", ".join(map(repr, names[:most])) + rest
 
 
+def _id(name: object) -> str:
+    value = _plain(name)
+    if isinstance(value, bool):
+        raise BadInput("Ids are not true or false: give the places of a mask, mask.nonzero().flatten(), or the whole mask to duck.forget.")
+    if isinstance(value, float) or (hasattr(value, "__len__") and not isinstance(value, str)):
+        raise BadInput(f"Ids are whole numbers or text, one for each sample; got {value!r}.")
+    return str(value)
+
+
+def _class_name(name: object) -> int | str:
+    value = _plain(name)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise BadInput(f"A class is an index or a name, got {value!r}.")
+    return value
+
+
+def _plain(value: object) -> object:
+    """A number out of a tensor or array of one."""
+    return value.item() if isinstance(value, Tensor | np.generic | np.ndarray) and len(value.reshape(-1)) == 1 else value
+
+
 def _class_index(name: int | str, data: Data) -> int:
     if isinstance(name, str) and name in data.classes:
         return data.classes.index(name)
@@ -198,11 +229,12 @@ def _partition(data: Data, chosen: Tensor, seed: int, protocol: Protocols) -> Sc
     labels = data.train.labels
     gone = torch.isin(labels[forget], labels[retain]).logical_not()
     kind: Literal["class", "samples"] = "class" if gone.all() else "samples"
-    rows = torch.arange(len(data.test) if data.test is not None else 0)
+    # A class without training samples, forgotten before, is nothing to be kept: it neither steers nor is scored.
+    rows = torch.isin(data.test.labels, labels).nonzero().flatten() if data.test is not None else torch.arange(0)
     if protocol == "paper":
         holdout, test = rows, rows
     else:
-        holdout, test = data.holdout, rows[~torch.isin(rows, data.holdout)]
+        holdout, test = data.holdout[torch.isin(data.holdout, rows)], rows[~torch.isin(rows, data.holdout)]
     none = torch.empty(0, dtype=torch.int64)
     if kind == "samples" or data.test is None:
         return Scenario(data, kind, seed, protocol, forget, retain, holdout, test, none, none)

@@ -1,10 +1,12 @@
 """Runs on disk: a folder with run.json and model.safetensors, written whole or not at all."""
 
+import errno
 import json
 import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -17,15 +19,16 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from duck.comparison import COLUMNS as COLUMNS
 from duck.config import Experiment, from_dict, to_dict
 from duck.errors import BadInput
 from duck.experiment import Outcome, notes
 from duck.methods.base import METHODS
 from duck.models.weights import save_weights
+from duck.runtime import device_name, device_of
 from duck.scenarios import describe
 from duck.types import Scenario
 
-COLUMNS = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
 RECORD, WEIGHTS = "run.json", "model.safetensors"
 
 
@@ -109,7 +112,7 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
     with _whole(folder) as beside:
         save_weights(model, beside / WEIGHTS)
         record = {"id": run.experiment.id, **asdict(run), "experiment": to_dict(run.experiment)}
-        record.update(environment=environment(), created=datetime.now(UTC).isoformat(timespec="seconds"))
+        record.update(environment=environment(device_of(model)), created=datetime.now(UTC).isoformat(timespec="seconds"))
         (beside / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return folder
 
@@ -135,16 +138,29 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def check_free(folder: Path, run_id: str, overwrite: bool) -> bool:
-    """True if the same run is there already; an error if something else is."""
+    """True if the same run is there already; an error if something else is, or if nothing can be written there."""
     if not folder.exists():
+        check_writable(folder)
         return False
     if not (folder / RECORD).exists():
         raise BadInput(f"{folder} exists and is not a run: choose another --out.")
     if overwrite:
+        check_writable(folder)
         return False
     if read_record(folder).get("id") != run_id:
         raise BadInput(f"{folder} holds another run: choose another --out, or --overwrite it.")
     return True
+
+
+def check_writable(place: Path) -> None:
+    """An error where no file or folder can be made at this place: asked before the work that is to be kept there."""
+    above = next(folder for folder in place.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise BadInput(f"{place} cannot be written: {above} is not a folder. Choose another place.")
+    try:
+        tempfile.TemporaryDirectory(prefix=".duck-", dir=above).cleanup()
+    except OSError as error:
+        raise BadInput(f"{place} cannot be written: nothing can be made in {above} ({error.strerror}). Choose another place.") from error
 
 
 def unfinished(folder: Path, run_id: str) -> Path:
@@ -158,33 +174,47 @@ def _whole(folder: Path) -> Iterator[Path]:
     try:
         beside.mkdir(parents=True)
         yield beside
-        if folder.exists():
-            old = beside.with_suffix(".old")
-            os.replace(folder, old)
-            os.replace(beside, folder)
-            shutil.rmtree(old)
-        else:
-            os.replace(beside, folder)
+        _put(beside, folder)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"{folder} cannot be written: {reason}. Nothing was kept; free some space or choose another --out.") from error
+        advice = "free some space or choose" if _is_full(error) else "choose"
+        raise BadInput(f"{folder} cannot be written: {reason}. Nothing new was kept; {advice} another --out.") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def environment() -> dict[str, Any]:
-    """What the result may depend on and the experiment does not say."""
+def _is_full(error: Exception) -> bool:
+    """Whether it is about a full disk; safetensors says so in its text alone."""
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or f"(os error {errno.ENOSPC})" in str(error)
+
+
+def _put(beside: Path, folder: Path) -> None:
+    """In its place. What was there is removed when the new one stands, or put back."""
+    if not folder.exists():
+        os.replace(beside, folder)
+        return
+    old = beside.with_suffix(".old")
+    os.replace(folder, old)
+    try:
+        os.replace(beside, folder)
+    except BaseException:
+        os.replace(old, folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """What the result may depend on and the experiment does not say; the device is the one that was used."""
     packages = {name: version(name) for name in ("torch", "numpy", "safetensors")}
     try:
         packages["duck-unlearning"] = version("duck-unlearning")
     except Exception:  # running from a source tree that is not installed
         packages["duck-unlearning"] = "source"
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
     return {
         "python": platform.python_version(),
         "packages": packages,
         "platform": platform.platform(terse=True),
-        "device": device,
+        "device": device_name(device),
         "threads": torch.get_num_threads(),
         "git_commit": _git_commit(),
     }

@@ -99,7 +99,7 @@ class Recipe:
 
 
 class Progress(NamedTuple):
-    """One line of news from `fit`: sent after each epoch, and after steps at most ten times a second."""
+    """One line of news from `fit`: sent after each epoch, and after steps at most twice a second."""
 
     phase: str
     epoch: int

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from duck.analysis.attribution import Incomplete, background_of, images_of, shap_values
+from duck.analysis import attribution
+from duck.analysis.attribution import Incomplete, at_once, background_of, images_of, shap_values
 from duck.errors import BadInput, MissingExtra
 from tests.toys import toy_data, trained_net
 
@@ -53,6 +54,18 @@ def test_values_of_a_trained_net_sum_to_what_they_explain_and_leave_it_alone() -
     assert ((found.values.double().sum((1, 2, 3)) - (found.outputs - found.base)).abs() < 0.01).all()
     assert found.complete.all()
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_big_images_go_through_in_smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [at_once(torch.empty(1, *shape)) for shape in ((3, 32, 32), (3, 224, 224), (3, 4000, 4000))] == [500, 27, 1]
+    data, model, sizes = toy_data(), trained_net(), list[int]()
+    images, background = images_of(data.train.take(torch.arange(20))), background_of(data.train, count=3)
+    whole = shap_values(model, images, 0, background, steps=4, tolerance=1.0)
+    model.register_forward_hook(lambda module, inputs, output: sizes.append(len(output)))
+    monkeypatch.setattr(attribution, "PIXELS", 8 * 64)
+    parts = shap_values(model, images, 0, background, steps=4, tolerance=1.0)
+    assert max(sizes) == 8
+    assert torch.allclose(parts.values, whole.values, atol=1e-6)
 
 
 def test_modes_are_put_back() -> None:

@@ -22,6 +22,7 @@ from duck.bench import (
     Results,
     Workshop,
     attacker,
+    device_name,
     execute,
     facts_of,
     find_grid,
@@ -34,7 +35,6 @@ from duck.bench.attacks import Attacker, Confidence, Lira, Svm
 from duck.bench.executor import expected
 from duck.bench.grids import experiment, line_id, training
 from duck.bench.outputs import Kept, Target
-from duck.bench.workshop import device_name
 from duck.config import Experiment
 from duck.errors import BadInput
 from duck.methods.base import METHODS

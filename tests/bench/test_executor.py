@@ -1,5 +1,6 @@
 """A grid runs, stops, goes on and survives what fails in it; nothing is done twice."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -9,9 +10,25 @@ import pytest
 import torch
 from torch import nn
 
-from duck.bench import Ending, Grid, Job, Line, Plan, Results, State, Workshop, execute, facts_of, find_grid, inline, parse_only, plan
+from duck.bench import (
+    Ending,
+    Grid,
+    Job,
+    Line,
+    Plan,
+    Results,
+    State,
+    Workshop,
+    device_name,
+    execute,
+    facts_of,
+    find_grid,
+    inline,
+    parse_only,
+    plan,
+)
 from duck.bench.executor import expected, remaining
-from duck.bench.workshop import device_name, in_short
+from duck.bench.workshop import in_short
 from duck.config import from_dict, to_dict
 from duck.methods import METHODS
 from duck.methods.base import Forgets, Kinds, clone
@@ -107,6 +124,22 @@ def test_an_original_is_trained_once_and_known_to_the_next_folder_of_results(ran
     again, first = results.lines[jobs[0].experiment.id], lines(ran)[None, None, None]
     assert (again["seconds"], again["scores"], again["date"]) == (first["seconds"], first["scores"], first["date"])
     assert results.lines[jobs[1].experiment.id]["scores"] == lines(ran)["class", 3, "original"]["scores"]
+
+
+def test_two_processes_may_train_the_same_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = left(FEW, Results(tmp_path / "results"), "case=3,method=original").jobs[0]
+    real, here = os.replace, os.getpid()
+
+    def interrupted(source: Path, target: Path) -> None:
+        if Path(target).suffix == ".json" and os.getpid() == here:
+            with monkeypatch.context() as other:
+                other.setattr(os, "getpid", lambda: here + 1)
+                assert "error" not in Workshop(digits(), tmp_path, CPU)(job)
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    assert "error" not in Workshop(digits(), tmp_path, CPU)(job)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
 
 
 @dataclass(frozen=True)

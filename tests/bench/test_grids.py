@@ -89,6 +89,16 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ('methods = []\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "'mine' has no methods"),
         ('methods = ["duck"]\nsettings.ssd.alpha = 1\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "settings for 'ssd', which is not"),
         ("methods = [", "mine.toml cannot be read"),
+        ('methods = ["duck"]\nattack.name = "svn"\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "No attack 'svn'. Did you mean 'svm'"),
+        ('methods = ["duck"]\npresets = ["best"]\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "No preset 'best'. Known: paper, tuned"),
+        (
+            'methods = ["duck"]\nprotocol = "papr"\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
+            "No protocol 'papr'. Did you mean 'paper'",
+        ),
+        (
+            'methods = ["duck"]\n[[blocks]]\ndataset = "digits"\nmodel = "covnet"\nseeds = [1]\n',
+            "No model 'covnet'. Did you mean 'convnet'",
+        ),
     ],
 )
 def test_mistakes_in_a_file_are_named(text: str, message: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,13 @@ def test_the_papers_numbers_stand_beside(results: Results) -> None:
     assert row(table, "salun")["kept"]["paper"] is None
     tenth = row(make_table(HR, results, {}), "duck", "cifar100")
     assert (tenth["aus"]["paper"], tenth["kept"]["paper"], tenth["forgotten"]["paper"]) == pytest.approx((0.982, 0.7666, 0.7572))
+
+
+def test_other_nets_and_shares_than_the_papers_have_no_number_of_it_beside_them(results: Results) -> None:
+    for grid, change in ((CR, {"model": "resnet50"}), (HR, {"fraction": 0.2})):
+        other = replace(grid, blocks=tuple(replace(block, **change) for block in grid.blocks))
+        assert row(make_table(grid, results, {}), "duck")["aus"]["paper"] is not None
+        assert row(make_table(other, results, {}), "duck")["aus"]["paper"] is None
 
 
 def test_the_gap_is_over_the_cases_both_have(results: Results) -> None:

@@ -1,7 +1,10 @@
 """The command as a user runs it: files in, JSON out, exit codes, and one line for what went wrong."""
 
+import errno
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,8 +18,12 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from duck import cli
-from duck.cli.inputs import peek
+from duck import cli, store
+from duck.cli import console
+from duck.cli.inputs import peek, settled
+from duck.methods import Duck
+from duck.methods.presets import preset
+from duck.types import Recipe
 
 QUICK = ["--data", "digits", "--epochs", "3", "--json"]
 
@@ -82,6 +89,135 @@ def test_settings_of_the_method_are_flags_and_presets_fill_the_rest(
     assert (method["batch_ratio"], method["low_epochs"], method["lambda_retain"], method["batch_size"]) == (2, 1, 1.4, 64)
 
 
+class Stopped(Exception):
+    """In the place of the work."""
+
+
+def method_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> Any:
+    """The method with which `duck forget` would begin."""
+    found: list[Any] = []
+
+    def unlearn(method: Any, *_: Any, **__: Any) -> None:
+        found.append(method)
+        raise Stopped
+
+    monkeypatch.setattr("duck.cli.forget_command.unlearn", unlearn)
+    cli.main(["forget", *words])
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    "words", [["--lr", "0.001", "--batch-size", "1024"], ["--lr=0.001", "--batch_size=1024"], ["--lr", "0.001", "--batch_size", "1024"]]
+)
+def test_a_flag_wins_also_where_it_asks_for_the_default_of_other_data(
+    words: list[str], original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a count of samples DUCK's preset has these values; for digits it has others."""
+    method = method_of(monkeypatch, "--run", str(original), "--classes", "3", *words, "--out", str(tmp_path / "forgot"))
+    assert (method.lr, method.batch_size, method.low_batch) == (0.001, 1024, 64)
+
+
+@pytest.mark.parametrize("command", ["train", "debias"])
+def test_recipe_flags_win_also_where_they_ask_for_the_default_of_other_data(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An array of fewer than 20,000 images has a rate of 0.05 and is not augmented; the recipe of a large folder is another."""
+    images, recipes = np.zeros((40, 8, 8, 3), dtype=np.uint8), []
+
+    def train(*words: Any, **_: Any) -> None:
+        recipes.append(words[3])
+        raise Stopped
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(f"duck.cli.{command}_command.train", train)
+    np.savez("few.npz", images=images, labels=np.arange(40) % 2, test_images=images, test_labels=np.arange(40) % 2)
+    more = ["--true", "0", "--wrong", "1", "--shap", "0"] if command == "debias" else []
+    for flags, expected in (([], ("none", 0.05)), (["--augment", "crop-flip", "--lr=0.2"], ("crop-flip", 0.2))):
+        cli.main([command, "--data", "few.npz", *more, *flags])
+        assert (recipes[-1].augment, recipes[-1].lr) == expected
+
+
+def test_given_flags_are_those_that_stand_in_the_words() -> None:
+    asked, real = Recipe(epochs=1, nesterov=False, milestones=(2,), lr=5.0), Recipe(epochs=9, nesterov=True, milestones=(7,), lr=6.0)
+    assert settled(asked, [], real) == real
+    words = ["--epochs=1", "--no-nesterov", "--milestones", "2"]
+    assert settled(asked, words, real) == Recipe(epochs=1, nesterov=False, milestones=(2,), lr=6.0)
+    assert settled(Recipe(nesterov=True), ["--nesterov"], Recipe()) == Recipe(nesterov=True)
+    assert settled(asked, ["--data", "epochs", "--lr-like", "1"], real) == real
+
+
+def test_the_help_shows_the_preset_of_the_data(original: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--run", str(original)], ["--data", "digits"], ["--data", "images"]):
+        with pytest.raises(SystemExit):
+            cli.main(["forget", *words, "--classes", "3", "--help"])
+        told = " ".join(capsys.readouterr().out.split())
+        assert "--lr FLOAT (default: 0.002)" in told
+        assert "--batch-size INT (default: 128)" in told
+
+
+def test_a_method_in_place_of_that_of_a_config_has_its_own_preset(
+    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, run = tmp_path / "experiment.toml", ["--run", str(original), "--out", str(tmp_path / "forgot")]
+    asked = 'request = { name = "classes", classes = [3] }\nmethod = { name = "duck", lr = 0.5 }\n'
+    file.write_text(f'{asked}[training]\ndata = "digits"\nmodel = "convnet"\n')
+    assert method_of(monkeypatch, *run, "--config", str(file)) == Duck(lr=0.5)
+    other = method_of(monkeypatch, *run, "--config", str(file), "--method", "scrub")
+    assert other == preset("scrub", "digits", "class", 1472) != preset("scrub", "digits", "samples", 1472)
+    message = duck(capsys, "forget", *run, "--config", str(file), "--preset", "paper", code=2)
+    assert "--config brings every setting of its method" in message
+
+
+def test_a_file_of_presets_that_is_not_about_the_run_is_refused(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "found.toml"
+    words = ["forget", "--run", str(original), "--presets", str(file), "--out", str(tmp_path / "forgot")]
+    for text, who, there in (
+        ("[scrub.digits.tuned.class]\nlr = 0.1", ["--classes", "3"], "[scrub.digits.tuned.class]"),
+        ("[duck.digits.tuned.class]\nlr = 0.1", ["--fraction", "0.1"], "[duck.digits.tuned.class]"),
+        ("[duck]\nlearning_rate = 0.1", ["--classes", "3"], "[duck]"),
+        ("lr = 0.1", ["--classes", "3"], "values outside of tables"),
+        ("", ["--classes", "3"], "no settings at all"),
+    ):
+        file.write_text(text)
+        kind = "class" if "--classes" in who else "samples"
+        message = duck(capsys, *words, *who, code=2)
+        assert f"no settings for this run, which would be in [duck.digits.tuned.{kind}]: it has {there}." in message
+    file.write_text("[duck.digits.tuned.class]\nlr = 0.1\nbatch_szie = 2\nrounds = 3")
+    message = duck(capsys, *words, "--classes", "3", code=2)
+    assert "duck has no setting 'batch_szie'. Did you mean 'batch_size'? duck has no setting 'rounds'." in message
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    original: Path, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file").touch()
+    monkeypatch.setattr("duck.cli.forget_command.unlearn", None)
+    monkeypatch.setattr("duck.cli.train_command.train", None)
+    monkeypatch.setattr("duck.cli.debias_command.train", None)
+    forget = ["forget", "--run", str(original), "--classes", "3"]
+    for words in (forget, ["train", "--data", "digits"], ["debias", "--data", "digits", "--shap", "0"]):
+        message = duck(capsys, *words, "--out", "file/new/x", code=2)
+        assert "cannot be written: " in message
+        assert f"{own / 'file'} is not a folder" in message
+        assert "space" not in message
+    assert "nothing can be made in /proc" in duck(capsys, *forget, "--out", "/proc/duck", code=2)
+    assert not [path for path in own.rglob("*") if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(("number", "space"), [(errno.ENOSPC, True), (errno.EACCES, False)])
+def test_space_is_asked_for_where_there_is_none(
+    number: int, space: bool, original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def save(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(store, "save_weights", save)
+    words = ["--classes", "3", "--method", "original", "--out", str(tmp_path / "x")]
+    message = duck(capsys, "forget", "--run", str(original), *words, code=2)
+    assert os.strerror(number) in message
+    assert ("free some space" in message) == space
+
+
 def test_an_experiment_as_toml_runs_again_and_flags_go_on_top(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "experiment.toml"
     words = ["--classes", "4", "--seed", "7", "--batch-ratio", "3", "--protocol", "paper", "--out", str(tmp_path / "first")]
@@ -104,7 +240,7 @@ def test_an_experiment_as_toml_runs_again_and_flags_go_on_top(original: Path, tm
 
 
 def test_ids_from_a_file(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "ids.txt").write_text("1\n2\n5\n")
+    (tmp_path / "ids.txt").write_text("1\n2\n5\n", encoding="utf-8-sig")  # as editors on Windows do
     words = ["--ids", str(tmp_path / "ids.txt"), "--method", "retrained", "--out", str(tmp_path / "forgot"), "--json"]
     told = duck(capsys, "forget", "--run", str(original), *words)
     assert told["forget_samples"] == told["processed"] == 3
@@ -165,7 +301,13 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
     # Nobody knows which images a model from elsewhere has not seen: all are training data.
     assert told["forget_samples"] == 40
     assert told["scores"]["aus"] is None
-    assert told["notes"][0].startswith("No unseen data")
+    assert any(note.startswith("No unseen data") for note in told["notes"])
+    own_pixels = "Pixels were normalised by the data's own mean"
+    assert any(note.startswith(own_pixels) and "give --mean and --std" in note for note in told["notes"])
+    said = duck(
+        capsys, "forget", *foreign, "--classes", "dog", "--mean", *["0.5"] * 3, "--std", *["0.25"] * 3, "--out", "runs/half", "--json"
+    )
+    assert not any(note.startswith(own_pixels) for note in said["notes"])
     assert told["scores"]["forget"] <= 0.01
     assert told["scores"]["retain"] > 0.9
     first = sorted(Path("images/emu").iterdir())[0]
@@ -173,6 +315,9 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
     ids.write_text("emu/no-such.png\n")
     message = duck(capsys, "forget", *foreign, "--ids", str(ids), "--out", "runs/ids", code=2)
     assert "'emu/no-such.png'" in message
+    ids.write_text("C:\\0001\n")
+    message = duck(capsys, "forget", *foreign, "--ids", str(ids), "--out", "runs/ids", code=2)
+    assert "Ids here look like 'cat/0.png'." in message
     assert first.exists()
     assert not Path("runs/ids").exists()
 
@@ -206,6 +351,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "every class": (["forget", "--run", "RUN", "--classes", *map(str, range(10))], "All 10 classes"),
     "nobody": (["forget", "--run", "RUN"], "one of --classes, --fraction and --ids; given: none"),
     "two requests": (["forget", "--run", "RUN", "--classes", "1", "--fraction", "0.1"], "given: --classes, --fraction"),
+    "a fraction of nothing": (["forget", "--run", "RUN", "--fraction", "0"], "must lie between 0 and 1, got 0.0"),
     "empty forget set": (["forget", "--run", "RUN", "--fraction", "0.0001"], "nothing to forget"),
     "unknown ids": (["forget", "--run", "RUN", "--ids", "UNKNOWN"], "not in the training data: 'x1'"),
     "duplicated ids": (["forget", "--run", "RUN", "--ids", "TWICE"], "Duplicated ids: '2'"),
@@ -310,6 +456,7 @@ def test_ctrl_c_leaves_no_run(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted" in err
+    assert "goes on after the last epoch that was finished" in err
     assert "Traceback" not in err
     assert not (tmp_path / "run").exists()
 
@@ -349,3 +496,29 @@ def test_a_flag_is_seen_before_the_flags_are_known() -> None:
     assert peek([], "--data", "digits") == peek(["--seed", "1"], "--data", "digits") == "digits"
     assert peek(["--data", "cifar10"], "--data") == peek(["--seed", "1", "--data=cifar10"], "--data") == "cifar10"
     assert peek(["--data"], "--data", "digits") == "digits"
+
+
+BRACKETS = ["[unknown]", "a [/b]", "runs[old]", "[red]x", ":cat:"]
+
+
+def test_brackets_in_names_and_paths_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    console.table(["[class]"], [[name] for name in BRACKETS])
+    out = capsys.readouterr().out
+    assert [line.strip() for line in out.splitlines()] == ["[class]", *BRACKETS]
+    for name in BRACKETS:
+        console.say(name)
+    assert capsys.readouterr().err.splitlines() == BRACKETS
+
+
+def test_brackets_in_titles_and_bars_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(console, "stderr", console._console(file=shown, force_terminal=True, width=160))
+    for name in BRACKETS:
+        with console.counting(f"reading {name}") as progress:
+            progress(1, 2)
+        with console.watching(f"train {name}"):
+            pass
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip() for line in shown.getvalue().replace("\r", "\n").splitlines()]
+    for name in BRACKETS:
+        assert [line for line in lines if line.startswith(f"reading {name}")]
+        assert f"train {name}" in lines

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from duck import cli
-from duck.methods import NegGrad
+from duck.methods import NegGrad, Retrained
 
 
 def duck(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -62,7 +63,7 @@ def test_tune_writes_a_preset_that_forget_takes(
     file = Path(told["preset"])
     assert file == Path("neg-grad-digits-class.toml")
     assert tomllib.loads(file.read_text())["neg-grad"]["digits"]["tuned"]["class"].items() >= told["best"].items()
-    assert file.read_text().startswith("# The best of 3 trials on the holdout of digits: class 3; seed 0, from the preset 'paper'.")
+    assert file.read_text().startswith("# The best of 3 trials on the holdout of digits: class 3; seed 0, from the preset 'tuned'.")
     file.write_text("[neg-grad.digits.tuned.class]\nlr = 0.000123\n")
     words = ["forget", "--run", original, "--classes", "3", "--method", "neg-grad", "--presets", str(file), "--out", "forgot"]
     duck(capsys, *words)
@@ -77,9 +78,10 @@ def test_tune_writes_a_preset_that_forget_takes(
 def test_what_tune_found_is_what_forget_runs_whatever_the_preset(
     original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The preset `tuned` of l1-sparse has another batch and rate than `paper`, from which the search starts."""
+    """The preset `tuned` of l1-sparse has another batch and rate than `paper`, from which this search starts."""
     monkeypatch.chdir(tmp_path)
-    best = duck(capsys, "tune", "l1-sparse", "--run", original, "--classes", "3", "--budget", "1", "--out", "l1.toml")["trials"][0]
+    words = ["--run", original, "--classes", "3", "--budget", "1", "--start", "paper", "--out", "l1.toml"]
+    best = duck(capsys, "tune", "l1-sparse", *words)["trials"][0]
     for preset in ("paper", "tuned"):
         words = ["--classes", "3", "--method", "l1-sparse", "--preset", preset, "--presets", "l1.toml", "--out", preset]
         assert cli.main(["forget", "--run", original, *words]) == 1  # so few steps forget nothing
@@ -163,3 +165,73 @@ def test_tune_takes_classes_one_at_a_time(
     assert "--each takes the --classes one at a time" in capsys.readouterr().err
     assert cli.main([*words, "--classes", "3", "--draws", "2"]) == 2
     assert "--draws is a number of random shares" in capsys.readouterr().err
+
+
+def test_a_retraining_of_a_model_from_elsewhere_notes_that_its_recipe_is_a_guess(
+    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Retrained, "__call__", lambda self, model, task: _blank(task.new_model()))
+    foreign = ["--model", "convnet", "--weights", f"{original}/model.safetensors", "--data", "digits", "--classes", "3"]
+    note = (
+        "The original's recipe is not known: retrained with 30 epochs of sgd, batch size 64, learning rate 0.1 (one-cycle), augment none."
+    )
+    alone = duck(capsys, "forget", *foreign, "--method", "retrained", "--out", "alone")
+    assert [one for one in alone["notes"] if one.startswith(note)]
+    rows = duck(capsys, "compare", *foreign, "--methods", "original", "retrained", "--out", "kept")
+    assert [row["method"] for row in rows if any(one.startswith(note) for one in row["notes"])] == ["retrained"]
+    assert duck(capsys, "show", "kept/retrained")["notes"] == alone["notes"]
+    assert cli.main(["compare", *foreign, "--methods", "retrained"]) == 0
+    assert f"retrained: {note} A gap to Retrained may come from that." in capsys.readouterr().out
+    known = duck(capsys, "compare", "--run", original, "--classes", "3", "--methods", "retrained")
+    assert not [one for one in known[0]["notes"] if "recipe" in one]
+
+
+def _blank(model: nn.Module) -> nn.Module:
+    """Says class 0 of everything."""
+    for weight in model.parameters():
+        nn.init.zeros_(weight)
+    return model
+
+
+def test_what_tune_finds_is_never_worse_on_holdout_than_going_without_its_file(
+    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first trial is what forget runs by default, to the last setting."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["tune", "duck", "--run", original, "--classes", "3", "--budget", "1", "--out", "found.toml"]) == 0
+    assert "Best: the preset 'tuned' itself. Written to found.toml" in capsys.readouterr().out
+    ids = []
+    for name, more in (("without", []), ("with", ["--presets", "found.toml"])):
+        duck(capsys, "forget", "--run", original, "--classes", "3", *more, "--out", name)
+        ids.append(json.loads(Path(name, "run.json").read_text())["id"])
+    assert ids[0] == ids[1]
+
+
+def test_tune_refuses_a_place_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("folder").mkdir()
+    words = ["tune", "ssd", "--data", "digits", "--classes", "3"]
+    for more, said in (
+        (["--out", "file/x.toml"], "is not a folder"),
+        (["--out", "folder", "--overwrite"], "folder is a folder: name a file"),
+    ):
+        assert cli.main([*words, *more]) == 2
+        assert said in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_a_file_of_presets_must_be_about_one_of_the_compared_methods(
+    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("found.toml").write_text("[neg-grad.digits.tuned.class]\nlr = 0.000123\n")
+    words = ["compare", "--run", original, "--classes", "3", "--presets", "found.toml", "--methods"]
+    duck(capsys, *words, "original", "neg-grad", "--out", "kept")
+    assert duck(capsys, "show", "kept/neg-grad")["experiment"]["method"]["lr"] == 0.000123
+    assert cli.main([*words, "original", "ssd"]) == 2
+    err = capsys.readouterr().err
+    assert "which would be in [METHOD.digits.tuned.class]: it has [neg-grad.digits.tuned.class]." in err

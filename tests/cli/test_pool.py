@@ -18,6 +18,8 @@ from duck import cli
 from duck.audits.pool import workshop
 from duck.audits.pool.plan import Job
 from duck.audits.pool.reader import Pool, State
+from duck.config import to_dict
+from duck.methods.presets import preset
 
 QUICK = ["pool", "--data", "digits", "--epochs", "1", "--batch-size", "256", "--workers", "1"]
 REQUEST = [*QUICK, "--classes", "3", "--method", "neg-grad"]
@@ -117,6 +119,10 @@ def test_a_run_brings_data_model_recipe_request_and_method(tmp_path: Path, capsy
     duck(capsys, "pool", "--run", forgot, "--method", "original", "--models", "2", "--workers", "1", "--out", str(tmp_path / "d"))
     held = Pool(tmp_path / "d").fingerprint
     assert (held["method"]["name"], held["recipe"]["batch_size"]) == ("original", 128)
+    words = ["--method", "neg-grad", "--models", "2", "--limit-minutes", "0", "--out", str(tmp_path / "n")]
+    duck(capsys, "pool", "--run", forgot, *words)
+    held = json.loads((tmp_path / "n" / "pool.json").read_text())["fingerprint"]
+    assert held["method"] == json.loads(json.dumps(to_dict(preset("neg-grad", "digits", "samples"))))  # asked for, not the run's
     shadow = json.loads(
         duck(capsys, "pool", "--run", original, "--models", "2", "--workers", "1", "--out", str(tmp_path / "s"), "--json")[0]
     )
@@ -145,6 +151,7 @@ def test_wrong_words_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFi
         (["--limit-minutes", "nan"], "--limit-minutes must be 0 or more, got nan."),
         (["--workers", "0"], "--workers must be at least 1"),
         (["--epochs", "0"], "epochs must be at least 1"),
+        (["--fraction", "0"], "fraction"),
     ):
         _, err = duck(capsys, *QUICK, *out, *words, code=2)
         assert message in err

@@ -70,6 +70,23 @@ def test_the_commands_on_the_page_make_the_run_again(
     assert again["by_class"] == first["by_class"]
 
 
+def test_a_place_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run")
+    Path("file").touch()
+    for words, said in (
+        (["-o", "run"], "run is a folder: name a file in it."),
+        (["-o", "file/x.html"], "file is not a folder. Choose another place."),
+        (["--figures", "file"], "file is not a folder. Choose another place."),
+    ):
+        message = duck(capsys, "report", "run", *words, code=2)
+        assert said in message
+        assert "Errno" not in message
+    assert not Path("report.html").exists()
+
+
 def test_samples_are_shown_only_when_asked_for(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "report.html"
     duck(capsys, "report", str(runs / "ids"), "-o", str(out), "--show-samples", "--json")

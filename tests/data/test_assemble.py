@@ -4,7 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duck.data.assemble import Samples, assemble, statistics
+from duck.data.assemble import Samples, assemble, finish, numbered, statistics
+from duck.data.examples import Pixels, examples
 from duck.errors import BadInput
 from tests.data.image_files import noise
 
@@ -95,3 +96,18 @@ def test_the_test_split_must_fit() -> None:
         assemble("set", samples([0, 1]), samples([0, 7]), ["a", "b"])
     with pytest.raises(BadInput, match=r"test images of set have shape \(1, 4, 5\), the training images \(1, 4, 4\)"):
         assemble("set", samples([0, 1]), samples([0, 1], (1, 4, 5)), ["a", "b"])
+
+
+def test_classes_may_lack_samples_where_that_is_said() -> None:
+    train = examples(*samples([0, 2, 2]), Pixels((0.5,), (0.5,)))
+    assert finish("set", train, None, ["a", "b", "c"], augment="none", gaps=True).num_classes == 3
+    with pytest.raises(BadInput, match=r"must be 0 to 2, every one present .* To train anew renumber them.* For a trained model keep"):
+        finish("set", train, None, ["a", "b", "c"], augment="none")
+    with pytest.raises(BadInput, match=r"must be 0 to 1 \(it has 2 classes\); found 0, 2\. Correct the labels, or the class names\."):
+        finish("set", train, None, ["a", "b"], augment="none", gaps=True)
+
+
+def test_a_model_says_how_many_classes_there_are() -> None:
+    assert numbered("set", torch.tensor([0, 2]), 4) == ["0", "1", "2", "3"]
+    with pytest.raises(BadInput, match="labels of set go up to 4, and the model has 4 outputs: it needs 5"):
+        numbered("set", torch.tensor([1, 4]), 4)

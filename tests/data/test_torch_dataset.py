@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
+from duck import fit
 from duck.data.examples import Pixels, Resident, Streamed
 from duck.data.torch_dataset import from_dataset
 from duck.errors import BadInput
+from duck.runtime import seeded
+from duck.types import Examples, Recipe
 from tests.data.image_files import noise
 
 
@@ -128,22 +132,86 @@ def test_a_subset_and_class_names() -> None:
     assert from_dataset(made).classes == ("cat", "dog")
 
 
-@pytest.mark.parametrize(
+DRAWS = pytest.mark.parametrize(
     "draw",
     [lambda: torch.rand(()).item(), lambda: random.random(), lambda: float(np.random.rand())],  # noqa: NPY002
     ids=["torch", "random", "numpy"],
 )
+
+
+def states() -> tuple[Any, ...]:
+    return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]  # noqa: NPY002
+
+
+def scatter(seed: int) -> None:
+    """Global generators as a caller may have left them."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+
+
+def drawn(examples: Examples, size: int, generator: torch.Generator | None = None) -> torch.Tensor:
+    """All images of one pass, by row."""
+    batches = list(examples.batches(size, generator))
+    return torch.cat([batch.images for batch in batches])[torch.cat([batch.rows for batch in batches]).argsort()]
+
+
+@DRAWS
 def test_a_set_that_augments_is_read_again_in_each_epoch(draw: Callable[[], float]) -> None:
-    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]  # noqa: NPY002
-    made = Made(lambda index: (features(index) + draw(), index % 2))
-    data = from_dataset(made)
+    before = states()
+    data = from_dataset(Made(lambda index: (features(index) + draw(), index % 2)))
     assert isinstance(data.train, Streamed)
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert random.getstate() == before[1]
-    assert np.random.get_state()[1].tolist() == before[2]  # type: ignore[index]  # noqa: NPY002
-    first, second = (torch.cat([batch.images for batch in data.train.batches(8)]) for _ in range(2))
-    assert not torch.equal(first, second)
+    generator = seeded(0)
+    first, second = (drawn(data.train, 8, generator) for _ in range(2))
+    assert not (first == second).any()
     assert torch.equal(first[:, 0].floor(), torch.arange(40.0))
+    assert len((first[:, 0] % 1).unique()) == 40
+    assert states() == before
+
+
+@DRAWS
+def test_what_a_set_draws_depends_on_the_seed_alone(draw: Callable[[], float]) -> None:
+    found = []
+    for caller in (1, 2):
+        scatter(caller)
+        data = from_dataset(Made(lambda index: (features(index) + draw(), index % 2)))
+        part = data.train.take(torch.arange(39, 9, -1))
+        found.append([drawn(data.train, 8, seeded(0)), drawn(data.train, 8), drawn(data.train, 40), drawn(part, 7).flip(0)])
+        assert data.train.fingerprint() == data.train.fingerprint()
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    # Without a generator a sample is the same in every pass, whatever lies beside it.
+    _, look, again, some = found[0]
+    assert torch.equal(look, again)
+    assert torch.equal(look[10:], some)
+
+
+def test_the_mean_and_std_of_a_set_that_augments_do_not_depend_on_the_callers_generators() -> None:
+    found = []
+    for caller in (1, 2):
+        scatter(caller)
+        data = from_dataset(Made(lambda index: (torch.randint(256, (1, 2, 2), dtype=torch.uint8), index % 2)))
+        assert isinstance(data.train, Streamed)
+        found.append(data.train.pixels)
+    assert found[0] == found[1]
+
+
+@DRAWS
+@pytest.mark.parametrize("max_bytes", [None, 0])
+def test_same_seed_same_weights_with_a_set_and_a_net_that_both_draw(draw: Callable[[], float], max_bytes: int | None) -> None:
+    def item(index: int) -> tuple[torch.Tensor, int]:
+        return features(index) / 40 + draw(), index % 2
+
+    found = []
+    for caller in (1, 2):
+        scatter(caller)
+        data = from_dataset(Made(item, 200), max_bytes=max_bytes)
+        net = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+        net.load_state_dict({name: torch.linspace(-1, 1, value.numel()).view(value.shape) for name, value in net.state_dict().items()})
+        before = states()
+        fit.train(net, data.train, Recipe(epochs=4, batch_size=8), seeded(0))
+        assert states() == before
+        found.append(torch.cat([value.flatten() for value in net.state_dict().values()]))
+    assert torch.equal(*found)
 
 
 def test_an_augmentation_of_few_samples_is_noticed() -> None:

@@ -43,6 +43,15 @@ def test_the_old_rows_are_copied_and_come_back(head: nn.Linear | nn.Conv2d) -> N
     assert all(torch.equal(value, before[name]) for name, value in head.state_dict().items())
 
 
+def test_what_is_frozen_of_the_head_stays_as_it_was() -> None:
+    original = trained_net()
+    head_of(original).bias.requires_grad_(False)
+    after = head_of(BoundaryExpand(lr=1e-2, batch_size=32, epochs=2)(original, toy_task(class_scenario())))
+    assert torch.equal(after.bias, head_of(original).bias)
+    assert not torch.equal(after.weight, head_of(original).weight)
+    assert (after.weight.requires_grad, after.bias.requires_grad) == (True, False)
+
+
 def test_the_new_row_comes_from_the_generator() -> None:
     one, other, third = (nn.Linear(9, 4) for _ in range(3))
     widen(one, seeded(0, "row"))

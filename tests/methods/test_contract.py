@@ -12,8 +12,10 @@ from duck import config
 from duck.errors import BadInput
 from duck.experiment import unlearn
 from duck.methods import METHODS
+from duck.methods.base import Prepares
 from duck.methods.presets import preset
 from duck.predict import accuracy
+from duck.preparation import Preparations
 from duck.scenarios import ForgetSamples
 from duck.types import Scenario
 from tests.toys import CLASSES, RECIPE, TOYS, class_scenario, samples_scenario, toy_data, toy_net, toy_task, trained_net
@@ -102,6 +104,33 @@ def test_every_forget_sample_is_processed(name: str, kind: str) -> None:
     outcome = unlearn(TOYS[name].method(kind), trained_net(), scenario, new_model=toy_net, recipe=RECIPE)
     assert outcome.forget_samples == len(scenario.forget)
     assert outcome.processed == (0 if METHODS[name].forgets_by == "nothing" else len(scenario.forget))
+
+
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if isinstance(cls(), Prepares)])
+def test_what_is_processed_does_not_depend_on_what_was_prepared_before(name: str) -> None:
+    scenario, cache, method = class_scenario(), Preparations(), TOYS[name].method("class")
+    runs = [unlearn(method, trained_net(), scenario, new_model=toy_net, recipe=RECIPE, preparations=cache) for _ in range(2)]
+    assert [run.processed for run in runs] == [len(scenario.forget)] * 2
+    assert same(runs[0].model, runs[1].model)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_frozen_original_gives_the_same_model_and_stays_frozen(name: str) -> None:
+    original = trained_net().requires_grad_(False)
+    assert same(run(name, class_scenario(), original), run(name, class_scenario()))
+    assert not any(weight.requires_grad for weight in original.parameters())
+
+
+# These two train a model of their own.
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("retrained", "erm-ktp")])
+def test_weights_that_are_frozen_among_others_stay_as_they_are(name: str) -> None:
+    original = trained_net()
+    first = original.get_submodule("blocks.outer.0").requires_grad_(False)
+    unlearned = run(name, class_scenario(), original)
+    kept = dict(unlearned.get_submodule("blocks.outer.0").named_parameters())
+    assert [key for key, weight in first.named_parameters() if not torch.equal(kept[key], weight)] == []
+    assert not any(weight.requires_grad for weight in kept.values())
+    assert same(original, unlearned) == (METHODS[name].forgets_by == "nothing")
 
 
 @pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if "samples" in cls.scenarios])

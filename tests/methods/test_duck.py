@@ -2,19 +2,25 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from duck.batching import Nested
+import duck.methods.duck
+from duck.batching import Batches, Nested, Step
 from duck.data.examples import Resident, examples
 from duck.errors import BadInput
+from duck.fit import Loss, fit
 from duck.methods.duck import Duck, class_centroids
 from duck.methods.stopping import mean_loss, stop_rule, unseen_loss
 from duck.models.embedding import WithEmbedding, probe
 from duck.predict import accuracy
+from duck.runtime import evaluating
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
 from duck.types import Batch, Recipe, Task
 from tests.toys import RECIPE, class_scenario, head_of, samples_scenario, toy_data, toy_task, trained_net
@@ -52,6 +58,42 @@ def test_centroids_are_means_and_the_row_is_the_class() -> None:
     centroids, present = class_centroids(net, task.retain, 4, Recipe())
     assert centroids[[0, 1, 3]].tolist() == [[3.0, 0.0], [0.0, 3.0], [-2.0, -2.0]]
     assert present.tolist() == [True, True, False, True]
+
+
+def test_centroids_of_many_samples_are_exact() -> None:
+    # Three batches of a thousand, summed to 2**24, 1 and 1: in single precision the ones would be lost.
+    rows = torch.zeros(3000, 2)
+    rows[[0, 1000, 2000], 0] = torch.tensor([2.0**24, 1.0, 1.0])
+    retain = examples(rows, torch.zeros(3000, dtype=torch.int64), np.arange(3000).astype(str))
+    centroids, _ = class_centroids(wrapped(Plane(2), torch.ones(8, 2)), retain, 2, Recipe())
+    assert centroids.tolist() == [[np.float32((2**24 + 2) / 3000), 0.0], [0.0, 0.0]]
+
+
+class Largest(TorchDispatchMode):
+    """Elements of the largest tensor that was made inside."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        self.elements = max([self.elements, *(each.numel() for each in tree_leaves(made) if isinstance(each, Tensor))])
+        return made
+
+
+def test_the_search_for_the_nearest_takes_no_room_for_every_pair_of_embeddings() -> None:
+    classes, width, count = 60, 50, 100
+    generator = torch.Generator().manual_seed(0)
+    images, labels = torch.randn(count, width, generator=generator), torch.arange(count) % classes
+    forget = examples(images, labels, np.arange(count).astype(str))
+    retain = examples(torch.randn(classes, width, generator=generator), torch.arange(classes), np.arange(classes).astype(str))
+    net = wrapped(nn.Linear(width, classes), images[:8])
+    with Largest() as largest:  # type: ignore[no-untyped-call]
+        targets = Duck()._targets(net, Task(forget, retain, None, classes))
+    # The embeddings, their closeness to each class: not the three at once.
+    assert largest.elements <= count * max(classes, width)
+    closeness = torch.cosine_similarity(images.unsqueeze(1), retain.images, dim=-1)
+    closeness[torch.arange(count), labels] = -1
+    assert torch.equal(targets, retain.images[closeness.argmax(1)])
 
 
 def test_the_nearest_wrong_centroid_by_cosine_for_each_row() -> None:
@@ -124,6 +166,27 @@ def test_without_the_forget_loss_less_is_forgotten_and_without_the_retain_loss_l
     assert mean_loss(pulls, task.retain, task) > 1.5 * mean_loss(whole, task.retain, task)
 
 
+def test_the_low_forget_phase_has_its_own_weight_rate_and_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses, recipes, steps, found = list[Loss](), list[Recipe](), list[Step](), list[float]()
+
+    def watched(net: nn.Module, batches: Batches, loss: Loss, recipe: Recipe, *args: Any, **rest: Any) -> Any:
+        losses.append(loss)
+        recipes.append(recipe)
+        steps.append(next(iter(batches.epoch(torch.Generator().manual_seed(0)))))
+        with evaluating(net):
+            found[:] = [each(net, steps[-1]).item() for each in losses]
+        return fit(net, batches, loss, recipe, *args, **rest)
+
+    monkeypatch.setattr(duck.methods.duck, "fit", watched)
+    method = Duck(lr=4e-3, batch_size=64, max_epochs=1, low_epochs=1, low_forget=0.25, low_lr=0.5, low_batch=7, retain_loss=False)
+    method(trained_net(), toy_task(class_scenario()))
+    assert [(recipe.lr, recipe.schedule) for recipe in recipes] == [(4e-3, "constant"), (2e-3, "cosine")]
+    assert [(len(step["forget"].rows), len(step["retain"].rows)) for step in steps] == [(60, 64), (7, 64)]
+    # Both phases' losses of the same step and weights.
+    assert found[1] == pytest.approx(0.25 * found[0], rel=1e-5)
+    assert found[0] > 0.01
+
+
 def test_many_removed_classes_get_one_step_a_batch_and_those_that_stay_do_not_count() -> None:
     duck = Duck(batch_ratio=5, many_classes=2)
     ratios = [duck._ratio(ForgetClasses(classes)(toy_data()).task()) for classes in ([0], [0, 1], [0, 1, 2])]
@@ -152,6 +215,21 @@ def test_the_samples_stop_rule_compares_with_the_originals_holdout_accuracy() ->
     with torch.no_grad():
         head_of(model).bias[2] = -100.0
     assert accuracy(model, task.forget) < target
+    assert enough()
+
+
+def test_of_samples_whose_class_goes_none_may_be_remembered() -> None:
+    # All 60 of class 2, 20 of the 60 of class 1: only a quarter may be as good as unseen.
+    ids = [str(row) for row in (*range(2, 240, 4), *range(1, 81, 4))]
+    task, model = toy_task(ForgetSamples(ids)(toy_data())), trained_net()
+    enough, lenient = stop_rule(model, task, "accuracy"), stop_rule(model, task, "accuracy", tolerance=0.8)
+    with torch.no_grad():
+        head_of(model).bias[1] = -100.0
+    assert 0.7 < accuracy(model, task.forget) <= 0.75
+    assert not enough()
+    assert lenient()  # below the tolerance is always enough
+    with torch.no_grad():
+        head_of(model).bias[2] = -100.0
     assert enough()
 
 

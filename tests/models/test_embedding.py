@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from duck.errors import BadInput
 from duck.models import build
-from duck.models.embedding import Head, WithEmbedding, embedded, find_head, logits_of, probe
+from duck.models.embedding import Head, WithEmbedding, classified, embedded, logits_of, probe
 
 IMAGES = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -265,7 +265,7 @@ CHANGED = (LogSoftmax, Temperature, Negated, Averaged, AveragedViews, HalfPrecis
 
 @pytest.mark.parametrize(("make", "head"), HEADS)
 def test_the_head_is_found(make: Any, head: str) -> None:
-    assert find_head(make(), IMAGES) == head
+    assert probe(make(), IMAGES).name == head
 
 
 def test_objects_with_logits_have_a_head_too() -> None:
@@ -273,12 +273,12 @@ def test_objects_with_logits_have_a_head_too() -> None:
         def forward(self, images: Tensor) -> Any:
             return SimpleNamespace(loss=None, logits=super().forward(images))
 
-    assert find_head(Output(), IMAGES) == "out.head"
+    assert probe(Output(), IMAGES).name == "out.head"
 
 
 def test_a_model_that_is_a_single_linear() -> None:
     model, vectors = nn.Linear(7, 3), torch.randn(5, 7)
-    with embedded(model, find_head(model, vectors), vectors) as net:
+    with embedded(model, probe(model, vectors).name, vectors) as net:
         assert torch.equal(net(vectors)[1], vectors)
 
 
@@ -296,18 +296,18 @@ def test_a_model_compiled_in_place_is_refused() -> None:
     model = Nested()
     model.compile(backend="eager")
     with pytest.raises(BadInput, match="hand over the model before compiling"):
-        find_head(model, IMAGES)
+        probe(model, IMAGES)
 
 
 def test_no_head_found_lists_the_candidates() -> None:
     with pytest.raises(BadInput, match=r"no layer that gives the 4 logits; pass head=\"name\".*Candidates: body\."):
-        find_head(Functional(), IMAGES)
+        probe(Functional(), IMAGES)
 
 
 def test_a_wider_convolution_is_no_head() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     with pytest.raises(BadInput, match="no layer that gives the 4 logits"):
-        find_head(model, IMAGES)
+        probe(model, IMAGES)
 
 
 def test_tokens_under_a_temperature() -> None:
@@ -321,13 +321,13 @@ def test_tokens_under_a_temperature() -> None:
 
 def test_no_candidates_at_all() -> None:
     with pytest.raises(BadInput, match="Candidates: none, no Linear or 1x1 convolution ran"):
-        find_head(nn.Flatten(), IMAGES)
+        probe(nn.Flatten(), IMAGES)
 
 
 @pytest.mark.parametrize("take", ["max", "third"])
 def test_tokens_that_fit_no_logits_are_an_error(take: str) -> None:
     with pytest.raises(BadInput, match=r"'head' takes inputs of shape \(6, 8, 10\) and gives \(6, 8, 4\)"):
-        find_head(TokenHead(take), IMAGES)
+        probe(TokenHead(take), IMAGES)
 
 
 def test_a_wrong_name_is_answered_with_the_right_one() -> None:
@@ -338,6 +338,48 @@ def test_a_wrong_name_is_answered_with_the_right_one() -> None:
 def test_a_named_head_that_never_runs() -> None:
     with pytest.raises(BadInput, match="'unused' does not run"):
         probe(Nested(), IMAGES, "unused")
+
+
+class FeaturesFirst(Nested):
+    """What a user may think of, and what is taken for logits of ten classes."""
+
+    def forward(self, images: Tensor) -> Any:
+        z = self.features(images)
+        return z, self.out["head"](z)
+
+
+def test_a_head_that_gives_another_element_of_a_tuple_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"'out\.head' gives 4 outputs a sample, and the logits are 10\. The model returns a tuple, .*first"):
+        probe(FeaturesFirst(), IMAGES, "out.head")
+    assert probe(AuxiliaryAfterHead(), IMAGES, "body.second").name == "body.second"
+
+
+def test_a_model_that_is_asked_only_for_its_outputs_stays_as_it_was() -> None:
+    model = Counter().train()
+    before, state = snapshot(model), torch.get_rng_state()
+    assert classified(model, IMAGES).shape == (6, 4)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(module.training for module in model.modules())
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_compiled_model_can_be_asked_for_its_outputs(in_place: bool) -> None:
+    model = Nested()
+    if in_place:
+        model.compile(backend="eager")
+    compiled: Any = model if in_place else torch.compile(model, backend="eager")
+    assert classified(compiled, IMAGES).shape == (6, 4)
+
+
+def test_a_failure_of_the_device_is_no_fault_of_the_input() -> None:
+    class Full(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            raise torch.OutOfMemoryError("no room")
+
+    with pytest.raises(torch.OutOfMemoryError, match="no room"):
+        classified(Full(), IMAGES)
 
 
 def test_a_named_head_may_be_any_module() -> None:
@@ -362,7 +404,7 @@ def test_a_named_head_that_sees_other_rows_is_refused() -> None:
     model = nn.Sequential(
         nn.Flatten(), nn.Unflatten(1, (2, 96)), nn.Flatten(0, 1), nn.Linear(96, 10), nn.Unflatten(0, (6, 2)), nn.Flatten(), nn.Linear(20, 4)
     )
-    assert find_head(model, IMAGES) == "6"
+    assert probe(model, IMAGES).name == "6"
     with pytest.raises(BadInput, match=r"'3' takes inputs of shape \(12, 96\)"):
         probe(model, IMAGES, "3")
 
@@ -373,7 +415,7 @@ def test_a_probe_leaves_everything_as_it_was() -> None:
     model.out.eval()
     switched, modes = model.switched, {name: module.training for name, module in model.named_modules()}
     before, last, state = snapshot(model), model.last, torch.get_rng_state()
-    find_head(model, IMAGES)
+    probe(model, IMAGES)
     assert {name: module.training for name, module in model.named_modules()} == modes
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert model.last is last
@@ -387,15 +429,15 @@ def test_a_probe_is_one_small_pass_in_evaluation_mode() -> None:
     seen: list[tuple[bool, int]] = []
     model = Nested().train()
     model.drop.register_forward_hook(lambda module, _, output: seen.append((module.training, len(output))))
-    find_head(model, IMAGES.repeat(10, 1, 1, 1))
+    probe(model, IMAGES.repeat(10, 1, 1, 1))
     assert seen == [(False, 8)]
 
 
 def test_a_failed_probe_leaves_everything_as_it_was() -> None:
     model = Nested().train()
     state = torch.get_rng_state()
-    with pytest.raises(RuntimeError, match="to have 3 channels"):
-        find_head(model, IMAGES[:, :2])
+    with pytest.raises(BadInput, match=r"cannot take these samples, torch.float32 of shape \(6, 2, 8, 8\), .*to have 3 channels"):
+        probe(model, IMAGES[:, :2])
     assert hooks_of(model) == 0
     assert all(module.training for module in model.modules())
     assert torch.equal(torch.get_rng_state(), state)

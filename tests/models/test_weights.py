@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save_file, save_model
 from torch import Tensor, nn
 
 from duck.errors import BadInput
@@ -49,6 +49,24 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     load_weights(loaded, str(path))
     assert same(loaded, copied(saved))
     assert [file.name for file in path.parent.iterdir()] == ["w.safetensors"]
+
+
+def test_two_processes_may_save_to_one_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, here = tmp_path / "w.safetensors", os.getpid()
+
+    def interrupted(model: nn.Module, file: str) -> None:
+        save_model(model, file)
+        if os.getpid() == here:  # the other process writes, whole, before this one has moved its file
+            with monkeypatch.context() as other:
+                other.setattr(os, "getpid", lambda: here + 1)
+                save_weights(net(1), path)
+
+    monkeypatch.setattr("duck.models.weights.save_model", interrupted)
+    save_weights(net(0), path)
+    loaded = net(2)
+    load_weights(loaded, path)
+    assert same(loaded, copied(net(0)))
+    assert [file.name for file in tmp_path.iterdir()] == ["w.safetensors"]
 
 
 def test_channels_last_models_are_saved_with_their_values(tmp_path: Path) -> None:

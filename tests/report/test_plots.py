@@ -195,6 +195,7 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     straight, better = ([0.0, 1.0], [0.0, 1.0]), ([0.0, 0.1, 1.0], [0.0, 0.5, 1.0])
     curves = [
         *(Curve("lira", "cifar10, a class", "duck", preset, *points) for preset in ("paper", "tuned") for points in (straight, better)),
+        Curve("lira", "cifar10, a class", "duck", "paper", *straight),
         Curve("lira", "cifar10, a class", "retrained", "paper", *straight),
         Curve("confidence", "cifar10, samples", "duck", "tuned", *better),
     ]
@@ -205,10 +206,11 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     named = {mark.name: mark for mark in plot.panels[0].marks if isinstance(mark, Line)}
     assert (named["duck (paper)"].dashed, named["duck (tuned)"].dashed) == (True, False)
     assert [plot.legend[name][1] for name in ("chance", "duck (paper)", "duck (tuned)")] == ["dots", "dots", "line"]
-    (tenth,) = (y for x, y in zip(named["duck (tuned)"].x, named["duck (tuned)"].y, strict=True) if x == pytest.approx(0.1))
-    assert tenth == pytest.approx((0.1 + 0.5) / 2)
+    tenth = {mark.name: y for mark in named.values() for x, y in zip(mark.x, mark.y, strict=True) if x == pytest.approx(0.1)}
+    assert tenth["duck (tuned)"] == pytest.approx((0.1 + 0.5) / 2)
+    assert tenth["duck (paper)"] == pytest.approx((0.1 + 0.1 + 0.5) / 3)
     assert list(named["retrained"].y) == pytest.approx(list(named["retrained"].x))
-    assert "6 attacked models" in plot.alt
+    assert "7 attacked models" in plot.alt
     assert of_runs.benched([]) is None
     assert "bench" in of_runs.plots([], [], curves)
 

@@ -172,6 +172,9 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     pools = [attacked | {"attack": {"name": "lira", "pool": letter * 16}} for letter in "ab"]
     assert [curve.attack for curve in of_attacks([*pools, attacked])] == ["lira with pool aaaaaaaa", "lira with pool bbbbbbbb", "lira"]
     assert [curve.attack for curve in of_attacks(pools[:1] * 2)] == ["lira"] * 2
+    other = json.loads(json.dumps(attacked))
+    other["experiment"]["training"]["model"] = "resnet18"
+    assert [curve.on for curve in of_attacks([attacked, other])] == ["digits, convnet, samples", "digits, resnet18, samples"]
     (entry,) = of_lines([line, *others, attacked])
     assert (entry.name, entry.method, entry.asked) == ("digits, seed 4", "duck", stored.entry.asked)
     assert entry.preset == "tuned, other settings"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from duck.errors import BadInput, MissingExtra
 from duck.models.embedding import logits_of
+from duck.predict import PIXELS
 from duck.runtime import device_of, evaluating, seeded
 from duck.types import Examples
 
@@ -26,7 +27,7 @@ MOST_STEPS = 512
 TOLERANCE = 0.01
 """How far, in probability, the values of an image may be from adding up."""
 AT_ONCE = 500
-"""Images in one forward pass."""
+"""Images in one forward and backward pass, if they are small."""
 
 Explainer = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
@@ -110,8 +111,14 @@ def images_of(examples: Examples) -> Tensor:
     return torch.cat([batch.images for batch in examples.batches(AT_ONCE)])
 
 
+def at_once(images: Tensor) -> int:
+    """How many of them go into one pass: big images fill a device with fewer."""
+    return min(AT_ONCE, max(1, PIXELS // images[0].numel()))
+
+
 def _mean_over(explain: Explainer, images: Tensor, background: Tensor, classes: Tensor, steps: int) -> Tensor:
-    parts = zip(images.split(AT_ONCE), classes.split(AT_ONCE), strict=True)
+    size = at_once(images)
+    parts = zip(images.split(size), classes.split(size), strict=True)
     sums = [sum((explain(x, b.expand_as(x), y, steps) for b in background), torch.zeros_like(x)) for x, y in parts]
     return torch.cat(sums) / len(background)
 
@@ -131,7 +138,7 @@ def _integrated(model: nn.Module) -> Explainer:
     def explain(images: Tensor, baselines: Tensor, classes: Tensor, steps: int) -> Tensor:
         # Probabilities bend sharply where one class takes over from another: evenly spread points find that place soonest.
         values: Tensor = gradients.attribute(
-            images, baselines, classes, n_steps=steps, method="riemann_middle", internal_batch_size=max(AT_ONCE, len(images))
+            images, baselines, classes, n_steps=steps, method="riemann_middle", internal_batch_size=at_once(images)
         )
         return values.detach()
 
@@ -139,4 +146,4 @@ def _integrated(model: nn.Module) -> Explainer:
 
 
 def _probabilities(model: nn.Module, images: Tensor) -> Tensor:
-    return torch.cat([logits_of(model(part)).double().softmax(1) for part in images.split(AT_ONCE)])
+    return torch.cat([logits_of(model(part)).double().softmax(1) for part in images.split(at_once(images))])

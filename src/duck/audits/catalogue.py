@@ -18,7 +18,7 @@ class Attack(NamedTuple):
 
 ATTACKS = (
     Attack("accuracy", "quick", True, "per split and class; decisive: forget (quick, samples), retain-test or test"),
-    Attack("recognised", "quick", True, "accuracy on all samples of a removed class, forgotten and unseen; decisive beside retrained models"),
+    Attack("recognised", "quick", True, "accuracy on all samples of a removed class; decisive beside retrained models"),
     Attack("AUS", "quick", False, "kept accuracy over what is still remembered"),
     Attack("loss attack", "quick", True, "losses of forgotten against unseen samples, two-sided"),
     Attack("entropy attack", "quick", True, "entropies of outputs, likewise"),

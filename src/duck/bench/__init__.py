@@ -7,7 +7,8 @@ from duck.bench.grids import Attack, Block, Cell, Facts, Grid, Only, built_in, c
 from duck.bench.lines import Line
 from duck.bench.results import Results
 from duck.bench.tables import Row, Table, make_table
-from duck.bench.workshop import Job, Workshop, device_name, load_all
+from duck.bench.workshop import Job, Workshop, load_all
+from duck.runtime import device_name
 
 __all__ = [
     "Attack",

@@ -8,15 +8,17 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from duck.config import Experiment, fingerprint, from_dict, structure, to_dict
 from duck.errors import BadInput, UnknownName
 from duck.methods.base import METHODS
 from duck.methods.presets import Preset, default_recipe, preset
+from duck.models import MODELS
 from duck.registry import suggest
 from duck.types import Augment, Data, Protocols
 
+Attacks = Literal["svm", "lira", "confidence"]
 FIRST = ("original", "duck", "retrained")
 """Run before the others in each case: a grid that is stopped early shows these."""
 
@@ -36,6 +38,8 @@ class Block:
     def __post_init__(self) -> None:
         if bool(self.classes) == bool(self.seeds):
             raise BadInput(f"A block of a grid has either classes or seeds: look at that of {self.dataset!r}.")
+        if ":" not in self.model:
+            MODELS[self.model]  # an unknown name would fail every run, one by one
 
     @property
     def scenario(self) -> Literal["class", "samples"]:
@@ -50,7 +54,7 @@ class Block:
 class Attack:
     """What each model of a grid has to stand, in place of the scores of its accuracies."""
 
-    name: Literal["svm", "lira", "confidence"]
+    name: Attacks
     splits: int = 5
     """Of the samples into those that train an SVM and those that judge it."""
     shadows: int = 128
@@ -145,7 +149,21 @@ def find_grid(name: str) -> Grid:
         plain = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"The grid {path} cannot be read: {error}") from error
+    _check_names(plain)
     return structure({"name": path.stem, **plain}, Grid)
+
+
+def _check_names(plain: Mapping[str, Any]) -> None:
+    """Names of which there are few: an unknown one is answered with those."""
+    attack, chosen = plain.get("attack"), plain.get("presets")
+    asked = [
+        ("attack", attack.get("name") if isinstance(attack, dict) else None, Attacks),
+        ("protocol", plain.get("protocol"), Protocols),
+        *(("preset", name, Preset) for name in (chosen if isinstance(chosen, list) else ())),
+    ]
+    for what, name, kind in asked:
+        if isinstance(name, str) and name not in get_args(kind):
+            raise BadInput(f"No {what} {name!r}. {suggest(name, list(get_args(kind)))}")
 
 
 def facts_of(data: Data) -> Facts:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import re
 import resource
 import sys
@@ -32,7 +31,7 @@ from duck.metrics import Scores, evaluate, training_scores
 from duck.models import build
 from duck.models.weights import load_weights, save_weights
 from duck.preparation import Preparations
-from duck.runtime import Stopwatch, seeded
+from duck.runtime import Stopwatch, device_name, seeded
 from duck.types import Data, Recipe, Scenario
 
 GIB = 2**30
@@ -240,7 +239,7 @@ class Workshop:
         line = {"scores": training_scores(model, data), **timing, **_machine(self.device)}
         save_weights(model, weights)
         # Last, and in one step: where the record is, the weights are whole.
-        beside = weights.with_suffix(".writing")
+        beside = weights.with_suffix(f".{os.getpid()}.writing")
         beside.write_text(json.dumps(line), encoding="utf-8")
         os.replace(beside, weights.with_suffix(".json"))
         return model, line
@@ -264,10 +263,6 @@ def _read(record: Path) -> Line:
     except (OSError, json.JSONDecodeError) as error:
         raise BadInput(f"The record {record.name} of an original cannot be read: delete it to train anew.") from error
     return line
-
-
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
 
 
 def _reset_peak(device: torch.device) -> None:

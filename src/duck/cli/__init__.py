@@ -62,7 +62,8 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         return _say(f"duck {words[0]}: {error}", MISUSE)
     except KeyboardInterrupt:
-        return _say(f"duck {words[0]}: interrupted. No half-written run was left; the same command starts it again.", INTERRUPTED)
+        again = "goes on after the last epoch that was finished" if words[0] == "train" else "starts it again"
+        return _say(f"duck {words[0]}: interrupted. No half-written run was left; the same command {again}.", INTERRUPTED)
     except Exception as error:
         if os.environ.get("DUCK_TRACEBACK"):
             raise

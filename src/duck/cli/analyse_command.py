@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -103,7 +104,7 @@ def _analysed(args: Analyse, run: Unlearning, device: torch.device) -> dict[str,
         result = analyse(models, scenario, points=args.points, dimensions=args.dimensions, explain=explain, head=args.head, seed=args.seed)
     for warning in caught:
         say(str(warning.message))
-    beside = run.folder / f".{RESULT}.writing"
+    beside = run.folder / f".{RESULT}.{os.getpid()}.writing"
     beside.write_text(json.dumps(result), encoding="utf-8")
     beside.replace(run.folder / RESULT)
     return result

@@ -156,7 +156,7 @@ def _tell(args: Bench, grid: Grid, todo: Plan, ending: Ending) -> None:
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[State], None]]:
     """A bar where stderr is a terminal; a line for each run that ended, everywhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
     with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         task = bar.add_task("", total=total, left="")
 

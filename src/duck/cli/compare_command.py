@@ -11,12 +11,13 @@ from duck import store
 from duck.cli.console import counting, emit, number, percent, say, table
 from duck.cli.exits import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, parse
-from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory
+from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, noted
 from duck.cli.train_command import trained
 from duck.comparison import Compared, compare, rows, suited
 from duck.config import Experiment, Training
+from duck.experiment import notes
 from duck.methods.base import METHODS, Method
-from duck.methods.presets import Preset, default_recipe, preset
+from duck.methods.presets import Preset, default_recipe, off_topic, preset, speaks_of
 from duck.preparation import Preparations
 from duck.runtime import pick_device
 from duck.scenarios import Request, describe
@@ -41,7 +42,7 @@ class Compare:
     preset: Preset = "tuned"
     """paper: the paper's settings; tuned: with what was found on holdout data."""
     presets: Path | None = None
-    """A file of `duck tune`, on top of the presets."""
+    """A file of `duck tune`, on top of the presets of the methods that it has settings for."""
 
 
 def main(argv: list[str]) -> int:
@@ -52,10 +53,10 @@ def main(argv: list[str]) -> int:
         if name != "all":
             METHODS[name]  # an unknown name is an error before anything runs
     data = args.source.load(split=args.original.model is None)
-    original = original_or_trained(args.original, args.source, args.output.seed, data, device)
-    training = original.training(data, args.source)
     scenario = request(data, args.output.seed, args.who.protocol)
     methods = _methods(args, scenario)
+    original = original_or_trained(args.original, args.source, args.output.seed, data, device)
+    training = original.training(data, args.source)
     experiments = {name: Experiment(training, request, method, args.output.seed, args.who.protocol) for name, method in methods.items()}
     for name, experiment in experiments.items() if args.output.out else ():
         store.check_free(args.output.out / name, experiment.id, args.output.overwrite)  # type: ignore[operator]
@@ -89,7 +90,12 @@ def original_or_trained(original: OriginalFlags, source: DataFlags, seed: int, d
 
 def _methods(args: Compare, scenario: Scenario) -> dict[str, Method]:
     names = suited(scenario.kind) if "all" in args.methods else list(args.methods)
-    return {name: _settings(name, scenario, args.preset, args.presets) for name in names}
+    more: dict[str, Path] = {}
+    if args.presets is not None:
+        more = {name: args.presets for name in names if speaks_of(args.presets, name, scenario.data.name, scenario.kind)}
+        if not more:
+            raise off_topic(args.presets, "METHOD", scenario.data.name, scenario.kind)
+    return {name: _settings(name, scenario, args.preset, more.get(name)) for name in names}
 
 
 def _compared(
@@ -111,7 +117,14 @@ def _compared(
         for index, row in enumerate(runs):
             progress(index + 1, len(methods))
             say(f"{index + 1}/{len(methods)} {row.name}: {f'{row.outcome.seconds:.2f} s' if row.outcome else row.error}")
-            yield row
+            yield _noted(row, training, scenario)
+
+
+def _noted(row: Compared, training: Training, scenario: Scenario) -> Compared:
+    if row.outcome is None:
+        return row
+    outcome = noted(row.outcome, row.method, training, scenario.data)
+    return replace(row, outcome=outcome, notes=tuple(notes(scenario, outcome)))
 
 
 def _settings(name: str, scenario: Scenario, which: Preset, more: Path | None) -> Method:
@@ -129,11 +142,11 @@ def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario) -> 
     for row in found:
         if "error" in row:
             print(f"{row['method']} failed: {row['error']}")
-    noted = {
+    said = {
         row["method"]: row["notes"] for row in found if row["method"] != "original" and row.get("notes")
     }  # of it they go without saying
-    for note in dict.fromkeys(note for notes in noted.values() for note in notes):
-        print(f"{', '.join(name for name, notes in noted.items() if note in notes)}: {note}")
+    for note in dict.fromkeys(note for told in said.values() for note in told):
+        print(f"{', '.join(name for name, told in said.items() if note in told)}: {note}")
     print("Gaps are to Retrained, in points; `before` are the seconds of what a method prepares once for an original.")
 
 

@@ -15,7 +15,13 @@ from rich.table import Table
 from duck.experiment import Epoch, Watch
 from duck.types import Progress as News
 
-stderr = Console(stderr=True)
+
+def _console(**options: Any) -> Console:
+    """Names of classes and paths are data: brackets in them are no markup, and `:cat:` is no picture."""
+    return Console(markup=False, emoji=False, **options)
+
+
+stderr = _console(stderr=True)
 
 
 def emit(value: Any) -> None:
@@ -41,16 +47,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     shown = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160).print(shown)
+    _console(width=None if sys.stdout.isatty() else 160).print(shown)
 
 
 @contextmanager
 def counting(title: str) -> Iterator[Callable[[int, int], None]]:
     """A bar for work that counts: a download, decoding."""
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=stderr, transient=True
-    )
-    with bar:
+    with _bar(transient=True) as bar:
         task = bar.add_task(title, total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
@@ -68,7 +71,7 @@ def watching(title: str, quiet: bool = False) -> Iterator[Watch]:
 
 
 def _bar(transient: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=stderr, transient=transient)
 
 

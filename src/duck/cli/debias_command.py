@@ -14,7 +14,7 @@ from duck.analysis import bias
 from duck.analysis.attribution import Attribution, Incomplete, require_captum
 from duck.api import train
 from duck.cli.console import emit, percent, say, table, watching
-from duck.cli.inputs import DataFlags, RunFlags, fingerprint, parse, peek, settled, words_of
+from duck.cli.inputs import DataFlags, RunFlags, fingerprint, parse, peek, settled, shown_recipe, words_of
 from duck.config import to_dict
 from duck.data import DATASETS
 from duck.errors import BadInput
@@ -23,7 +23,7 @@ from duck.models import MODELS, build
 from duck.models.weights import save_weights
 from duck.runtime import Stopwatch, pick_device
 from duck.scenarios import Debias
-from duck.store import environment
+from duck.store import check_writable, environment
 from duck.types import Data, Recipe, Scenario
 
 COUNT = 200
@@ -61,8 +61,7 @@ class DebiasFlags:
 
 def main(argv: list[str]) -> int:
     name = peek(argv, "--data", "digits")
-    shown = default_recipe(name, 50_000 if name in DATASETS else 0, "none" if name == "digits" else "crop-flip")
-    default = DebiasFlags(DataFlags(name), RunFlags(), shown, model="convnet" if name == "digits" else "resnet18")
+    default = DebiasFlags(DataFlags(name), RunFlags(), shown_recipe(name), model="convnet" if name == "digits" else "resnet18")
     args = parse(DebiasFlags, argv, "debias", default)
     if args.shap < 0:
         raise BadInput(f"--shap is a number of images, 0 for none; got {args.shap}.")
@@ -72,9 +71,11 @@ def main(argv: list[str]) -> int:
         MODELS[args.model]  # an unknown name is an error before the data are read
     if args.output.out and args.output.out.exists() and not args.output.overwrite:
         raise BadInput(f"{args.output.out} exists: choose another --out, or --overwrite it.")
+    if args.output.out:
+        check_writable(args.output.out / bias.RESULT)
     data = args.source.load().to(pick_device(args.output.device))
     usual = default_recipe(data.name, len(data.train), data.augment)
-    result = _study(args, data, settled(args.recipe, shown, usual), usual)
+    result = _study(args, data, settled(args.recipe, argv, usual), usual)
     if args.output.json:
         emit(result)
     else:
@@ -105,7 +106,7 @@ def _study(args: DebiasFlags, data: Data, recipe: Recipe, usual: Recipe) -> dict
         "model": args.model,
         "recipe": asdict(recipe),
         "fingerprint": fingerprint(data),
-        "environment": environment(),
+        "environment": environment(device),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": _command(args, debias, recipe, usual),
     }

@@ -10,13 +10,13 @@ from duck import store
 from duck.cli.console import emit, number, percent, say, table, watching
 from duck.cli.exits import DONE, FAILED
 from duck.cli.inputs import DataFlags, RunFlags, experiment_of, parse, peek, settled
-from duck.cli.original import OriginalFlags, RequestFlags, data_flags, data_name, factory
+from duck.cli.original import OriginalFlags, RequestFlags, data_flags, data_name, data_samples, factory, noted
 from duck.config import Experiment
 from duck.errors import BadInput
 from duck.experiment import unlearn
 from duck.methods import METHODS
 from duck.methods.base import Method
-from duck.methods.presets import Preset, preset
+from duck.methods.presets import Preset, preset, speaks_of
 from duck.preparation import Preparations
 from duck.runtime import distributed, is_first, pick_device
 from duck.scenarios import Request
@@ -49,7 +49,10 @@ def main(argv: list[str]) -> int:
     config = experiment_of(argv)
     if config is not None and (config.method is None or config.request is None):
         raise BadInput(f"{peek(argv, '--config')} is the experiment of a training: it names no method and nobody to forget.")
-    shown = _shown(argv, config)
+    kept = None if config is None or peek(argv, "--method") else config.method
+    if kept is not None and (peek(argv, "--preset") or peek(argv, "--presets")):
+        raise BadInput("--config brings every setting of its method: leave --preset and --presets out, or name the method with --method.")
+    shown = kept or _shown(argv)
     name = METHODS.name_of(shown)
     flags = make_dataclass("Forget", [("settings", type(shown))], bases=(Forget,), kw_only=True)
     flags.__doc__ = Forget.__doc__
@@ -61,27 +64,27 @@ def main(argv: list[str]) -> int:
     request = args.who.request(config.request if config else None)
     args.original.check()
     with distributed(args.output.device) as device:
-        return _run(args, request, shown, pick_device(device))
+        return _run(args, argv, request, kept, pick_device(device))
 
 
-def _shown(argv: list[str], config: Experiment | None) -> Method:
-    """The settings that the help shows: of --config, else the preset as far as it is known before the data are read."""
-    if config is not None and config.method is not None and not peek(argv, "--method"):
-        return config.method
+def _shown(argv: list[str]) -> Method:
+    """The settings that the help shows: the preset as far as it is known before the data are read."""
     name, kind = peek(argv, "--method", "duck"), "class" if peek(argv, "--classes") else "samples"
     if kind not in METHODS[name].scenarios:
         return METHODS[name]()
     chosen: Any = peek(argv, "--preset", "tuned")
-    more = Path(peek(argv, "--presets")) if peek(argv, "--presets") else None
-    return preset(name, data_name(argv), kind, name=chosen, more=more)
+    data, file = data_name(argv), peek(argv, "--presets")
+    more = Path(file) if file and speaks_of(Path(file), name, data, kind) else None
+    return preset(name, data, kind, data_samples(argv), chosen, more)
 
 
-def _run(args: Any, request: Request, shown: Method, device: torch.device) -> int:
+def _run(args: Any, argv: list[str], request: Request, kept: Method | None, device: torch.device) -> int:
+    """`kept`: the method of --config."""
     data = args.source.load(split=args.original.run is not None)
     training = args.original.training(data, args.source)
     scenario = request(data, args.output.seed, args.who.protocol)
-    real = shown if args.config else preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets)
-    method = settled(args.settings, shown, real)
+    real = kept or preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets)
+    method = settled(args.settings, argv, real)
     experiment = Experiment(training, request, method, args.output.seed, args.who.protocol)
     folder = args.output.out or Path("runs") / experiment.id
     if store.check_free(folder, experiment.id, args.output.overwrite):
@@ -102,6 +105,7 @@ def _run(args: Any, request: Request, shown: Method, device: torch.device) -> in
     if not is_first():
         return DONE
     original_run = str(args.original.run) if args.original.run else None
+    outcome = noted(outcome, method, training, data)
     run = store.record(experiment, scenario, outcome, original_run=original_run, source=args.source.source())
     store.save(run, outcome.model, folder, args.output.overwrite)
     return tell(folder, args.output.json)

@@ -13,7 +13,10 @@ from duck.cli.console import counting
 from duck.config import Experiment, from_toml
 from duck.config import fingerprint as fingerprint
 from duck.data import DATASETS, load
-from duck.types import Data
+from duck.errors import BadInput
+from duck.methods.presets import default_recipe
+from duck.store import check_writable
+from duck.types import Data, Recipe
 
 T = TypeVar("T")
 
@@ -96,7 +99,28 @@ def words_of(settings: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def settled(asked: Any, shown: Any, real: Any) -> Any:
-    """The settings for the data at hand, with those changed that differ between what was asked and what the help showed."""
-    names = [f.name for f in dataclasses.fields(asked)]
-    return dataclasses.replace(real, **{n: getattr(asked, n) for n in names if getattr(asked, n) != getattr(shown, n)})
+def shown_recipe(data: str) -> Recipe:
+    """The recipe that the help shows: what is known of the data before they are read."""
+    plain = data == "digits" or Path(data).suffix == ".npz"
+    return default_recipe(data, None if data in DATASETS else 0, "none" if plain else "crop-flip")
+
+
+def check_file(path: Path) -> None:
+    """An error where no such file can be written: asked before the work that is to be kept there."""
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder: name a file in it.")
+    check_writable(path)
+
+
+def flags_in(argv: Sequence[str]) -> set[str]:
+    """The flags that the words name, as the help spells them."""
+    return {word.partition("=")[0].replace("_", "-") for word in argv if word.startswith("--")}
+
+
+def settled(asked: T, argv: Sequence[str], real: T) -> T:
+    """The settings for the data at hand, changed where the words name a flag: also where it asks for what the help shows."""
+    given = flags_in(argv)
+    names = [field.name for field in dataclasses.fields(asked)]  # type: ignore[arg-type]
+    flags = {name: name.replace("_", "-") for name in names}
+    changed = {name: getattr(asked, name) for name, flag in flags.items() if given & {f"--{flag}", f"--no-{flag}"}}
+    return dataclasses.replace(real, **changed)  # type: ignore[type-var]

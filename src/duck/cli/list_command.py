@@ -42,7 +42,7 @@ def _methods() -> list[dict[str, Any]]:
 
     return [
         {"name": name, "paper": cls.paper, "scenarios": list(cls.scenarios), "needs_retain": cls.needs_retain}
-        for name, cls in ((name, METHODS[name]) for name in suited("class"))
+        for name, cls in ((name, METHODS[name]) for name in suited())
     ]
 
 

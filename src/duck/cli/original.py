@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,10 @@ from torch import nn
 from duck import store
 from duck.cli.inputs import DataFlags, fingerprint, peek
 from duck.config import Training
+from duck.data import DATASETS
 from duck.errors import BadInput
+from duck.experiment import Outcome, by_guess
+from duck.methods.base import Method
 from duck.methods.presets import default_recipe
 from duck.models import build
 from duck.models.weights import load_weights
@@ -29,20 +32,21 @@ class RequestFlags:
     fraction: float | None = None
     """Share of the training samples, drawn with the seed."""
     ids: Path | None = None
-    """File with one id a line."""
+    """File with one id a line: in a folder the path of an image below --data (train/cat/1.png), in other data its name or number."""
     protocol: Protocols = "holdout"
     """holdout: stop rules look at a fifth of the test data, which is not reported; paper: whole test set in both roles."""
 
     def request(self, default: Request | None = None) -> Request:
         """Who it is; `default` where no flag says."""
-        given = [name for name, value in (("--classes", self.classes), ("--fraction", self.fraction), ("--ids", self.ids)) if value]
+        asked = {"--classes": self.classes or None, "--fraction": self.fraction, "--ids": self.ids}
+        given = [name for name, value in asked.items() if value is not None]
         if not given and default is not None:
             return default
         if len(given) != 1:
             raise BadInput(f"Say who is to be forgotten with one of --classes, --fraction and --ids; given: {', '.join(given) or 'none'}.")
         if self.classes:
             return ForgetClasses(int(name) if name.isdigit() else name for name in self.classes)
-        return ForgetFraction(self.fraction) if self.fraction else ForgetSamples.from_file(self.ids or Path())
+        return ForgetFraction(self.fraction) if self.fraction is not None else ForgetSamples.from_file(self.ids or Path())
 
 
 @dataclass
@@ -80,6 +84,17 @@ class OriginalFlags:
         return model.to(device)
 
 
+def noted(outcome: Outcome, method: Method, training: Training, data: Data) -> Outcome:
+    """The outcome with what must be known of it where the original was trained elsewhere."""
+    if not training.weights:
+        return outcome
+    pixels = getattr(data.train, "pixels", None)
+    if pixels is None or training.mean or training.std:
+        return by_guess(outcome, method, training.recipe)
+    note = f"Pixels were normalised by the data's own {pixels}: give --mean and --std if the model was trained with others."
+    return by_guess(replace(outcome, said=(*outcome.said, note)), method, training.recipe)
+
+
 def factory(training: Training, data: Data) -> Callable[[], nn.Module]:
     """Builds fresh models of the original's architecture."""
     return lambda: build(training.model, data.num_classes, data.train.shape)
@@ -100,6 +115,15 @@ def data_name(argv: Sequence[str]) -> str:
     """What presets call these data, before they are read."""
     run = peek(argv, "--run")
     return str(store.read_record(Path(run))["experiment"]["training"]["data"]) if run else peek(argv, "--data", "digits")
+
+
+def data_samples(argv: Sequence[str]) -> int | None:
+    """How many training samples they have, before they are read: of a named data set the presets know it, others are taken for small."""
+    run = peek(argv, "--run")
+    if run:
+        known: int | None = store.read_record(Path(run)).get("samples", {}).get("train")
+        return known
+    return None if peek(argv, "--data", "digits") in DATASETS else 0
 
 
 def _of_run(run: Path, data: Data) -> Training:

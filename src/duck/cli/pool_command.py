@@ -20,10 +20,9 @@ from duck.audits.pool.reader import Pool
 from duck.audits.pool.training import Ending, News, build_pool, suitable_workers
 from duck.cli.console import emit, percent, say, stderr, table
 from duck.cli.exits import DONE, INTERRUPTED
-from duck.cli.inputs import DataFlags, fingerprint, parse, peek, settled
+from duck.cli.inputs import DataFlags, fingerprint, flags_in, parse, peek, settled, shown_recipe
 from duck.cli.original import RequestFlags, data_flags
 from duck.config import Experiment, Training
-from duck.data import DATASETS
 from duck.errors import BadInput
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, default_recipe, preset
@@ -106,7 +105,7 @@ def main(argv: list[str]) -> int:
         showing = parse(ShowPool, argv[1:], "pool show")
         return _tell(showing.pool, showing.json)
     begun, shown = time.monotonic(), _default(argv)
-    return _make(parse(MakePool, argv, "pool", shown), shown, begun)
+    return _make(parse(MakePool, argv, "pool", shown), argv, shown, begun)
 
 
 def _default(argv: list[str]) -> MakePool:
@@ -117,12 +116,11 @@ def _default(argv: list[str]) -> MakePool:
         method = METHODS.name_of(made.method) if made.method else "duck"
     else:
         name, seed, who = peek(argv, "--data", "digits"), 0, RequestFlags()
-        recipe = default_recipe(name, 50_000 if name in DATASETS else 0, "none" if name == "digits" else "crop-flip")
-        model, method = "convnet" if name == "digits" else "resnet18", "duck"
+        recipe, model, method = shown_recipe(name), "convnet" if name == "digits" else "resnet18", "duck"
     return MakePool(data_flags(argv), who, replace(recipe, compile=on_cuda), tyro.MISSING, model=model, method=method, seed=seed)
 
 
-def _make(args: MakePool, shown: MakePool, begun: float) -> int:
+def _make(args: MakePool, argv: list[str], shown: MakePool, begun: float) -> int:
     share, device = _share(args.share), pick_device(args.device)
     if args.limit_minutes is not None and not args.limit_minutes >= 0:  # NaN is not
         raise BadInput(f"--limit-minutes must be 0 or more, got {args.limit_minutes}.")
@@ -131,7 +129,7 @@ def _make(args: MakePool, shown: MakePool, begun: float) -> int:
     METHODS[args.method]
     made = store.load(args.run).experiment if args.run else None
     data = args.source.load(split=not (made and made.training.weights))
-    plan = _plan(args, shown, made, data)
+    plan = _plan(args, argv, shown, made, data)
     if made and made.training.weights and args.recipe == shown.recipe:
         say(f"How the original of {args.run} was trained is not known: the pool has the default recipe; recipe flags say another.")
     # Reading the data counts too: the caller's clock is already running.
@@ -155,25 +153,25 @@ def _share(text: str) -> tuple[int, int]:
     return int(number), int(parts)
 
 
-def _plan(args: MakePool, shown: MakePool, made: Experiment | None, data: Data) -> Plan:
+def _plan(args: MakePool, argv: list[str], shown: MakePool, made: Experiment | None, data: Data) -> Plan:
     if made is not None and made.training.fingerprint != fingerprint(data):
         raise BadInput(f"The data are not those of {args.run}: the fingerprints differ. Name them with --data, --root.")
-    asked = bool(args.who.classes or args.who.fraction or args.who.ids)
+    asked = bool(args.who.classes) or args.who.fraction is not None or args.who.ids is not None
     design: Design = "request" if asked or (made is not None and made.request is not None) else "shadow"
     real = shown.recipe if made else replace(default_recipe(data.name, len(data.train), data.augment), compile=shown.recipe.compile)
-    recipe = settled(args.recipe, shown.recipe, real)
+    recipe = settled(args.recipe, argv, real)
     source = args.source
     training = Training(data.name, args.model, recipe, 0, source.image_size, source.mean, source.std, fingerprint(data))
     if design == "shadow":
         return Plan(design, Experiment(training, seed=args.seed))
     request = args.who.request(made.request if made else None)
     kind = request(data, args.seed, args.who.protocol).kind
-    return Plan(design, Experiment(training, request, _method(args, shown, made, data, kind), args.seed, args.who.protocol))
+    return Plan(design, Experiment(training, request, _method(args, argv, made, data, kind), args.seed, args.who.protocol))
 
 
-def _method(args: MakePool, shown: MakePool, made: Experiment | None, data: Data, kind: str) -> Method:
-    asked = args.method != shown.method or args.preset != shown.preset or args.presets is not None
-    if made is not None and made.method is not None and not asked:
+def _method(args: MakePool, argv: list[str], made: Experiment | None, data: Data, kind: str) -> Method:
+    """That of the run, unless a flag asks for one."""
+    if made is not None and made.method is not None and not flags_in(argv) & {"--method", "--preset", "--presets"}:
         return made.method
     return preset(args.method, data.name, kind, len(data.train), args.preset, args.presets)
 
@@ -181,7 +179,12 @@ def _method(args: MakePool, shown: MakePool, made: Experiment | None, data: Data
 @contextmanager
 def _progress() -> Iterator[Callable[[News], None]]:
     """A bar where stderr is a terminal; a line for each model that ended, everywhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
+    )
     with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         task = bar.add_task("pool", total=None, left="")
 

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.markup import escape
 
 from duck.cli.console import emit, say
 from duck.cli.exits import DONE
-from duck.cli.inputs import parse
+from duck.cli.inputs import check_file, parse
 from duck.cli.kin import unlearning
 from duck.errors import BadInput
 from duck.report import (
@@ -31,6 +30,7 @@ from duck.report import (
     write_report,
 )
 from duck.runtime import pick_device
+from duck.store import check_writable
 
 
 @dataclass
@@ -61,6 +61,9 @@ def main(argv: list[str]) -> int:
     args = parse(Report, argv, "report")
     if not args.runs and not args.results:
         raise BadInput("Name the runs to report on: `duck report runs/forgot -o report.html`, a folder of runs, or --results of a bench.")
+    check_file(args.out)
+    if args.figures is not None:
+        check_writable(args.figures / "figure.png")
     runs, removals, unread = _read(args.runs)
     samples = {run.anchor: _samples(run.folder) for run in runs} if args.show_samples else None
     lines, curves = _bench(args.results) if args.results else ([], [])
@@ -68,7 +71,7 @@ def main(argv: list[str]) -> int:
     drawn = write_figures(args.figures, runs, lines, removals, curves) if args.figures else []
     broken = [one.message for one in (*unread, *files_unread(runs, removals))]
     for message in broken:
-        say(escape(message))
+        say(message)
     if args.json:
         counts = {"runs": len(runs), "removals": len(removals)}
         emit({"report": str(page), **counts, "unread": broken, "figures": [str(file) for file in drawn]})

@@ -9,9 +9,8 @@ import torch
 from duck import store
 from duck.api import train
 from duck.cli.console import emit, percent, say, table, watching
-from duck.cli.inputs import DataFlags, RunFlags, experiment_of, fingerprint, parse, peek, settled
+from duck.cli.inputs import DataFlags, RunFlags, experiment_of, fingerprint, parse, peek, settled, shown_recipe
 from duck.config import Experiment, Training
-from duck.data import DATASETS
 from duck.methods.presets import default_recipe
 from duck.metrics import training_scores
 from duck.models import MODELS
@@ -45,13 +44,12 @@ def main(argv: list[str]) -> int:
     with distributed(args.run.device) as device:
         data = args.source.load()
         real = default.recipe if config else default_recipe(data.name, len(data.train), data.augment)
-        return _run(replace(args, recipe=settled(args.recipe, default.recipe, real)), data, pick_device(device))
+        return _run(replace(args, recipe=settled(args.recipe, argv, real)), data, pick_device(device))
 
 
 def _default(argv: list[str]) -> Train:
     name = peek(argv, "--data", "digits")
-    recipe = default_recipe(name, 50_000 if name in DATASETS else 0, "none" if name == "digits" else "crop-flip")
-    return Train(DataFlags(name), RunFlags(), recipe, "convnet" if name == "digits" else "resnet18")
+    return Train(DataFlags(name), RunFlags(), shown_recipe(name), "convnet" if name == "digits" else "resnet18")
 
 
 def _of_experiment(config: Experiment) -> Train:

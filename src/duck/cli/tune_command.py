@@ -10,10 +10,10 @@ import tyro
 from duck.cli.compare_command import original_or_trained
 from duck.cli.console import counting, emit, number, percent, say, table
 from duck.cli.exits import DONE, INTERRUPTED
-from duck.cli.inputs import DataFlags, RunFlags, parse
+from duck.cli.inputs import DataFlags, RunFlags, check_file, parse
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory
 from duck.errors import BadInput
-from duck.methods.base import METHODS, Method
+from duck.methods.base import Method
 from duck.methods.presets import Preset, preset
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
@@ -25,7 +25,7 @@ from duck.types import Scenario
 class Tune:
     """Search a method's settings on holdout data, report every trial, and write the best as a preset.
 
-    Test data are never looked at. The first trial is the preset itself. Use the found file with --presets in forget and compare.
+    Test data are never looked at. The first trial is the preset of --start. Use the found file with --presets in forget and compare.
     """
 
     method: Annotated[str, tyro.conf.Positional]
@@ -36,8 +36,8 @@ class Tune:
     who: RequestFlags
     budget: int = 20
     """Trials; the same for every method makes a fair comparison."""
-    start: Preset = "paper"
-    """The preset that the search starts from."""
+    start: Preset = "tuned"
+    """The preset that the search starts from; what is not searched keeps its values. tuned: what forget and compare take without a file."""
     each: bool = False
     """Run a trial on each of the --classes alone and take the mean: what suits one class may not suit another."""
     draws: int = 1
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
     if args.output.json:
         emit({"method": args.method, "best": found, "preset": str(file), "trials": [asdict(trial) for trial in trials]})
     else:
-        _tell(trials, method, found, file)
+        _tell(trials, args, found, file)
     return code
 
 
@@ -99,6 +99,7 @@ def _cases(args: Tune, request: Request) -> list[tuple[Request, int]]:
 def _place(args: Tune, data: str, kind: str) -> Path:
     """Asked for before anything runs."""
     file = args.output.out or Path(f"{args.method}-{data}-{kind}.toml")
+    check_file(file)
     if file.exists() and not args.output.overwrite:
         raise BadInput(f"{file} exists: choose another --out, or --overwrite it.")
     return file
@@ -114,15 +115,16 @@ def _write(file: Path, args: Tune, scenario: Scenario, found: Method, trials: in
     file.write_text(note + tomli_w.dumps({args.method: {scenario.data.name: {"tuned": {scenario.kind: settings}}}}), encoding="utf-8")
 
 
-def _tell(trials: list[Trial], method: Method, found: dict[str, Any], file: Path) -> None:
+def _tell(trials: list[Trial], args: Tune, found: dict[str, Any], file: Path) -> None:
     names = list(trials[0].settings)
     cells = [[str(trial.number), *(_value(trial.settings[name]) for name in names), *_reached(trial)] for trial in trials]
     table(["trial", *names, "holdout AUS", "kept %", "forgotten %"], cells)
     for trial in trials:
         if trial.error:
             print(f"trial {trial.number} failed: {trial.error}")
-    print(f"Best: {', '.join(f'{name} {_value(value)}' for name, value in found.items()) or 'the preset itself'}. Written to {file}")
-    say(f"Use it: duck forget --method {METHODS.name_of(method)} --presets {file} ...")
+    changed = ", ".join(f"{name} {_value(value)}" for name, value in found.items())
+    print(f"Best: the preset {args.start!r} {f'with {changed}' if changed else 'itself'}. Written to {file}")
+    say(f"Use it: duck forget --method {args.method} --presets {file} ...")
 
 
 def _reached(trial: Trial) -> list[str]:

@@ -53,10 +53,17 @@ def assemble(
 
 
 def finish(
-    name: str, train: Examples, test: Examples | None, classes: Sequence[str], *, augment: Augment, holdout: Tensor | None = None
+    name: str,
+    train: Examples,
+    test: Examples | None,
+    classes: Sequence[str],
+    *,
+    augment: Augment,
+    holdout: Tensor | None = None,
+    gaps: bool = False,
 ) -> Data:
-    """Data of checked examples; the holdout is drawn from the test split unless it is given."""
-    check_labels(name, train.labels, len(classes))
+    """Data of checked examples; the holdout is drawn from the test split unless it is given. `gaps`: classes may lack samples."""
+    check_labels(name, train.labels, len(classes), gaps)
     check_ids(name, train.ids)
     if test is None:
         return Data(name, train, None, tuple(classes), torch.empty(0, dtype=torch.int64), augment)
@@ -65,23 +72,37 @@ def finish(
     return Data(name, train, test, tuple(classes), rows, augment)
 
 
-def check_labels(name: str, labels: Tensor, num_classes: int) -> None:
-    """Every one of 0..K-1, and nothing else, must label a training sample."""
+def check_labels(name: str, labels: Tensor, num_classes: int, gaps: bool = False) -> None:
+    """Every one of 0..K-1, and nothing else, must label a training sample; with `gaps` some of them may not."""
     if num_classes < 2:
         raise BadInput(f"{name} needs at least two classes, one to forget and one to keep; it has {num_classes}.")
     found = labels.unique().tolist()
-    if (found[:1], len(found), found[-1:]) != ([0], num_classes, [num_classes - 1]):
+    if found[0] < 0 or found[-1] >= num_classes or (len(found) < num_classes and not gaps):
+        present = "" if gaps else ", every one present"
         raise BadInput(
-            f"The training labels of {name} must be 0 to {num_classes - 1}, every one present (it has {num_classes} classes); "
-            f"found {_listed(found)}. Renumber the labels, or correct the class names."
+            f"The training labels of {name} must be 0 to {num_classes - 1}{present} (it has {num_classes} classes); "
+            f"found {_listed(found)}. {CORRECT if gaps else RENUMBER}"
         )
 
 
-def numbered(name: str, labels: Tensor) -> list[str]:
-    """Names for classes that have none, once their labels are found to be 0..K-1."""
-    count = int(labels.max()) + 1
-    check_labels(name, labels, count)
-    return [str(label) for label in range(count)]
+CORRECT = "Correct the labels, or the class names."
+RENUMBER = (
+    "To train anew renumber them, or correct the class names. For a trained model keep the numbers that it knows: duck.forget in Python "
+    "takes the classes from the model, from_dataset from classes=."
+)
+
+
+def numbered(name: str, labels: Tensor, outputs: int | None = None) -> list[str]:
+    """Names for classes that have none: as many as a model has outputs, or, without one, as there are labels, every one of 0..K-1."""
+    highest = int(labels.max())
+    if outputs is None:
+        check_labels(name, labels, highest + 1)
+    elif highest >= outputs:
+        raise BadInput(
+            f"The labels of {name} go up to {highest}, and the model has {outputs} outputs: it needs {highest + 1}, one a class, the first "
+            "for label 0. Is it the model of these data?"
+        )
+    return [str(label) for label in range(outputs or highest + 1)]
 
 
 def check_split(name: str, labels: Tensor, train: Tensor, classes: Sequence[str]) -> None:

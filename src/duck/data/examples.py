@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from duck.errors import BadInput
+from duck.runtime import host_generators
 from duck.types import Augment, Batch, Examples, Ids
 
 EPOCH_BYTES = 2**29
@@ -27,6 +28,10 @@ class Pixels:
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    def __str__(self) -> str:
+        mean, std = (", ".join(f"{value:.3f}" for value in values) for values in (self.mean, self.std))
+        return f"mean ({mean}) and std ({std})"
 
     def on(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         scale = torch.tensor([1 / (255 * s) for s in self.std], device=device).view(-1, 1, 1)
@@ -78,7 +83,7 @@ class _Indexed:
     def shape(self) -> tuple[int, ...]:
         raise NotImplementedError
 
-    def _epoch(self, rows: Tensor, moves: Moves | None, size: int) -> Iterator[Tensor]:
+    def _epoch(self, rows: Tensor, moves: Moves | None, size: int, generator: torch.Generator | None) -> Iterator[Tensor]:
         """Images of the given underlying rows on the device, in parts of a multiple of `size` rows."""
         raise NotImplementedError
 
@@ -94,7 +99,7 @@ class _Indexed:
         labels, places = self.labels[order].to(self.device), order.to(self.device)
         normalise = self.pixels.on(self.device) if self.pixels else lambda images: images
         start = 0
-        for part in self._epoch(self.rows[order], moves, size):
+        for part in self._epoch(self.rows[order], moves, size, generator):
             for images in part.split(size):
                 here = slice(start, start + len(images))
                 start += len(images)
@@ -131,7 +136,7 @@ class Resident(_Indexed):
             return replace(self, images=self.images.to(device), device=device)
         return Streamed(self.labels, self.ids, self.pixels, self.rows, device, self.images.__getitem__, self.shape)
 
-    def _epoch(self, rows: Tensor, moves: Moves | None, size: int) -> Iterator[Tensor]:
+    def _epoch(self, rows: Tensor, moves: Moves | None, size: int, generator: torch.Generator | None) -> Iterator[Tensor]:
         rows = rows.to(self.device)
         step = max(1, EPOCH_BYTES // (self.images[:1].nbytes * size)) * size
         for start in range(0, len(rows), step):
@@ -149,6 +154,8 @@ class Streamed(_Indexed):
     fetch: Fetch
     """Underlying rows -> images on the host: a memory map, or decoding."""
     size: tuple[int, ...]
+    random: bool = False
+    """Fetching draws from the global generators. A pass with a generator draws anew, every pass without one draws the same."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -160,19 +167,38 @@ class Streamed(_Indexed):
     def to(self, device: torch.device | str) -> "Streamed":
         return replace(self, device=torch.device(device))
 
-    def _epoch(self, rows: Tensor, moves: Moves | None, size: int) -> Iterator[Tensor]:
+    def _epoch(self, rows: Tensor, moves: Moves | None, size: int, generator: torch.Generator | None) -> Iterator[Tensor]:
+        fetch, starts = self._fetch(generator), range(0, len(rows), size)
+
         def load(start: int) -> Tensor:
             part = slice(start, start + size)
-            images = self.fetch(rows[part])
+            images = fetch(rows[part])
             if self.device.type == "cuda":
                 images = images.pin_memory()
             images = images.to(self.device, non_blocking=True)
             return moves(images, torch.arange(len(images), device=self.device), part) if moves else images
 
-        return ahead(load, range(0, len(rows), size))
+        # A thread would draw from the global generators while the net that trains draws its dropout from them.
+        return map(load, starts) if self.random else ahead(load, starts)
+
+    def _fetch(self, generator: torch.Generator | None = None) -> Fetch:
+        """Where fetching is random, what is drawn for a sample depends on the pass and its row alone, not on the samples beside it."""
+        if not self.random:
+            return self.fetch
+        seed = 0 if generator is None else int(torch.randint(2**62, (), generator=generator))
+
+        def one(row: Tensor, reseed: Callable[[int], None]) -> Tensor:
+            reseed(seed + int(row))
+            return self.fetch(row)
+
+        def fetch(rows: Tensor) -> Tensor:
+            with host_generators() as reseed:
+                return torch.cat([one(row, reseed) for row in rows.split(1)])
+
+        return fetch
 
     def fingerprint(self) -> str:
-        return _fingerprint(self, self.fetch)
+        return _fingerprint(self, self._fetch())
 
 
 def ahead(load: Callable[[int], T], starts: range, depth: int = 2) -> Iterator[T]:

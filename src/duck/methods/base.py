@@ -44,15 +44,22 @@ METHODS: Registry[type[Method]] = Registry("method", group="duck.methods")
 
 
 def clone(model: nn.Module) -> nn.Module:
-    """A copy that shares nothing with the original and can be trained."""
+    """A copy that shares nothing with the original and can be trained.
+
+    Weights that are frozen among others stay so; of a model that is frozen as a whole, as for use, the copy is thawed.
+    """
     twin = copy.deepcopy(model)
+    frozen = not any(parameter.requires_grad for parameter in twin.parameters())
     for parameter in twin.parameters():
         parameter.grad = None
+        # Of quantised models some are whole numbers, which have no gradients.
+        parameter.requires_grad_(parameter.requires_grad or (frozen and parameter.is_floating_point()))
     return twin
 
 
 def check_kind(method: str, kind: str) -> None:
-    """An error where a method that removes classes is asked to forget single samples."""
+    """An error where a method that removes classes is asked to forget single samples, or the other way round."""
     if kind not in METHODS[method].scenarios:
         able = ", ".join(name for name, cls in METHODS.items() if kind in cls.scenarios)
-        raise BadInput(f"{method} can only forget whole classes, not single samples. Methods that can: {able}.")
+        can, asked = ("whole classes", "single samples") if kind == "samples" else ("single samples", "whole classes")
+        raise BadInput(f"{method} can only forget {can}, not {asked}. Methods that can: {able}.")

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity, cross_entropy, one_hot
+from torch.nn.functional import cosine_similarity, cross_entropy, normalize, one_hot
 
 from duck.batching import Joined, Nested, Step
 from duck.errors import BadInput
@@ -117,9 +117,12 @@ class Duck:
         if (others < 1).any():
             raise BadInput("Some forget samples have no other class to go to: retain samples of at least two classes are needed.")
         nearest = torch.empty(len(task.forget), dtype=torch.int64, device=centroids.device)
+        directions = normalize(centroids)
         with evaluating(net), autocast(task.recipe.precision, task.forget.device):
             for batch in task.forget.batches(1000):
-                closeness = cosine_similarity(net(batch.images)[1].float().unsqueeze(1), centroids, dim=-1)
+                embeddings = net(batch.images)[1].float()
+                with torch.autocast(task.forget.device.type, enabled=False):
+                    closeness = normalize(embeddings) @ directions.T
                 closeness[:, ~present] = -torch.inf
                 closeness[torch.arange(len(batch.rows)), batch.labels] = -torch.inf
                 nearest[batch.rows] = closeness.argmax(1)
@@ -128,12 +131,12 @@ class Duck:
 
 def class_centroids(net: WithEmbedding, examples: Examples, num_classes: int, recipe: Recipe) -> tuple[Tensor, Tensor]:
     """Mean embedding of each class, row = class id; and which classes have one (eq. 1)."""
-    sums, counts = [], torch.zeros(num_classes, device=examples.device)
+    sums, counts = torch.zeros((), device=examples.device), torch.zeros(num_classes, device=examples.device)
     with evaluating(net), autocast(recipe.precision, examples.device):
         for batch in examples.batches(1000):
             member = one_hot(batch.labels, num_classes).float()
             embeddings = net(batch.images)[1].float()
             with torch.autocast(examples.device.type, enabled=False):
-                sums.append(member.T @ embeddings)
+                sums = sums + (member.T @ embeddings).double()
             counts += member.sum(0)
-    return torch.stack(sums).sum(0) / counts.clamp(min=1).unsqueeze(1), counts > 0
+    return sums.float() / counts.clamp(min=1).unsqueeze(1), counts > 0

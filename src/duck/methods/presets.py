@@ -2,7 +2,7 @@
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -28,39 +28,67 @@ def preset(method: str, data: str, kind: str, samples: int | None = None, name: 
     paper   the paper's numbers
     tuned   with what was found on holdout data; the paper's where nothing was tuned
 
-    Data that no preset names take those of their size: `small` below 20,000 training samples, else `any`. `more` is a file of
-    `duck tune`, whose settings go on top.
+    Data that no preset names take those of their size: `small` below 20,000 training samples, else `any`. `samples` is that number,
+    `len(data.train)`; of the data sets that come by name it is known. `more` is a file of `duck tune`, whose settings go on top: an
+    error where it has none for this method, data set and kind.
     """
     cls = METHODS[method]
     check_kind(method, kind)
     known = presets().get(method, {})
-    chosen = known.get(data) or known.get(_size(samples), {})
+    chosen = known.get(data) or known.get(_size(data, samples), {})
     settings = {**chosen.get("paper", {}).get(kind, {}), **(chosen.get("tuned", {}).get(kind, {}) if name == "tuned" else {})}
     if more is not None:
         settings |= _found(more, method, data, kind)
     return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()})
 
 
+def speaks_of(file: Path, method: str, data: str, kind: str) -> bool:
+    """Whether a file of `duck tune` has settings for this."""
+    return bool(_tables(file).get((method, data, "tuned", kind)))
+
+
+def off_topic(file: Path, method: str, data: str, kind: str) -> BadInput:
+    """The error about a file that has none."""
+    there = ", ".join(f"[{'.'.join(key)}]" if key else "values outside of tables" for key in _tables(file)) or "no settings at all"
+    return BadInput(f"{file} has no settings for this run, which would be in [{method}.{data}.tuned.{kind}]: it has {there}.")
+
+
 def _found(file: Path, method: str, data: str, kind: str) -> dict[str, Any]:
-    """The settings of a file of `duck tune`; nothing where it is about another method, data set or kind."""
-    try:
-        settings: dict[str, Any] = (
-            tomllib.loads(file.read_text(encoding="utf-8")).get(method, {}).get(data, {}).get("tuned", {}).get(kind, {})
-        )
-    except (OSError, tomllib.TOMLDecodeError, AttributeError) as error:
-        raise BadInput(f"{file} cannot be read as a file of presets: {error}") from error
+    """The settings of a file of `duck tune`."""
+    if not speaks_of(file, method, data, kind):
+        raise off_topic(file, method, data, kind)
+    settings = _tables(file)[method, data, "tuned", kind]
     known = [field.name for field in dataclasses.fields(METHODS[method])]  # type: ignore[arg-type]
-    for name in settings:
-        if name not in known:
-            raise BadInput(f"{file}: {method} has no setting {name!r}. {suggest(name, known)}")
+    wrong = [f"{method} has no setting {name!r}. {suggest(name, known)}" for name in settings if name not in known]
+    if wrong:
+        raise BadInput(f"{file}: {' '.join(wrong)}")
     return settings
+
+
+def _tables(file: Path) -> dict[tuple[str, ...], dict[str, Any]]:
+    """The tables of a file that hold values, by the names that lead to them."""
+    try:
+        return dict(_leaves((), tomllib.loads(file.read_text(encoding="utf-8"))))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{file} cannot be read as a file of presets: {error}") from error
+
+
+def _leaves(path: tuple[str, ...], table: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    values = {name: value for name, value in table.items() if not isinstance(value, dict)}
+    if values:
+        yield path, values
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves((*path, name), value)
 
 
 def default_recipe(data: str, samples: int | None, augment: str) -> Recipe:
     """How originals are trained on a data set."""
     known = presets()["recipe"]
-    return Recipe(**{"augment": augment, **(known.get(data) or known[_size(samples)])})
+    return Recipe(**{"augment": augment, **(known.get(data) or known[_size(data, samples)])})
 
 
-def _size(samples: int | None) -> str:
-    return "small" if samples is not None and samples < 20_000 else "any"
+def _size(data: str, samples: int | None) -> str:
+    if samples is None:
+        return "small" if data == "digits" else "any"
+    return "small" if samples < 20_000 else "any"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from duck.errors import BadInput
+from duck.errors import BadInput, DuckError
 from duck.registry import suggest
 
 PROBES = 8
@@ -57,11 +57,6 @@ def logits_of(output: Any) -> Tensor:
     return logits
 
 
-def find_head(model: nn.Module, images: Tensor) -> str:
-    """The name of the module whose output is the logits."""
-    return probe(model, images).name
-
-
 def probe(model: nn.Module, images: Tensor, head: str | None = None) -> Head:
     """Find the head, or how to read the given one, in one forward pass that leaves the model as it was."""
     model = uncompiled(model)
@@ -71,8 +66,47 @@ def probe(model: nn.Module, images: Tensor, head: str | None = None) -> Head:
     if head is not None and head not in named:
         raise BadInput(f"The model has no module {head!r} to be its head. {suggest(head, [name for name in named if name])}")
     watched = {name: module for name, module in named.items() if name == head or (head is None and _may_be_head(module))}
-    logits, calls = _probe(model, images[:PROBES], watched)
-    return _read(head, calls, logits) if head is not None else _search(calls, logits)
+    output, calls = _probe(model, images[:PROBES], watched)
+    logits = logits_of(output)
+    if head is None:
+        return _search(calls, logits, _first_of(output))
+    found, width = _read(head, calls, logits), calls[head].output.shape[-1]
+    # An inner module may be given as well; one that gives another element of the tuple shows that the logits are not the first.
+    if _first_of(output) and width != logits.shape[1] and any(_width(part) == width for part in output[1:]):
+        raise BadInput(f"The head {head!r} gives {width} outputs a sample, and the logits are {logits.shape[1]}.{_first_of(output)}")
+    return found
+
+
+def classified(model: nn.Module, images: Tensor) -> Tensor:
+    """The logits of these images, in one forward pass that leaves the model as it was."""
+    return logits_of(_probe(uncompiled(model), images, {})[0])
+
+
+@contextmanager
+def taking(model: nn.Module, images: Tensor) -> Iterator[None]:
+    """Around a forward pass: where it fails, an error that says what went in."""
+    try:
+        yield
+    except (DuckError, torch.OutOfMemoryError, torch.AcceleratorError):
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        given, kept = images.dtype, dtype_of(model)
+        what = f"{given} of shape {tuple(images.shape)}" + (f", its weights are {kept}" if kept else "")
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"The model cannot take these samples, {what}: {_remedy(given, kept)} ({said})") from error
+
+
+def _remedy(given: torch.dtype, kept: torch.dtype | None) -> str:
+    if not given.is_floating_point:
+        return "give floats, or uint8 images."
+    if kept in (None, given):
+        return "give samples of the shape that it was trained on."
+    return "give float32 samples." if kept == torch.float32 else "hand over model.float()."
+
+
+def dtype_of(model: nn.Module) -> torch.dtype | None:
+    """Of the first weights that are floats."""
+    return next((weight.dtype for weight in model.parameters() if weight.is_floating_point()), None)
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
@@ -87,8 +121,8 @@ def _may_be_head(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear)
 
 
-def _probe(model: nn.Module, images: Tensor, watched: Mapping[str, nn.Module]) -> tuple[Tensor, dict[str, Call]]:
-    """The logits, and the last call of each watched module in the order in which they ran."""
+def _probe(model: nn.Module, images: Tensor, watched: Mapping[str, nn.Module]) -> tuple[Any, dict[str, Call]]:
+    """What the model returns, and the last call of each watched module in the order in which they ran."""
     calls: dict[str, Call] = {}
 
     def watch(name: str) -> Callable[..., None]:
@@ -106,8 +140,20 @@ def _probe(model: nn.Module, images: Tensor, watched: Mapping[str, nn.Module]) -
             stack.callback(module.register_forward_hook(watch(name), with_kwargs=True).remove)
         # Copies stand in for the buffers: a module may count or average in eval mode too.
         buffers = {name: buffer.clone() for name, buffer in model.named_buffers() if not nn.parameter.is_lazy(buffer)}
-        logits = logits_of(functional_call(model, buffers, (images,)))
-    return logits, calls
+        with taking(model, images):
+            output = functional_call(model, buffers, (images,))
+    return output, calls
+
+
+def _width(part: Any) -> int | None:
+    return part.shape[1] if isinstance(part, Tensor) and part.dim() == 2 else None
+
+
+def _first_of(output: Any) -> str:
+    """What to say where the logits are not what they should be, of a model that returns several things."""
+    if not isinstance(output, tuple | list) or hasattr(output, "logits"):
+        return ""
+    return f" The model returns a {type(output).__name__}, of which the first element is taken as the logits: return the logits first."
 
 
 @contextmanager
@@ -130,7 +176,7 @@ def _input(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return args[0] if args else next(iter(kwargs.values()), None)
 
 
-def _search(calls: Mapping[str, Call], logits: Tensor) -> Head:
+def _search(calls: Mapping[str, Call], logits: Tensor, aside: str) -> Head:
     """The last module whose output is the logits, or becomes them by a scale and a shift; else the last one that is as wide."""
     latest_first = [(name, pool) for name in reversed(list(calls)) for pool in _pools(calls[name])]
     found = _matching(latest_first, calls, logits)
@@ -141,7 +187,7 @@ def _search(calls: Mapping[str, Call], logits: Tensor) -> Head:
             return _read(name, calls, logits)
     raise BadInput(
         f'Found no layer that gives the {logits.shape[1]} logits; pass head="name", the module whose input is the embedding. '
-        f"Candidates: {', '.join(calls) or 'none, no Linear or 1x1 convolution ran'}."
+        f"Candidates: {', '.join(calls) or 'none, no Linear or 1x1 convolution ran'}.{aside}"
     )
 
 

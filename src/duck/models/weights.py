@@ -26,7 +26,7 @@ def save_weights(model: nn.Module, path: Path | str) -> None:
     if path.suffix != ".safetensors":
         raise BadInput(f"Weights are saved as .safetensors, got {path}.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.writing")
+    beside = path.with_name(f"{path.name}.{os.getpid()}.writing")
     try:
         save_model(uncompiled(model), str(beside))
         os.replace(beside, path)

@@ -15,7 +15,7 @@ class Curve:
 
     attack: str
     on: str
-    """Data set, and what was forgotten."""
+    """Data set, and what was forgotten; the architecture, where the bench has several."""
     method: str
     preset: str
     fpr: Sequence[float]
@@ -29,17 +29,22 @@ def of_lines(lines: Iterable[Mapping[str, Any]]) -> list[Entry]:
 
 def of_attacks(lines: Iterable[Mapping[str, Any]]) -> list[Curve]:
     """What attacks of a bench found, where they rank samples; those with different shadow models are different attacks,
-    and models made with other settings are of another preset."""
-    ranked = [line for line in lines if "attack" in line and "roc" in line]
-    several = len({line["attack"].get("pool") for line in ranked} - {None}) > 1
+    models of another architecture lie elsewhere, and those made with other settings are of another preset."""
+    ranked = [(line, from_dict(line["experiment"])) for line in lines if "attack" in line and "roc" in line]
+    pools = len({line["attack"].get("pool") for line, _ in ranked} - {None}) > 1
+    models = len({experiment.training.model for _, experiment in ranked}) > 1
     return [
         Curve(
-            line["attack"]["name"] + (f" with pool {line['attack']['pool'][:8]}" if several and "pool" in line["attack"] else ""),
-            f"{line['dataset']}, {'a class' if line['scenario'] == 'class' else 'samples'}",
-            line["method"], _preset_of(line, from_dict(line["experiment"])), line["roc"]["fpr"], line["roc"]["tpr"],
+            line["attack"]["name"] + (f" with pool {line['attack']['pool'][:8]}" if pools and "pool" in line["attack"] else ""),
+            f"{line['dataset']}, {f'{experiment.training.model}, ' if models else ''}{_removed(line)}",
+            line["method"], _preset_of(line, experiment), line["roc"]["fpr"], line["roc"]["tpr"],
         )
-        for line in ranked
+        for line, experiment in ranked
     ]  # fmt: skip
+
+
+def _removed(line: Mapping[str, Any]) -> str:
+    return "a class" if line["scenario"] == "class" else "samples"
 
 
 def _of_line(line: Mapping[str, Any]) -> Entry:

@@ -43,7 +43,8 @@ def forgotten_samples(scenario: Scenario, original: nn.Module | None, unlearned:
 
 
 def _named(model: nn.Module, some: Examples, classes: Sequence[str]) -> list[str]:
-    return [classes[index] for index in outcomes(model, some).predicted.tolist()]
+    named = dict(enumerate(classes))  # a model may have more outputs than the data have classes
+    return [named.get(index, f"output {index}") for index in outcomes(model, some).predicted.tolist()]
 
 
 def _pictures(some: Examples) -> list[str]:

@@ -12,11 +12,11 @@ import torch
 from duck.audits.pool.engines import Group, Setup, inline, processes
 from duck.audits.pool.files import Files, Fingerprint, create
 from duck.audits.pool.plan import Job, Layout, Plan, layout, recipe_of
-from duck.audits.pool.workshop import About, Workshop, device_name
+from duck.audits.pool.workshop import About, Workshop
 from duck.config import fingerprint
 from duck.errors import BadInput
 from duck.fit import check_recipe
-from duck.runtime import pick_device
+from duck.runtime import device_name, pick_device
 from duck.types import Data
 
 

@@ -18,7 +18,7 @@ from duck.methods.base import METHODS
 from duck.models import build
 from duck.models.embedding import logits_of
 from duck.predict import batch_size
-from duck.runtime import Stopwatch, evaluating, seeded
+from duck.runtime import Stopwatch, device_name, evaluating, seeded
 from duck.scenarios import ForgetSamples
 from duck.types import Data, Examples
 
@@ -110,10 +110,6 @@ class Workshop:
         candidate = self.layout.roles == "candidate"
         parts = [(correct[known & candidate], int((known & candidate).sum())), (correct[known & ~candidate], len(self.layout.common))]
         return sum(float(right.mean()) * count for right, count in parts if len(right)) / sum(count for right, count in parts if len(right))
-
-
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def _logits(model: nn.Module, examples: Examples) -> npt.NDArray[np.float32]:

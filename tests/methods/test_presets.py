@@ -1,0 +1,29 @@
+"""Presets by the size of the data, and what a file of `duck tune` may say."""
+
+from pathlib import Path
+
+import pytest
+
+import duck
+from duck.data import load
+from duck.errors import BadInput
+from duck.methods.presets import preset, speaks_of
+
+
+def test_of_data_by_name_the_size_is_known() -> None:
+    for name in ("duck", "salun", "scrub"):
+        assert duck.preset(name, "digits", "class") == preset(name, "digits", "class", len(load("digits").train))
+        assert duck.preset(name, "cifar100", "class") == preset(name, "cifar100", "class", 50_000)
+        assert duck.preset(name, "mine", "class") == preset(name, "mine", "class", 20_000) != preset(name, "mine", "class", 19_999)
+
+
+def test_a_file_goes_on_top_where_it_speaks_of_this(tmp_path: Path) -> None:
+    file = tmp_path / "found.toml"
+    file.write_text("[duck.'my.images'.tuned.class]\nlr = 0.5\n[scrub.digits.tuned.class]\nmilestones = [1, 2]\n")
+    assert preset("duck", "my.images", "class", 10, more=file).lr == 0.5  # type: ignore[attr-defined]
+    assert preset("scrub", "digits", "class", more=file).milestones == (1, 2)  # type: ignore[attr-defined]
+    assert speaks_of(file, "scrub", "digits", "class")
+    for about in (("scrub", "digits", "samples"), ("duck", "digits", "class"), ("ssd", "my.images", "class")):
+        assert not speaks_of(file, *about)
+        with pytest.raises(BadInput, match=r"it has \[duck.my.images.tuned.class\], \[scrub.digits.tuned.class\]\."):
+            preset(*about, more=file)
