@@ -116,6 +116,23 @@ def test_complete_separation_counts_samples_not_rows() -> None:
     assert found.auc == pytest.approx((1.0, 0.025**0.5, 1.0, 400))
 
 
+def test_nearly_complete_separation_is_not_surer_than_complete() -> None:
+    """One row of ten thousand is out of place: 50 samples a side, each judged in 100 models."""
+    ids, members = np.tile(np.arange(100).astype(str), 100), np.tile(np.arange(100) < 50, 100)
+    scores = members.astype(np.float64)
+    models = np.repeat(np.arange(100), 100)
+    complete = roc(Scored(ids, scores, members, models)).auc
+    scores[0] = 0.5 - 1
+    nearly = roc(Scored(ids, scores, members, models)).auc
+    assert nearly.value < complete.value
+    assert nearly.low <= complete.low < 0.95
+
+
+def test_scores_that_are_all_equal_have_a_width() -> None:
+    found = roc(scored([1, 1, 1, 1], [1, 1, 0, 0])).auc
+    assert found.low < 0.5 < found.high
+
+
 def test_infinite_scores_are_ranked() -> None:
     assert roc(scored([np.inf, 1, 0, -np.inf], [1, 1, 0, 0])).auc.value == 1
     assert roc(scored([np.inf, np.inf, np.inf, -np.inf], [1, 1, 0, 0])).auc.value == 0.75

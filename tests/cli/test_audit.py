@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,16 @@ def audited(runs: Path) -> dict[str, Path]:
         places[method] = runs / f"class-{method}"
         shutil.copytree(runs / method / "run", places[method])
     return places
+
+
+def test_an_audit_is_kept_where_nobody_reads_it_to_the_end(runs: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(runs / "original" / "run", tmp_path / "run")
+    words = [sys.executable, "-m", "duck", "audit", str(folder), "--original", str(runs / "original"), "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+    assert process.returncode == 141
+    assert json.loads((folder / "audit-quick.json").read_text())["verdict"] == "not forgotten"
 
 
 def test_a_verdict_stands_where_it_cannot_be_stored(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,12 +101,14 @@ def _auc(scored: Scored, members: int, others: int) -> Estimate:
     placed = np.where(scored.members, (ranks - within) / others, 1 - (ranks - within) / members)
     auc = float(placed[scored.members].mean())
     variance = _variance(placed - auc, scored)
-    if variance <= 0:
-        # Complete separation, or none: bounded as by that many throws, one a sample, that all fell on one side.
-        few = min(len(np.unique(scored.ids[side])) for side in (scored.members, ~scored.members))
-        return Estimate(auc, *clopper_pearson(auc * few, few), len(placed))
-    half = float(norm.ppf((1 + LEVEL) / 2)) * math.sqrt(variance)
-    return Estimate(auc, max(0.0, auc - half), min(1.0, auc + half), len(placed))
+    half = float(norm.ppf((1 + LEVEL) / 2)) * math.sqrt(max(variance, 0.0))
+    low, high = max(0.0, auc - half), min(1.0, auc + half)
+    few = min(len(np.unique(scored.ids[side])) for side in (scored.members, ~scored.members))
+    if variance <= 0 or min(auc, 1 - auc) * few < 1:
+        # Separated but for less than one sample, or all equal: never narrower than by as many throws, one a sample.
+        least, most = clopper_pearson(auc * few, few)
+        low, high = min(low, least), max(high, most)
+    return Estimate(auc, low, high, len(placed))
 
 
 def _variance(deviations: npt.NDArray[np.float64], scored: Scored) -> float:

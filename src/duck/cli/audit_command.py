@@ -95,21 +95,24 @@ def main(argv: list[str]) -> int:
         pool = _pool(args, found, device) if args.tier == "full" else None
         audit = audit_oracle(case, _references(args, found, case, device), pool)
     audit = replace(audit, seconds=time.monotonic() - begun)
+    unkept = _keep(audit, args.run)  # before a reader that stops reading ends the command
     if args.json:
         emit(audit.to_dict())
     else:
         print(audit)
-    _keep(audit, args.run)
+    if unkept:
+        say(unkept)
     return EXITS[audit.verdict]
 
 
-def _keep(audit: Audit, run: Path) -> None:
-    """The verdict has been given, and stands whether or not it can be stored."""
+def _keep(audit: Audit, run: Path) -> str:
+    """Store it; why not, where it was not: the verdict stands all the same."""
     try:
-        if not save(audit, run):
-            say(f"{file_of(audit.tier)} stays as it is: that audit compared with more retrained models than this one, {audit.models}.")
+        if save(audit, run):
+            return ""
     except BadInput as error:
-        say(str(error))
+        return str(error)
+    return f"{file_of(audit.tier)} stays as it is: that audit compared with more retrained models than this one, {audit.models}."
 
 
 def _check(args: AuditFlags) -> None:
