@@ -189,7 +189,7 @@ def test_weak_but_real_originals_are_left_alone(model: Home) -> None:
 
 
 def test_a_model_with_too_few_outputs() -> None:
-    with pytest.raises(BadInput, match=r"labels of dataset go up to 9, and the model has 5 outputs"):
+    with pytest.raises(BadInput, match=r"labels go up to 9, and the model has 5 outputs"):
         duck.forget(Home(5), TRAIN, [1, 2])
     data = from_dataset(TRAIN)
     for ask in (outcomes, predict):

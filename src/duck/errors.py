@@ -16,6 +16,16 @@ class BadInput(DuckError, ValueError):
     """A value, file or combination that cannot be used."""
 
 
+class TooFewOutputs(BadInput):
+    """Some label has no output of the model."""
+
+    def __init__(self, highest: int, outputs: int) -> None:
+        super().__init__(
+            f"The labels go up to {highest}, and the model has {outputs} outputs: it needs {highest + 1}, one a class, the first for "
+            "label 0. Is it the model of these data?"
+        )
+
+
 class MissingExtra(DuckError, ImportError):
     """An optional dependency that is not installed."""
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.errors import BadInput
+from duck.errors import TooFewOutputs
 from duck.models.embedding import PROBES, embedded, logits_of, taking
 from duck.runtime import Precision, autocast, device_of, evaluating
 from duck.types import Examples, Predictions
@@ -37,10 +37,7 @@ def check_width(logits: Tensor, examples: Examples) -> None:
     """An error where a label has no output."""
     highest = int(examples.labels.max())
     if highest >= logits.shape[1]:
-        raise BadInput(
-            f"The labels go up to {highest}, and the model has {logits.shape[1]} outputs: it needs {highest + 1}, one a class, the first "
-            "for label 0. Is it the model of these data?"
-        )
+        raise TooFewOutputs(highest, logits.shape[1])
 
 
 class Outcomes(NamedTuple):

@@ -109,5 +109,5 @@ def test_classes_may_lack_samples_where_that_is_said() -> None:
 
 def test_a_model_says_how_many_classes_there_are() -> None:
     assert numbered("set", torch.tensor([0, 2]), 4) == ["0", "1", "2", "3"]
-    with pytest.raises(BadInput, match="labels of set go up to 4, and the model has 4 outputs: it needs 5"):
+    with pytest.raises(BadInput, match="labels go up to 4, and the model has 4 outputs: it needs 5"):
         numbered("set", torch.tensor([1, 4]), 4)

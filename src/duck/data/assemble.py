@@ -10,7 +10,7 @@ from torch import Tensor
 from duck.data.examples import Pixels, examples
 from duck.data.images import resized
 from duck.data.splits import holdout_rows, split_by_hash
-from duck.errors import BadInput
+from duck.errors import BadInput, TooFewOutputs
 from duck.types import Augment, Data, Examples, Ids
 
 
@@ -98,10 +98,7 @@ def numbered(name: str, labels: Tensor, outputs: int | None = None) -> list[str]
     if outputs is None:
         check_labels(name, labels, highest + 1)
     elif highest >= outputs:
-        raise BadInput(
-            f"The labels of {name} go up to {highest}, and the model has {outputs} outputs: it needs {highest + 1}, one a class, the first "
-            "for label 0. Is it the model of these data?"
-        )
+        raise TooFewOutputs(highest, outputs)
     return [str(label) for label in range(outputs or highest + 1)]
 
 
