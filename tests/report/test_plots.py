@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,7 @@ def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_pat
         assert list(mark.x) == pytest.approx(values)
     assert list(plot.legend) == ["forgotten classes", "retained classes"]
     assert "original 1.5 and 5.2; duck -2.8 and 2.0; ssd -4.0 and 0.0" in plot.alt
-    assert "density" in of_runs.plots([run.entry for run in runs], runs)
+    assert "class-densities" in [plot.name for plot in of_runs.plots([run.entry for run in runs], runs)]
     assert [file.suffix for file in save(plot, tmp_path)] == [".png", ".pdf"]
     assert of_runs.densities([runs[0], samples]) is None
 
@@ -194,10 +195,10 @@ def test_each_attack_has_its_curves_for_all_and_for_low_rates(tmp_path: Path) ->
 def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     straight, better = ([0.0, 1.0], [0.0, 1.0]), ([0.0, 0.1, 1.0], [0.0, 0.5, 1.0])
     curves = [
-        *(Curve("lira", "cifar10, a class", "duck", preset, *points) for preset in ("paper", "tuned") for points in (straight, better)),
-        Curve("lira", "cifar10, a class", "duck", "paper", *straight),
-        Curve("lira", "cifar10, a class", "retrained", "paper", *straight),
-        Curve("confidence", "cifar10, samples", "duck", "tuned", *better),
+        *(Curve("lira", "cifar10", "a class", "duck", preset, *points) for preset in ("paper", "tuned") for points in (straight, better)),
+        Curve("lira", "cifar10", "a class", "duck", "paper", *straight),
+        Curve("lira", "cifar10", "a class", "retrained", "paper", *straight),
+        Curve("confidence", "cifar10", "samples", "duck", "tuned", *better),
     ]
     plot = of_runs.benched(curves)
     assert plot is not None
@@ -212,7 +213,24 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     assert list(named["retrained"].y) == pytest.approx(list(named["retrained"].x))
     assert "7 attacked models" in plot.alt
     assert of_runs.benched([]) is None
-    assert "bench" in of_runs.plots([], [], curves)
+    assert [plot.name for plot in of_runs.plots([], [], curves)] == ["bench-attacks"]
+
+
+def test_each_data_set_has_plots_of_its_own_in_the_same_colours(tmp_path: Path) -> None:
+    names = ("duck", "retrained", "scrub", "ssd")
+    entries = [run.entry for run in read([write_run(tmp_path / name, name, seed=at) for at, name in enumerate(names)])]
+    assert [plot.name for plot in of_runs.plots(entries, [])] == ["aus-contour", "aus-time"]
+    other = [
+        replace(e, experiment=replace(e.experiment, training=replace(e.experiment.training, data="my/pictures"))) for e in entries[::3]
+    ]
+    curve = Curve("lira", "cifar10", "a class", "duck", "paper", [0.0, 1.0], [0.0, 1.0])
+    plots = of_runs.plots([*entries, *other], [], [curve])
+    assert [plot.name for plot in plots] == [
+        "aus-contour-1-digits", "aus-time-1-digits", "aus-contour-2-my-pictures", "aus-time-2-my-pictures", "bench-attacks-3-cifar10",
+    ]  # fmt: skip
+    assert plots[3].title == "AUS and accuracy against unlearning time (my/pictures)"
+    assert [list(plot.legend) for plot in plots[:4]] == [list(names)] * 2 + [["duck", "ssd"]] * 2
+    assert plots[2].legend["ssd"] == plots[0].legend["ssd"] != plots[0].legend["scrub"]
 
 
 def test_clouds_are_thinned_and_the_forgotten_are_on_top(tmp_path: Path) -> None:

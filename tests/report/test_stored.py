@@ -168,13 +168,13 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     }
     others = [{**line, "method": None}, {**line, "error": "out of memory"}, {**line, "scores": {"f1": 0.5}, "attack": {"name": "svm"}}]
     attacked = {**line, "scores": {"auc": 0.6}, "attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1], "auc": {}}}
-    assert of_attacks([line, *others, attacked]) == [Curve("lira", "digits, samples", "duck", "tuned, other settings", [0, 1], [0, 1])]
+    assert of_attacks([line, *others, attacked]) == [Curve("lira", "digits", "samples", "duck", "tuned, other settings", [0, 1], [0, 1])]
     pools = [attacked | {"attack": {"name": "lira", "pool": letter * 16}} for letter in "ab"]
     assert [curve.attack for curve in of_attacks([*pools, attacked])] == ["lira with pool aaaaaaaa", "lira with pool bbbbbbbb", "lira"]
     assert [curve.attack for curve in of_attacks(pools[:1] * 2)] == ["lira"] * 2
     other = json.loads(json.dumps(attacked))
     other["experiment"]["training"]["model"] = "resnet18"
-    assert [curve.on for curve in of_attacks([attacked, other])] == ["digits, convnet, samples", "digits, resnet18, samples"]
+    assert [curve.on for curve in of_attacks([attacked, other])] == ["convnet, samples", "resnet18, samples"]
     (entry,) = of_lines([line, *others, attacked])
     assert (entry.name, entry.method, entry.asked) == ("digits, seed 4", "duck", stored.entry.asked)
     assert entry.preset == "tuned, other settings"

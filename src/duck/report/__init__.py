@@ -59,7 +59,7 @@ def write_figures(
     entries, room = [*(run.entry for run in runs), *lines], budget(runs, removals)
     overview = of_removal.all_shares(removals)
     plots = [
-        *of_runs.plots(entries, runs, curves).values(),
+        *of_runs.plots(entries, runs, curves),
         *(plot for run in runs for plot in of_run.plots(run, *room).values()),
         *([overview] if overview else []),
         *(plot for removal in removals for plot in of_removal.plots(removal, room[1]).values()),

@@ -14,8 +14,9 @@ class Curve:
     """The ROC curve of an attack on one model of a bench."""
 
     attack: str
+    data: str
     on: str
-    """Data set, and what was forgotten; the architecture, where the bench has several."""
+    """What was forgotten; the architecture, where the bench has several."""
     method: str
     preset: str
     fpr: Sequence[float]
@@ -36,7 +37,7 @@ def of_attacks(lines: Iterable[Mapping[str, Any]]) -> list[Curve]:
     return [
         Curve(
             line["attack"]["name"] + (f" with pool {line['attack']['pool'][:8]}" if pools and "pool" in line["attack"] else ""),
-            f"{line['dataset']}, {f'{experiment.training.model}, ' if models else ''}{_removed(line)}",
+            line["dataset"], f"{f'{experiment.training.model}, ' if models else ''}{_removed(line)}",
             line["method"], _preset_of(line, experiment), line["roc"]["fpr"], line["roc"]["tpr"],
         )
         for line, experiment in ranked

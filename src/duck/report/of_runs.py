@@ -1,6 +1,7 @@
 """The plots over all runs: AUS with its two parts, what it costs in time, many classes at once, densities, attacks side by side."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from duck.report.benched import Curve
 from duck.report.numbers import mean_and_spread
 from duck.report.of_run import PIXELS, thinned
 from duck.report.plots import BLUE, INK, MUTED, PALETTE, SYMBOLS, VERMILION, Axis, Heights, Line, Mark, Panel, Plot, Points, Symbol
-from duck.report.stored import Entry, Stored
+from duck.report.stored import Entry, Stored, anchor
 from duck.report.words import interval, number
 
 STEPS, CURVE = 40, 31
@@ -21,10 +22,23 @@ RATES = Axis("false-positive rate", 1e-3, 1, log=True), Axis("true-positive rate
 FIXED: dict[str, tuple[str, Symbol]] = {"original": (MUTED, "circle"), "retrained": (INK, "diamond"), "duck": (BLUE, "circle")}
 
 
-def plots(entries: Sequence[Entry], runs: Sequence[Stored], curves: Sequence[Curve] = ()) -> dict[str, Plot]:
-    over = {"contour": contour(entries), "time": against_time(entries), "many": many_classes(entries)}
-    made = {**over, "density": densities(runs), "roc": attacks(runs), "bench": benched(curves)}
-    return {name: plot for name, plot in made.items() if plot is not None}
+Looks = Mapping[str, tuple[str, Symbol]]
+
+
+def plots(entries: Sequence[Entry], runs: Sequence[Stored], curves: Sequence[Curve] = ()) -> list[Plot]:
+    """Accuracies and times of different data do not compare: each data set has plots of its own."""
+    looks, made = look([entry.method for entry in entries]), []
+    every = dict.fromkeys([*(entry.data for entry in entries), *(curve.data for curve in curves)])
+    for place, data in enumerate(every, 1):
+        own = [entry for entry in entries if entry.data == data]
+        shown = [contour(own, looks), against_time(own, looks), many_classes(own, looks)]
+        shown.append(benched([curve for curve in curves if curve.data == data]))
+        made += [plot and (_named(plot, place, data) if len(every) > 1 else plot) for plot in shown]
+    return [plot for plot in (*made, densities(runs), attacks(runs)) if plot is not None]
+
+
+def _named(plot: Plot, place: int, data: str) -> Plot:
+    return replace(plot, name=anchor(plot.name, place, data), title=f"{plot.title} ({data})")
 
 
 def look(methods: Sequence[str]) -> dict[str, tuple[str, Symbol]]:
@@ -35,7 +49,7 @@ def look(methods: Sequence[str]) -> dict[str, tuple[str, Symbol]]:
     return {name: FIXED[name] if name in FIXED else found[name] for name in names}
 
 
-def contour(entries: Sequence[Entry]) -> Plot | None:
+def contour(entries: Sequence[Entry], looks: Looks | None = None) -> Plot | None:
     """AUS over what is still remembered and what was lost, with the runs drawn in."""
     placed = [(entry, entry.delta, entry.drop) for entry in entries if entry.delta is not None and entry.drop is not None and entry.aus]
     if not placed:
@@ -48,8 +62,10 @@ def contour(entries: Sequence[Entry]) -> Plot | None:
     marks: list[Mark] = [
         Heights([100 * delta for delta in deltas], [100 * drop for drop in drops], plane, 0.05 if right < 0.5 else 0.1, "AUS")
     ]
-    for method, style in look([entry.method for entry in entries]).items():
+    for method, style in (looks or look([entry.method for entry in entries])).items():
         own = [(entry, delta, drop) for entry, delta, drop in placed if entry.method == method]
+        if not own:
+            continue
         texts = [f"{entry.name}: {method}, {entry.asked}, AUS {number(entry.aus)}" for entry, _, _ in own]
         marks.append(Points(method, [100 * delta for _, delta, _ in own], [100 * drop for _, _, drop in own], *style, texts=texts))
     panel = Panel(
@@ -64,14 +80,14 @@ def contour(entries: Sequence[Entry]) -> Plot | None:
     return Plot("aus-contour", "AUS: what is still remembered against what was lost", caption, alt, [panel])
 
 
-def against_time(entries: Sequence[Entry]) -> Plot | None:
+def against_time(entries: Sequence[Entry], looks: Looks | None = None) -> Plot | None:
     """AUS and kept accuracy over the seconds of the method; the original takes none and is left out."""
     timed = [entry for entry in entries if entry.method != "original" and entry.seconds > 0 and entry.aus and entry.kept]
     if len(timed) < 2:
         return None
     scores: list[Mark] = []
     accuracies: list[Mark] = []
-    for method, style in look([entry.method for entry in entries]).items():
+    for method, style in (looks or look([entry.method for entry in entries])).items():
         own = [entry for entry in timed if entry.method == method]
         if not own:
             continue
@@ -111,7 +127,7 @@ def against_time(entries: Sequence[Entry]) -> Plot | None:
     return Plot("aus-time", "AUS and accuracy against unlearning time", caption, alt, panels)
 
 
-def many_classes(entries: Sequence[Entry]) -> Plot | None:
+def many_classes(entries: Sequence[Entry], looks: Looks | None = None) -> Plot | None:
     """AUS and kept accuracy over the number of classes that go, mean and spread over runs."""
     counted = [entry for entry in entries if entry.removed and entry.aus and entry.kept]
     if len({entry.removed for entry in counted}) < 2:
@@ -119,7 +135,7 @@ def many_classes(entries: Sequence[Entry]) -> Plot | None:
     panels, count = [], Axis("classes removed", 0, max(entry.removed or 0 for entry in counted) + 0.5, whole=True)
     for title, label in (("AUS", "AUS"), ("Kept accuracy", "kept accuracy (%)")):
         marks: list[Mark] = []
-        for method, (color, symbol) in look([entry.method for entry in entries]).items():
+        for method, (color, symbol) in (looks or look([entry.method for entry in entries])).items():
             own = sorted((entry for entry in counted if entry.method == method), key=lambda entry: entry.removed or 0)
             groups = [(count, list(group)) for count, group in groupby(own, key=lambda entry: entry.removed or 0)]
             means = [mean_and_spread([_shown(entry, title) for entry in group]) for _, group in groups]
@@ -264,8 +280,8 @@ def benched(curves: Sequence[Curve]) -> Plot | None:
     if not curves:
         return None
     grid, panels = np.logspace(-3, 0, CURVE), []
-    for attack, on in dict.fromkeys((curve.attack, curve.on) for curve in curves):
-        here = [curve for curve in curves if (curve.attack, curve.on) == (attack, on)]
+    for place in dict.fromkeys((curve.attack, curve.data, curve.on) for curve in curves):
+        here = [curve for curve in curves if (curve.attack, curve.data, curve.on) == place]
         marks: list[Mark] = [Line("chance", [1e-4, 1], [1e-4, 1], INK, dashed=True)]
         for method, (color, _) in look([curve.method for curve in here]).items():
             presets = list(dict.fromkeys(curve.preset for curve in here if curve.method == method))
@@ -274,7 +290,7 @@ def benched(curves: Sequence[Curve]) -> Plot | None:
                 mean = np.mean([np.interp(grid, curve.fpr, curve.tpr) for curve in own], 0)
                 name = f"{method} ({preset})" if len(presets) > 1 else method
                 marks.append(Line(name, grid.tolist(), mean.tolist(), color, dashed=preset != presets[-1]))
-        panels.append(Panel(f"{attack}: {on}", marks, *RATES))
+        panels.append(Panel("{}: {}, {}".format(*place), marks, *RATES))
     caption = "Means over classes or seeds, of forgotten against unseen samples. Near the dotted line the attack is guessing."
     alt = f"Mean ROC curves of {len(curves)} attacked models: {', '.join(panel.title for panel in panels)}."
     return Plot("bench-attacks", "Attacks on the models of a bench", caption, alt, panels)

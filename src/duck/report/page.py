@@ -54,7 +54,7 @@ def render(
         all_asked=words.all_asked(list(runs)),
         all_done=words.all_done(list(runs)),
         all_verdicts=words.verdicts(list(runs)) if runs else None,
-        overview=list(of_runs.plots(entries, runs, curves).values()),
+        overview=of_runs.plots(entries, runs, curves),
         density_tests=_tests(runs),
         keeps_samples=bool(shown),
         several=len(entries) > 1 or bool(lines),
@@ -214,7 +214,7 @@ def _row(entry: Entry, stored: Stored | None) -> dict[str, Any]:
         "entry": entry,
         "anchor": stored.anchor if stored else None,
         "verdict": stored.verdict if stored else "no audit",
-        "data": entry.experiment.training.data,
+        "data": entry.data,
         "model": entry.experiment.training.model,
     }
 

@@ -69,6 +69,10 @@ class Entry:
         return self.experiment.request
 
     @property
+    def data(self) -> str:
+        return self.experiment.training.data
+
+    @property
     def method(self) -> str:
         assert self.experiment.method is not None
         return METHODS.name_of(self.experiment.method)
