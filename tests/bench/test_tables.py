@@ -114,7 +114,7 @@ def test_a_preset_that_was_never_run_is_named_below_and_has_a_row_for_programs(r
 
 
 def test_failures_and_notes_are_told(results: Results) -> None:
-    table = make_table(CR, results, {})
+    table = make_table(CR, results, parse_only("dataset=cifar10", CR))
     assert row(table, "scrub")["n"] == 0
     assert row(table, "scrub")["errors"] == {"Diverged: a & b_c": 1}
     scrub, finetune = row(table, "scrub")["preset"], row(table, "finetune")["preset"]
@@ -132,6 +132,8 @@ def test_results_of_other_settings_and_other_nets_are_left_out(results: Results)
     table = make_table(CR, results, {})
     assert row(table, "duck")["n"] == 3
     assert "Left out: 1 results of the same cells with other settings." in table.notes
+    for only, told in {"dataset=cifar10": True, "case=5": True, "dataset=cifar100": False, "case=6": False}.items():
+        assert any("Left out" in note for note in make_table(CR, results, parse_only(only, CR)).notes) is told, only
 
 
 def test_data_of_another_source_count_too(results: Results) -> None:

@@ -53,9 +53,9 @@ def unresolved(used: Iterable[Line]) -> list[str]:
     ]
 
 
-def strays(every: Iterable[Cell], used: Iterable[Line], results: Results, attack: str | None) -> list[str]:
+def strays(asked: Iterable[Cell], used: Iterable[Line], results: Results, attack: str | None) -> list[str]:
     """Settings change; results of the old ones stay in the files but do not belong in the table."""
-    names, kept = {(c.block.dataset, c.block.scenario, c.case, c.method) for c in every}, {id(line) for line in used}
+    names, kept = {(c.block.dataset, c.block.scenario, c.case, c.method) for c in asked}, {id(line) for line in used}
     alike = [line for line in results.done.values() if (line["dataset"], line["scenario"], line["case"], line["method"]) in names]
     count = sum(id(line) not in kept and line.get("attack", {}).get("name") == attack for line in alike)
     others = "other settings or shadow models" if attack == "lira" else "other settings"

@@ -89,7 +89,7 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
         *(note for row in shown for note in of_runs(row, several)),
         *never_run(hidden, several),
         *unresolved(line for part in parts for group in part.groups.values() for line in group.results.values()),
-        *strays(every, [line for part in made for line in part.lines], results, name),
+        *strays(narrow(every, only), [line for part in made for line in part.lines], results, name),
     ]
     return Table(rows, shown, notes, name)
 
