@@ -23,13 +23,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, default=Path("models"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--data", default="cifar10", help="whose models")
     parser.add_argument("--cases", type=int, default=5)
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/svm-chance.jsonl"))
     parser.add_argument("--limit-minutes", type=float, default=60)
     args = parser.parse_args()
     lines, kept = Lines(args.out, args.limit_minutes, torch.device("cpu")), Kept(args.models / "outputs")
-    runs = [row for row in read(args.results / "paper-table-hr.jsonl") if row["method"] == "retrained" and row["id"] in kept.there()]
+    known = [row for row in read(args.results / "paper-table-hr.jsonl") if row["dataset"] == args.data and row["id"] in kept.there()]
+    runs = [row for row in known if row["method"] == "retrained"]
     for row in sorted(runs, key=lambda row: row["case"])[: args.cases]:
         target = kept.read(row["id"])
         assert target is not None

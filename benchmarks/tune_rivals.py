@@ -3,9 +3,9 @@
     python benchmarks/tune_rivals.py --root data --models models --budget 8 [--jobs 3] [--only class:scrub samples:salun]
     python benchmarks/tune_rivals.py --table benchmarks/results/cifar10-rivals-tuning.jsonl
 
-Only methods whose paper preset falls short with our originals. A trial runs on several classes, or several random tenths, none of them
-among those that the tables report, and its score is the mean AUS on holdout data. One JSON line a trial, appended as it ends; a study goes
-on after the trials that the file has. The original must be under --models (`duck bench` puts it there).
+Without --only, the methods whose paper preset falls short with our original of CIFAR-10. A trial runs on several classes, or several
+random tenths, none of them among those that the tables report, and its score is the mean AUS on holdout data. One JSON line a trial,
+appended as it ends; a study goes on after the trials that the file has. The original must be under --models (`duck bench` puts it there).
 """
 
 import argparse
@@ -88,18 +88,18 @@ def study(args: argparse.Namespace) -> Any:
     else:
         scenarios, on = [duck.ForgetFraction(0.1)(data, seed) for seed in args.seeds], {"seeds": args.seeds}
     start = starting(args.data, kind, name, len(data.train))
-    about = {"dataset": args.data, "scenario": kind, "method": name, **on, "start": STUDIES[args.study], "jobs": args.jobs}
+    about = {"dataset": args.data, "scenario": kind, "method": name, **on, "start": STUDIES.get(args.study, "paper"), "jobs": args.jobs}
     machine = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     stamp = {"device": machine, "torch": str(torch.__version__), "date": datetime.now(UTC).date().isoformat()}
     options: dict[str, Any] = {"new_model": lambda: build(made.model, data.num_classes, data.train.shape), "recipe": made.recipe}
     if args.study in args.tuned_too:
-        options["also"] = [preset(name, args.data, kind, len(data.train), "tuned")]
+        options["also"] = [preset(name, args.tuned_of or args.data, kind, len(data.train), "tuned")]
     for trial in tune(start, model, scenarios, args.budget, done=trials_of(args.out, args.study), **options):
         yield {**about, **asdict(trial), **stamp}
 
 
 def starting(data: str, kind: Any, name: str, samples: int) -> Method:
-    return preset(name, data, kind, samples, STUDIES[f"{kind}:{name}"])
+    return preset(name, data, kind, samples, STUDIES.get(f"{kind}:{name}", "paper"))
 
 
 def of(row: dict[str, Any]) -> str:
@@ -137,10 +137,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cifar10-rivals-tuning.jsonl"))
     parser.add_argument("--grid", default="paper/table-cr", help="whose original of --data it is")
     parser.add_argument("--data", default="cifar10")
-    known: Any = {"choices": list(STUDIES), "metavar": "KIND:METHOD", "nargs": "+"}
+    known: Any = {"metavar": "KIND:METHOD", "nargs": "+"}
     parser.add_argument("--only", **known, default=list(STUDIES))
     parser.add_argument("--budget", type=int, default=8, help="trials of each method")
     parser.add_argument("--tuned-too", **known, default=[], help="studies of which one trial is the preset `tuned`")
+    parser.add_argument("--tuned-of", help="data set whose `tuned` that is; that of --data where not given")
     parser.add_argument("--classes", type=int, nargs="+", default=[3, 8], help="each forgotten alone in every trial")
     parser.add_argument("--seeds", type=int, nargs="+", default=[100], help="of the random tenths")
     parser.add_argument("--jobs", type=int, default=1, help="studies at once; on a GPU only with NVIDIA's MPS is that faster")

@@ -1,0 +1,68 @@
+"""Does an attack by confidence see all that one model's outputs show? Five ways to order the samples, on the models of paper/svm.
+
+    python benchmarks/orderings.py --models models --out benchmarks/results/orderings.jsonl
+
+AUC of telling forgotten from unseen samples, a line for each data set, scenario, method and preset, with a value for each case. Outputs are
+those that `duck bench` keeps.
+"""
+
+import argparse
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from lines import Lines, read
+
+from duck.audits.aligned import Outputs, Scored
+from duck.audits.roc import roc
+from duck.bench.outputs import Kept, Target
+
+METHODS = ("original", "retrained", "duck")
+Ordering = Callable[[npt.NDArray[np.float64], Outputs], npt.NDArray[np.float64]]
+ORDERINGS: dict[str, Ordering] = {
+    "largest": lambda p, said: p.max(1),
+    "own class": lambda p, said: p[np.arange(len(said)), said.labels],
+    "second largest": lambda p, said: -np.sort(p, 1)[:, -2],
+    "largest over second": lambda p, said: np.subtract(*np.sort(said.logits.astype(np.float64), 1)[:, [-1, -2]].T),
+    "entropy": lambda p, said: (p * np.log(np.maximum(p, 1e-300))).sum(1),
+}
+"""Higher = "was trained on"; from probabilities p, a row a sample."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path, default=Path("models"))
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/orderings.jsonl"))
+    args = parser.parse_args()
+    lines, kept, groups = Lines(args.out, 60, torch.device("cpu")), Kept(args.models / "outputs"), defaultdict(list)
+    rows = [row for name in ("cr", "hr") for row in read(args.results / f"paper-table-{name}.jsonl")]
+    for row in rows:
+        if row["method"] in METHODS and row["id"] in kept.there():
+            groups[f"{row['dataset']}, {row['scenario']}, {row['method']} ({row['preset']})"].append(row)
+    for name, group in groups.items():
+        if name not in lines.done:
+            begun, found = time.monotonic(), [aucs(kept.read(row["id"])) for row in group]
+            values = {how: [round(one[how], 4) for one in found] for how in ORDERINGS}
+            means = {how: round(statistics.mean(some), 4) for how, some in values.items()}
+            lines.put({"name": name, "cases": [row["case"] for row in group], "mean": means, "auc": values}, time.monotonic() - begun)
+
+
+def aucs(target: Target | None) -> dict[str, float]:
+    assert target is not None
+    names = np.concatenate([target.forgotten.ids, np.char.add("test:", target.unseen.ids)])
+    members = np.repeat([True, False], [len(side) for side in target])
+    shares = [side.probabilities for side in target]
+    return {
+        how: roc(Scored(names, np.concatenate([order(p, said) for p, said in zip(shares, target, strict=True)]), members)).auc.value
+        for how, order in ORDERINGS.items()
+    }
+
+
+if __name__ == "__main__":
+    main()
