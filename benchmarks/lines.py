@@ -3,15 +3,27 @@
 import json
 import sys
 import time
+from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from duck.bench.outputs import Kept
+
 
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def asked(results: Path, kept: Kept) -> dict[str, list[dict[str, Any]]]:
+    """Lines of `duck bench` whose models' outputs are there, of the methods of paper/svm: by data set, scenario, method and preset."""
+    groups = defaultdict(list)
+    for row in (row for name in ("cr", "hr") for row in read(results / f"paper-table-{name}.jsonl")):
+        if row["method"] in ("original", "retrained", "duck") and row["id"] in kept.there():
+            groups[f"{row['dataset']}, {row['scenario']}, {row['method']} ({row['preset']})"].append(row)
+    return groups
 
 
 class Lines:

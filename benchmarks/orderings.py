@@ -9,20 +9,18 @@ those that `duck bench` keeps.
 import argparse
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from lines import Lines, read
+from lines import Lines, asked
 
 from duck.audits.aligned import Outputs, Scored
 from duck.audits.roc import roc
 from duck.bench.outputs import Kept, Target
 
-METHODS = ("original", "retrained", "duck")
 Ordering = Callable[[npt.NDArray[np.float64], Outputs], npt.NDArray[np.float64]]
 ORDERINGS: dict[str, Ordering] = {
     "largest": lambda p, said: p.max(1),
@@ -40,12 +38,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/orderings.jsonl"))
     args = parser.parse_args()
-    lines, kept, groups = Lines(args.out, 60, torch.device("cpu")), Kept(args.models / "outputs"), defaultdict(list)
-    rows = [row for name in ("cr", "hr") for row in read(args.results / f"paper-table-{name}.jsonl")]
-    for row in rows:
-        if row["method"] in METHODS and row["id"] in kept.there():
-            groups[f"{row['dataset']}, {row['scenario']}, {row['method']} ({row['preset']})"].append(row)
-    for name, group in groups.items():
+    lines, kept = Lines(args.out, 60, torch.device("cpu")), Kept(args.models / "outputs")
+    for name, group in asked(args.results, kept).items():
         if name not in lines.done:
             begun, found = time.monotonic(), [aucs(kept.read(row["id"])) for row in group]
             values = {how: [round(one[how], 4) for one in found] for how in ORDERINGS}

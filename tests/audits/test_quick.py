@@ -7,7 +7,7 @@ import pytest
 
 from duck.audits.controls import masked
 from duck.audits.observed import Observed, Part, compared
-from duck.audits.quick import Coverage, _tests, hand_picked, quick
+from duck.audits.quick import Coverage, hand_picked, p_values, quick
 from duck.audits.verdict import Audit
 from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
 
@@ -58,12 +58,27 @@ def test_one_in_twenty_is_not_enough_to_convict() -> None:
     assert audit.verdict == "no verdict"
 
 
+def test_samples_sent_to_one_wrong_class_stand_out_by_their_runner_up() -> None:
+    """The forgotten ones have no second choice, only two third ones: by entropy alone they would look less like members than the others."""
+    seen = model(50, knows=False)
+    shares = {"forget": [0.6, 0.195, 0.195, 0.01], "unseen": [0.6, 0.37, 0.02, 0.01]}
+    parts = {
+        name: replace(getattr(seen, name), logits=np.tile(np.log(share), (len(getattr(seen, name)), 1))) for name, share in shares.items()
+    }
+    audit = of_class(replace(seen, **parts))
+    read = {name: row.unlearned.value for name, row in audit.attacks.items() if name.endswith("attack") and row.unlearned}
+    assert (read["runner-up attack"], read["entropy attack"], read["loss attack"]) == (1.0, 0.0, 0.5)
+    assert any(
+        reason.startswith("runner-up attack: forgotten samples stand out from unseen ones, as members do") for reason in audit.reasons
+    )
+
+
 def test_an_svm_that_does_worse_than_chance_tells_nothing() -> None:
     seen = sample_model(75, 0.0)
     reading = of_samples(seen).attacks["SVM attack"].unlearned
     assert reading is not None
     assert reading.value < 0.4
-    assert _tests(samples_setting(), seen, chosen=False)["SVM attack"] > 0.9
+    assert p_values(samples_setting(), seen, chosen=False)["SVM attack"] > 0.9
 
 
 def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -> None:
@@ -78,7 +93,7 @@ def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -
     few = replace(seen, forget=Part(*(values[rows] for values in vars(seen.forget).values())))
     members, matched = compared(few.forget.labels, few.unseen.labels, seed=0)
     where = replace(samples_setting(), asked=len(rows), members=members)
-    of_all, of_matched = (_tests(replace(where, matched=chosen), few, chosen=False) for chosen in (np.arange(160), matched))
+    of_all, of_matched = (p_values(replace(where, matched=chosen), few, chosen=False) for chosen in (np.arange(160), matched))
     assert of_all["loss attack"] < 1e-3
     assert min(of_matched.values()) > 0.05
 

@@ -22,6 +22,7 @@ ATTACKS = (
     Attack("AUS", "quick", False, "kept accuracy over what is still remembered"),
     Attack("loss attack", "quick", True, "losses of forgotten against unseen samples, two-sided"),
     Attack("entropy attack", "quick", True, "entropies of outputs, likewise"),
+    Attack("runner-up attack", "quick", True, "second largest probabilities, likewise"),
     Attack("SVM attack", "quick", True, "a classifier on outputs tells forgotten from unseen samples"),
     Attack("coverage", "quick", True, "whether every forget sample was processed"),
     Attack("output distance", "oracle", True, "Jensen-Shannon divergence to retrained models, without the forgotten logit"),

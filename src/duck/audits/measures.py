@@ -149,6 +149,7 @@ def membership(where: Setting) -> list[Measure]:
     about = {
         "loss attack": "forgotten samples have a lower loss than unseen ones",
         "entropy attack": "outputs of forgotten samples are surer than those of unseen ones",
+        "runner-up attack": "the second largest probability of forgotten samples is lower than that of unseen ones",
         "SVM attack": "a classifier on the outputs tells forgotten from unseen samples",
     }
     return [Measure(name, about[name], "AUC", separated_by(attack)) for name, attack in attacks(where).items()]
@@ -159,6 +160,7 @@ def attacks(where: Setting) -> dict[str, Callable[[Observed], Scored]]:
     found: dict[str, Callable[[Observed], Scored]] = {
         "loss attack": lambda seen: member_scores(seen, where, lambda part: -losses(part)),
         "entropy attack": lambda seen: member_scores(seen, where, lambda part: -entropies(part)),
+        "runner-up attack": lambda seen: member_scores(seen, where, lambda part: -runner_ups(part)),
         "SVM attack": lambda seen: quick_svm(seen.forget.outputs(where.members), seen.unseen.outputs(where.matched), where.seed),
     }
     if min(len(where.matched), len(where.members)) < FEWEST_SVM:
@@ -189,6 +191,12 @@ def entropies(part: Part) -> Array:
     """Of the outputs, in nats."""
     shares = softmax(part.logits)
     return -kl(shares, np.ones_like(shares))
+
+
+def runner_ups(part: Part) -> Array:
+    """The second largest probability: low where a sample was sent to one class, even if that is a wrong one."""
+    rows: Array = np.partition(softmax(part.logits), -2, axis=1)[:, -2]
+    return rows
 
 
 def distances(where: Setting) -> list[Measure]:

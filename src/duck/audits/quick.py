@@ -26,11 +26,11 @@ class Coverage:
 
 
 def quick(where: Setting, unlearned: Observed, original: Observed, subject: str, coverage: Coverage | None = None) -> Audit:
-    """Accuracies, AUS, loss and entropy of forgotten against unseen samples, an SVM, and whether every sample was processed."""
+    """Accuracies, AUS, attacks on forgotten against unseen samples, and whether every sample was processed."""
     readings = Readings({"unlearned": unlearned, "original": original})
     measures = [*accuracies(where), *score(where, original), *membership(where), *class_accuracies(where, unlearned.unseen.labels)]
     chosen = hand_picked(where, original)
-    p = holm(_tests(where, unlearned, chosen))
+    p = holm(p_values(where, unlearned, chosen))
     found = rows(readings, measures, (), p, p)
     if coverage is not None:
         found["coverage"] = coverage_row(coverage)
@@ -46,7 +46,7 @@ UNCOUNTED = "Whether every forget sample was processed: only runs and results sa
 OTHER_COPIES = "Other copies of the data or of the model: back-ups, caches, models made from this one."
 PICKED = (
     "The forget samples are not like other training samples (the original treats them differently from retained ones), so that a "
-    "difference to unseen samples would prove nothing: loss, entropy and SVM are shown, not judged. The oracle tier can tell."
+    "difference to unseen samples would prove nothing: the attacks are shown, not judged. The oracle tier can tell."
 )
 
 
@@ -70,8 +70,8 @@ def curves(where: Setting, readings: Readings) -> Curves:
     }
 
 
-def _tests(where: Setting, unlearned: Observed, chosen: bool) -> dict[str, float]:
-    """p-values. A removed class must not be recognised above chance; forgotten samples must look like unseen ones, on either side."""
+def p_values(where: Setting, unlearned: Observed, chosen: bool = False) -> dict[str, float]:
+    """Uncorrected. A removed class must not be recognised above chance; forgotten samples must look like unseen ones, on either side."""
     found: dict[str, float] = {}
     if where.kind == "class":
         correct = unlearned.forget.correct
@@ -113,7 +113,7 @@ def missed(coverage: Coverage | None) -> Sequence[str]:
 
 def not_tested(coverage: Coverage | None) -> tuple[str, ...]:
     said = (
-        "Whether unseen samples are drawn like the training samples: where they are not, loss and entropy differ without any memory.",
+        "Whether unseen samples are drawn like the training samples: where they are not, outputs differ without any memory.",
         "Whether the model is like one that never saw the samples: that needs retrained models (--tier oracle).",
         "What its embeddings still hold, and attacks that compare many models (--tier full).",
         OTHER_COPIES,

@@ -1,0 +1,64 @@
+"""How often the tests of the quick tier convict the models of paper/svm: retrained ones, where they are wrong, and the others.
+
+    python benchmarks/quick_errors.py --models models --out benchmarks/results/quick-errors.jsonl
+
+A line for each data set, scenario, method and preset: how many of its models are convicted at the tier's level after Holm's correction,
+which tests did, and how many would be if one test were left out. Outputs are those that `duck bench` keeps; whether every sample was
+processed is not asked.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from lines import Lines, asked
+
+from duck.audits.aligned import Outputs
+from duck.audits.intervals import holm
+from duck.audits.observed import Observed, Part, Setting, compared
+from duck.audits.quick import ALPHA, p_values
+from duck.bench.outputs import Kept, Target
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path, default=Path("models"))
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/quick-errors.jsonl"))
+    args = parser.parse_args()
+    lines, kept = Lines(args.out, 60, torch.device("cpu")), Kept(args.models / "outputs")
+    for name, group in asked(args.results, kept).items():
+        if name not in lines.done:
+            begun, found = time.monotonic(), [tested(kept.read(row["id"]), row["scenario"], row["case"]) for row in group]
+            each = {test: sum(holm(p)[test] < ALPHA for p in found) for test in found[0]}
+            without = {test: convicted([{name: p[name] for name in p if name != test} for p in found]) for test in found[0]}
+            told = {"n": len(group), "convicted": convicted(found), "by": each, "without": without}
+            lines.put({"name": name, **told}, time.monotonic() - begun)
+
+
+def convicted(found: list[dict[str, float]]) -> int:
+    return sum(min(holm(p).values()) < ALPHA for p in found)
+
+
+def tested(target: Target | None, kind: str, case: int) -> dict[str, float]:
+    """p-values of the tier's tests, uncorrected."""
+    assert target is not None
+    forget, unseen = map(as_part, target)
+    seed = case if kind == "samples" else 0
+    members, matched = compared(forget.labels, unseen.labels, seed)
+    gone = np.unique(forget.labels) if kind == "class" else np.empty(0, np.int64)
+    none, count = np.empty(0, np.intp), forget.logits.shape[1]
+    names = tuple(map(str, range(count)))
+    where = Setting("class" if kind == "class" else "samples", count, names, len(forget), gone, none, none, none, members, matched, seed)
+    return p_values(where, Observed(forget, unseen, unseen))
+
+
+def as_part(said: Outputs) -> Part:
+    """As an audit sees it; these tests do not look at embeddings."""
+    return Part(said.logits.astype(np.float64), np.empty((len(said), 0)), said.labels.astype(np.int64), said.ids)
+
+
+if __name__ == "__main__":
+    main()
