@@ -4,7 +4,7 @@ import os
 import sys
 from importlib import import_module
 
-from duck.cli.exits import CRASHED, DONE, INTERRUPTED, MISUSE, UNREAD
+from duck.cli.exits import CRASHED, DONE, INTERRUPTED, MISUSE, UNREAD, unread
 from duck.errors import DuckError
 from duck.registry import suggest
 
@@ -23,6 +23,14 @@ COMMANDS = {
     "show": "print what a stored run holds",
     "list": "methods, scenarios, datasets, models, attacks, grids",
 }
+
+STARTED_AGAIN = "No half-written run was left; the same command starts it again."
+AFTER = {
+    "train": "No half-written run was left; the same command goes on after the last epoch that was finished.",
+    "audit": "Retrained models and models of a pool that were finished are kept; the same command goes on after them.",
+    "report": "The page and the figures that were finished are there; the same command writes them anew.",
+}
+"""What an interrupted command leaves."""
 
 
 def _help() -> str:
@@ -57,13 +65,12 @@ def main(argv: list[str] | None = None) -> int:
     except DuckError as error:
         return _say(f"duck {words[0]}: {error}", MISUSE)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not missed
+        unread(sys.stdout)
         return UNREAD
     except OSError as error:
         return _say(f"duck {words[0]}: {error}", MISUSE)
     except KeyboardInterrupt:
-        again = "goes on after the last epoch that was finished" if words[0] == "train" else "starts it again"
-        return _say(f"duck {words[0]}: interrupted. No half-written run was left; the same command {again}.", INTERRUPTED)
+        return _say(f"duck {words[0]}: interrupted. {AFTER.get(words[0], STARTED_AGAIN)}", INTERRUPTED)
     except Exception as error:
         if os.environ.get("DUCK_TRACEBACK"):
             raise
@@ -73,5 +80,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    print(message, file=sys.stderr)
+    try:
+        print(message, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        unread(sys.stderr)
     return code

@@ -12,16 +12,26 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from duck.cli.exits import unread
 from duck.experiment import Epoch, Watch
 from duck.types import Progress as News
 
 
-def _console(**options: Any) -> Console:
+class _Console(Console):
     """Names of classes and paths are data: brackets in them are no markup, and `:cat:` is no picture."""
-    return Console(markup=False, emoji=False, **options)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def on_broken_pipe(self) -> None:
+        """Rich would exit with 1, which says "not forgotten". Results that nobody reads end a command; a log that nobody reads does not."""
+        if not self.stderr:
+            raise BrokenPipeError
+        self.quiet = True
+        unread(sys.stderr)
 
 
-stderr = _console(stderr=True)
+stderr = _Console(stderr=True)
 
 
 def emit(value: Any) -> None:
@@ -47,7 +57,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     shown = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         shown.add_row(*row)
-    _console(width=None if sys.stdout.isatty() else 160).print(shown)
+    _Console(width=None if sys.stdout.isatty() else 160).print(shown)
 
 
 @contextmanager

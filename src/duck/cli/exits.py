@@ -1,4 +1,8 @@
-"""Exit codes."""
+"""Exit codes, and streams that nobody reads."""
+
+import os
+from contextlib import suppress
+from typing import IO
 
 DONE = 0
 FAILED = 1
@@ -9,3 +13,9 @@ CRASHED = 4
 INTERRUPTED = 130
 UNREAD = 141
 """Whoever read the output has gone, as `head` does."""
+
+
+def unread(stream: IO[str]) -> None:
+    """Whoever read it has gone: what is still written is not missed, and is no error."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -130,7 +130,10 @@ def _of_run(run: Path, data: Data) -> Training:
     stored = store.load(run)
     made = stored.experiment
     if made.request is not None:
-        raise BadInput(f"{run} is already an unlearned model; give --run its original, {stored.original_run}.")
+        raise BadInput(
+            f"{run} is already an unlearned model; give --run its original, {stored.original_run}. What {run} forgot must be asked for "
+            "again, together with the new samples or classes: a run on the original alone would know it."
+        )
     if made.training.fingerprint != fingerprint(data):
         raise BadInput(f"The data are not those that {run} was trained on: the fingerprints differ. Name them with --data, --root.")
     return made.training
