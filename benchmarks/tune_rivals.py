@@ -26,7 +26,7 @@ import duck
 from duck.bench import find_grid
 from duck.bench.grids import facts_of, training
 from duck.config import Experiment
-from duck.methods.base import Method
+from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, preset
 from duck.models import build
 from duck.models.weights import load_weights
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     """Each study in a process of its own, some at once."""
     lock = threading.Lock()
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    left = [name for name in args.only if len(trials_of(args.out, name)) < args.budget]
+    left = [name for name in args.only if len(trials_of(args, name)) < args.budget]
 
     def one(name: str) -> None:
         command = [sys.executable, __file__, *sys.argv[1:], "--study", name]
@@ -68,6 +68,8 @@ def run(args: argparse.Namespace) -> None:
                 row = json.loads(line)
                 about = f"{row['score']:.4f} in {row['seconds']:.1f} s {row['settings']} {row['error'] or ''}"
                 print(f"{name} {row['number']}: {about}", flush=True)
+        if process.returncode:
+            sys.exit(f"{name} failed")
 
     with ThreadPoolExecutor(args.jobs) as crew:
         list(crew.map(one, left))
@@ -94,7 +96,7 @@ def study(args: argparse.Namespace) -> Any:
     options: dict[str, Any] = {"new_model": lambda: build(made.model, data.num_classes, data.train.shape), "recipe": made.recipe}
     if args.study in args.tuned_too:
         options["also"] = [preset(name, args.tuned_of or args.data, kind, len(data.train), "tuned")]
-    for trial in tune(start, model, scenarios, args.budget, done=trials_of(args.out, args.study), **options):
+    for trial in tune(start, model, scenarios, args.budget, done=trials_of(args, args.study), **options):
         yield {**about, **asdict(trial), **stamp}
 
 
@@ -106,10 +108,14 @@ def of(row: dict[str, Any]) -> str:
     return f"{row['scenario']}:{row['method']}"
 
 
-def trials_of(path: Path, name: str) -> list[Trial]:
+def trials_of(args: argparse.Namespace, name: str) -> list[Trial]:
     """Those of a study that the file has."""
-    rows = read(path) if path.exists() else []
-    return [Trial(**{key: row[key] for key in Trial.__dataclass_fields__}) for row in rows if of(row) == name]
+    rows = read(args.out) if args.out.exists() else []
+    return [as_trial(row) for row in rows if of(row) == name and row["dataset"] == args.data]
+
+
+def as_trial(row: dict[str, Any]) -> Trial:
+    return Trial(**{key: row[key] for key in Trial.__dataclass_fields__})
 
 
 def table(path: Path) -> None:
@@ -118,7 +124,7 @@ def table(path: Path) -> None:
     print("| scenario | method | trials | holdout AUS of the first | of the best | kept % | forgotten % |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for name in dict.fromkeys(of(row) for row in rows):
-        trials, (kind, method) = trials_of(path, name), name.split(":")
+        trials, (kind, method) = [as_trial(row) for row in rows if of(row) == name], name.split(":")
         chosen = best(trials)
         print(
             f"| {kind} | {method} | {len(trials)} | {trials[0].score:.3f} | {chosen.score:.3f} | {100 * (chosen.kept or 0):.1f} "
@@ -134,10 +140,11 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument("--models", type=Path, default=Path("models"), help="folder of the original")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cifar10-rivals-tuning.jsonl"))
+    parser.add_argument("--out", type=Path, help="DATA-rivals-tuning.jsonl in benchmarks/results where not given")
     parser.add_argument("--grid", default="paper/table-cr", help="whose original of --data it is")
     parser.add_argument("--data", default="cifar10")
-    known: Any = {"metavar": "KIND:METHOD", "nargs": "+"}
+    every = [f"{kind}:{name}" for kind in ("class", "samples") for name in METHODS]
+    known: Any = {"metavar": "KIND:METHOD", "nargs": "+", "choices": every}
     parser.add_argument("--only", **known, default=list(STUDIES))
     parser.add_argument("--budget", type=int, default=8, help="trials of each method")
     parser.add_argument("--tuned-too", **known, default=[], help="studies of which one trial is the preset `tuned`")
@@ -148,7 +155,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--table", type=Path, help="print what was found and stop")
     parser.add_argument("--study", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.out = args.out or Path(f"benchmarks/results/{args.data}-rivals-tuning.jsonl")
+    return args
 
 
 if __name__ == "__main__":

@@ -37,6 +37,11 @@ def test_the_papers_grids_have_its_classes_and_seeds() -> None:
     assert {grid.seed for grid in built_in().values()} == {42}
 
 
+def test_the_plain_attack_is_on_the_models_of_the_papers_svm() -> None:
+    plain, svm = find_grid("beyond/confidence"), find_grid("paper/svm")
+    assert (plain.blocks, plain.methods, plain.presets) == (svm.blocks, svm.methods, svm.presets)
+
+
 def test_cells_go_case_by_case_with_the_important_methods_first() -> None:
     grid = replace(FEW, methods=("retrained", "ssd", "original", "duck"), settings={})
     order = [(cell.block.scenario, cell.case, cell.method) for cell in cells(grid, {})]

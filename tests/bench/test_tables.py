@@ -132,7 +132,15 @@ def test_results_of_other_settings_and_other_nets_are_left_out(results: Results)
     table = make_table(CR, results, {})
     assert row(table, "duck")["n"] == 3
     assert "Left out: 1 results of the same cells with other settings." in table.notes
-    for only, told in {"dataset=cifar10": True, "case=5": True, "dataset=cifar100": False, "case=6": False}.items():
+    asked = {
+        "dataset=cifar10": True,
+        "case=5": True,
+        "preset=tuned": True,
+        "dataset=cifar100": False,
+        "case=6": False,
+        "preset=paper": False,
+    }
+    for only, told in asked.items():
         assert any("Left out" in note for note in make_table(CR, results, parse_only(only, CR)).notes) is told, only
 
 

@@ -9,6 +9,7 @@ from duck.bench.lines import Line
 from duck.bench.results import Results
 
 Row = Mapping[str, Any]
+CELL = ("dataset", "scenario", "case", "method", "preset")
 
 
 def part(row: Row, with_pool: bool) -> str:
@@ -55,8 +56,9 @@ def unresolved(used: Iterable[Line]) -> list[str]:
 
 def strays(asked: Iterable[Cell], used: Iterable[Line], results: Results, attack: str | None) -> list[str]:
     """Settings change; results of the old ones stay in the files but do not belong in the table."""
-    names, kept = {(c.block.dataset, c.block.scenario, c.case, c.method) for c in asked}, {id(line) for line in used}
-    alike = [line for line in results.done.values() if (line["dataset"], line["scenario"], line["case"], line["method"]) in names]
+    names = {(c.block.dataset, c.block.scenario, c.case, c.method, preset) for c in asked for preset in c.presets}
+    kept = {id(line) for line in used}
+    alike = [line for line in results.done.values() if tuple(line[key] for key in CELL) in names]
     count = sum(id(line) not in kept and line.get("attack", {}).get("name") == attack for line in alike)
     others = "other settings or shadow models" if attack == "lira" else "other settings"
     return [f"Left out: {count} results of the same cells with {others}."] if count else []
