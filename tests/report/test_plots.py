@@ -5,13 +5,14 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from duck.analysis import feature_space
 from duck.metrics import aus
-from duck.report import Curve, of_run, of_runs, read
+from duck.report import Curve, Entry, of_run, of_runs, read
 from duck.report.interactive import figure
 from duck.report.plots import Axis, Cells, Heights, Line, Panel, Picture, Plot, Points, log_ticks
 from duck.report.printed import save
@@ -203,7 +204,7 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     plot = of_runs.benched(curves)
     assert plot is not None
     assert [panel.title for panel in plot.panels] == ["lira: cifar10, a class", "confidence: cifar10, samples"]
-    assert list(plot.legend) == ["chance", "duck (paper)", "duck (tuned)", "retrained", "duck"]
+    assert list(plot.legend) == ["chance", "duck (paper)", "duck (tuned)", "retrained"]
     named = {mark.name: mark for mark in plot.panels[0].marks if isinstance(mark, Line)}
     assert (named["duck (paper)"].dashed, named["duck (tuned)"].dashed) == (True, False)
     assert [plot.legend[name][1] for name in ("chance", "duck (paper)", "duck (tuned)")] == ["dots", "dots", "line"]
@@ -216,21 +217,48 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     assert [plot.name for plot in of_runs.plots([], [], curves)] == ["bench-attacks"]
 
 
+def changed(entry: Entry, **values: Any) -> Entry:
+    return replace(entry, experiment=replace(entry.experiment, training=replace(entry.experiment.training, **values)))
+
+
 def test_each_data_set_has_plots_of_its_own_in_the_same_colours(tmp_path: Path) -> None:
     names = ("duck", "retrained", "scrub", "ssd")
     entries = [run.entry for run in read([write_run(tmp_path / name, name, seed=at) for at, name in enumerate(names)])]
     assert [plot.name for plot in of_runs.plots(entries, [])] == ["aus-contour", "aus-time"]
-    other = [
-        replace(e, experiment=replace(e.experiment, training=replace(e.experiment.training, data="my/pictures"))) for e in entries[::3]
-    ]
+    other = [changed(entry, data="my/pictures") for entry in entries[::3]]
     curve = Curve("lira", "cifar10", "a class", "duck", "paper", [0.0, 1.0], [0.0, 1.0])
     plots = of_runs.plots([*entries, *other], [], [curve])
+    mine = entries[0].experiment.training.fingerprint[:6]
     assert [plot.name for plot in plots] == [
-        "aus-contour-1-digits", "aus-time-1-digits", "aus-contour-2-my-pictures", "aus-time-2-my-pictures", "bench-attacks-3-cifar10",
+        "aus-contour-1-digits", "aus-time-1-digits", f"aus-contour-2-my-pictures-{mine}-", f"aus-time-2-my-pictures-{mine}-",
+        "bench-attacks-3-cifar10",
     ]  # fmt: skip
-    assert plots[3].title == "AUS and accuracy against unlearning time (my/pictures)"
+    assert plots[3].title == f"AUS and accuracy against unlearning time (my/pictures ({mine}))"
+    others = [changed(entry, data="my/pictures", fingerprint="f" * 32) for entry in other]
+    assert len(of_runs.plots([*other, *others], [])) == 4  # two data sets of one name
+    assert len(of_runs.plots([*entries, *(changed(entry, fingerprint="f" * 32) for entry in entries)], [])) == 2  # of one that is known
     assert [list(plot.legend) for plot in plots[:4]] == [list(names)] * 2 + [["duck", "ssd"]] * 2
-    assert plots[2].legend["ssd"] == plots[0].legend["ssd"] != plots[0].legend["scrub"]
+    for one, two in ((plots[0], plots[2]), (plots[1], plots[3])):
+        assert two.legend["ssd"] == one.legend["ssd"] != one.legend["scrub"]
+
+
+def test_curves_of_a_bench_show_no_rate_that_the_samples_cannot_and_no_settings_of_the_past() -> None:
+    def curve(method: str, preset: str, on: str, others: int | None = None) -> Curve:
+        return Curve("lira", "cifar10", on, method, preset, [0.0, 0.05, 1.0], [0.2, 0.5, 1.0], others)
+
+    some = [curve("duck", "paper", "a class", 100), curve("duck", "tuned, other settings", "a class", 100)]
+    more = [curve("duck", preset, "samples", 10_000) for preset in ("tuned", "paper")]
+    plot = of_runs.benched([*some, *more, curve("retrained", "paper", "a class"), curve("ssd", "tuned, other settings", "samples")])
+    assert plot is not None
+    drawn = {panel.title: {mark.name: mark for mark in panel.marks if isinstance(mark, Line)} for panel in plot.panels}
+    class_, samples = drawn["lira: cifar10, a class"], drawn["lira: cifar10, samples"]
+    assert list(class_) == ["chance", "duck (paper)", "retrained"]
+    assert list(samples) == ["chance", "duck (paper)", "duck (tuned)", "ssd"]
+    assert (class_["duck (paper)"].dashed, samples["duck (paper)"].dashed, samples["duck (tuned)"].dashed) == (True, True, False)
+    begins = [
+        round(lines[name].x[0] or 0, 6) for lines, name in ((class_, "duck (paper)"), (class_, "retrained"), (samples, "duck (tuned)"))
+    ]
+    assert begins == [0.01, 0.001, 0.001]
 
 
 def test_clouds_are_thinned_and_the_forgotten_are_on_top(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What is read from run folders, and what is said of what is not there."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,10 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     }
     others = [{**line, "method": None}, {**line, "error": "out of memory"}, {**line, "scores": {"f1": 0.5}, "attack": {"name": "svm"}}]
     attacked = {**line, "scores": {"auc": 0.6}, "attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1], "auc": {}}}
-    assert of_attacks([line, *others, attacked]) == [Curve("lira", "digits", "samples", "duck", "tuned, other settings", [0, 1], [0, 1])]
+    curve = Curve("lira", "digits", "samples", "duck", "tuned, other settings", [0, 1], [0, 1], None)
+    assert of_attacks([line, *others, attacked]) == [curve]
+    attacked["roc"]["others"] = 40
+    assert of_attacks([attacked]) == [replace(curve, others=40)]
     pools = [attacked | {"attack": {"name": "lira", "pool": letter * 16}} for letter in "ab"]
     assert [curve.attack for curve in of_attacks([*pools, attacked])] == ["lira with pool aaaaaaaa", "lira with pool bbbbbbbb", "lira"]
     assert [curve.attack for curve in of_attacks(pools[:1] * 2)] == ["lira"] * 2

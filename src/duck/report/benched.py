@@ -8,6 +8,9 @@ from duck.config import Experiment, from_dict
 from duck.methods.presets import Preset, preset
 from duck.report.stored import Entry
 
+OTHER = ", other settings"
+"""Than the preset has now."""
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -21,6 +24,8 @@ class Curve:
     preset: str
     fpr: Sequence[float]
     tpr: Sequence[float]
+    others: int | None = None
+    """Non-members: fewer cannot show so low a rate of false alarms. None where that is not known."""
 
 
 def of_lines(lines: Iterable[Mapping[str, Any]]) -> list[Entry]:
@@ -38,7 +43,7 @@ def of_attacks(lines: Iterable[Mapping[str, Any]]) -> list[Curve]:
         Curve(
             line["attack"]["name"] + (f" with pool {line['attack']['pool'][:8]}" if pools and "pool" in line["attack"] else ""),
             line["dataset"], f"{f'{experiment.training.model}, ' if models else ''}{_removed(line)}",
-            line["method"], _preset_of(line, experiment), line["roc"]["fpr"], line["roc"]["tpr"],
+            line["method"], _preset_of(line, experiment), line["roc"]["fpr"], line["roc"]["tpr"], line["roc"].get("others"),
         )
         for line, experiment in ranked
     ]  # fmt: skip
@@ -61,4 +66,4 @@ def _preset_of(line: Mapping[str, Any], experiment: Experiment) -> str:
     """Its name, and whether its settings are not those of that name now: of a grid of one's own, or from before they were tuned anew."""
     which: Preset = "tuned" if line["preset"] == "tuned" else "paper"
     known = preset(line["method"], line["dataset"], line["scenario"], line.get("train_samples"), which)
-    return which if known == experiment.method else f"{which}, other settings"
+    return which if known == experiment.method else f"{which}{OTHER}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from duck.analysis.paired import Paired, paired
 from duck.metrics import aus
-from duck.report.benched import Curve
+from duck.report.benched import OTHER, Curve
 from duck.report.numbers import mean_and_spread
 from duck.report.of_run import PIXELS, thinned
 from duck.report.plots import BLUE, INK, MUTED, PALETTE, SYMBOLS, VERMILION, Axis, Heights, Line, Mark, Panel, Plot, Points, Symbol
@@ -211,6 +211,8 @@ def _dense(runs: Sequence[Stored]) -> dict[str, dict[str, Sides]]:
     found: dict[str, dict[str, Sides]] = {}
     for run in runs:
         made = run.run.experiment.training
+        alike = {other.entry.data for other in runs if other.run.experiment.training.data == made.data}
+        data = run.entry.data if len(alike) > 1 else made.data
         for model, splits in ((run.analysis or {}).get("density") or {}).items():
             row = run.entry.method if model == "unlearned" else model
             # Several runs share an original and a retrained model: these count once for each request.
@@ -218,7 +220,7 @@ def _dense(runs: Sequence[Stored]) -> dict[str, dict[str, Sides]]:
             for split, values in splits.items():
                 if sides := _sides(values, run.forgotten):
                     pair = Pair(sides, run.entry.question)
-                    found.setdefault(f"{made.data}, {made.model}, {split}", {}).setdefault(row, {}).setdefault(key, pair)
+                    found.setdefault(f"{data}, {made.model}, {split}", {}).setdefault(row, {}).setdefault(key, pair)
     return found if any(len(each) > 1 for rows in found.values() for each in rows.values()) else {}
 
 
@@ -276,24 +278,42 @@ def attacks(runs: Sequence[Stored]) -> Plot | None:
 
 
 def benched(curves: Sequence[Curve]) -> Plot | None:
-    """The mean ROC curve of every method and preset under the attacks of a bench."""
+    """The mean ROC curve of every method and preset under the attacks of a bench; as in its tables, settings of the past are left out."""
+    curves = _of_today(curves)
     if not curves:
         return None
-    grid, panels = np.logspace(-3, 0, CURVE), []
+    presets: dict[str, list[str]] = {}
+    for curve in sorted(curves, key=lambda curve: curve.preset):
+        presets[curve.method] = list(dict.fromkeys([*presets.get(curve.method, []), curve.preset]))
+    panels = []
     for place in dict.fromkeys((curve.attack, curve.data, curve.on) for curve in curves):
         here = [curve for curve in curves if (curve.attack, curve.data, curve.on) == place]
         marks: list[Mark] = [Line("chance", [1e-4, 1], [1e-4, 1], INK, dashed=True)]
         for method, (color, _) in look([curve.method for curve in here]).items():
-            presets = list(dict.fromkeys(curve.preset for curve in here if curve.method == method))
-            for preset in presets:
+            for preset in presets[method]:
                 own = [curve for curve in here if (curve.method, curve.preset) == (method, preset)]
-                mean = np.mean([np.interp(grid, curve.fpr, curve.tpr) for curve in own], 0)
-                name = f"{method} ({preset})" if len(presets) > 1 else method
-                marks.append(Line(name, grid.tolist(), mean.tolist(), color, dashed=preset != presets[-1]))
+                name = f"{method} ({preset})" if len(presets[method]) > 1 else method
+                if own:
+                    marks.append(Line(name, *_mean_curve(own), color, dashed=preset != presets[method][-1]))
         panels.append(Panel("{}: {}, {}".format(*place), marks, *RATES))
-    caption = "Means over classes or seeds, of forgotten against unseen samples. Near the dotted line the attack is guessing."
+    caption = (
+        "Means over classes or seeds, of forgotten against unseen samples. Near the dotted line the attack is guessing. A line begins "
+        "where there are enough unseen samples to show so low a rate."
+    )
     alt = f"Mean ROC curves of {len(curves)} attacked models: {', '.join(panel.title for panel in panels)}."
     return Plot("bench-attacks", "Attacks on the models of a bench", caption, alt, panels)
+
+
+def _of_today(curves: Sequence[Curve]) -> list[Curve]:
+    """Without those of other settings, where there are some of the settings that the method's presets have now."""
+    now = {(curve.attack, curve.data, curve.on, curve.method) for curve in curves if OTHER not in curve.preset}
+    return [curve for curve in curves if OTHER not in curve.preset or (curve.attack, curve.data, curve.on, curve.method) not in now]
+
+
+def _mean_curve(curves: Sequence[Curve]) -> tuple[list[float], list[float]]:
+    least = max(1 / curve.others if curve.others else 0 for curve in curves)
+    grid = np.logspace(np.log10(max(least, 1e-3)), 0, CURVE)
+    return grid.tolist(), np.mean([np.interp(grid, curve.fpr, curve.tpr) for curve in curves], 0).tolist()
 
 
 def _shown(entry: Entry, what: str) -> float:

@@ -214,7 +214,7 @@ def _row(entry: Entry, stored: Stored | None) -> dict[str, Any]:
         "entry": entry,
         "anchor": stored.anchor if stored else None,
         "verdict": stored.verdict if stored else "no audit",
-        "data": entry.data,
+        "data": entry.experiment.training.data,
         "model": entry.experiment.training.model,
     }
 

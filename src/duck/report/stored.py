@@ -15,6 +15,7 @@ from duck import store
 from duck.analysis import bias, study
 from duck.audits.verdict import NO_VERDICT, OLD_FILE, TIERS, file_of
 from duck.config import Experiment, to_dict
+from duck.data import DATASETS
 from duck.errors import BadInput, DuckError
 from duck.methods.base import METHODS
 from duck.report.numbers import Measured, aus_range, share
@@ -70,7 +71,9 @@ class Entry:
 
     @property
     def data(self) -> str:
-        return self.experiment.training.data
+        """A name; of one's own data, which may be others under the same name, with a part of their fingerprint."""
+        made = self.experiment.training
+        return made.data if made.data in DATASETS else f"{made.data} ({made.fingerprint[:6]})"
 
     @property
     def method(self) -> str:
