@@ -1,5 +1,6 @@
 """The full tier on real pools: small nets, a class of the toy data."""
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from duck.audits.aligned import Margins
+from duck.audits.aligned import Margins, Scored
 from duck.audits.epsilon import limit
-from duck.audits.full import _epsilon, _games, _klom, from_pool
+from duck.audits.full import _epsilon, _games, _klom, _model_measures, _noisy, _resolved, from_pool
+from duck.audits.margins import margins
 from duck.audits.observed import Observed, observe, setting
 from duck.audits.oracle import More
 from duck.audits.pool.plan import Plan
@@ -19,6 +21,7 @@ from duck.errors import BadInput
 from duck.methods.base import METHODS
 from duck.types import Recipe
 from tests.audits import memorisers, pools
+from tests.audits.witnesses import sample_model, samples_setting
 from tests.toys import class_scenario, trained_net
 
 
@@ -136,12 +139,42 @@ def test_u_lira_is_judged_against_chance_and_oracles_among_themselves_stand_apar
 
 def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, More]) -> None:
     rows = found["original"].rows
-    games = {"U-LiRA", "U-LiRA hits", "U-LiRA among oracles", "U-LiRA among unlearned"}
+    games = {"U-LiRA", "U-LiRA hits", "U-LiRA among oracles", "U-LiRA among unlearned"}  # 600 non-members cannot show 0.1 %
     divergences = {f"KLoM {name}{what}" for name in ("forget", "retain", "test") for what in ("", " p95")}
     assert set(rows) == games | divergences | {"ε", "memorisation", "leakage retained"}
     assert all(row.n > 0 for row in rows.values())
     assert set(found["original"].roc["U-LiRA"]) == {"original", "unlearned"}
     assert [measure.name for measure in found["original"].measures] == ["LiRA", "RMIA"]
+    assert list(found["original"].attacks) == ["LiRA", "RMIA"]
+
+
+def test_hits_are_shown_at_every_rate_that_the_non_members_resolve() -> None:
+    assert [_resolved(others) for others in (99, 100, 999, 1000)] == [[], [0.01], [0.01], [0.01, 0.001]]
+    where = replace(samples_setting(), matched=np.arange(160), test=np.arange(120))
+    ids = np.array([str(at) for at in range(1160)])
+    ranked = Scored(ids, np.concatenate([np.full(500, 3.0), np.full(500, -1.0), np.linspace(0, 2, 160)]), np.arange(1160) < 1000)
+    by = {measure.name: measure for measure in _model_measures({"LiRA": lambda _: ranked, "RMIA": lambda _: ranked}, where)}
+    assert list(by) == ["LiRA", "RMIA", "LiRA hits", "RMIA hits"]
+    own = by["LiRA hits"].own
+    assert own is not None
+    assert own(sample_model(0, 0.0))[:1] == (0.5,)
+    assert by["LiRA hits"].about == "members that are told at no more false alarms than 1 %, which is chance"
+
+
+def test_noise_on_the_outputs_keeps_rows_and_labels_and_little_memory(made: dict[str, Pool]) -> None:
+    pool = made["original"]
+    chosen = pool.roles == "candidate"
+    noisy, every = _noisy(pool, chosen, seed=0), pool.before.gather(chosen).astype(np.float64)
+    own = margins(every, np.broadcast_to(pool.labels[chosen], every.shape[:2]))
+    # The margin is a difference of logits: of two with noise each, or of one and a mean of several.
+    assert every.std() < np.std(noisy - own) < 1.5 * every.std()
+    rolled = margins(every, np.broadcast_to((pool.labels[chosen] + 1) % every.shape[-1], every.shape[:2]))
+    assert abs(np.mean(noisy - own)) < 0.5 * abs(np.mean(noisy - rolled))
+    tracemalloc.start()
+    _noisy(pool, chosen, seed=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < every.nbytes  # of 20 models
 
 
 def test_klom_is_large_where_nothing_was_done(found: dict[str, More]) -> None:

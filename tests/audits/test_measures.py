@@ -10,8 +10,9 @@ from scipy.spatial.distance import jensenshannon
 from torch.nn.functional import cross_entropy
 
 from duck.audits import measures
+from duck.audits.catalogue import ATTACKS
 from duck.audits.controls import masked
-from duck.audits.measures import entropies, js, kl, losses, member_scores, rate, separation, told_apart, tow
+from duck.audits.measures import entropies, js, kl, losses, member_scores, membership, rate, separation, told_apart, tow
 from duck.audits.observed import Observed, Part, Setting
 from tests.audits.witnesses import FORGET, class_setting, model, sample_model, samples_setting
 
@@ -131,3 +132,7 @@ def test_accuracy_of_each_class_counts_its_own_samples() -> None:
     assert {name: value.n for name, value in values.items()} == {f"accuracy class {name}": 40 for name in "abcd"}
     assert values["accuracy class d"].value == 0
     assert values["accuracy class a"].value == 1
+
+
+def test_every_attack_on_one_model_is_in_the_list_of_attacks() -> None:
+    assert {measure.name for measure in membership(class_setting())} <= {attack.name for attack in ATTACKS}

@@ -98,6 +98,32 @@ def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -
     assert min(of_matched.values()) > 0.05
 
 
+@pytest.mark.parametrize(("of_last", "members", "others"), [(0, 180, 900), (1, 180, 900), (40, 200, 400), (60, 200, 600), (100, 200, 1000)])
+def test_a_class_with_few_unseen_samples_does_not_take_the_power_of_all(of_last: int, members: int, others: int) -> None:
+    forget, unseen = np.repeat(np.arange(10), 20), np.repeat(np.arange(10), [*[100] * 9, of_last])
+    some, matched = compared(forget, unseen, seed=0)
+    assert (len(some), len(matched)) == (members, others)
+    assert len(set(np.bincount(unseen[matched])[: members // 20])) == 1
+
+
+def test_forget_samples_that_are_compared_with_nobody_are_named() -> None:
+    where = replace(samples_setting(), members=np.arange(80))
+    audit = quick(where, sample_model(60, 0.0), sample_model(0, 4.0), "subject")
+    assert "Attacks on 10 of 90 forget samples: of their classes there are too few unseen samples." in audit.not_tested
+
+
+def test_samples_picked_for_their_runner_up_are_not_judged() -> None:
+    """Same loss and entropy, other second choices, in the original already."""
+    original = sample_model(0, 4.0)
+    shares = {"forget": [0.6, 0.2, 0.1, 0.1], "retain": [0.6, 0.15, 0.15, 0.1]}
+    parts = {}
+    for name, share in shares.items():
+        part = getattr(original, name)
+        turned = np.stack([np.roll(np.log(share), label) for label in part.labels])
+        parts[name] = replace(part, logits=turned + np.random.default_rng(0).normal(0, 0.3, turned.shape))
+    assert hand_picked(samples_setting(), replace(original, **parts))
+
+
 def test_hand_picked_samples_are_shown_and_not_judged() -> None:
     """Samples that the original finds harder than others it was trained on: a model without them finds them hard, too."""
     original = sample_model(0, 1.0)

@@ -1,24 +1,25 @@
 """From a pool: attacks that know how models with and without a sample look, and what they say of the method and of this model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.stats import norm
 
-from duck.audits.aligned import Floats, Margins, Scored
+from duck.audits.aligned import Flags, Floats, Margins, Scored
 from duck.audits.epsilon import epsilon_per_sample
-from duck.audits.intervals import Estimate
+from duck.audits.intervals import Estimate, binomial_error
 from duck.audits.klom import klom, p95, span_of
 from duck.audits.lira import offline_lira
 from duck.audits.margins import margins
-from duck.audits.measures import Measure, mean, member_scores, separated_by
+from duck.audits.measures import Attack, Measure, Value, mean, member_scores, separated_by
 from duck.audits.memorisation import memorisation, retained_leakage
 from duck.audits.observed import Observed, Part, Setting
 from duck.audits.oracle import More
 from duck.audits.pool.reader import Pool, State
 from duck.audits.rmia import rmia, tune_offset
-from duck.audits.roc import Roc, least_others, roc
+from duck.audits.roc import RATES, Roc, least_others, roc
 from duck.audits.ulira import against_not_requested, against_oracles, with_fits
 from duck.audits.verdict import MODELS, Limit, Reading, Row, Unit
 from duck.errors import BadInput
@@ -28,7 +29,6 @@ from duck.types import Ids
 LEAST = 20
 """Models of a pool, with half as many oracles: five of these are judged by the other five, to see what equal models show."""
 DECISIVE = "U-LiRA"
-FPR = 0.01
 QUANTILE = 0.95
 JUDGED = MODELS[:2]
 STATES: tuple[State, State, State] = ("before", "after", "oracle")
@@ -36,8 +36,10 @@ ABOUT = {
     "game": "tells models that unlearned a sample from models that never saw it; judged against chance, 0.5",
     "among": "the same of half of the oracles against the other half: so few equal models lie below 0.5, down to 0, since each is "
     "judged by fits without it",
-    "hits": "hits of U-LiRA at 1 % false alarms; 1 % is chance",
+    "hits": "members that are told at no more false alarms than",
     "second": "tells models that unlearned a sample from models that never had it and unlearned others; 0.5 is chance",
+    "LiRA": "forgotten samples have margins that models without them do not show; against unseen ones",
+    "RMIA": "forgotten samples gain more over the average model than unseen ones do",
     "epsilon": "95th percentile over samples of the 95 % lower bound of ε",
     "klom": "divergence of margins from oracles' on",
     "memorisation": "mean confidence in the right class of models that were trained on the sample minus that of the pool's others, which "
@@ -65,7 +67,8 @@ def from_pool(pool: Pool, where: Setting) -> More:
     shown = {who: games[who].curve() for who in JUDGED}
     oracles = len(pool.stack("oracle"))
     said = f"AUC {games['unlearned'].auc.value:.3f} against chance, 0.5, with {len(pool)} models of the method and {oracles} that never saw"
-    return More(_model_attacks(pool, where), rows, p, {DECISIVE: shown}, {DECISIVE: f"{said} the samples"})
+    attacks = _model_attacks(pool, where)
+    return More(_model_measures(attacks, where), rows, p, {DECISIVE: shown}, {DECISIVE: f"{said} the samples"}, attacks)
 
 
 def _games(pool: Pool, where: Setting) -> dict[str, Scored]:
@@ -75,18 +78,27 @@ def _games(pool: Pool, where: Setting) -> dict[str, Scored]:
     """
     chosen = pool.roles == "candidate"
     before, after, oracles = (pool.margins(state, "candidate") for state in STATES)
-    logits = pool.before.gather(chosen).astype(np.float64)
-    noisy = logits + float(logits.std()) * _noise(where.seed, logits.shape)
-    stand_ins = {"unlearned": after, "original": before}
-    stand_ins["output noise"] = _instead(before, margins(noisy, np.broadcast_to(pool.labels[chosen], logits.shape[:2])))
+    stand_ins = {"unlearned": after, "original": before, "output noise": _instead(before, _noisy(pool, chosen, where.seed))}
     half = len(oracles) // 2
     first, second = oracles.models(np.arange(half)), oracles.models(np.arange(half, len(oracles)))
     retrained = against_oracles(Margins(first.ids, first.values, np.ones_like(first.members)), second)
     return {**{who: against_oracles(models, oracles) for who, models in stand_ins.items()}, "retrained": retrained}
 
 
-def _noise(seed: int, shape: tuple[int, ...]) -> Floats:
-    return torch.randn(shape, generator=seeded(seed, "audit", "pool noise"), dtype=torch.float64).numpy()
+def _noisy(pool: Pool, chosen: Flags, seed: int) -> Floats:
+    """Margins under noise as wide as the logits spread. One model at a time: the logits of all would fill the memory."""
+    sums = np.array([[part.size, part.sum(), np.square(part).sum()] for part in _each(pool, chosen)]).sum(0)
+    width = float(np.sqrt(sums[2] / sums[0] - (sums[1] / sums[0]) ** 2))
+    generator = seeded(seed, "audit", "pool noise")
+
+    def blurred(part: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return part + width * torch.randn(part.shape, generator=generator, dtype=torch.float64).numpy()
+
+    return np.stack([margins(blurred(part), pool.labels[chosen]) for part in _each(pool, chosen)])
+
+
+def _each(pool: Pool, chosen: Flags) -> Iterator[npt.NDArray[np.float64]]:
+    return (logits[chosen].astype(np.float64) for logits in pool.before.each())
 
 
 def _instead(models: Margins, values: Floats) -> Margins:
@@ -104,12 +116,25 @@ def _ulira_rows(pool: Pool, games: Mapping[str, Roc]) -> dict[str, Row]:
     before, after, oracles = (pool.margins(state, "candidate") for state in STATES)
     played = {who: with_fits(games[who].auc, against_oracles, models, oracles) for who, models in zip(JUDGED, (before, after), strict=True)}
     rows = {DECISIVE: _row(ABOUT["game"], "AUC", played)}
-    if min(games[who].others for who in JUDGED) >= least_others(FPR):
-        rows["U-LiRA hits"] = _row(ABOUT["hits"], "%", {who: games[who].tpr_at(FPR) for who in JUDGED})
+    for rate in _resolved(min(games[who].others for who in JUDGED)):
+        rows[_hits(DECISIVE, rate)] = _row(_about(rate), "%", {who: games[who].tpr_at(rate) for who in JUDGED})
     equal = games["retrained"].auc
     rows["U-LiRA among oracles"] = Row(ABOUT["among"], "AUC", equal.n, None, None, Reading(equal.value, None, None))
     second = [with_fits(roc(against_not_requested(models)).auc, against_not_requested, models) for models in (before, after)]
     return {**rows, "U-LiRA among unlearned": _row(ABOUT["second"], "AUC", dict(zip(JUDGED, second, strict=True)))}
+
+
+def _resolved(others: int) -> list[float]:
+    """Rates of false alarms that so many non-members can show."""
+    return [rate for rate in RATES if others >= least_others(rate)]
+
+
+def _hits(attack: str, rate: float) -> str:
+    return f"{attack} hits" if rate == RATES[0] else f"{attack} hits {100 * rate:g} %"
+
+
+def _about(rate: float) -> str:
+    return f"{ABOUT['hits']} {100 * rate:g} %, which is chance"
 
 
 def _sample_rows(pool: Pool, where: Setting) -> dict[str, Row]:
@@ -149,7 +174,26 @@ def _epsilon(before: Margins, after: Margins, oracles: Margins) -> Row:
     return Row(f"{ABOUT['epsilon']}; {why}", "score", len(after.ids), readings[0], readings[1], None, limit=Limit(limit, why))
 
 
-def _model_attacks(pool: Pool, where: Setting) -> list[Measure]:
+def _model_measures(attacks: Mapping[str, Attack], where: Setting) -> list[Measure]:
+    """AUC and hits of each."""
+    others = {"LiRA": len(where.matched), "RMIA": int(np.isin(where.matched, where.test).sum())}
+    found = [Measure(name, ABOUT[name], "AUC", separated_by(attack)) for name, attack in attacks.items()]
+    return found + [
+        Measure(_hits(name, rate), _about(rate), "%", _told_at(attack, rate))
+        for name, attack in attacks.items()
+        for rate in _resolved(others[name])
+    ]
+
+
+def _told_at(attack: Attack, rate: float) -> Callable[[Observed], Value]:
+    def own(seen: Observed) -> Value:
+        hits = roc(attack(seen)).tpr_at(rate)
+        return Value(hits.value, hits.low, hits.high, binomial_error(hits.value, hits.n), hits.n)
+
+    return own
+
+
+def _model_attacks(pool: Pool, where: Setting) -> dict[str, Attack]:
     """LiRA and RMIA on the audited models themselves; the oracles, which never saw a candidate, are the shadow models."""
     oracles = pool.margins("oracle")
     holdout = pool.ids[pool.roles == "holdout"]
@@ -172,11 +216,8 @@ def _model_attacks(pool: Pool, where: Setting) -> list[Measure]:
     def by_lira(seen: Observed) -> Scored:
         return offline_lira(target(seen), oracles, where.seed)
 
-    odd = "forgotten samples have margins that models without them do not show; against unseen ones"
-    gain = "forgotten samples gain more over the average model than unseen ones do"
-    found = [Measure("LiRA", odd, "AUC", separated_by(by_lira)), Measure("RMIA", gain, "AUC", separated_by(by_rmia))]
     # RMIA takes the holdout as its population: too few may be left to be told from.
-    return found if np.isin(where.matched, where.test).sum() >= 2 else found[:1]
+    return {"LiRA": by_lira, "RMIA": by_rmia} if np.isin(where.matched, where.test).sum() >= 2 else {"LiRA": by_lira}
 
 
 def _known(pool: Pool, part: Part) -> Ids:

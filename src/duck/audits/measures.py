@@ -29,6 +29,7 @@ ABOUT_SPLIT = {
     "forget-test": "share of unseen samples of the forgotten class that are classified right",
     "retain-test": "share of unseen samples of the other classes that are classified right",
 }
+Attack = Callable[[Observed], Scored]
 
 
 class Value(NamedTuple):
@@ -155,9 +156,9 @@ def membership(where: Setting) -> list[Measure]:
     return [Measure(name, about[name], "AUC", separated_by(attack)) for name, attack in attacks(where).items()]
 
 
-def attacks(where: Setting) -> dict[str, Callable[[Observed], Scored]]:
+def attacks(where: Setting) -> dict[str, Attack]:
     """Scores, higher = "was a member", of forget samples and of matched unseen ones."""
-    found: dict[str, Callable[[Observed], Scored]] = {
+    found: dict[str, Attack] = {
         "loss attack": lambda seen: member_scores(seen, where, lambda part: -losses(part)),
         "entropy attack": lambda seen: member_scores(seen, where, lambda part: -entropies(part)),
         "runner-up attack": lambda seen: member_scores(seen, where, lambda part: -runner_ups(part)),
@@ -168,7 +169,7 @@ def attacks(where: Setting) -> dict[str, Callable[[Observed], Scored]]:
     return found
 
 
-def separated_by(attack: Callable[[Observed], Scored]) -> Callable[[Observed], Value]:
+def separated_by(attack: Attack) -> Callable[[Observed], Value]:
     return lambda seen: separation(attack(seen))
 
 

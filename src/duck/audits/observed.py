@@ -12,7 +12,7 @@ from duck.audits.aligned import Outputs
 from duck.errors import BadInput
 from duck.predict import predict
 from duck.runtime import device_of, seeded
-from duck.types import Examples, Ids, Predictions, Scenario
+from duck.types import Data, Examples, Ids, Predictions, Scenario
 
 RETAINED = 5000
 """Retained samples that are asked about; embeddings of all would fill the memory."""
@@ -98,8 +98,8 @@ def setting(scenario: Scenario) -> Setting:
     members, matched = compared(labels, data.test.labels.numpy(), scenario.seed)
     if len(matched) < 2:
         raise BadInput(
-            f"There are {len(matched)} unseen samples to compare with, of each class as many for a forget sample as of the others: "
-            "an audit needs at least 2, better 100."
+            f"There are {len(matched)} unseen samples of the forgotten classes to compare with ({_shown(labels, data)}): an audit needs at "
+            "least 2, better 100 of each. Give test data that have them."
         )
     return Setting(
         scenario.kind, data.num_classes, data.classes, len(scenario.forget),
@@ -109,16 +109,39 @@ def setting(scenario: Scenario) -> Setting:
     )  # fmt: skip
 
 
+def _shown(labels: npt.NDArray[np.int64], data: Data) -> str:
+    """A few of the classes, with the number of their unseen samples."""
+    assert data.test is not None
+    gone = np.unique(labels)
+    counts = [f"{data.classes[label]}: {int((data.test.labels == int(label)).sum())}" for label in gone[:5]]
+    return ", ".join(counts) + (", ..." if len(gone) > 5 else "")
+
+
 def compared(forget: npt.NDArray[np.int64], unseen: npt.NDArray[np.int64], seed: int) -> tuple[Rows, Rows]:
-    """Rows of both, by their labels: members, and as many unseen samples as there are with each class in the proportion of the members."""
-    both = np.intersect1d(forget, unseen)
-    members = np.flatnonzero(np.isin(forget, both))
-    wanted, there = (np.array([(labels == label).sum() for label in both]) for labels in (forget, unseen))
-    counts = np.rint(wanted * min(there / wanted, default=0)).astype(int)
+    """Rows of both, by their labels: members, and as many unseen samples as there are with each class in the proportion of the members.
+
+    The class with the fewest unseen samples for a member sets how many there are of all. Where that leaves less than half of what a
+    comparison without such classes would rest on, they and their members are left out.
+    """
+    both, wanted = np.unique(forget[np.isin(forget, unseen)], return_counts=True)
+    there = np.array([(unseen == label).sum() for label in both])
+    ratios = there / wanted
+    kept = max((ratios >= least for least in np.unique(ratios)), key=lambda some: _size(wanted[some], ratios[some]), default=ratios > 0)
+    if _size(wanted[kept], ratios[kept]) < 2 * _size(wanted, ratios):
+        kept = ratios > 0
+    members = np.flatnonzero(np.isin(forget, both[kept]))
+    counts = np.rint(wanted[kept] * min(ratios[kept], default=0)).astype(int)
     generator = seeded(seed, "audit", "matched")
-    drawn = [np.flatnonzero(unseen == label) for label in both]
+    drawn = [np.flatnonzero(unseen == label) for label in both[kept]]
     some = [rows[torch.randperm(len(rows), generator=generator).numpy()[:count]] for rows, count in zip(drawn, counts, strict=True)]
     return members, np.sort(np.concatenate([*some, np.empty(0, np.intp)]))
+
+
+def _size(wanted: npt.NDArray[np.intp], ratios: Array) -> float:
+    """Of a comparison: half the harmonic mean of both sides, to which the power of a rank test goes."""
+    members = float(wanted.sum())
+    others = members * float(min(ratios, default=0))
+    return members * others / max(members + others, 1)
 
 
 def observe(model: nn.Module, scenario: Scenario, head: str | None = None, name: str = "model") -> Observed:

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from duck.audits import controls
-from duck.audits.measures import Measure, accuracies, distances, membership, neighbours, score, zrf
+from duck.audits.measures import Attack, Measure, accuracies, attacks, distances, membership, neighbours, score, zrf
 from duck.audits.observed import Observed, Setting
 from duck.audits.probes import probes
-from duck.audits.quick import OTHER_COPIES, UNCOUNTED, Coverage, Curves, coverage_row, curves, missed
+from duck.audits.quick import OTHER_COPIES, UNCOUNTED, Coverage, Curves, coverage_row, curves, left_out, missed
 from duck.audits.readings import Judgement, Readings, rows
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Control, Reading, Row, p_text
 
@@ -26,6 +26,8 @@ class More:
     roc: Curves = field(default_factory=dict)
     told: Mapping[str, str] = field(default_factory=dict)
     """What those found, in words: they are not judged by the retrained models, so that a range of these would say nothing."""
+    attacks: Mapping[str, Attack] = field(default_factory=dict)
+    """On the audited models themselves; their curves are shown."""
 
 
 def oracle(
@@ -48,7 +50,8 @@ def oracle(
     verdict, powered, reasons = decide(judged, checked, found, len(references), missed(coverage), extra.told)
     return Audit(
         subject, verdict, powered, "full" if more else "oracle", (*reasons, *notes), found, checked,
-        {**curves(where, readings), **extra.roc}, _not_tested(coverage, more is not None), len(references),
+        {**curves({**attacks(where), **extra.attacks}, readings), **extra.roc}, _not_tested(where, coverage, more is not None),
+        len(references),
     )  # fmt: skip
 
 
@@ -127,8 +130,8 @@ def _failure(name: str, control: Control) -> str:
     return f"The control '{name}' has not forgotten and was not told from retrained models: the audit cannot tell on these data."
 
 
-def _not_tested(coverage: Coverage | None, pooled: bool) -> tuple[str, ...]:
-    said = [OTHER_COPIES]
+def _not_tested(where: Setting, coverage: Coverage | None, pooled: bool) -> tuple[str, ...]:
+    said = [*left_out(where), OTHER_COPIES]
     if not pooled:
         said.insert(0, "Attacks that compare many models sample by sample (--tier full): a few samples among many may still be known.")
     if coverage is None:

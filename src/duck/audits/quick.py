@@ -1,12 +1,12 @@
 """Without a retrained model: what the model itself gives away, in seconds. It can convict, and never acquit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scipy.stats import binomtest, mannwhitneyu
 
 from duck.audits.intervals import clopper_pearson, holm
-from duck.audits.measures import accuracies, attacks, class_accuracies, entropies, losses, membership, score
+from duck.audits.measures import Attack, accuracies, attacks, class_accuracies, entropies, losses, membership, runner_ups, score
 from duck.audits.observed import Observed, Setting, compared
 from duck.audits.readings import Readings, rows
 from duck.audits.roc import roc
@@ -39,7 +39,9 @@ def quick(where: Setting, unlearned: Observed, original: Observed, subject: str,
     if not guilty:
         reasons = (*reasons, "No trace was found, but without retrained models none of these tests would expose a masked output.")
     verdict = NOT_FORGOTTEN if guilty else NO_VERDICT
-    return Audit(subject, verdict, None, "quick", reasons, found, roc=curves(where, readings), not_tested=not_tested(coverage))
+    return Audit(
+        subject, verdict, None, "quick", reasons, found, roc=curves(attacks(where), readings), not_tested=not_tested(where, coverage)
+    )
 
 
 UNCOUNTED = "Whether every forget sample was processed: only runs and results say that."
@@ -58,15 +60,15 @@ def hand_picked(where: Setting, original: Observed) -> bool:
     if not len(some):
         return False
     return any(
-        mannwhitneyu(what(original.forget)[some], what(original.retain)[alike]).pvalue < ALPHA for what in (losses, entropies)
+        mannwhitneyu(what(original.forget)[some], what(original.retain)[alike]).pvalue < ALPHA for what in (losses, entropies, runner_ups)
     )  # fmt: skip
 
 
-def curves(where: Setting, readings: Readings) -> Curves:
+def curves(some: Mapping[str, Attack], readings: Readings) -> Curves:
     """ROC curves of these attacks on each model that is named."""
     return {
         name: {who: roc(attack(seen)).curve() for who, seen in readings.models.items() if who in ("original", "unlearned")}
-        for name, attack in attacks(where).items()
+        for name, attack in some.items()
     }
 
 
@@ -111,8 +113,15 @@ def missed(coverage: Coverage | None) -> Sequence[str]:
     return (f"Only {coverage.processed} of {coverage.asked} forget samples were processed.",)
 
 
-def not_tested(coverage: Coverage | None) -> tuple[str, ...]:
+def left_out(where: Setting) -> tuple[str, ...]:
+    """Forget samples that the attacks cannot compare with anybody."""
+    count = where.asked - len(where.members)
+    return (f"Attacks on {count} of {where.asked} forget samples: of their classes there are too few unseen samples.",) if count else ()
+
+
+def not_tested(where: Setting, coverage: Coverage | None) -> tuple[str, ...]:
     said = (
+        *left_out(where),
         "Whether unseen samples are drawn like the training samples: where they are not, outputs differ without any memory.",
         "Whether the model is like one that never saw the samples: that needs retrained models (--tier oracle).",
         "What its embeddings still hold, and attacks that compare many models (--tier full).",
