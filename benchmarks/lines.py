@@ -1,29 +1,40 @@
-"""One JSON line a run, appended as it ends, with machine, date and command: what the scripts here share."""
+"""What the scripts here share: one JSON line a run, appended as it ends, with machine, date and command; and outputs that a bench kept."""
 
+import argparse
 import json
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from duck.bench.outputs import Kept
+from duck.bench.outputs import Kept, Target
 
 
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def asked(results: Path, kept: Kept) -> dict[str, list[dict[str, Any]]]:
-    """Lines of `duck bench` whose models' outputs are there, of the methods of paper/svm: by data set, scenario, method and preset."""
-    groups = defaultdict(list)
-    for row in (row for name in ("cr", "hr") for row in read(results / f"paper-table-{name}.jsonl")):
+def attacked(doc: str | None, name: str, found: Callable[[list[tuple[dict[str, Any], Target]]], dict[str, Any]]) -> None:
+    """A line of `found` for each data set, scenario, method and preset of paper/svm: its runs, and what their models said."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path, default=Path("models"))
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results") / name)
+    args = parser.parse_args()
+    lines, kept, groups = Lines(args.out, 60, torch.device("cpu")), Kept(args.models / "outputs"), defaultdict(list)
+    for row in (row for table in ("cr", "hr") for row in read(args.results / f"paper-table-{table}.jsonl")):
         if row["method"] in ("original", "retrained", "duck") and row["id"] in kept.there():
             groups[f"{row['dataset']}, {row['scenario']}, {row['method']} ({row['preset']})"].append(row)
-    return groups
+    for group, rows in groups.items():
+        if group not in lines.done:
+            begun = time.monotonic()
+            told = found([(row, target) for row in rows if (target := kept.read(row["id"]))])
+            lines.put({"name": group, **told}, time.monotonic() - begun)
 
 
 class Lines:

@@ -6,20 +6,17 @@ AUC of telling forgotten from unseen samples, a line for each data set, scenario
 those that `duck bench` keeps.
 """
 
-import argparse
 import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from lines import Lines, asked
+from lines import attacked
 
 from duck.audits.aligned import Outputs, Scored
 from duck.audits.roc import roc
-from duck.bench.outputs import Kept, Target
+from duck.bench.outputs import Target
 
 Ordering = Callable[[npt.NDArray[np.float64], Outputs], npt.NDArray[np.float64]]
 ORDERINGS: dict[str, Ordering] = {
@@ -32,23 +29,14 @@ ORDERINGS: dict[str, Ordering] = {
 """Higher = "was trained on"; from probabilities p, a row a sample."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, default=Path("models"))
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/orderings.jsonl"))
-    args = parser.parse_args()
-    lines, kept = Lines(args.out, 60, torch.device("cpu")), Kept(args.models / "outputs")
-    for name, group in asked(args.results, kept).items():
-        if name not in lines.done:
-            begun, found = time.monotonic(), [aucs(kept.read(row["id"])) for row in group]
-            values = {how: [round(one[how], 4) for one in found] for how in ORDERINGS}
-            means = {how: round(statistics.mean(some), 4) for how, some in values.items()}
-            lines.put({"name": name, "cases": [row["case"] for row in group], "mean": means, "auc": values}, time.monotonic() - begun)
+def compared(runs: list[tuple[dict[str, Any], Target]]) -> dict[str, Any]:
+    found = [aucs(target) for _, target in runs]
+    values = {how: [round(one[how], 4) for one in found] for how in ORDERINGS}
+    means = {how: round(statistics.mean(some), 4) for how, some in values.items()}
+    return {"cases": [row["case"] for row, _ in runs], "mean": means, "auc": values}
 
 
-def aucs(target: Target | None) -> dict[str, float]:
-    assert target is not None
+def aucs(target: Target) -> dict[str, float]:
     names = np.concatenate([target.forgotten.ids, np.char.add("test:", target.unseen.ids)])
     members = np.repeat([True, False], [len(side) for side in target])
     shares = [side.probabilities for side in target]
@@ -59,4 +47,4 @@ def aucs(target: Target | None) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    attacked(__doc__, "orderings.jsonl", compared)

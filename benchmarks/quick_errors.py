@@ -7,44 +7,31 @@ which tests did, and how many would be if one test were left out. Outputs are th
 processed is not asked.
 """
 
-import argparse
-import time
-from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from lines import Lines, asked
+from lines import attacked
 
 from duck.audits.aligned import Outputs
 from duck.audits.intervals import holm
 from duck.audits.observed import Observed, Part, Setting, compared
 from duck.audits.quick import ALPHA, p_values
-from duck.bench.outputs import Kept, Target
+from duck.bench.outputs import Target
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, default=Path("models"))
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/quick-errors.jsonl"))
-    args = parser.parse_args()
-    lines, kept = Lines(args.out, 60, torch.device("cpu")), Kept(args.models / "outputs")
-    for name, group in asked(args.results, kept).items():
-        if name not in lines.done:
-            begun, found = time.monotonic(), [tested(kept.read(row["id"]), row["scenario"], row["case"]) for row in group]
-            each = {test: sum(holm(p)[test] < ALPHA for p in found) for test in found[0]}
-            without = {test: convicted([{name: p[name] for name in p if name != test} for p in found]) for test in found[0]}
-            told = {"n": len(group), "convicted": convicted(found), "by": each, "without": without}
-            lines.put({"name": name, **told}, time.monotonic() - begun)
+def told(runs: list[tuple[dict[str, Any], Target]]) -> dict[str, Any]:
+    found = [tested(target, row["scenario"], row["case"]) for row, target in runs]
+    each = {test: sum(holm(p)[test] < ALPHA for p in found) for test in found[0]}
+    without = {test: convicted([{name: p[name] for name in p if name != test} for p in found]) for test in found[0]}
+    return {"n": len(runs), "convicted": convicted(found), "by": each, "without": without}
 
 
 def convicted(found: list[dict[str, float]]) -> int:
     return sum(min(holm(p).values()) < ALPHA for p in found)
 
 
-def tested(target: Target | None, kind: str, case: int) -> dict[str, float]:
+def tested(target: Target, kind: str, case: int) -> dict[str, float]:
     """p-values of the tier's tests, uncorrected."""
-    assert target is not None
     forget, unseen = map(as_part, target)
     seed = case if kind == "samples" else 0
     members, matched = compared(forget.labels, unseen.labels, seed)
@@ -61,4 +48,4 @@ def as_part(said: Outputs) -> Part:
 
 
 if __name__ == "__main__":
-    main()
+    attacked(__doc__, "quick-errors.jsonl", told)
