@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from duck.methods import METHODS, Duck, Original, Retrained
     from duck.methods.presets import preset
     from duck.metrics import aus, evaluate
-    from duck.scenarios import Debias, ForgetClasses, ForgetFraction, ForgetSamples
+    from duck.scenarios import Debias, ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples
     from duck.types import Data, Recipe, Scenario, Task
 
 # Importing torch takes seconds: each name is fetched when it is first asked for.
@@ -23,7 +23,7 @@ _HOMES = {
     "duck.methods": ("METHODS", "Duck", "Original", "Retrained"),
     "duck.methods.presets": ("preset",),
     "duck.metrics": ("aus", "evaluate"),
-    "duck.scenarios": ("Debias", "ForgetClasses", "ForgetFraction", "ForgetSamples"),
+    "duck.scenarios": ("Debias", "ForgetClasses", "ForgetFraction", "ForgetRandomClasses", "ForgetSamples"),
     "duck.types": ("Data", "Recipe", "Scenario", "Task"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -36,6 +36,7 @@ __all__ = [
     "DuckError",
     "ForgetClasses",
     "ForgetFraction",
+    "ForgetRandomClasses",
     "ForgetSamples",
     "Original",
     "Recipe",

@@ -86,7 +86,8 @@ def train(
     """A model of that name, or of that factory, trained on all training samples."""
     place = pick_device(device)
     net = (build(model, data.num_classes, data.train.shape, seed) if isinstance(model, str) else _made(model, seed, place)).to(place)
-    recipe = recipe or default_recipe(data.name, len(data.train), data.augment)
+    name = model if isinstance(model, str) else ""
+    recipe = recipe or default_recipe(data.name, len(data.train), data.augment, name)
     fit.train(net, data.train.to(place), recipe, seeded(seed, "train"), report, checkpoint)
     return net.eval()
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import tomllib
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,7 +115,16 @@ def _build_converter() -> cattrs.Converter:
     _tag(converter, Method, METHODS)
     _tag(converter, Request, SCENARIOS)
     converter.register_structure_hook(int | str, lambda value, _: value)
+    converter.register_structure_hook(int | tuple[int, ...], lambda value, _: _class_or_group(value))
     return converter
+
+
+def _class_or_group(value: Any) -> int | tuple[int, ...]:
+    """Return a class, or the classes of a group that go together."""
+    group = value if isinstance(value, list | tuple) else [value]
+    if not group or any(type(one) is not int for one in group):
+        raise BadInput(f"A class is a whole number, or a list of them for a group; got {value!r}.")
+    return tuple(group) if isinstance(value, list | tuple) else group[0]
 
 
 def _tag(converter: cattrs.Converter, protocol: Any, registry: Registry[Any]) -> None:
@@ -122,11 +132,15 @@ def _tag(converter: cattrs.Converter, protocol: Any, registry: Registry[Any]) ->
         fields = {f.name: converter.unstructure(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"name": registry.name_of(value), **fields}
 
+    @cache
+    def hook(cls: Any) -> Any:
+        # The classes of a registry may define their own __init__: the hook is made for the class at hand.
+        return make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
+
     def structure(plain: dict[str, Any], _: Any) -> Any:
         rest = dict(plain)
         cls = registry[rest.pop("name")]
-        # The classes of a registry may define their own __init__: the hook is made for the class at hand.
-        return make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)(rest, cls)
+        return hook(cls)(rest, cls)
 
     converter.register_unstructure_hook_func(lambda cls: cls in registry.values() or cls is protocol, unstructure)
     converter.register_structure_hook(protocol, structure)

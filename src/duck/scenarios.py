@@ -73,6 +73,26 @@ class ForgetFraction:
         return _partition(data, chosen, seed, protocol)
 
 
+@SCENARIOS.register("random-classes")
+@dataclass(frozen=True)
+class ForgetRandomClasses:
+    """Removal of several classes at once: the first `count` of a shuffle drawn with the run's seed.
+
+    With the same seed, a larger count removes the classes of a smaller one and others.
+    """
+
+    count: int
+
+    def __call__(self, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Scenario:
+        if not 0 < self.count < data.num_classes:
+            raise BadInput(
+                f"The count of classes must lie between 1 and {data.num_classes - 1}, got {self.count}: "
+                f"{data.name} has {data.num_classes} classes."
+            )
+        order = torch.randperm(data.num_classes, generator=seeded(seed, "random-classes"))
+        return ForgetClasses(order[: self.count].tolist())(data, seed, protocol)
+
+
 @SCENARIOS.register("samples")
 @dataclass(frozen=True)
 class ForgetSamples:
@@ -179,6 +199,8 @@ def describe(request: Request) -> str:
             return f"{'class' if len(classes) == 1 else 'classes'} {', '.join(map(str, classes))}"
         case ForgetFraction(fraction=fraction):
             return f"{100 * fraction:g} % of the samples"
+        case ForgetRandomClasses(count=count):
+            return f"{count} random {'class' if count == 1 else 'classes'}"
         case ForgetSamples(ids=ids):
             return f"{len(ids)} samples"
         case Debias(true=true, wrong=wrong, count=count):

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,12 +77,12 @@ def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(tmp_path: Pat
     made = run(SVM, tmp_path, models, "scenario=class,case=3", Svm(Attack("svm", splits=1)))
     assert list(made) == [
         "digits: train convnet",
-        "digits, class 3: original (paper)",
-        "digits, class 3: svm on original (paper)",
+        "digits, class 3: original (standard)",
+        "digits, class 3: svm of original (standard)",
         "digits, class 3: duck (paper)",
-        "digits, class 3: svm on duck (paper)",
+        "digits, class 3: svm of duck (paper)",
     ]
-    model, attack = made["digits, class 3: duck (paper)"], made["digits, class 3: svm on duck (paper)"]
+    model, attack = made["digits, class 3: duck (paper)"], made["digits, class 3: svm of duck (paper)"]
     assert model["experiment"] == attack["experiment"]
     assert (model["id"] == attack["id"], "attack" in model) == (False, False)
     assert attack["attack"] == {"name": "svm", "splits": 1}
@@ -102,16 +103,16 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "outputs").rename(tmp_path / "models" / "outputs")
     attacked = run(SVM, tmp_path / "results", tmp_path / "models", "scenario=samples,method=duck", Svm(Attack("svm", splits=1)))
-    assert list(attacked) == ["digits, seed 0: svm on duck (paper)"]
-    assert "error" not in attacked["digits, seed 0: svm on duck (paper)"]
+    assert list(attacked) == ["digits, seed 0: svm of duck (paper)"]
+    assert "error" not in attacked["digits, seed 0: svm of duck (paper)"]
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["outputs"]  # no original was needed
     # Where only what the models said came along, nothing is trained for the lines' sake.
     there = Kept(tmp_path / "models" / "outputs").there()
     facts = {name: facts_of(data) for name, data in digits().items()}
     left = plan(SVM, facts, Results(tmp_path / "none"), parse_only("scenario=samples", SVM), there).jobs
     assert list(map(str, left)) == [
-        "digits: train convnet", "digits, seed 0: original (paper)", "digits, seed 0: svm on original (paper)",
-        "digits, seed 0: svm on duck (paper)",
+        "digits: train convnet", "digits, seed 0: original (standard)", "digits, seed 0: svm of original (standard)",
+        "digits, seed 0: svm of duck (paper)",
     ]  # fmt: skip
     # Where only the results came along, the model is made once more.
     twice = replace(SVM, attack=Attack("svm", splits=2))
@@ -124,7 +125,7 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
 def test_lira_compares_every_target_with_one_pool(tmp_path: Path, models: Path, pool: Path) -> None:
     attack = attacker(LIRA.attack or Attack("lira"), pool)
     made = run(LIRA, tmp_path, models, "scenario=samples", attack)
-    lines = {line["method"]: line for name, line in made.items() if "lira on" in name}
+    lines = {line["method"]: line for name, line in made.items() if "lira of" in name}
     assert list(lines) == ["original", "duck", "retrained"]
     for line in lines.values():
         assert line["attack"] == {"name": "lira", "shadows": 8, "pool": line["shadows"]["pool"]} == attack.attack.settings
@@ -245,7 +246,7 @@ def test_confidence_tells_members_by_how_sure_a_model_is_whatever_the_class(tmp_
     assert Confidence()(Target(*reversed(sides)), "class", 0)["scores"]["auc"] == pytest.approx(1 - found["scores"]["auc"])
     grid = replace(SVM, attack=Attack("confidence"), name="toy/confidence")
     made = run(grid, tmp_path, models, "scenario=samples,method=original", attacker(Attack("confidence"), None))
-    line = made["digits, seed 0: confidence on original (paper)"]
+    line = made["digits, seed 0: confidence of original (standard)"]
     assert line["attack"] == {"name": "confidence"}
     assert line["roc"]["others"] == len(digits()["digits"].test or [])
     (row, *_) = make_table(grid, Results(tmp_path), parse_only("scenario=samples", grid)).rows
@@ -296,7 +297,11 @@ def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
     assert lines[0] == "cifar10, class, resnet18 (forgotten against test samples of the class, 3:1, chance 75)"
     assert lines[1].split() == ["method", "preset", "n", "F1", "%", "paper", "gap", "F1", "seconds"]
     assert lines[4].split()[-6:] == ["77.00", "±", "1.41", "74.72", "+2.50", "1.00"]
-    assert render(table, "csv").splitlines()[0].startswith("dataset,scenario,model,method,preset,n,of,f1_mean,f1_std,f1_paper,gap_f1")
+    assert (
+        render(table, "csv")
+        .splitlines()[0]
+        .startswith("dataset,scenario,model,recipe,removed,method,variant,preset,n,of,f1_mean,f1_std,f1_paper,gap_f1")
+    )
     (told,) = (row for row in json.loads(render(table, "json")) if (row["method"], row["preset"]) == ("duck", "tuned"))
     assert (told["f1"]["mean"], told["chance"]) == pytest.approx((0.77, 0.75))
     assert (rows["original"]["chance"], rows["retrained"]["chance"]) == (None, 0.75)
@@ -311,7 +316,7 @@ def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) ->
     assert expected(job, results, "here") is None
     results.append("svm", {**attack_line(grid, "duck", 0, {"f1": 0.7}), "wall_seconds": 7.0})
     assert expected(job, results, "here") == 7
-    assert expected(replace(job, attack=None), results, "here") == 40
+    assert expected(replace(job, measurement=None), results, "here") == 40
 
 
 def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
@@ -328,12 +333,16 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
         "Compared with 128 shadow models, trained on random halves for 3 epochs: accuracy 99.0 % on what they saw, 90.0 % on test samples "
         "(pool abc)."
     )
+    other = (
+        "Mismatched pool abc: its models were trained otherwise than the targets (epochs 3 instead of 60). "
+        "The rates are lower bounds of what a matched attack would find."
+    )
     never = "Never run in cifar10, {}: duck (tuned)."
     nothing = [never.format(kind) for kind in ("class", "samples")]
-    assert make_table(grid, results, {}).notes == [said, *nothing, few.format("0.1", "1,000")]
+    assert make_table(grid, results, {}).notes == [said, other, *nothing, few.format("0.1", "1,000")]
     results.append("lira", attack_line(grid, "retrained", 1, {"tpr_1": None, "tpr_0.1": None, "auc": 0.5, "f1": 0.9}, pool="abc"))
-    assert make_table(grid, results, {}).notes == [said, *nothing, few.format("1", "100"), few.format("0.1", "1,000")]
-    assert make_table(grid, results, parse_only("scenario=samples", grid)).notes == [said, nothing[1]]
+    assert make_table(grid, results, {}).notes == [said, other, *nothing, few.format("1", "100"), few.format("0.1", "1,000")]
+    assert make_table(grid, results, parse_only("scenario=samples", grid)).notes == [said, other, nothing[1]]
     hr = make_table(grid, results, parse_only("scenario=samples,method=duck", grid)).rows[0]
     assert (hr["tpr_1"]["paper"], hr["tpr_0.1"]["paper"], hr["auc"]["paper"]) == pytest.approx((0.01, 0.001, 0.506))
     assert "An AUC far below 0.5 is no success" in render(make_table(grid, results, {}), "markdown")
@@ -343,6 +352,26 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
     for table, columns in ((make_table(grid, results, {}), True), (make_table(plain, results, {}), False)):
         text = render(table, "text")
         assert (" paper " in text.splitlines()[1].replace("  ", " "), "paper: the paper's mean" in text) == (columns, columns)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "differs"),
+    [
+        ({"epochs": 60, "lr": 0.4}, {}),
+        ({"epochs": 16, "lr": 0.2}, {"epochs": [16, 60], "lr": [0.2, 0.4]}),
+        # Compilation and precision change the speed, not what a model memorises.
+        ({"epochs": 60, "compile": True}, {}),
+    ],
+)
+def test_a_pool_with_another_recipe_than_its_targets_is_marked(recipe: dict[str, Any], differs: dict[str, Any], tmp_path: Path) -> None:
+    results, grid = Results(tmp_path), find_grid("paper/lira")
+    scores: dict[str, float | None] = {"tpr_1": 0.1, "tpr_0.1": 0.05, "auc": 0.6, "f1": 0.9}
+    line = attack_line(grid, "duck", 0, scores, pool="abc")
+    line["shadows"] |= {"epochs": recipe["epochs"], "recipe": recipe}
+    results.append("lira", line)
+    table = make_table(grid, results, parse_only("scenario=class,method=duck,preset=paper", grid))
+    assert table.rows[0]["shadows"]["differs"] == differs
+    assert any(note.startswith("Mismatched pool abc") for note in table.notes) == bool(differs)
 
 
 def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
@@ -373,7 +402,7 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
     assert titles == [f"cifar10, class, resnet18, pool {pool} (forgotten against test samples of the class)" for pool in ("ab", "abcdef")]
     assert "There are results of 2 pools of shadow models, each with rows of its own; --pool shows those of one." in text
     assert "trained on random halves for 2 epochs: accuracy 99.0 % on what they saw, 90.0 % on test samples (pool ab)." in text
-    assert [line.split(",")[7:12] for line in render(table, "csv").splitlines()[1::3]] == [
+    assert [line.split(",")[10:15] for line in render(table, "csv").splitlines()[1::3]] == [
         ["ab", "128", "2", "0.99", "0.9"], ["abcdef", "128", "6", "0.99", "0.9"],
     ]  # fmt: skip
     one = make_table(replace(grid, attack=Attack("lira", pool="ab")), results, only)
@@ -407,7 +436,7 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
     assert json.loads(out) == {"grid": "lira", "skipped": 0, "ran": 3, "failed": 0, "left": 0}
     assert cli.main([*words[:2], "--out", str(tmp_path / "elsewhere"), *words[4:], "--pool", str(pool), "--device", "cpu", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ran"] == 1  # what the model said is kept
-    assert "digits, samples 0, lira on original (paper): AUC 0." in err
+    assert "digits, samples 0, lira of original (standard): AUC 0." in err
     assert cli.main(["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["method"], row["n"], row["auc"]["paper"]) == ("original", 1, None)

@@ -108,7 +108,7 @@ def test_a_killed_grid_goes_on_and_ends_with_the_same_scores(ran: Path, tmp_path
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "toy-few.jsonl").write_text("\n".join(whole[:8]) + "\n" + whole[8][:100])
     todo = left(FEW, Results(tmp_path / "results"))
-    assert [str(job) for job in todo.jobs] == ["digits, seed 0: duck (paper)", "digits, seed 0: retrained (paper)"]
+    assert [str(job) for job in todo.jobs] == ["digits, seed 0: duck (paper)", "digits, seed 0: retrained (standard)"]
     assert run(FEW, tmp_path, only="method=duck") == Ending(1, 0, 0)
     assert lines(tmp_path)["samples", 0, "duck"]["scores"] == lines(ran)["samples", 0, "duck"]["scores"]
 
@@ -243,7 +243,7 @@ def test_no_time_no_run(tmp_path: Path) -> None:
 
 def test_a_run_that_would_not_fit_is_not_started(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path, [line_of(CR, cell_of(CR, "duck", 1, "tuned"), wall_seconds=1000.0)])
-    assert [str(job).partition(": ")[2] for job in jobs][:4] == ["train resnet18", "original (paper)", "duck (paper)", "duck (tuned)"]
+    assert [str(job).partition(": ")[2] for job in jobs][:4] == ["train resnet18", "original (standard)", "duck (paper)", "duck (tuned)"]
     ending = execute(jobs, instant, results, "g", device="elsewhere", limit=999)
     assert ending.left == 0  # what another machine needed says nothing here
     jobs, results = jobs_and_results(tmp_path / "b", [line_of(CR, cell_of(CR, "duck", 1, "tuned"), wall_seconds=1000.0)])

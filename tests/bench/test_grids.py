@@ -53,7 +53,7 @@ def test_presets_with_equal_settings_are_one_cell() -> None:
     grid = find_grid("paper/table-cr")
     some = [cell for cell in cells(grid, {}) if cell.block.dataset == "cifar10" and cell.case == 0]
     assert [cell.presets for cell in some if cell.method == "duck"] == [("paper",), ("tuned",)]
-    assert [cell.presets for cell in some if cell.method == "retrained"] == [("paper", "tuned")]
+    assert [cell.presets for cell in some if cell.method == "retrained"] == [("standard", "paper", "tuned")]
     tuned = narrow(some, parse_only("preset=tuned", grid))
     assert [cell.preset for cell in tuned if cell.method == "duck"] == ["tuned"]
     assert "retrained" in [cell.method for cell in tuned]
@@ -129,7 +129,7 @@ def test_settings_and_recipes_are_checked(change: dict[str, Any], message: str) 
 def test_unknown_grids_and_keys() -> None:
     with pytest.raises(UnknownName, match=r"No grid 'paper/table-rc'. Did you mean 'paper/table-"):
         find_grid("paper/table-rc")
-    with pytest.raises(BadInput, match="keys dataset, scenario, case, method, preset; got 'methd=duck'"):
+    with pytest.raises(BadInput, match="preset, model, variant, removed; got 'methd=duck'"):
         parse_only("methd=duck", FEW)
     with pytest.raises(BadInput, match="got 'duck'"):
         parse_only("duck", FEW)

@@ -103,12 +103,14 @@ def test_rows_are_in_the_papers_order_and_each_preset_that_ran_has_one(results: 
 def test_a_preset_that_was_never_run_is_named_below_and_has_a_row_for_programs(results: Results) -> None:
     table = make_table(CR, results, parse_only("dataset=cifar10,method=duck,method=scrub,method=original", CR))
     assert [(r["method"], r["preset"], r["n"]) for r in table.shown] == [
-        ("original", "paper", 0), ("scrub", "paper", 0), ("duck", "tuned", 3),
+        ("original", "standard", 0), ("scrub", "paper", 0), ("duck", "tuned", 3),
     ]  # fmt: skip
     assert table.notes[-1] == "Never run in cifar10, class: scrub (tuned), duck (paper)."
     told = [(r["method"], r["preset"], r["n"], r["of"]) for r in json.loads(render(table, "json"))]
     assert told[1:] == [("scrub", "paper", 0, 10), ("scrub", "tuned", 0, 10), ("duck", "paper", 0, 10), ("duck", "tuned", 3, 10)]
-    assert [line.split(",")[7] for line in render(table, "csv").splitlines()[1:]] == ["missing"] * 4 + [str(table.rows[-1]["aus"]["mean"])]
+    rows = csv.DictReader(io.StringIO(render(table, "csv")))
+    means = [line["aus_mean"] for line in rows]
+    assert means == ["missing"] * 4 + [str(table.rows[-1]["aus"]["mean"])]
     alone = make_table(CR, results, parse_only("dataset=cifar10,method=duck,preset=paper", CR))
     assert ([(r["preset"], r["n"]) for r in alone.shown], alone.notes) == ([("paper", 0)], [])
 
@@ -165,18 +167,18 @@ def test_text_and_markdown(results: Results) -> None:
     lines = printed(results, "text").splitlines()
     assert lines[0] == "cifar10, class, resnet18 (kept: retain-test, forgotten: forget-test)"
     duck = next(line for line in lines if line.startswith("duck"))
-    words = "duck tuned 3 (missing 7 of 10) 0.960 ± 0.053 0.998 88.00 ± 7.21 88.46 2.00 ± 2.65 0.00"
+    words = "duck tuned 0 of 6 3 (missing 7 of 10) 0.960 ± 0.053 0.998 88.00 ± 7.21 88.46 2.00 ± 2.65 0.00"
     # Class 0 was not retrained: the gaps are over two of the three.
     assert " ".join(duck.split()) == f"{words} -0.005 (n 2) -2.00 (n 2) +3.00 (n 2) 4.00 0.40"
     salun = next(line for line in lines if line.startswith("salun"))
-    assert " ".join(salun.split()[2:]) == "0 (missing 10 of 10) missing - missing - missing - - - - - -"
+    assert " ".join(salun.split()[2:]) == "0 of 6 0 (missing 10 of 10) missing - missing - missing - - - - - -"
     assert len({len(line) for line in lines[1:3]}) == 1
     assert lines[-2].startswith("cifar10, class, scrub")
     assert lines[-1].startswith("Never run in cifar10, class: ")
     piped = printed(results, "markdown").splitlines()
     table = [line for line in piped if line.startswith("|")]
-    assert "| duck | tuned | 3 (missing 7 of 10) | 0.960 ± 0.053 | 0.998 | 88.00 ± 7.21 |" in "\n".join(table)
-    assert {line.count("|") for line in table} == {15}
+    assert "| duck | tuned | 0 of 6 | 3 (missing 7 of 10) | 0.960 ± 0.053 | 0.998 | 88.00 ± 7.21 |" in "\n".join(table)
+    assert {line.count("|") for line in table} == {16}
     assert piped[-2].startswith("- cifar10, class, scrub")
     assert piped[-1].startswith("- Never run in cifar10, class: ")
     put(results, CR, "retrained", 0)
@@ -187,10 +189,10 @@ def test_text_and_markdown(results: Results) -> None:
 def test_latex(results: Results) -> None:
     lines = printed(results, "latex").splitlines()
     (duck,) = (line for line in lines if line.startswith("duck"))
-    assert duck.startswith(r"duck & tuned & 3 (missing 7 of 10) & 0.960 $\pm$ 0.053 & 0.998 & 88.00 $\pm$ 7.21 & 88.46 &")
+    assert duck.startswith(r"duck & tuned & 0 of 6 & 3 (missing 7 of 10) & 0.960 $\pm$ 0.053 & 0.998 & 88.00 $\pm$ 7.21 & 88.46 &")
     body = lines[lines.index(r"\hline") : lines.index(r"\end{tabular}")]
     rows = [line for line in body if line.endswith(r"\\")]
-    assert {line.count(" & ") for line in rows} == {13}
+    assert {line.count(" & ") for line in rows} == {14}
     assert all(r"\%" in line for line in rows[:1])
     assert len([line for line in lines if line.startswith("%")]) == 1 + 1 + 3
 

@@ -160,7 +160,7 @@ def test_every_plot_draws_and_the_console_is_silent(
     browser: webdriver.Chrome, pages: dict[str, Path], name: str, size: str, scheme: str
 ) -> None:
     opened(browser, pages[name], size, scheme)
-    assert checked(browser, size) == {"one": 15, "many": 34, "bias": 3 + 2 + 2 * 4 + 2 + 2 * 3}[name]
+    assert checked(browser, size) == {"one": 15, "many": 37, "bias": 3 + 2 + 2 * 4 + 2 + 2 * 3}[name]
     dark = run(browser, "getComputedStyle(document.body).backgroundColor")
     assert (dark == "rgb(18, 22, 26)") == (scheme == "dark")
     ink = run(browser, "getComputedStyle(document.querySelector('.plot .xtick text')).fill")
@@ -276,12 +276,24 @@ def test_the_legend_hides_and_shows(browser: webdriver.Chrome, pages: dict[str, 
     opened(browser, pages["many"])
     draw_all(browser, "#aus-time")
     count = "document.querySelectorAll('#aus-time .plot .scatterlayer .trace').length"
-    assert run(browser, count) == 4
+    assert run(browser, count) == 6
     button = browser.find_element(By.CSS_SELECTOR, "#aus-time .legend button")
-    for pressed, traces in (("false", 2), ("true", 4)):
+    for pressed, traces in (("false", 2), ("true", 6)):
         browser.execute_script("arguments[0].click()", button)
         assert button.get_attribute("aria-pressed") == pressed
         wait(browser, f"{count} === {traces}")
+
+
+def test_regions_of_the_contour_are_filled(
+    browser: webdriver.Chrome,
+    pages: dict[str, Path],
+) -> None:
+    opened(browser, pages["many"])
+    draw_all(browser, "#aus-contour")
+    fills = "document.querySelectorAll('#aus-contour .scatterlayer .fills path.js-fill[d]')"
+    assert run(browser, f"{fills}.length") >= 2
+    colours = run(browser, f"[...{fills}].map((fill) => getComputedStyle(fill).fill)")
+    assert "rgb(0, 158, 115)" in colours
 
 
 def test_a_link_opens_its_run(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from duck import cli
+from duck.bench import built_in
 from duck.methods import METHODS, Original
 from duck.types import Task
 
@@ -167,7 +168,7 @@ def test_a_line_that_is_not_whole_is_named_and_passed_over(here: Path, capsys: p
 WRONG: dict[str, tuple[list[str], str]] = {
     "grid": (["paper/table-crr"], "No grid 'paper/table-crr'. Did you mean 'paper/table-cr'?"),
     "file": (["no-such.toml"], "The grid no-such.toml cannot be read"),
-    "key": (["small.toml", "--only", "mehtod=duck"], "keys dataset, scenario, case, method, preset; got 'mehtod=duck'"),
+    "key": (["small.toml", "--only", "mehtod=duck"], "preset, model, variant, removed; got 'mehtod=duck'"),
     "value": (["small.toml", "--only", "method=dukc"], "has no method 'dukc'. Known: original, duck."),
     "minutes": (["small.toml", "--limit-minutes", "-1"], "--limit-minutes must be 0 or more, got -1.0."),
     "no minutes": (["small.toml", "--limit-minutes", "nan"], "--limit-minutes must be 0 or more, got nan."),
@@ -192,6 +193,7 @@ def test_wrong_input_is_one_message_and_exit_code_2(case: str, here: Path, capsy
 def test_grids_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list", "grids", "--json"]) == 0
     rows: dict[str, Any] = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert list(rows) == ["paper/table-cr", "paper/table-hr", "paper/svm", "paper/lira", "beyond/confidence", "digits/quick"]
+    assert list(rows) == list(built_in())
+    assert rows["paper/time"]["runs"] == 0
     assert rows["paper/table-cr"]["runs"] >= 3 * 10 * 15
     assert all(row["about"] for row in rows.values())

@@ -11,6 +11,8 @@ import numpy as np
 
 from duck.config import Experiment, Training, to_dict
 from duck.methods.base import METHODS
+from duck.methods.presets import Preset
+from duck.methods.presets import preset as get_preset
 from duck.metrics import aus
 from duck.scenarios import ForgetClasses, ForgetFraction, Request
 from duck.store import Run
@@ -55,6 +57,48 @@ def write_run(
     if analysis:
         (folder / "analysis.json").write_text(json.dumps(analysed(rng, len(names), gone)))
     return folder
+
+
+def bench_line(
+    method: str = "duck",
+    request: Request | None = None,
+    case: int | str = 3,
+    preset: Preset = "tuned",
+    model: str = "convnet",
+    epochs: int = 3,
+    seconds: float = 2.0,
+    retain: float = 0.9,
+    forget: float = 0.0,
+    **rest: Any,
+) -> dict[str, Any]:
+    """A line of `duck bench` on digits.
+
+    `retain` and `forget` are the accuracies of the AUS. Those of the original are 0.9.
+    """
+    asked = ForgetClasses([3]) if request is None else request
+    kind = "samples" if isinstance(asked, ForgetFraction) else "class"
+    made = Training("digits", model, Recipe(epochs=epochs), fingerprint="ab12")
+    seed = case if isinstance(case, int) else 42
+    chosen = get_preset(method, "digits", kind, None, preset)
+    names = ("retain_test", "forget_test") if kind == "class" else ("test", "forget")
+    scores = {"aus": aus(kind, 0.9, retain, forget), names[0]: retain, names[1]: forget}
+    return {
+        "id": f"{method} {case}",
+        "dataset": "digits",
+        "scenario": kind,
+        "case": case,
+        "method": method,
+        "preset": preset,
+        "device": "cpu",
+        "experiment": to_dict(Experiment(made, asked, chosen, seed)),
+        "scores": scores,
+        "original": {names[0]: 0.9, names[1]: 0.9},
+        "seconds": seconds,
+        "prepare_seconds": 0.0,
+        "notes": [],
+        "forget_samples": 400,
+        **rest,
+    }
 
 
 def confused(rng: random.Random, classes: int, gone: Sequence[int], error: float) -> dict[str, dict[str, int]]:

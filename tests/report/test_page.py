@@ -11,9 +11,18 @@ from typing import Any
 
 import pytest
 
-from duck.report import SIZE, read, render, write_figures, write_report
+from duck.report import (
+    SIZE,
+    Curve,
+    of_densities,
+    of_lines,
+    read,
+    render,
+    write_figures,
+    write_report,
+)
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
-from tests.report.folders import worst_fifty, write_run
+from tests.report.folders import bench_line, worst_fifty, write_run
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "input", "br", "img", "path"}
@@ -129,6 +138,29 @@ def test_many_runs_have_a_table_and_a_section_each(tmp_path: Path) -> None:
     assert "Forget class 3 of digits (2 runs)" in text
     # The retrained model stands beside those that answer the same request, and only there.
     assert html.count('<th scope="col" class="num">Retrained</th><th scope="col">Should be') == 1
+
+
+def test_a_bench_of_attacks_and_studies_alone_has_its_figures() -> None:
+    lines = [
+        bench_line(
+            request=ForgetClasses([case]), case=case, study={"name": "density"}, forgotten=[case],
+            density={"train": {"0": 1.0, "1": 2.0, "2": 3.0}},
+        )
+        for case in (0, 1)
+    ]  # fmt: skip
+    page = Page(render([], studies=of_densities(lines)))
+    assert page.headings[0] == "Unlearning bench"
+    assert "class-densities" in page.ids
+    assert "runs-table" not in page.ids
+    assert "Least p" in said(page)
+    curve = Curve("lira", "digits", "a class", "duck", "paper", [0.0, 1.0], [0.0, 1.0])
+    assert "bench-attacks" in Page(render([], curves=[curve])).ids
+
+
+def test_variants_stand_in_the_table_under_their_own_name() -> None:
+    html = render([], of_lines([bench_line(), bench_line(case=4, variant="no forget loss")]))
+    assert html.count('<tr data-method="duck, no forget loss"') == 1
+    assert "<option>duck, no forget loss</option>" in html
 
 
 def test_what_comes_from_data_is_text(tmp_path: Path) -> None:

@@ -9,15 +9,31 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from plotly import graph_objects
 
 from duck.analysis import feature_space
 from duck.metrics import aus
-from duck.report import Curve, Entry, of_run, of_runs, read
+from duck.report import Curve, Entry, class_densities, of_densities, of_lines, of_run, of_runs, read
+from duck.report.groups import Group, group_labels
 from duck.report.interactive import figure
-from duck.report.plots import Axis, Cells, Heights, Line, Panel, Picture, Plot, Points, log_ticks
+from duck.report.plots import (
+    BLUE,
+    Axis,
+    Band,
+    Cells,
+    Heights,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Plot,
+    Points,
+    log_ticks,
+)
 from duck.report.printed import save
-from duck.scenarios import ForgetClasses, ForgetFraction
-from tests.report.folders import fifty, write_run
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
+from duck.types import Recipe
+from tests.report.folders import bench_line, fifty, write_run
 
 
 def test_curves_begin_with_the_original(tmp_path: Path) -> None:
@@ -70,18 +86,127 @@ def test_the_contour_is_that_of_aus_and_runs_lie_on_their_own_height(tmp_path: P
     runs = read([write_run(tmp_path / "duck"), write_run(tmp_path / "original", "original", seed=2)])
     plot = of_runs.contour([run.entry for run in runs])
     assert plot is not None
-    heights, *marks = plot.panels[0].marks
+    heights = plot.panels[0].marks[0]
+    marks = [mark for mark in plot.panels[0].marks if isinstance(mark, Points)]
     assert isinstance(heights, Heights)
     assert heights.z[0][0] == pytest.approx(aus("class", 0.5, 0.5 - heights.y[0] / 100, heights.x[0] / 100))
     assert heights.z[-1][-1] == pytest.approx(aus("class", 0.5, 0.5 - heights.y[-1] / 100, heights.x[-1] / 100))
     for mark, run in zip(marks, runs, strict=True):
-        assert isinstance(mark, Points)
         delta, drop = mark.x[0], mark.y[0]
         assert delta is not None
         assert drop is not None
         assert (1 - drop / 100) / (1 + delta / 100) == pytest.approx(run.entry.scores["aus"])
         assert heights.x[0] <= delta <= heights.x[-1]
         assert heights.y[0] <= drop <= heights.y[-1]
+
+
+def bands_of(panel: Panel) -> dict[str, Band]:
+    return {mark.name: mark for mark in panel.marks if isinstance(mark, Band)}
+
+
+def points_of(panel: Panel) -> dict[str, Points]:
+    """By name; the hollow points of a name have (paper) behind it."""
+    points = [mark for mark in panel.marks if isinstance(mark, Points) and mark.x]
+    return {f"{mark.name} (paper)" if mark.hollow else mark.name: mark for mark in points}
+
+
+def test_the_contour_shades_low_and_high_aus_and_shows_where_originals_lie() -> None:
+    spread = [(0.9, 0.0), (0.3, 0.0), (0.92, 0.7), (0.9, 0.9)]
+    lines = [bench_line("ssd", retain=retain, forget=forget) for retain, forget in spread]
+    plot = of_runs.contour(of_lines(lines))
+    assert plot is not None
+    (panel,) = plot.panels
+    bands = bands_of(panel)
+    assert list(bands) == ["AUS below 0.5", "AUS above 1"]
+    for name, level, edge in (("AUS below 0.5", 0.5, "low"), ("AUS above 1", 1.0, "high")):
+        band = bands[name]
+        ends = panel.y.low, panel.y.high
+        curve = zip(band.x, getattr(band, edge), strict=True)
+        border = [(delta, drop) for delta, drop in curve if drop not in ends]
+        assert border
+        for delta, drop in border:
+            assert (1 - drop / 100) / (1 + delta / 100) == pytest.approx(level)
+            assert aus("class", 0.9, 0.9 - drop / 100, delta / 100) == pytest.approx(level)
+        # Where the border is cut off, all that is left is on the right side of it.
+        for delta, low, high in zip(band.x, band.low, band.high, strict=True):
+            inner = (1 - (low if edge == "low" else high) / 100) / (1 + delta / 100)
+            is_inside = inner <= level + 1e-9 if edge == "low" else inner >= level - 1e-9
+            assert is_inside or low == high
+        outer = {*band.high} if edge == "low" else {*band.low}
+        assert outer == {ends[1] if edge == "low" else ends[0]}
+    # The border also meets the edge of the axes where AUS has that value.
+    above, least = bands["AUS above 1"], panel.y.low or 0.0
+    corner = min(x for x, high in zip(above.x, above.high, strict=True) if high == least)
+    assert (1 - least / 100) / (1 + corner / 100) == pytest.approx(1)
+    (line,) = [mark for mark in panel.marks if isinstance(mark, Line)]
+    assert (line.name, list(line.y), line.dashed) == ("accuracy of the original", [0, 0], True)
+    assert panel.y.low is not None
+    assert panel.y.high is not None
+    assert panel.y.low < 0 < panel.y.high
+    # Nothing is far enough from 1 to be shaded.
+    plot = of_runs.contour(of_lines([bench_line("ssd", retain=0.88)] * 2))
+    assert plot is not None
+    assert list(bands_of(plot.panels[0])) == ["AUS above 1"]
+
+
+def test_the_contour_keeps_scenarios_apart_and_has_a_close_look_at_the_best() -> None:
+    classes = [bench_line(case=case, retain=0.9 - case / 100) for case in range(4)]
+    tenth = bench_line(request=ForgetFraction(0.1), retain=0.9, forget=0.88)
+    plot = of_runs.contour(of_lines([*classes, tenth]))
+    assert plot is not None
+    assert [panel.title for panel in plot.panels] == ["One class", "Samples"]
+    assert [len(points_of(panel)["duck"].x) for panel in plot.panels] == [4, 1]
+    plot = of_runs.contour(of_lines([*classes, bench_line("ssd", retain=0.2), tenth]))
+    assert plot is not None
+    titles = ["One class", "One class, near the ideal", "Samples"]
+    assert [panel.title for panel in plot.panels] == titles
+    assert (plot.panels[1].x.high, plot.panels[1].y.high) == pytest.approx((10.2, 10))
+
+
+def test_time_of_a_bench_is_a_mean_with_its_spread_for_each_scenario() -> None:
+    seconds = (1.0, 2.0, 6.0)
+    lines = [
+        *(bench_line(case=case, seconds=s, retain=0.8 + s / 100) for case, s in enumerate(seconds)),
+        bench_line(preset="paper", seconds=5.0),
+        *[bench_line(request=ForgetFraction(0.1), seconds=9, retain=0.5)] * 2,
+        *(bench_line(request=ForgetRandomClasses(n), seconds=20, retain=0.6) for n in (2, 2, 5)),
+    ]
+    plot = of_runs.against_time(of_lines(lines))
+    assert plot is not None
+    titles = [panel.title for panel in plot.panels]
+    rows = ("One class", "Several classes", "Samples")
+    assert titles[::2] == [f"{row}, AUS" for row in rows]
+    assert titles[1::2] == [f"{row}, kept accuracy" for row in rows]
+    assert plot.columns == 2
+    one = points_of(plot.panels[1])["duck"]
+    assert list(one.x) == pytest.approx([3.0])
+    assert list(one.y) == pytest.approx([83.0])
+    spread = math.sqrt(7)
+    assert one.x_interval is not None
+    assert one.y_interval is not None
+    # The time axis ends at 1 / 1.6 s.
+    assert [end[0] for end in one.x_interval] == pytest.approx([1 / 1.6, 3 + spread])
+    assert [end[0] for end in one.y_interval] == pytest.approx([83 - spread, 83 + spread])
+    assert "mean of 3 runs: 3.00 ± 2.65 s" in one.texts[0]
+    # One run of another preset: a hollow point without a spread.
+    paper = points_of(plot.panels[1])["duck (paper)"]
+    assert (list(paper.x), paper.x_interval, paper.y_interval) == ([5.0], None, None)
+    assert list(points_of(plot.panels[2])["duck"].x) == [20, 20]
+    assert list(points_of(plot.panels[4])["duck"].x) == [9]
+    assert "(n up to 3)" in plot.caption
+    assert plot.legend["duck"] == (BLUE, "circle")
+    assert plot.legend["preset paper"] == ("muted", "circle-open")
+
+
+def test_stored_runs_are_points_of_their_own(tmp_path: Path) -> None:
+    runs = read([write_run(tmp_path / str(at), seed=at) for at in range(3)])
+    plot = of_runs.against_time([run.entry for run in runs])
+    assert plot is not None
+    points = points_of(plot.panels[0])["duck"]
+    assert list(points.x) == [run.entry.seconds for run in runs]
+    assert points.x_interval is None
+    assert "standard deviation" not in plot.caption
+    assert [panel.title for panel in plot.panels] == ["AUS", "Kept accuracy"]
 
 
 def test_time_leaves_the_original_out(tmp_path: Path) -> None:
@@ -107,6 +232,31 @@ def test_many_classes_are_means_over_runs(tmp_path: Path) -> None:
     assert of_runs.many_classes(entries[:2]) is None
 
 
+def test_many_classes_of_a_bench_are_drawn_with_a_shuffle() -> None:
+    values = [(1, 0.9, 0.0), (1, 0.9, 0.02), (5, 0.8, 0.1), (5, 0.7, 0.3)]
+    lines = [
+        bench_line(request=ForgetRandomClasses(count), case=case, retain=retain, forget=forget)
+        for case, (count, retain, forget) in enumerate(values)
+    ]
+    lines.append(bench_line(request=ForgetClasses([1, 2]), case="1+2", retain=0.85, forget=0.05))
+    lines.append(bench_line("ssd", case=1))
+    lines.append(bench_line("ssd", ForgetFraction(0.1), case=1, forget=0.9))
+    plot = of_runs.many_classes(of_lines(lines))
+    assert plot is not None
+    titles = ["AUS", "Kept accuracy", "Accuracy on forgotten classes"]
+    assert [panel.title for panel in plot.panels] == titles
+    # A method that removes only one class has no line.
+    assert list(plot.legend) == ["duck"]
+    points = [points_of(panel)["duck"] for panel in plot.panels]
+    assert [list(each.x) for each in points] == [[1, 2, 5]] * 3
+    assert list(points[1].y) == pytest.approx([90, 85, 75])
+    assert list(points[2].y) == pytest.approx([1, 5, 20])
+    assert points[2].y_interval is not None
+    spread = math.sqrt(200)
+    assert [end[2] for end in points[2].y_interval] == pytest.approx([20 - spread, 20 + spread])
+    assert plot.alt == "5 runs that remove 1, 2, 5 classes."
+
+
 def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_path: Path) -> None:
     runs = []
     for at, (method, gone) in enumerate((("duck", [0]), ("duck", [0, 1]), ("ssd", [0]))):
@@ -118,7 +268,7 @@ def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_pat
         }
         runs.append(run)
     (samples,) = read([write_run(tmp_path / "samples", request=ForgetFraction(0.1), names=["a", "b", "c"], analysis=True)])
-    plot = of_runs.densities([*runs, samples])
+    plot = class_densities.densities([*runs, samples])
     assert plot is not None
     (panel,) = plot.panels
     assert panel.title == "digits, convnet, train"
@@ -137,7 +287,7 @@ def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_pat
     assert "original 1.5 and 5.2; duck -2.8 and 2.0; ssd -4.0 and 0.0" in plot.alt
     assert "class-densities" in [plot.name for plot in of_runs.plots([run.entry for run in runs], runs)]
     assert [file.suffix for file in save(plot, tmp_path)] == [".png", ".pdf"]
-    assert of_runs.densities([runs[0], samples]) is None
+    assert class_densities.densities([runs[0], samples]) is None
 
 
 def test_density_tests_are_those_of_the_analysis_and_count_a_request_once(tmp_path: Path) -> None:
@@ -147,7 +297,7 @@ def test_density_tests_are_those_of_the_analysis_and_count_a_request_once(tmp_pa
         for row in feature_space.density_tests([feature_space.Run((run.analysis or {})["density"], run.forgotten) for run in runs])
         if row["compared"].endswith("forget - retain")
     }
-    found = of_runs.density_tests(runs)
+    found = class_densities.density_tests(runs)
     assert len(found) == len(expected) == 6
     for test in found:
         row = expected[test.on.rpartition(", ")[2], {"duck": "unlearned"}.get(test.row, test.row)]
@@ -157,12 +307,54 @@ def test_density_tests_are_those_of_the_analysis_and_count_a_request_once(tmp_pa
     again = read([write_run(tmp_path / "again", request=ForgetClasses([0]), seed=0, analysis=True)])
     for dense in (again[0].analysis or {})["density"]["unlearned"].values():
         dense.update({label: value + int(label) for label, value in dense.items()})
-    assert [test.found.n for test in of_runs.density_tests([*runs, *again])] == [7] * 6
-    assert of_runs.density_tests([runs[0], *again]) == []
-    plot = of_runs.densities([runs[0], *again])
+    assert [test.found.n for test in class_densities.density_tests([*runs, *again])] == [7] * 6
+    assert class_densities.density_tests([runs[0], *again]) == []
+    plot = class_densities.densities([runs[0], *again])
     assert plot is not None
     assert "table below" not in plot.caption
-    assert "table below" in (of_runs.densities(runs) or plot).caption
+    assert "table below" in (class_densities.densities(runs) or plot).caption
+
+
+def density_line(method: str, case: int, dense: float, **rest: Any) -> dict[str, Any]:
+    values = {"0": 1.0, "1": 3.0, "2": 5.0, str(case): dense}
+    line = bench_line(method, ForgetClasses([case]), case, study={"name": "density"}, **rest)
+    return {**line, "forgotten": [case], "density": {"train": values}}
+
+
+def test_densities_of_a_bench_look_like_those_of_runs() -> None:
+    lines = [
+        density_line(method, case, -case - shift)
+        for case in (0, 1, 2)
+        for method, shift in (("retrained", 9.0), ("duck", 4.0), ("original", 0.0))
+    ]
+    studies = of_densities([*lines, bench_line()])
+    plot = class_densities.densities([], studies)
+    assert plot is not None
+    assert plot.name == "class-densities"
+    (panel,) = plot.panels
+    assert panel.title == "digits, convnet, train"
+    assert list(panel.y.ticks) == ["original", "duck", "retrained"]
+    gone_dots, gone_means, kept_dots, kept_means = panel.marks
+    for mark, values in (
+        (gone_dots, [0, -1, -2, -4, -5, -6, -9, -10, -11]),
+        (gone_means, [-1, -5, -10]),
+        (kept_dots, [4, 3, 2] * 3),
+        (kept_means, [3, 3, 3]),
+    ):
+        assert isinstance(mark, Points)
+        assert list(mark.x) == pytest.approx(values)
+    tests = class_densities.density_tests([], studies)
+    assert [test.row for test in tests] == ["original", "duck", "retrained"]
+    assert [test.found.n for test in tests] == [3, 3, 3]
+    assert [plot.name for plot in of_runs.plots([], [], [], studies)] == ["class-densities"]
+    # Another model has a panel of its own, another preset a row of its own.
+    others = [density_line("duck", case, 0.0, model="resnet18") for case in (0, 1)]
+    preset = [replace(study, preset="paper") for study in studies if study.method == "duck"]
+    plot = class_densities.densities([], [*studies, *preset, *of_densities(others)])
+    assert plot is not None
+    titles = ["digits, convnet, train", "digits, resnet18, train"]
+    assert [panel.title for panel in plot.panels] == titles
+    assert list(plot.panels[0].y.ticks) == ["original", "duck (paper)", "duck (tuned)", "retrained"]
 
 
 def test_no_two_methods_look_alike(tmp_path: Path) -> None:
@@ -213,6 +405,18 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     assert tenth["duck (paper)"] == pytest.approx((0.1 + 0.1 + 0.5) / 3)
     assert list(named["retrained"].y) == pytest.approx(list(named["retrained"].x))
     assert "7 attacked models" in plot.alt
+    bands = bands_of(plot.panels[0])
+    assert list(bands) == ["duck (paper)", "duck (tuned)"]
+    tuned = bands["duck (tuned)"]
+    at = next(at for at, x in enumerate(tuned.x) if x == pytest.approx(0.1))
+    spread = 0.4 / math.sqrt(2)
+    assert (tuned.low[at], tuned.high[at]) == pytest.approx((0.3 - spread, 0.3 + spread))
+    assert bands_of(plot.panels[1]) == {}
+    band_words = "Bands: one standard deviation to each side, over classes or seeds (n = 2 to 3)."
+    assert band_words in plot.caption
+    single = of_runs.benched(curves[-1:])
+    assert single is not None
+    assert "Bands" not in single.caption
     assert of_runs.benched([]) is None
     assert [plot.name for plot in of_runs.plots([], [], curves)] == ["bench-attacks"]
 
@@ -237,9 +441,70 @@ def test_each_data_set_has_plots_of_its_own_in_the_same_colours(tmp_path: Path) 
     others = [changed(entry, data="my/pictures", fingerprint="f" * 32) for entry in other]
     assert len(of_runs.plots([*other, *others], [])) == 4  # two data sets of one name
     assert len(of_runs.plots([*entries, *(changed(entry, fingerprint="f" * 32) for entry in entries)], [])) == 2  # of one that is known
-    assert [list(plot.legend) for plot in plots[:4]] == [list(names)] * 2 + [["duck", "ssd"]] * 2
+    region = ["AUS above 1", "accuracy of the original"]
+    legends = [[*region, *names], list(names), [*region, "duck", "ssd"], ["duck", "ssd"]]
+    assert [list(plot.legend) for plot in plots[:4]] == legends
     for one, two in ((plots[0], plots[2]), (plots[1], plots[3])):
         assert two.legend["ssd"] == one.legend["ssd"] != one.legend["scrub"]
+
+
+def test_models_and_recipes_are_kept_apart() -> None:
+    made = [
+        *(bench_line(case=case) for case in (0, 1, 2)),
+        *(bench_line(case=case, model="resnet18") for case in (0, 1)),
+        *(bench_line(case=case, epochs=30) for case in (0, 1)),
+    ]
+    entries = of_lines(made)
+    roc = [0.0, 1.0], [0.0, 1.0]
+    curve = Curve("lira", "digits", "a class", "duck", "tuned", *roc, training=entries[3].group)
+    found = of_runs.plots(entries, [], [curve])
+    contours = {plot.title.partition("lost ")[2]: plot for plot in found if "contour" in plot.name}
+    names = ["convnet, 3 epochs", "resnet18, 3 epochs", "convnet, 30 epochs"]
+    labels = [f"digits, {name}" for name in names]
+    assert list(contours) == [f"({label})" for label in labels]
+    assert [len(points_of(plot.panels[0])["duck"].x) for plot in contours.values()] == [3, 2, 2]
+    attacks = [plot.title for plot in found if plot.name.startswith("bench-attacks")]
+    assert attacks == [f"Attacks on the models of a bench ({labels[1]})"]
+    # Compilation changes nothing that is learned.
+    compiled = bench_line()
+    compiled["experiment"]["training"]["recipe"]["compile"] = True
+    assert of_lines([compiled])[0].group == entries[0].group
+
+
+def test_the_label_of_a_group_says_what_differs() -> None:
+    standard, slow = Recipe(epochs=60), Recipe(epochs=300)
+    groups = [Group("a", "vgg", slow), *[Group("a", "resnet18", standard)] * 2]
+    labels = group_labels([*groups, Group("b", "resnet18", standard)])
+    assert list(labels.values()) == ["a, resnet18, 60 epochs", "a, vgg, 300 epochs", "b"]
+    rates = [Group("a", "vgg", replace(standard, lr=lr)) for lr in (0.1, 0.4)]
+    expected = ["a, vgg, 60 epochs, lr 0.1", "a, vgg, 60 epochs, lr 0.4"]
+    assert list(group_labels(rates).values()) == expected
+    models = [Group("a", model, standard) for model in ("vgg", "resnet18")]
+    assert list(group_labels(models).values()) == ["a, vgg", "a, resnet18"]
+    assert list(group_labels(models[:1], name_model=True).values()) == ["a, vgg"]
+
+
+def test_variants_are_not_mixed_with_their_method() -> None:
+    lines = [bench_line(case=case) for case in (0, 1)]
+    lines += [bench_line(case=case, variant="no forget loss", retain=0.5) for case in (0, 1)]
+    plot = of_runs.against_time(of_lines(lines))
+    assert plot is not None
+    found = {name: list(mark.y) for name, mark in points_of(plot.panels[1]).items()}
+    assert found == {"duck": [90], "duck, no forget loss": [50]}
+
+
+def test_results_with_past_settings_are_left_out_where_there_are_others() -> None:
+    past = bench_line(case=1, retain=0.1)
+    past["experiment"]["method"]["lr"] = 0.123
+    entries = of_lines([bench_line(), bench_line(case=2), past])
+    plot = of_runs.contour(entries)
+    assert plot is not None
+    assert len(points_of(plot.panels[0])["duck"].x) == 2
+    assert "only in the table" in plot.caption
+    alone = of_runs.contour(entries[2:])
+    assert alone is not None
+    assert len(points_of(alone.panels[0])["duck"].x) == 1
+    assert "only in the table" not in alone.caption
 
 
 def test_curves_of_a_bench_show_no_rate_that_the_samples_cannot_and_no_settings_of_the_past() -> None:
@@ -357,6 +622,12 @@ def test_what_was_not_stored_has_no_plot(tmp_path: Path) -> None:
 NOTHING, NAMES = Axis("", hidden=True), ["a", "$b"]
 LINES = [Line("a $", [0, 1], [None, math.inf], "ink"), Line("", [0, 1], [1, 2], "muted", dashed=True)]
 CELLS = [Cells([[0.1, 0.9], [0.5, None]], [["1", "9"], ["", ""]])]
+BANDS: list[Mark] = [
+    Points("h", [1.0], [0.5], "#00FF00", hollow=True),
+    Line("b", [0, 1], [0.1, 0.2], "#FF00FF"),
+    Band("b", [0, 1], [0.0, -1.0], [0.5, 0.9], "#FF00FF"),
+    Band("area", [0, 1], [0.9, 0.9], [1.0, 1.0], "ink"),
+]
 EVERY = Plot(
     "every-mark",
     "Costs $5^$ & <more>",
@@ -368,6 +639,7 @@ EVERY = Plot(
         Panel("cells", CELLS, Axis("x", ticks=NAMES), Axis("y", ticks=NAMES, down=True)),
         Panel("signed", [Cells([[-1.0, 2.0]], signed=True, most=2.0)], NOTHING, Axis("", -0.5, 0.5, down=True, hidden=True)),
         Panel("picture", [Picture([[[255, 0, 0], [0, 128, 255]]])], NOTHING, Axis("", -0.5, 0.5, down=True, hidden=True)),
+        Panel("bands", BANDS, Axis("x"), Axis("rate", 1e-3, 1, log=True)),
         Panel("heights", [Heights([0, 1], [0, 1], [[0, 1], [1, 2]], 0.5, "AUS")], Axis("x"), Axis("y", 0, 9, whole=True)),
     ],
 )
@@ -382,7 +654,32 @@ def test_plain_json_without_infinities() -> None:
     assert made[2]["layout"]["yaxis"]["range"] == [1.5, -0.5]
     assert made[3]["data"][0]["zmin"] == -made[3]["data"][0]["zmax"] == -2
     assert made[4]["data"][0]["z"] == [[[255, 0, 0], [0, 128, 255]]]
-    assert made[5]["layout"]["yaxis"]["dtick"] == 1
+    assert made[6]["layout"]["yaxis"]["dtick"] == 1
+
+
+def test_bands_lie_under_all_else_and_end_where_a_log_axis_ends() -> None:
+    legend = list(EVERY.legend)
+    band, area, points, line = figure(EVERY.panels[5], legend)["data"]
+    assert band["fill"] == area["fill"] == "toself"
+    assert (band["x"], band["y"]) == ([0, 1, 1, 0], [0.001, 0.001, 0.9, 0.5])
+    assert band["opacity"] < 0.5
+    assert area["fillcolor"] == "ink"
+    # The name in the legend hides the line together with its band.
+    assert band["meta"] == line["meta"] == legend.index("b")
+    looks = {name: EVERY.legend[name][1] for name in ("b", "area", "h")}
+    assert looks == {"b": "line", "area": "fill", "h": "circle-open"}
+    assert points["marker"]["color"] == "paper"
+    assert points["marker"]["line"]["color"] == "#00FF00"
+    flat = Panel("", [Band("", [0, 1], [-5, 0], [1, 1], "ink")], Axis("x"), Axis("y", 0, 1))
+    assert figure(flat)["data"][0]["y"] == [-5, 0, 1, 1]
+
+
+def test_plotly_knows_every_property() -> None:
+    for panel in EVERY.panels:
+        text = json.dumps(figure(panel))
+        for name in ("ink", "muted", "paper"):
+            text = text.replace(f'"{name}"', '"#123456"')  # as report.js does
+        graph_objects.Figure(json.loads(text))
 
 
 def test_log_axes_are_labelled_with_plain_numbers() -> None:
@@ -397,6 +694,9 @@ def test_every_mark_is_drawn_for_print(tmp_path: Path) -> None:
     assert colors is not None
     assert len(colors) > 50
     assert {(255, 0, 0), (0, 128, 255)} <= {color for _, color in colors}
+    # The band of magenta is 18 % of it on white, and large.
+    counts = {color: count for count, color in colors}
+    assert counts.get((255, 209, 255), 0) > 5000
     assert pdf.read_bytes().startswith(b"%PDF")
     again = save(EVERY, tmp_path / "again")[1]
     assert again.read_bytes() == pdf.read_bytes()

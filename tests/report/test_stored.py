@@ -12,10 +12,12 @@ from duck.config import to_dict
 from duck.errors import BadInput
 from duck.experiment import unlearn
 from duck.methods.presets import preset
-from duck.report import Curve, of_attacks, of_lines, read
+from duck.report import Curve, of_attacks, of_densities, of_lines, read, words
+from duck.report.groups import Group
 from duck.report.of_run import chosen_classes, class_rows, neighbours
-from duck.scenarios import ForgetClasses, ForgetFraction
-from tests.report.folders import TEST, write_run
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
+from duck.types import Recipe
+from tests.report.folders import TEST, bench_line, write_run
 from tests.test_store import EXPERIMENT
 from tests.toys import RECIPE, TOYS, class_scenario, trained_net
 
@@ -169,7 +171,9 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     }
     others = [{**line, "method": None}, {**line, "error": "out of memory"}, {**line, "scores": {"f1": 0.5}, "attack": {"name": "svm"}}]
     attacked = {**line, "scores": {"auc": 0.6}, "attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1], "auc": {}}}
-    curve = Curve("lira", "digits", "samples", "duck", "tuned, other settings", [0, 1], [0, 1], None)
+    group = Group("digits", "convnet", Recipe(epochs=3))
+    curve = Curve("lira", "digits", "samples", "duck", "tuned, other settings", [0, 1], [0, 1])
+    curve = replace(curve, training=group)
     assert of_attacks([line, *others, attacked]) == [curve]
     attacked["roc"]["others"] = 40
     assert of_attacks([attacked]) == [replace(curve, others=40)]
@@ -178,7 +182,7 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     assert [curve.attack for curve in of_attacks(pools[:1] * 2)] == ["lira"] * 2
     other = json.loads(json.dumps(attacked))
     other["experiment"]["training"]["model"] = "resnet18"
-    assert [curve.on for curve in of_attacks([attacked, other])] == ["convnet, samples", "resnet18, samples"]
+    assert [curve.group.model for curve in of_attacks([attacked, other])] == ["convnet", "resnet18"]
     (entry,) = of_lines([line, *others, attacked])
     assert (entry.name, entry.method, entry.asked) == ("digits, seed 4", "duck", stored.entry.asked)
     assert entry.preset == "tuned, other settings"
@@ -188,3 +192,59 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     assert entry.gone is not None
     assert entry.gone.low is not None
     assert entry.drop == stored.entry.drop
+
+
+def test_lines_of_studies_are_neither_unlearnings_nor_attacks() -> None:
+    density = {"train": {"0": 1.5, "3": None}, "test": {"0": 0.5, "3": -2.0}}
+    lines = [
+        bench_line(),
+        bench_line(study={"name": "density"}, density=density, forgotten=[3]),
+        bench_line(study={"name": "bias"}, bias={}),
+    ]
+    del lines[2]["scores"]
+    assert len(of_lines(lines)) == 1
+    assert of_attacks(lines) == []
+    (found,) = of_densities(lines)
+    assert (found.method, found.preset, found.forgotten) == ("duck", "tuned", [3])
+    assert found.splits == density
+    assert found.group == of_lines(lines)[0].group
+    assert found.question == of_lines(lines)[0].question
+
+
+def test_a_variant_of_a_method_has_a_name_of_its_own() -> None:
+    changed = bench_line(variant="no forget loss")
+    changed["experiment"]["method"]["batch_ratio"] = 99
+    plain, empty, variant = of_lines([bench_line(), bench_line(variant=""), changed])
+    assert (plain.label, empty.label, variant.label) == ("duck", "duck", "duck, no forget loss")
+    assert (variant.method, variant.preset) == ("duck", "tuned")
+    roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
+    assert [curve.method for curve in of_attacks([changed | roc])] == ["duck, no forget loss"]
+
+
+def test_requests_of_many_classes(tmp_path: Path) -> None:
+    lines = [
+        bench_line(request=ForgetRandomClasses(4), case=7),
+        bench_line(request=ForgetRandomClasses(1), case=7),
+        bench_line(request=ForgetClasses([1, 2]), case="1+2"),
+        bench_line(request=ForgetClasses([5]), case=5),
+    ]
+    entries = of_lines(lines)
+    assert [entry.removed for entry in entries] == [4, 1, 2, 1]
+    asked = ["4 random classes", "1 random class", "classes 1, 2", "class 5"]
+    assert [entry.asked for entry in entries] == asked
+    assert [entry.name for entry in entries] == [
+        "digits, 4 random classes, seed 7",
+        "digits, 1 random class, seed 7",
+        "digits, classes 1+2",
+        "digits, class 5",
+    ]
+    roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
+    on = [curve.on for curve in of_attacks([line | roc for line in lines])]
+    assert on == ["4 classes", "a class", "2 classes", "a class"]
+    folder = write_run(tmp_path / "run", request=ForgetClasses([1, 2]), seed=5)
+    record = json.loads((folder / "run.json").read_text())
+    record["experiment"]["request"] = {"name": "random-classes", "count": 2}
+    (folder / "run.json").write_text(json.dumps(record))
+    (stored,) = read([folder])
+    expected = "Forget everything of 2 random classes, drawn with seed 5 (“1”, “2”): "
+    assert words.asked(stored).startswith(expected)

@@ -1,11 +1,30 @@
 """Many runs at once: grids as data, an executor that goes on where it was, and tables beside the paper's."""
 
 from duck.bench.attacks import Attacker, attacker
+from duck.bench.claims import Claim, check_claims, render_claims
 from duck.bench.executor import Ending, Engine, Plan, State, execute, inline, plan
 from duck.bench.formats import Format, render
-from duck.bench.grids import Attack, Block, Cell, Facts, Grid, Only, built_in, cells, facts_of, find_grid, parse_only
+from duck.bench.grids import (
+    Attack,
+    Block,
+    Cell,
+    Facts,
+    Grid,
+    Only,
+    Study,
+    Variant,
+    built_in,
+    cells,
+    facts_of,
+    find_grid,
+    measured,
+    parse_only,
+    rehearsal,
+)
 from duck.bench.lines import Line
 from duck.bench.results import Results
+from duck.bench.status import Planner, Status, Step, render_status
+from duck.bench.studies import check_study
 from duck.bench.tables import Row, Table, make_table
 from duck.bench.workshop import Job, Workshop, load_all
 from duck.runtime import device_name
@@ -15,6 +34,7 @@ __all__ = [
     "Attacker",
     "Block",
     "Cell",
+    "Claim",
     "Ending",
     "Engine",
     "Facts",
@@ -24,14 +44,21 @@ __all__ = [
     "Line",
     "Only",
     "Plan",
+    "Planner",
     "Results",
     "Row",
     "State",
+    "Status",
+    "Step",
+    "Study",
     "Table",
+    "Variant",
     "Workshop",
     "attacker",
     "built_in",
     "cells",
+    "check_claims",
+    "check_study",
     "device_name",
     "execute",
     "facts_of",
@@ -39,7 +66,11 @@ __all__ = [
     "inline",
     "load_all",
     "make_table",
+    "measured",
     "parse_only",
     "plan",
+    "rehearsal",
     "render",
+    "render_claims",
+    "render_status",
 ]

@@ -98,7 +98,9 @@ class Lira:
     def about(self) -> Found:
         """What a reader must know of the shadow models: those that were trained for short memorise less, and show less."""
         accuracies = {name: float(np.nanmean(values[: self.count])) for name, values in self.pool.before.accuracies.items()}
-        return {"models": self.count, "pool": self.attack.pool, "epochs": self.pool.fingerprint["recipe"]["epochs"], **accuracies}
+        recipe = self.pool.fingerprint["recipe"]
+        facts = {"models": self.count, "pool": self.attack.pool, "epochs": recipe["epochs"]}
+        return {**facts, "recipe": recipe, **accuracies}
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
         judged = _judged(target, self._named(target.unseen.ids), lambda side: margins(side.logits, side.labels))

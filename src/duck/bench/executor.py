@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, training
+from duck.bench.grids import Facts, Grid, Only, cells, experiment, measured, narrow, original_of
 from duck.bench.lines import Line
 from duck.bench.results import Results
 from duck.bench.workshop import Job
@@ -57,14 +57,16 @@ def plan(grid: Grid, facts: Mapping[str, Facts], results: Results, only: Only, k
         if cell.method not in METHODS:
             skipped[cell.method] = _unknown(cell.method)
             continue
-        wanted, original = experiment(grid, cell, facts[name]), training(grid, cell.block, facts[name])
-        job = Job(name, wanted, cell, grid.attack)
+        wanted, original = experiment(grid, cell, facts[name]), original_of(grid, cell, facts[name])
+        job = Job(name, wanted, cell, grid.measurement)
         if job.id in there:
             done.add(job.id)
             continue
         # What a job needs has a line of its own, and is counted and timed apart.
-        needed = [Job(name, original), *([Job(name, wanted, cell)] if grid.attack else [])]
-        if grid.attack and wanted.id in kept:
+        needed = [Job(name, original)]
+        if grid.measurement and cell.block.bias is None:
+            needed.append(Job(name, wanted, cell))
+        if grid.measurement and wanted.id in kept:
             needed = []
         jobs.update({one.id: one for one in (*needed, job) if one.id not in there and one.id not in jobs})
     return Plan(list(jobs.values()), len(done), skipped)
@@ -133,7 +135,7 @@ def expected(job: Job, results: Results, device: str) -> float | None:
     same = [
         line
         for line in results.done.values()
-        if line["device"] == device and line["dataset"] == job.dataset and line.get("attack") == job.settings
+        if line["device"] == device and line["dataset"] == job.dataset and measured(line) == job.settings
     ]
     alike = [line for line in same if line["method"] == keys["method"]]
     closest = [line for line in alike if (line["scenario"], line["preset"]) == (keys["scenario"], keys["preset"])]

@@ -21,11 +21,23 @@ SPLITS = {
     },
     "lira": MEMBERS,
     "confidence": MEMBERS,
+    "density": {"class": "mean log density in feature space"},
+    "bias": {"bias": "unseen images with the square"},
+    "time": {"class": "kept: retain-test", "samples": "kept: test"},
 }
-"""By the attack of the table: what its numbers are about."""
+"""By the attack or study of the table: what its numbers are about."""
+EXTRA = {"model": "model", "recipe": "recipe", "classes removed": "removed"}
+"""Columns for what differs between the rows of one part, and the fields of a row that they show."""
+NAMES = {*EXTRA, "method", "preset"}
+"""Columns of names, which stand to the left; numbers stand to the right."""
+ROW_NAMES = ("dataset", "scenario", "model", "recipe", "removed", "method", "variant", "preset", "n", "of")
 SHADOWS = ("pool", "models", "epochs", "train", "test")
 BELOW = " An AUC far below 0.5 is no success: samples that were pushed too far are told as well as those that were not."
-BESIDES: dict[str | None, str] = {"lira": BELOW, "confidence": BELOW}
+BESIDES: dict[str | None, str] = {
+    "lira": BELOW,
+    "confidence": BELOW,
+    "bias": " Original: the model that learned the bias; Retrained: trained on all images with the right labels.",
+}
 Grid = list[list[str]]
 
 
@@ -34,11 +46,17 @@ def render(table: Table, form: Format) -> str:
     return FORMATS[form](table)
 
 
-def _head(table: Table) -> list[str]:
+def _head(table: Table, extra: Sequence[str]) -> list[str]:
     titles = [column.title for column in table.columns.values()]
-    gaps = [f"gap {title.removesuffix(' %')}" for title in titles]
+    gaps = [f"gap {title.removesuffix(' %')}" for title in titles] if _has_gaps(table) else []
     beside = ["paper"] if _in_paper(table) else []
-    return ["method", "preset", "n", *(word for title in titles for word in (title, *beside)), *gaps, *(name for name, _ in _times(table))]
+    names = [*extra, "method", "preset", *(["trials"] if _has_trials(table) else []), "n"]
+    return [
+        *names,
+        *(word for title in titles for word in (title, *beside)),
+        *gaps,
+        *(name for name, _ in _times(table)),
+    ]
 
 
 def _in_paper(table: Table) -> bool:
@@ -46,21 +64,35 @@ def _in_paper(table: Table) -> bool:
     return any(row[name]["paper"] is not None for row in table.shown for name in table.columns)
 
 
+def _has_trials(table: Table) -> bool:
+    return any(row.get("trials") for row in table.shown)
+
+
+def _has_gaps(table: Table) -> bool:
+    """Whether there is a retrained model to compare with. Times are compared by their ratio."""
+    return table.measurement != "time" and any(row["gap_to_retrained"] for row in table.shown)
+
+
 def _times(table: Table) -> list[tuple[str, str]]:
-    return [("seconds", "seconds"), *([("prepare s", "prepare_seconds")] if table.attack is None else [])]
+    if table.measurement == "time":
+        return []
+    return [("seconds", "seconds"), *([("prepare s", "prepare_seconds")] if table.measurement is None else [])]
 
 
 def _legend(table: Table) -> str:
     paper = "paper: the paper's mean; " if _in_paper(table) else ""
-    what = "method" if table.attack is None else "attack"
-    return (
-        f"Mean ± standard deviation over n classes or seeds; {paper}gap: to our retrained models, over the cases both have; "
-        f"seconds: median of the {what} alone.{BESIDES.get(table.attack, '')}"
-    )
+    gap = "gap: to our retrained models, over the cases both have; " if _has_gaps(table) else ""
+    trials = "; trials: settings that were tried on holdout data" if _has_trials(table) else ""
+    attacked = table.measurement in ("svm", "lira", "confidence", "density")
+    what = ("study" if table.measurement == "density" else "attack") if attacked else "method"
+    seconds = f"seconds: median of the {what} alone"
+    if table.measurement == "time":
+        seconds = "Retrained takes x: its time over that of the method, over the cases both have"
+    return f"Mean ± standard deviation over n classes or seeds; {paper}{gap}{seconds}{trials}.{BESIDES.get(table.measurement, '')}"
 
 
 def _text(table: Table) -> str:
-    parts = [f"{title}\n{_aligned([_head(table), *cells])}" for title, cells in _blocks(table)]
+    parts = [f"{title}\n{_aligned([head, *cells])}" for title, head, cells in _blocks(table)]
     return "\n\n".join([*parts, "\n".join([_legend(table), *table.notes])])
 
 
@@ -69,7 +101,7 @@ def _aligned(cells: Grid) -> str:
     # Names to the left, numbers to the right.
     lines = [
         "  ".join(
-            cell.ljust(width) if place < 2 else cell.rjust(width) for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if name in NAMES else cell.rjust(width) for cell, width, name in zip(row, widths, cells[0], strict=True)
         )
         for row in cells
     ]
@@ -80,9 +112,10 @@ def _markdown(table: Table) -> str:
     def piped(row: Sequence[str]) -> str:
         return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
 
-    head = _head(table)
-    rule = ["---"] * 2 + ["---:"] * (len(head) - 2)
-    parts = [f"**{title}**\n\n" + "\n".join(map(piped, [head, rule, *cells])) for title, cells in _blocks(table)]
+    parts = []
+    for title, head, cells in _blocks(table):
+        rule = ["---" if name in NAMES else "---:" for name in head]
+        parts.append(f"**{title}**\n\n" + "\n".join(map(piped, [head, rule, *cells])))
     return "\n\n".join([*parts, _legend(table), *(["\n".join(f"- {note}" for note in table.notes)] if table.notes else [])])
 
 
@@ -93,12 +126,12 @@ def _latex(table: Table) -> str:
     def line(row: Sequence[str]) -> str:
         return " & ".join("".join(LATEX.get(letter, letter) for letter in cell) for cell in row) + r" \\"
 
-    head = _head(table)
-    begin, end = rf"\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", r"\end{tabular}"
-    parts = [
-        "\n".join([f"% {title}", begin, r"\hline", line(head), r"\hline", *map(line, cells), r"\hline", end])
-        for title, cells in _blocks(table)
-    ]
+    parts = []
+    for title, head, cells in _blocks(table):
+        places = "".join("l" if name in NAMES else "r" for name in head)
+        begin, end = rf"\begin{{tabular}}{{{places}}}", r"\end{tabular}"
+        rows = [line(head), r"\hline", *map(line, cells)]
+        parts.append("\n".join([f"% {title}", begin, r"\hline", *rows, r"\hline", end]))
     return "\n\n".join([*parts, "\n".join(f"% {note}" for note in [_legend(table), *table.notes])])
 
 
@@ -113,14 +146,16 @@ def _csv(table: Table) -> str:
 
 
 def _flat(row: Row, columns: Sequence[str]) -> dict[str, Any]:
-    names = {key: row[key] for key in ("dataset", "scenario", "model", "method", "preset", "n", "of")}
+    names = {key: row[key] for key in ROW_NAMES}
     pool = {f"shadows_{name}": (row["shadows"] or {}).get(name) for name in SHADOWS} if "shadows" in row else {}
     measures = {f"{name}_{part}": row[name][part] for name in columns for part in ("mean", "std", "paper")}
     if not row["n"]:
         measures.update({f"{name}_mean": MISSING for name in columns})
     gaps = {f"gap_{name}": (row["gap_to_retrained"] or {}).get(name) for name in (*columns, "n")}
     said = {key: "; ".join(row[key]) for key in ("errors", "notes")}
-    return {**names, **pool, **measures, **gaps, "seconds": row["seconds"], "prepare_seconds": row["prepare_seconds"], **said}
+    times = {key: row[key] for key in ("seconds", "prepare_seconds") if key not in columns}
+    trials = {"trials": (row["trials"] or {}).get("done")} if "trials" in row else {}
+    return {**names, **trials, **pool, **measures, **gaps, **times, **said}
 
 
 def _json(table: Table) -> str:
@@ -130,18 +165,31 @@ def _json(table: Table) -> str:
 FORMATS: dict[Format, Callable[[Table], str]] = {"text": _text, "markdown": _markdown, "latex": _latex, "csv": _csv, "json": _json}
 
 
-def _blocks(table: Table) -> Iterator[tuple[str, Grid]]:
-    """A part for each data set, scenario and model; where there are several, for each set of shadow models."""
+def _blocks(table: Table) -> Iterator[tuple[str, list[str], Grid]]:
+    """A part for each data set and scenario, with its head; where there are several, for each set of shadow models.
 
-    def title(row: Row) -> str:
-        pool = f", pool {row['shadows']['pool']}" if table.several_pools else ""
-        return f"{row['dataset']}, {row['scenario']}, {row['model']}{pool} ({SPLITS[table.attack][row['scenario']]})"
+    Models, recipes or numbers of removed classes are in the title, or in a column where they differ.
+    """
 
-    for name, rows in groupby(table.shown, key=title):
-        yield name, [_cells(row, table) for row in rows]
+    def together(row: Row) -> tuple[str, ...]:
+        pool = row["shadows"]["pool"] if table.several_pools else ""
+        return row["dataset"], row["scenario"], pool
+
+    for (dataset, scenario, pool), group in groupby(table.shown, key=together):
+        rows = list(group)
+        extra = [name for name in EXTRA if len({row[EXTRA[name]] for row in rows}) > 1]
+        common = [] if "model" in extra else [rows[0]["model"]]
+        if "recipe" not in extra and rows[0]["recipe"] != "standard":
+            common.append(f"{rows[0]['recipe']} recipe")
+        if pool:
+            common.append(f"pool {pool}")
+        title = ", ".join([dataset, scenario, *common])
+        cells = [_cells(row, table, extra) for row in rows]
+        about = SPLITS[table.measurement][scenario]
+        yield f"{title} ({about})", _head(table, extra), cells
 
 
-def _cells(row: Row, table: Table) -> list[str]:
+def _cells(row: Row, table: Table, extra: Sequence[str]) -> list[str]:
     gap = row["gap_to_retrained"] or {}
     columns = table.columns.items()
     beside = ["paper"] if _in_paper(table) else []
@@ -151,7 +199,17 @@ def _cells(row: Row, table: Table) -> list[str]:
     fewer = f" (n {gap['n']})" if gap and gap["n"] < row["n"] else ""
     gaps = [_shown(gap.get(name), column, sign="+") + (fewer if gap.get(name) is not None else "") for name, column in columns]
     times = [_number(row[key], 1, 2) for _, key in _times(table)]
-    return [row["method"], row["preset"], _count(row), *measures, *gaps, *times]
+    method = f"{row['method']}, {row['variant']}" if row["variant"] else row["method"]
+    names = [*(str(row[EXTRA[name]]) for name in extra), method, row["preset"]]
+    trials = [_trials(row.get("trials"))] if _has_trials(table) else []
+    return [*names, *trials, _count(row), *measures, *(gaps if _has_gaps(table) else []), *times]
+
+
+def _trials(trials: Row | None) -> str:
+    if trials is None:
+        return "-"
+    done, due = trials["done"], trials["of"]
+    return str(done) if done >= due else f"{done} of {due}"
 
 
 def _count(row: Row) -> str:

@@ -2,52 +2,104 @@
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from duck.config import Experiment, fingerprint, from_dict, structure, to_dict
 from duck.errors import BadInput, UnknownName
-from duck.methods.base import METHODS
-from duck.methods.presets import Preset, default_recipe, preset
+from duck.methods.base import METHODS, Method
+from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
 from duck.registry import suggest
 from duck.types import Augment, Data, Protocols
 
 Attacks = Literal["svm", "lira", "confidence"]
-FIRST = ("original", "duck", "retrained")
-"""Run before the others in each case: a grid that is stopped early shows these."""
+Studies = Literal["density", "bias"]
+Scenarios = Literal["class", "samples", "bias"]
+Case = int | str
+"""A class, a seed, or a group of classes such as "1+2"."""
+
+
+@dataclass(frozen=True)
+class Bias:
+    """A bias to plant and to remove: the fields of the request `debias`."""
+
+    true: int = 1
+    wrong: int = 9
+    count: int = 200
+    patch: int = 4
 
 
 @dataclass(frozen=True)
 class Block:
-    """A data set with its cases: classes to remove one at a time, or seeds that draw a random share."""
+    """A data set with its cases.
+
+    A case is a class to remove, a group of classes to remove together, or a seed. A seed draws a
+    random share of the samples, `random_classes` classes, or the images that get a `bias`.
+    """
 
     dataset: str
-    classes: tuple[int, ...] = ()
+    classes: tuple[int | tuple[int, ...], ...] = ()
     seeds: tuple[int, ...] = ()
     fraction: float = 0.1
+    random_classes: int | None = None
+    bias: Bias | None = None
     model: str = "resnet18"
-    recipe: dict[str, Any] = field(default_factory=dict)
+    recipe_preset: RecipeName = "standard"
+    recipe: dict[str, Any] = field(default_factory=dict, hash=False)
     """Changes to how originals of this data set are trained."""
 
     def __post_init__(self) -> None:
         if bool(self.classes) == bool(self.seeds):
             raise BadInput(f"A block of a grid has either classes or seeds: look at that of {self.dataset!r}.")
+        if self.classes and (self.random_classes or self.bias):
+            raise BadInput(f"random_classes and bias go with seeds: look at the block of {self.dataset!r}.")
         if ":" not in self.model:
             MODELS[self.model]  # an unknown name would fail every run, one by one
 
     @property
-    def scenario(self) -> Literal["class", "samples"]:
-        return "class" if self.classes else "samples"
+    def scenario(self) -> Scenarios:
+        if self.bias:
+            return "bias"
+        return "class" if self.classes or self.random_classes else "samples"
 
     @property
-    def cases(self) -> tuple[int, ...]:
-        return self.classes or self.seeds
+    def kind(self) -> Literal["class", "samples"]:
+        """What a method must be able to do. Mislabelled images are single samples."""
+        return "class" if self.scenario == "class" else "samples"
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return tuple(_group_name(one) for one in self.classes) or self.seeds
+
+    @property
+    def removed(self) -> int | None:
+        """Return how many classes each case removes; None where classes stay or cases differ."""
+        if self.random_classes:
+            return self.random_classes
+        sizes = {1 if isinstance(one, int) else len(one) for one in self.classes}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def request(self, case: Case) -> dict[str, Any]:
+        """Return the request of a case as plain data."""
+        if self.bias:
+            return {"name": "debias", **asdict(self.bias)}
+        if self.random_classes:
+            return {"name": "random-classes", "count": self.random_classes}
+        if not self.classes:
+            return {"name": "fraction", "fraction": self.fraction}
+        group = self.classes[self.cases.index(case)]
+        return {"name": "classes", "classes": [group] if isinstance(group, int) else list(group)}
+
+
+def _group_name(classes: int | tuple[int, ...]) -> Case:
+    return classes if isinstance(classes, int) else "+".join(map(str, classes))
 
 
 @dataclass(frozen=True)
@@ -61,6 +113,7 @@ class Attack:
     """Models that LiRA compares with."""
     pool: str = ""
     """Which ones, by their digest; where a grid leaves it open, those of --pool."""
+    key: ClassVar[str] = "attack"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -72,29 +125,104 @@ class Attack:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Every block x case x method x preset."""
+class Study:
+    """What is measured of each model of a grid, in place of the scores of its accuracies.
 
-    blocks: tuple[Block, ...]
-    methods: tuple[str, ...]
+    density   how densely forgotten and retained classes lie in feature space
+    bias      what a model calls unseen images with the planted square, and the square's SHAP value
+    """
+
+    name: Studies
+    dimensions: int = 9
+    """Of the space in which densities are measured."""
+    images: int = 128
+    """Unseen images whose SHAP values are taken; 0: none."""
+    key: ClassVar[str] = "study"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those that its result depends on."""
+        own = {"density": {"dimensions": self.dimensions}, "bias": {"images": self.images}}
+        return {"name": self.name, **own[self.name]}
+
+
+Measurement = Attack | Study
+
+
+def measured(line: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the settings of the attack or study of a line of results; None for plain scores."""
+    return line.get(Attack.key) or line.get(Study.key)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with changed settings, as a row of its own."""
+
+    method: str
+    name: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Priority:
+    """Which missing cells of a grid `duck bench --next` fills first.
+
+    First these methods on the first cases, then the other methods there, then the further cases.
+    """
+
+    methods: tuple[str, ...] = ("original", "retrained", "duck")
+    cases: int = 3
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every block x case x method or variant x preset; or a view of the runs of other grids."""
+
+    blocks: tuple[Block, ...] = ()
+    methods: tuple[str, ...] = ()
     """In the order of the table's rows."""
     presets: tuple[Preset, ...] = ("paper", "tuned")
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Method -> changes to its preset."""
+    variants: tuple[Variant, ...] = ()
+    """Further rows: methods with other settings."""
     seed: int = 42
     """Of the originals, and of the runs that remove a class."""
     protocol: Protocols = "holdout"
     attack: Attack | None = None
+    study: Study | None = None
+    views: tuple[str, ...] = ()
+    """Grids whose runs this one shows. It has no runs of its own."""
+    trials: int = 0
+    """Settings of each method that are tried on holdout data of each block; 0: not said."""
+    rank: int = 100
+    """Order in which `duck bench --next` fills grids: the lowest first."""
+    priority: Priority = Priority()
     name: str = ""
     about: str = ""
 
     def __post_init__(self) -> None:
-        for what, given in (("blocks", self.blocks), ("methods", self.methods), ("presets", self.presets)):
+        if self.views:
+            return
+        for what, given in (
+            ("blocks", self.blocks),
+            ("methods", self.methods),
+            ("presets", self.presets),
+        ):
             if not given:
                 raise BadInput(f"The grid {self.name!r} has no {what}.")
-        stray = sorted(set(self.settings) - set(self.methods))
-        if stray:
-            raise BadInput(f"The grid {self.name!r} has settings for {stray[0]!r}, which is not among its methods.")
+        if self.attack and self.study:
+            raise BadInput(f"The grid {self.name!r} has an attack and a study: choose one.")
+        for method in (*self.settings, *(variant.method for variant in self.variants)):
+            if method not in self.methods:
+                raise BadInput(f"The grid {self.name!r} has settings for {method!r}, which is not among its methods.")
+        biased = {bool(block.bias) for block in self.blocks}
+        if biased != {self.study is not None and self.study.name == "bias"}:
+            raise BadInput(f"The grid {self.name!r}: blocks with a bias and the study 'bias' go together.")
+
+    @property
+    def measurement(self) -> Measurement | None:
+        return self.attack or self.study
 
 
 class Facts(NamedTuple):
@@ -111,13 +239,19 @@ class Cell:
     """One run of a grid. Where presets have the same settings, it stands for all of them."""
 
     block: Block
-    case: int
+    case: Case
     method: str
     presets: tuple[str, ...]
+    variant: str = ""
 
     @property
     def preset(self) -> str:
         return self.presets[0]
+
+    @property
+    def label(self) -> str:
+        """Return the method's name in a table, with the variant's."""
+        return f"{self.method}, {self.variant}" if self.variant else self.method
 
     @property
     def keys(self) -> dict[str, tuple[str, ...]]:
@@ -128,14 +262,30 @@ class Cell:
             "case": (str(self.case),),
             "method": (self.method,),
             "preset": self.presets,
+            "model": (self.block.model,),
+            "variant": (self.variant or "none",),
+            "removed": (str(self.block.removed or 0),),
         }
+
+
+SHORT_TRAINING = {"epochs": 2, "batch_size": 256}
+SHORT_METHOD = {
+    "epochs": 1,
+    "forget_epochs": 1,
+    "max_epochs": 2,
+    "original_epochs": 2,
+    "milestones": [],
+    "original_milestones": [],
+}
+FIRST = ("original", "duck", "retrained")
+"""Run before the others in each case: a grid that is stopped early shows these."""
 
 
 @cache
 def built_in() -> Mapping[str, Grid]:
     """The grids that come with the package."""
-    plain = tomllib.loads(files("duck.bench").joinpath("grids.toml").read_text(encoding="utf-8"))
-    return {name: structure({"name": name, **rest}, Grid) for name, rest in plain.items()}
+    text = files("duck.bench").joinpath("grids.toml").read_text(encoding="utf-8")
+    return {name: structure({"name": name, **rest}, Grid) for name, rest in tomllib.loads(text).items()}
 
 
 def find_grid(name: str) -> Grid:
@@ -146,24 +296,92 @@ def find_grid(name: str) -> Grid:
     if path.suffix != ".toml":
         raise UnknownName(f"No grid {name!r}. {suggest(name, built_in())} A grid of your own is a .toml file.")
     try:
-        plain = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        plain = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"The grid {path} cannot be read: {error}") from error
-    _check_names(plain)
-    return structure({"name": path.stem, **plain}, Grid)
+    try:
+        _check_names(plain)
+        grid = structure({"name": path.stem, **plain}, Grid)
+        for cell in cells(grid, {}):  # settings and recipes are checked here, not run by run
+            if cell.method in METHODS:
+                experiment(grid, cell, assumed(cell.block.dataset))
+    except BadInput as error:
+        raise BadInput(f"{path}{_line_of(str(error), text)}: {error}") from error
+    return grid
+
+
+def _line_of(message: str, text: str) -> str:
+    """Return ", line N" for the line that holds the name which an error is about."""
+    quoted = re.search(r"'([^']+)'", message)
+    if quoted is None:
+        return ""
+    name = re.compile(rf"(?<![\w-]){re.escape(quoted[1])}(?![\w-])")
+    code = (line.partition("#")[0] for line in text.splitlines())
+    number = next((at for at, line in enumerate(code, 1) if name.search(line)), None)
+    return "" if number is None else f", line {number}"
 
 
 def _check_names(plain: Mapping[str, Any]) -> None:
     """Names of which there are few: an unknown one is answered with those."""
-    attack, chosen = plain.get("attack"), plain.get("presets")
+    chosen, blocks = plain.get("presets"), plain.get("blocks")
     asked = [
-        ("attack", attack.get("name") if isinstance(attack, dict) else None, Attacks),
+        ("attack", _name_in(plain.get("attack")), Attacks),
+        ("study", _name_in(plain.get("study")), Studies),
         ("protocol", plain.get("protocol"), Protocols),
         *(("preset", name, Preset) for name in (chosen if isinstance(chosen, list) else ())),
+        *(
+            ("recipe_preset", block.get("recipe_preset"), RecipeName)
+            for block in (blocks if isinstance(blocks, list) else ())
+            if isinstance(block, dict)
+        ),
     ]
     for what, name, kind in asked:
         if isinstance(name, str) and name not in get_args(kind):
             raise BadInput(f"No {what} {name!r}. {suggest(name, list(get_args(kind)))}")
+
+
+def _name_in(table: Any) -> Any:
+    return table.get("name") if isinstance(table, dict) else None
+
+
+def rehearsal(grid: Grid) -> Grid:
+    """Return a small copy of a grid on the embedded digits, which runs in seconds on a CPU.
+
+    It has the same methods and presets, one case of each block, a small net and a short training.
+    """
+    blocks = dict.fromkeys(_small(block) for block in grid.blocks)
+    settings = {
+        name: {**grid.settings.get(name, {}), **_short(METHODS[name])}
+        for name in grid.methods
+        if name in METHODS and (grid.settings.get(name) or _short(METHODS[name]))
+    }
+    attack = grid.attack and replace(grid.attack, shadows=min(8, grid.attack.shadows))
+    study = grid.study and replace(grid.study, images=min(4, grid.study.images))
+    changes: dict[str, Any] = {"blocks": tuple(blocks), "settings": settings}
+    name = f"rehearsal/{grid.name}"
+    return replace(grid, name=name, attack=attack, study=study, trials=0, **changes)
+
+
+def _small(block: Block) -> Block:
+    changes: dict[str, Any] = {"dataset": "digits", "model": "convnet", "recipe_preset": "standard"}
+    changes["recipe"] = SHORT_TRAINING
+    if block.classes:
+        first = block.classes[0]
+        changes["classes"] = (3 if isinstance(first, int) else tuple(range(min(9, len(first)))),)
+    else:
+        changes["seeds"] = block.seeds[:1]
+    if block.random_classes:
+        changes["random_classes"] = min(8, block.random_classes)
+    if block.bias:
+        changes["bias"] = replace(block.bias, count=min(30, block.bias.count))
+    return replace(block, **changes)
+
+
+def _short(method: type[Method]) -> dict[str, Any]:
+    """Return settings that end a method after an epoch or two."""
+    known = {one.name for one in fields(method)}  # type: ignore[arg-type]
+    return {name: value for name, value in SHORT_METHOD.items() if name in known}
 
 
 def facts_of(data: Data) -> Facts:
@@ -177,59 +395,101 @@ def assumed(dataset: str) -> Facts:
 
 def cells(grid: Grid, facts: Mapping[str, Facts]) -> list[Cell]:
     """In the order of running: case by case, the important methods first. A method that cannot do a scenario has no cells there."""
-    order = sorted(grid.methods, key=lambda method: FIRST.index(method) if method in FIRST else len(FIRST))
-    return [
-        Cell(block, case, method, presets)
-        for block in grid.blocks
-        for case in block.cases
-        for method in order
-        if method not in METHODS or block.scenario in METHODS[method].scenarios
-        for presets in _distinct(grid, block, method, facts.get(block.dataset) or assumed(block.dataset))
-    ]
+    found: list[Cell] = []
+    order = sorted(_rows(grid), key=lambda row: _place_in_order(row[0]))
+    for block in grid.blocks:
+        known = facts.get(block.dataset) or assumed(block.dataset)
+        presets = {row: _distinct(grid, block, *row, known) for row in order if _can(row[0], block)}
+        for case in block.cases:
+            for (method, variant), groups in presets.items():
+                found += [Cell(block, case, method, names, variant) for names in groups]
+    return found
+
+
+def _rows(grid: Grid) -> list[tuple[str, str]]:
+    """Return the methods and variants of a grid in the order of the table, variants last."""
+    variants = [(variant.method, variant.name) for variant in grid.variants]
+    return [*((method, "") for method in grid.methods), *variants]
+
+
+def _place_in_order(method: str) -> int:
+    return FIRST.index(method) if method in FIRST else len(FIRST)
+
+
+def _can(method: str, block: Block) -> bool:
+    return method not in METHODS or block.kind in METHODS[method].scenarios
 
 
 def experiment(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
     """All that decides the result of a cell. An unknown method, setting or recipe key is an error that says so."""
     block = cell.block
-    by_class = block.scenario == "class"
-    request = {"name": "classes", "classes": [cell.case]} if by_class else {"name": "fraction", "fraction": block.fraction}
     return from_dict(
         {
-            "training": to_dict(training(grid, block, facts).training),
-            "request": request,
-            "method": _method(grid, block, cell.method, cell.preset, facts),
-            "seed": grid.seed if by_class else cell.case,
+            "training": to_dict(original_of(grid, cell, facts).training),
+            "request": block.request(cell.case),
+            "method": _method(grid, block, cell.method, cell.variant, cell.preset, facts),
+            "seed": cell.case if block.seeds else grid.seed,
             "protocol": grid.protocol,
         }
     )
 
 
-def line_id(made: Experiment, attack: Mapping[str, Any] | None) -> str:
-    """Of a line of results: that of its experiment or, of an attack, of the experiment and the attack's settings."""
-    if attack is None:
+def line_id(made: Experiment, measurement: Mapping[str, Any] | None) -> str:
+    """Of a line of results: that of its experiment or, of an attack or study, of the experiment and its settings."""
+    if measurement is None:
         return made.id
-    return hashlib.blake2b(f"{made.id}/{json.dumps(attack, sort_keys=True)}".encode(), digest_size=8).hexdigest()
+    text = f"{made.id}/{json.dumps(measurement, sort_keys=True)}"
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def original_of(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
+    """How the original of a cell is made. One that learns a bias depends on the case."""
+    made = training(grid, cell.block, facts)
+    if cell.block.bias is None:
+        return made
+    assert isinstance(cell.case, int)
+    biased = replace(made.training, seed=cell.case)
+    request = cell.block.request(cell.case)
+    return from_dict({"training": to_dict(biased), "request": request, "seed": cell.case})
 
 
 def training(grid: Grid, block: Block, facts: Facts) -> Experiment:
     """How the block's original is made."""
-    recipe = {**asdict(default_recipe(facts.name, facts.samples, facts.augment)), **block.recipe}
-    made = {"data": facts.name, "model": block.model, "recipe": recipe, "seed": grid.seed, "fingerprint": facts.fingerprint}
+    usual = default_recipe(facts.name, facts.samples, facts.augment, block.model, block.recipe_preset)
+    made = {
+        "data": facts.name,
+        "model": block.model,
+        "recipe": {**asdict(usual), **block.recipe},
+        "seed": grid.seed,
+        "fingerprint": facts.fingerprint,
+    }
     return from_dict({"training": made, "seed": grid.seed})
 
 
-def _method(grid: Grid, block: Block, method: str, name: str, facts: Facts) -> dict[str, Any]:
-    chosen = preset(method, facts.name, block.scenario, facts.samples, "tuned" if name == "tuned" else "paper")
-    return {**to_dict(chosen), **grid.settings.get(method, {})}
+def _method(grid: Grid, block: Block, method: str, variant: str, name: str, facts: Facts) -> dict[str, Any]:
+    kind = "class" if block.bias and "class" in METHODS[method].scenarios else block.kind
+    wanted: Preset = "tuned" if name == "tuned" else "paper"
+    settings = to_dict(preset(method, facts.name, kind, facts.samples, wanted))
+    if block.bias and "target_class" in settings:
+        settings["target_class"] = block.bias.true
+    changes = [one.settings for one in grid.variants if (one.method, one.name) == (method, variant)]
+    for change in (grid.settings.get(method, {}), *changes):
+        settings |= change
+    return settings
 
 
-def _distinct(grid: Grid, block: Block, method: str, facts: Facts) -> list[tuple[str, ...]]:
-    """The presets of a method, those with equal settings together."""
+def _distinct(grid: Grid, block: Block, method: str, variant: str, facts: Facts) -> list[tuple[str, ...]]:
+    """The presets of a method, those with equal settings together.
+
+    Original and Retrained have no settings: what is theirs is the recipe, which stands first.
+    """
     if method not in METHODS:
         return [grid.presets]
+    if not fields(METHODS[method]):  # type: ignore[arg-type]
+        return [tuple(dict.fromkeys([block.recipe_preset, *grid.presets]))]
     groups: list[tuple[dict[str, Any], tuple[str, ...]]] = []
     for name in grid.presets:
-        settings = _method(grid, block, method, name, facts)
+        settings = _method(grid, block, method, variant, name, facts)
         same = [index for index, (known, _) in enumerate(groups) if known == settings]
         if same:
             groups[same[0]] = settings, (*groups[same[0]][1], name)
@@ -260,9 +520,9 @@ def narrow(some: Iterable[Cell], only: Only) -> list[Cell]:
 
 
 def _known(grid: Grid) -> dict[str, Sequence[str]]:
-    every: dict[str, dict[str, None]] = {key: {} for key in ("dataset", "scenario", "case")}
-    for block in grid.blocks:
-        every["dataset"][block.dataset] = None
-        every["scenario"][block.scenario] = None
-        every["case"].update(dict.fromkeys(map(str, block.cases)))
-    return {**{key: list(values) for key, values in every.items()}, "method": grid.methods, "preset": grid.presets}
+    known: dict[str, dict[str, None]] = {}
+    for cell in cells(grid, {}):
+        for key, values in cell.keys.items():
+            known.setdefault(key, {}).update(dict.fromkeys(values))
+    ordered = {key: list(values) for key, values in known.items()}
+    return {**ordered, "method": grid.methods}

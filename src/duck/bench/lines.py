@@ -11,11 +11,17 @@ from duck.types import Augment
 Line = dict[str, Any]
 Right = Callable[[Any], bool]
 NAMES = {"id", "experiment", "dataset"}
+TRIAL = {"dataset", "scenario", "method", "number", "settings", "score", "seconds"}
 
 
 def is_ours(line: Any) -> bool:
     """Other files of JSON lines may lie beside ours; a line of ours that lost one of its names is still one."""
     return isinstance(line, dict) and len(NAMES & line.keys()) >= 2
+
+
+def is_trial(line: Any) -> bool:
+    """Return whether a line is a trial of a search for settings on holdout data."""
+    return isinstance(line, dict) and line.keys() >= TRIAL and not isinstance(line["seconds"], str)
 
 
 def flaw(line: Line) -> str | None:
@@ -44,8 +50,8 @@ def _number(value: Any) -> bool:
 
 
 COMMON = {"id": _a(str), "dataset": _a(str), "experiment": _a(dict), "train_samples": _a(int), "wall_seconds": _number, "device": _a(str)}
-TRAINING = {"data": _a(str), "fingerprint": _a(str), "recipe": _a(dict)}
-CELL = {"scenario": _among(ACCURACIES), "case": _a(int), "method": _a(str), "preset": _a(str)}
+TRAINING = {"data": _a(str), "model": _a(str), "fingerprint": _a(str), "recipe": _a(dict)}
+CELL = {"scenario": _among((*ACCURACIES, "bias")), "case": _a(int, str), "method": _a(str), "preset": _a(str)}
 """Of a line of a cell; that of an original has None there."""
 SCORES: dict[str | None, tuple[str, ...]] = {
     **{name: tuple(columns) for name, columns in COLUMNS.items()},
@@ -60,14 +66,19 @@ def _flaws(line: Line) -> Iterator[str]:
     """Lazily: a part is looked at only where nothing was wrong with those before it."""
     yield from _wrong(line, COMMON)
     yield from _wrong(line["experiment"], {"training": _a(dict)}, "experiment.")
+    request = {"request": _a(dict, type(None))} if "request" in line["experiment"] else {}
+    yield from _wrong(line["experiment"], request, "experiment.")
     yield from _wrong(line["experiment"]["training"], TRAINING, "training.")
     yield from _wrong(line["experiment"]["training"]["recipe"], {"augment": _among(get_args(Augment))}, "recipe.")
     yield from _wrong(line, CELL if line.get("method") is not None else dict.fromkeys(CELL, _a(type(None))))
     if (line["method"] is None) != (line["experiment"].get("method") is None):
         yield "its experiment is of another method"
+    yield from _wrong(line, {"variant": _a(str)} if "variant" in line else {})
+    for key in ("attack", "study"):
+        if key in line:
+            yield from _wrong(line, {key: _a(dict)})
+            yield from _wrong(line[key], {"name": _among([name for name in COLUMNS if name])}, f"{key}.")
     if "attack" in line:
-        yield from _wrong(line, {"attack": _a(dict)})
-        yield from _wrong(line["attack"], {"name": _among([name for name in COLUMNS if name])}, "attack.")
         yield from _wrong(line["attack"], {"pool": _a(str)} if line["attack"]["name"] == "lira" else {}, "attack.")
     yield from _wrong(line, {"error": _a(str)}) if "error" in line else _flaws_of_a_result(line)
 
@@ -75,7 +86,7 @@ def _flaws(line: Line) -> Iterator[str]:
 def _flaws_of_a_result(line: Line) -> Iterator[str]:
     yield from _wrong(line, {"scores": _a(dict), "seconds": _number})
     attack = line.get("attack", {}).get("name")
-    needed = SCORES[attack] if line["method"] is not None else ()
+    needed = SCORES[attack or line.get("study", {}).get("name")] if line["method"] is not None else ()
     yield from _wrong(line["scores"], dict.fromkeys([*line["scores"], *needed], _a(int, float, type(None))), "scores.")
     if line["method"] is not None:
         yield from _wrong(line, {"prepare_seconds": _number, "notes": lambda notes: isinstance(notes, list) and all(map(_a(str), notes))})

@@ -13,13 +13,31 @@ class Column(NamedTuple):
 
 
 HITS = {"tpr_1": Column("TPR@1%FPR %", 100, 2), "tpr_0.1": Column("TPR@0.1%FPR %", 100, 2), "auc": Column("AUC")}
+DENSITIES = {
+    f"{side}_{split}": Column(f"{words}, {split}", 1.0, 2)
+    for split in ("train", "test")
+    for side, words in (("forget", "forgotten class"), ("retain", "retained classes"))
+}
 COLUMNS: dict[str | None, dict[str, Column]] = {
     None: {"aus": Column("AUS"), "kept": Column("kept %", 100, 2), "forgotten": Column("forgotten %", 100, 2)},
     "svm": {"f1": Column("F1 %", 100, 2)},
     "lira": {**HITS, "f1": Column("F1 %", 100, 2)},
     "confidence": HITS,
+    "density": DENSITIES,
+    "bias": {
+        "wrong": Column("called wrong %", 100, 2),
+        "right": Column("right %", 100, 2),
+        "test": Column("test %", 100, 2),
+        "shap": Column("SHAP of the square", 1.0, 4),
+    },
+    "time": {
+        "seconds": Column("time s", 1.0, 2),
+        "speedup": Column("Retrained takes x", 1.0, 1),
+        "aus": Column("AUS"),
+        "kept": Column("kept %", 100, 2),
+    },
 }
-"""By the attack of a grid; without one, what the paper's large tables show."""
+"""By the attack or study of a grid; without one, what the paper's large tables show. `time`: a view of those tables."""
 ACCURACIES = {
     "class": {"aus": "aus", "kept": "retain_test", "forgotten": "forget_test"},
     "samples": {"aus": "aus", "kept": "test", "forgotten": "forget"},
@@ -27,6 +45,6 @@ ACCURACIES = {
 """Those columns as scores: where a class goes, its test samples count as forgotten, else the forgotten training samples."""
 
 
-def measures(scenario: str, attack: str | None) -> Mapping[str, str]:
+def measures(scenario: str, measurement: str | None) -> Mapping[str, str]:
     """Columns of a table, and the scores that they show."""
-    return ACCURACIES[scenario] if attack is None else {name: name for name in COLUMNS[attack]}
+    return ACCURACIES[scenario] if measurement is None else {name: name for name in COLUMNS[measurement]}

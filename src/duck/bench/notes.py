@@ -4,12 +4,27 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from duck.audits.roc import RATES, least_others
-from duck.bench.grids import Cell
+from duck.bench.grids import Cell, measured
 from duck.bench.lines import Line
 from duck.bench.results import Results
 
 Row = Mapping[str, Any]
-CELL = ("dataset", "scenario", "case", "method", "preset")
+
+
+def _cell_of(line: Line) -> tuple[Any, ...]:
+    """Return what tells the cells of grids apart, whatever their settings."""
+    made, asked = line["experiment"]["training"], line["experiment"].get("request") or {}
+    removed = asked.get("count") if asked.get("name") == "random-classes" else None
+    names = [line[key] for key in ("dataset", "scenario", "case", "method", "preset")]
+    return (*names, line.get("variant", ""), made["model"], line.get("recipe", "standard"), removed)
+
+
+def _names_of(cell: Cell) -> list[tuple[Any, ...]]:
+    """Return the same of a cell, once for each preset that it stands for."""
+    block = cell.block
+    before = block.dataset, block.scenario, cell.case, cell.method
+    after = cell.variant, block.model, block.recipe_preset, block.random_classes
+    return [(*before, preset, *after) for preset in cell.presets]
 
 
 def part(row: Row, with_pool: bool) -> str:
@@ -40,8 +55,18 @@ def compared_with(rows: Iterable[Row]) -> list[str]:
         for about in sets.values()
         if "models" in about
     ]
+    told += [_mismatch(about) for about in sets.values() if about.get("differs")]
     several = f"There are results of {len(sets)} pools of shadow models, each with rows of its own; --pool shows those of one."
     return [several, *told] if len(sets) > 1 else told
+
+
+def _mismatch(about: Mapping[str, Any]) -> str:
+    """Say in what the recipe of the shadow models differs from that of their targets."""
+    differences = "; ".join(f"{name} {mine} instead of {theirs}" for name, (mine, theirs) in about["differs"].items())
+    return (
+        f"Mismatched pool {about['pool']}: its models were trained otherwise than the targets "
+        f"({differences}). The rates are lower bounds of what a matched attack would find."
+    )
 
 
 def unresolved(used: Iterable[Line]) -> list[str]:
@@ -54,11 +79,15 @@ def unresolved(used: Iterable[Line]) -> list[str]:
     ]
 
 
-def strays(asked: Iterable[Cell], used: Iterable[Line], results: Results, attack: str | None) -> list[str]:
-    """Settings change; results of the old ones stay in the files but do not belong in the table."""
-    names = {(c.block.dataset, c.block.scenario, c.case, c.method, preset) for c in asked for preset in c.presets}
-    kept = {id(line) for line in used}
-    alike = [line for line in results.done.values() if tuple(line[key] for key in CELL) in names]
-    count = sum(id(line) not in kept and line.get("attack", {}).get("name") == attack for line in alike)
-    others = "other settings or shadow models" if attack == "lira" else "other settings"
-    return [f"Left out: {count} results of the same cells with {others}."] if count else []
+def strays(asked: Iterable[Cell], used: Iterable[Line], results: Results, measurement: str | None) -> list[str]:
+    """Settings change; results of the old ones stay in the files but do not belong in the table.
+
+    Results of other architectures, recipes or variants belong to other grids and are not counted.
+    """
+    names = {name for cell in asked for name in _names_of(cell)}
+    shown = {id(line) for line in used}
+    alike = [line for line in results.done.values() if _cell_of(line) in names]
+    others = [line for line in alike if id(line) not in shown]
+    count = sum((measured(line) or {}).get("name") == measurement for line in others)
+    what = "other settings or shadow models" if measurement == "lira" else "other settings"
+    return [f"Left out: {count} results of the same cells with {what}."] if count else []

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from duck.bench.grids import Facts, line_id
-from duck.bench.lines import Line, flaw, is_ours, sound
+from duck.bench.grids import Facts, line_id, measured
+from duck.bench.lines import Line, flaw, is_ours, is_trial, sound
 from duck.config import from_dict
 from duck.errors import BadInput, DuckError
 
@@ -21,6 +21,9 @@ class Results:
         self.lines: dict[str, Line] = {}
         self.broken: Counter[tuple[str, str]] = Counter()
         """Lines that are passed over: the names of their files, and why."""
+        self.trials: Counter[tuple[str, str, str]] = Counter()
+        """Settings tried on holdout data, by data set, scenario and method."""
+        self.trial_seconds: dict[tuple[str, str, str], list[float]] = {}
         for path in sorted(folder.glob("*.jsonl")):
             self._read(path)
 
@@ -62,6 +65,10 @@ class Results:
             except json.JSONDecodeError:
                 self.broken[path.name, "half-written, as a kill leaves it"] += 1
                 continue
+            if is_trial(line):
+                key = line["dataset"], line["scenario"], line["method"]
+                self.trials[key] += 1
+                self.trial_seconds.setdefault(key, []).append(float(line["seconds"]))
             if not is_ours(line):
                 continue
             wrong = flaw(line)
@@ -87,7 +94,7 @@ def _ends_whole(path: Path) -> bool:
 def _current_id(line: Line) -> str:
     """Settings that came into being after the line was written have their defaults, and the id is that of today."""
     try:
-        return line_id(from_dict(line["experiment"]), line.get("attack"))
+        return line_id(from_dict(line["experiment"]), measured(line))
     except DuckError:
         return str(line["id"])
 

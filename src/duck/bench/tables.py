@@ -4,12 +4,25 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from duck.bench.grids import Attack, Block, Cell, Facts, Grid, Only, cells, experiment, line_id, narrow
+from duck.bench.grids import (
+    Attack,
+    Block,
+    Case,
+    Cell,
+    Facts,
+    Grid,
+    Only,
+    built_in,
+    cells,
+    experiment,
+    line_id,
+    narrow,
+)
 from duck.bench.lines import Line
 from duck.bench.measures import COLUMNS, Column, measures
 from duck.bench.notes import compared_with, never_run, of_runs, strays, unresolved
@@ -29,11 +42,12 @@ class Table:
     """Those that are printed: a preset that was never run has a row only where its method has no other, a note names the rest."""
     notes: list[str]
     """What a reader must know besides: failures, results that do not belong."""
-    attack: str | None = None
+    measurement: str | None = None
+    """Name of the attack or study, or `time`."""
 
     @property
     def columns(self) -> dict[str, Column]:
-        return COLUMNS[self.attack]
+        return COLUMNS[self.measurement]
 
     @property
     def several_pools(self) -> bool:
@@ -42,10 +56,10 @@ class Table:
 
 
 class Place(NamedTuple):
-    """A row: the block's number in the grid, method and preset."""
+    """A row: the block's number in the grid, method with its variant, and preset."""
 
     block: int
-    method: str
+    label: str
     preset: str
 
 
@@ -54,11 +68,13 @@ class Group:
     """The cells of a row, and the lines that were found for them, by case."""
 
     block: Block
-    cases: list[int]
-    lines: dict[int, Line]
+    method: str
+    variant: str
+    cases: list[Case]
+    lines: dict[Case, Line]
 
     @property
-    def results(self) -> dict[int, Line]:
+    def results(self) -> dict[Case, Line]:
         return {case: line for case, line in self.lines.items() if "error" not in line}
 
 
@@ -76,12 +92,16 @@ class Part(NamedTuple):
 
 def make_table(grid: Grid, results: Results, only: Only) -> Table:
     """In the order of the grid; results that compared with different shadow models never share a row."""
-    sources = {block.dataset: list(results.facts(block.dataset)) for block in grid.blocks}
-    every = cells(grid, {name: some[0] for name, some in sources.items() if some})
-    made = [_part(one, every, sources, results, only) for one in _aimed(grid, results)]
+    if grid.views:
+        return _view(grid, results, only)
+    every = cells(grid, {name: some[0] for name, some in _sources(grid, results).items() if some})
+    made = [_part(one, every, results, only) for one in _aimed(grid, results)]
     parts = [part for part in made if any(group.lines for group in part.groups.values())] or made[:1]
-    several, name = len(parts) > 1, None if grid.attack is None else grid.attack.name
+    several, name = len(parts) > 1, None if grid.measurement is None else grid.measurement.name
     rows = [row for part in parts for row in part.rows.values()]
+    if grid.trials:
+        for row in rows:
+            row["trials"] = _trials(row, grid.trials, results)
     shown = [part.rows[place] for part in parts for place in part.shown]
     hidden = [row for part in parts for place, row in part.rows.items() if place not in part.shown]
     notes = [
@@ -94,6 +114,29 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
     return Table(rows, shown, notes, name)
 
 
+def _trials(row: Row, budget: int, results: Results) -> Row | None:
+    """Return how many settings of a method were tried on holdout data, and how many are due."""
+    if not fields(METHODS[row["method"]]):  # type: ignore[arg-type]
+        return None
+    done = results.trials[row["dataset"], row["scenario"], row["method"]]
+    return {"done": done, "of": budget}
+
+
+def _view(grid: Grid, results: Results, only: Only) -> Table:
+    """The runs of other grids by their time."""
+    rows: list[Row] = []
+    for name in grid.views:
+        viewed = built_in()[name]
+        every = cells(viewed, {name: some[0] for name, some in _sources(viewed, results).items() if some})
+        part = _part(viewed, every, results, only, view="time")
+        rows += [part.rows[place] for place in part.shown if part.rows[place]["method"] != "original"]
+    return Table(rows, rows, [], "time")
+
+
+def _sources(grid: Grid, results: Results) -> dict[str, list[Facts]]:
+    return {block.dataset: list(results.facts(block.dataset)) for block in grid.blocks}
+
+
 def _aimed(grid: Grid, results: Results) -> list[Grid]:
     """The grid; where it leaves LiRA's shadow models open, once with each that there are results of."""
     attack = grid.attack
@@ -104,43 +147,65 @@ def _aimed(grid: Grid, results: Results) -> list[Grid]:
     return [replace(grid, attack=replace(attack, pool=pool)) for pool in pools] or [grid]
 
 
-def _part(grid: Grid, every: Sequence[Cell], sources: Mapping[str, list[Facts]], results: Results, only: Only) -> Part:
-    found = ((cell, _line(grid, cell, sources[cell.block.dataset], results)) for cell in every)
+def _part(grid: Grid, every: Sequence[Cell], results: Results, only: Only, view: str | None = None) -> Part:
+    sources = _sources(grid, results)
+    found = ((cell, find_line(grid, cell, sources[cell.block.dataset], results)) for cell in every)
     lines = {_key(grid, cell): line for cell, line in found if line is not None}
     whole, groups = _groups(grid, every, lines), _groups(grid, narrow(every, only), lines)
-    places = sorted(groups, key=lambda place: (place.block, grid.methods.index(place.method), place.preset))
-    oracles = {place.block: group.results for place, group in whole.items() if place.method == ORACLE}
-    name, shadows = None if grid.attack is None else grid.attack.name, _shadows(grid.attack, lines.values())
+    order = {label: at for at, label in enumerate(_labels(grid))}
+    places = sorted(groups, key=lambda place: (place.block, order[place.label], place.preset))
+    oracles = {place.block: group.results for place, group in whole.items() if group.method == ORACLE}
+    name = view or (None if grid.measurement is None else grid.measurement.name)
+    shadows = _shadows(grid.attack, lines.values())
     rows = {place: {**_row(place, groups[place], oracles.get(place.block, {}), name), **shadows} for place in places}
-    return Part(rows, _shown(places, {place for place, group in whole.items() if group.lines}), groups, list(lines.values()))
+    ran = {place for place, group in whole.items() if group.lines}
+    return Part(rows, _shown(places, ran), groups, list(lines.values()))
+
+
+def _labels(grid: Grid) -> list[str]:
+    """Return the rows of a grid in order, a method's variants after it."""
+    return [label for method in grid.methods for label in (method, *(f"{method}, {v.name}" for v in grid.variants if v.method == method))]
 
 
 def _shadows(attack: Attack | None, lines: Iterable[Line]) -> Row:
     """What a row of LiRA says of what it compared with; None where there are no results."""
     if attack is None or attack.name != "lira":
         return {}
-    about: Row = next((line["shadows"] for line in lines if "shadows" in line), {})
-    return {"shadows": {**about, "pool": attack.pool} if attack.pool else None}
+    line = next((line for line in lines if "shadows" in line), None)
+    if line is None:
+        return {"shadows": {"pool": attack.pool} if attack.pool else None}
+    return {"shadows": {**line["shadows"], "pool": attack.pool, "differs": recipe_differences(line)}}
 
 
-def _line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results) -> Line | None:
+def recipe_differences(line: Line) -> dict[str, list[Any]]:
+    """Return how the shadow models of a line of LiRA were trained otherwise than its target.
+
+    Name of a recipe's field -> its value in the pool, and in the target.
+    """
+    target, pool = line["experiment"]["training"]["recipe"], line["shadows"]
+    held = pool.get("recipe") or {"epochs": pool["epochs"]}
+    names = [name for name in held if name not in ("compile", "precision")]
+    return {name: [held[name], target[name]] for name in names if held[name] != target.get(name)}
+
+
+def find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results) -> Line | None:
     """The result of a cell: the line with the id that the cell's experiment has on the line's data."""
     if cell.method not in METHODS:
         return None
-    settings = None if grid.attack is None else grid.attack.settings
+    settings = None if grid.measurement is None else grid.measurement.settings
     found = [results.lines.get(line_id(experiment(grid, cell, facts), settings)) for facts in sources]
     return min((line for line in found if line is not None), key=lambda line: "error" in line, default=None)
 
 
-def _key(grid: Grid, cell: Cell) -> tuple[Place, int]:
-    return Place(grid.blocks.index(cell.block), cell.method, cell.preset), cell.case
+def _key(grid: Grid, cell: Cell) -> tuple[Place, Case]:
+    return Place(grid.blocks.index(cell.block), cell.label, cell.preset), cell.case
 
 
-def _groups(grid: Grid, some: Iterable[Cell], lines: Mapping[tuple[Place, int], Line]) -> Groups:
+def _groups(grid: Grid, some: Iterable[Cell], lines: Mapping[tuple[Place, Case], Line]) -> Groups:
     groups: Groups = {}
     for cell in some:
         place, case = _key(grid, cell)
-        group = groups.setdefault(place, Group(cell.block, [], {}))
+        group = groups.setdefault(place, Group(cell.block, cell.method, cell.variant, [], {}))
         group.cases.append(case)
         if (place, case) in lines:
             group.lines[case] = lines[place, case]
@@ -153,26 +218,46 @@ def _shown(places: Sequence[Place], ran: Container[Place]) -> list[Place]:
     return [place for place in places if place in ran or (place[:2] not in some and first[place[:2]] == place)]
 
 
-def _row(place: Place, group: Group, oracle: Mapping[int, Line], attack: str | None) -> Row:
+def _row(place: Place, group: Group, oracle: Mapping[Case, Line], measurement: str | None) -> Row:
     block, found = group.block, group.results
-    scores = measures(block.scenario, attack)
-    paper = _paper(block, place.method, attack, scores)
-    return {
+    values = {case: _values(line, oracle.get(case), block, measurement) for case, line in found.items()}
+    reference = {case: _values(line, line, block, measurement) for case, line in oracle.items()}
+    paper = _paper(block, group.method, group.variant, measurement)
+    row: Row = {
         "dataset": block.dataset,
         "scenario": block.scenario,
         "model": block.model,
-        "method": place.method,
+        "recipe": block.recipe_preset,
+        "removed": block.removed,
+        "method": group.method,
+        "variant": group.variant,
         "preset": place.preset,
         "n": len(found),
         "of": len(group.cases),
-        **{name: {**_spread(line["scores"][score] for line in found.values()), "paper": paper[name]} for name, score in scores.items()},
-        **({"chance": _spread(line["scores"]["chance"] for line in found.values())["mean"]} if attack == "svm" else {}),
-        "gap_to_retrained": _gap(scores, found, oracle) if place.method != ORACLE else None,
-        "seconds": _median(line["seconds"] for line in found.values()),
-        "prepare_seconds": _median(line["prepare_seconds"] for line in found.values()),
-        "errors": _counted(line["error"] for line in group.lines.values() if "error" in line),
-        "notes": _counted(note for line in found.values() for note in line["notes"]) if place.method != "original" else {},
     }
+    for name in COLUMNS[measurement]:
+        row[name] = {**_spread(one[name] for one in values.values()), "paper": paper.get(name)}
+    if measurement == "svm":
+        row["chance"] = _spread(line["scores"]["chance"] for line in found.values())["mean"]
+    row["gap_to_retrained"] = _gap(values, reference) if group.method != ORACLE else None
+    if measurement != "time":
+        row["seconds"] = _median(line["seconds"] for line in found.values())
+    row["prepare_seconds"] = _median(line["prepare_seconds"] for line in found.values())
+    row["errors"] = _counted(line["error"] for line in group.lines.values() if "error" in line)
+    told = (note for line in found.values() for note in line["notes"])
+    row["notes"] = _counted(told) if group.method != "original" else {}
+    return row
+
+
+def _values(line: Line, retrained: Line | None, block: Block, measurement: str | None) -> dict[str, float | None]:
+    """Return what the columns of a table show of a line."""
+    if measurement == "time":
+        kept = measures(block.scenario, None)["kept"]
+        ratio = retrained["seconds"] / line["seconds"] if retrained and line["seconds"] else None
+        scores = line["scores"]
+        return {"seconds": line["seconds"], "speedup": ratio, "aus": scores["aus"], "kept": scores[kept]}
+    columns = measures(block.scenario, measurement)
+    return {name: line["scores"][score] for name, score in columns.items()}
 
 
 def _spread(values: Iterable[float | None]) -> dict[str, float | None]:
@@ -181,12 +266,16 @@ def _spread(values: Iterable[float | None]) -> dict[str, float | None]:
     return {"mean": statistics.mean(known) if known else None, "std": statistics.stdev(known) if len(known) > 1 else None}
 
 
-def _gap(scores: Mapping[str, str], found: Mapping[int, Line], oracle: Mapping[int, Line]) -> dict[str, float | int | None] | None:
+Values = Mapping[Case, Mapping[str, float | None]]
+
+
+def _gap(found: Values, oracle: Values) -> dict[str, float | int | None] | None:
     """Ours minus retrained, a mean over the cases that both have."""
-    both = [(found[case]["scores"], oracle[case]["scores"]) for case in found if case in oracle]
+    both = [(found[case], oracle[case]) for case in found if case in oracle]
     if not both:
         return None
-    gaps = {name: _spread(_minus(ours[score], theirs[score]) for ours, theirs in both)["mean"] for name, score in scores.items()}
+    names = list(both[0][0])
+    gaps = {name: _spread(_minus(ours[name], theirs[name]) for ours, theirs in both)["mean"] for name in names}
     return {**gaps, "n": len(both)}
 
 
@@ -204,15 +293,26 @@ def _counted(messages: Iterable[str]) -> dict[str, int]:
 
 
 @cache
-def _numbers() -> dict[str, dict[tuple[str, str], Row]]:
-    plain = json.loads(files("duck.bench").joinpath("paper_numbers.json").read_text(encoding="utf-8"))
-    return {name: {(row["dataset"], row["method"]): row for row in rows} for name, rows in plain.items()}
+def _numbers() -> dict[str, list[Row]]:
+    text = files("duck.bench").joinpath("paper_numbers.json").read_text(encoding="utf-8")
+    numbers: dict[str, list[Row]] = json.loads(text)
+    return numbers
 
 
-def _paper(block: Block, method: str, attack: str | None, scores: Mapping[str, str]) -> dict[str, float | None]:
-    """The paper's means, shares in 0..1; None where it has no such cell (it used ResNet-18, and a tenth)."""
-    alike = block.model == "resnet18" and (block.scenario == "class" or block.fraction == 0.1)
-    table = PAPER[block.scenario] if attack is None else f"{attack}-{PAPER[block.scenario]}"
-    row = _numbers().get(table, {}).get((block.dataset, method), {}) if alike else {}
-    cell = {name: row.get(score) for name, score in scores.items()}
-    return {name: None if value is None else value["mean"] / COLUMNS[attack][name].factor for name, value in cell.items()}
+def _paper(block: Block, method: str, variant: str, measurement: str | None) -> dict[str, float | None]:
+    """The paper's means, shares in 0..1; empty where it has no such cell (it used ResNet-18, a tenth, and one class)."""
+    other_request = block.random_classes or (block.removed or 1) > 1 or block.fraction != 0.1
+    if measurement not in (None, "svm", "lira", "bias") or other_request:
+        return {}
+    table = "bias" if measurement == "bias" else PAPER[block.scenario]
+    if measurement in ("svm", "lira"):
+        table = f"{measurement}-{table}"
+    elif variant:
+        table = f"ablation-{table}"
+    elif block.model != "resnet18":
+        table = f"architectures-{table}"
+    wanted = {"dataset": block.dataset, "method": method, "variant": variant, "model": block.model}
+    usual = {"variant": "", "model": "resnet18"}
+    row = next((row for row in _numbers().get(table, []) if wanted.items() <= {**usual, **row}.items()), {})
+    columns = measures(block.scenario, measurement)
+    return {name: row[score]["mean"] / COLUMNS[measurement][name].factor for name, score in columns.items() if row.get(score)}

@@ -18,8 +18,9 @@ from torch import nn
 
 from duck import fit
 from duck.api import train
+from duck.bench import studies
 from duck.bench.attacks import Attacker
-from duck.bench.grids import Attack, Cell, line_id
+from duck.bench.grids import Attack, Cell, Grid, Measurement, Study, line_id
 from duck.bench.lines import Line, sound
 from duck.bench.outputs import Kept, Target
 from duck.config import Experiment, Training, to_dict
@@ -32,6 +33,7 @@ from duck.models import build
 from duck.models.weights import load_weights, save_weights
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch, device_name, seeded
+from duck.scenarios import Debias
 from duck.types import Data, Recipe, Scenario
 
 GIB = 2**30
@@ -41,17 +43,17 @@ LONGEST = 400
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a cell of the grid, an attack on the model of a cell or, without a cell, the training of an original."""
+    """One run: a cell of the grid, an attack on the model of a cell or a study of it or, without a cell, the training of an original."""
 
     dataset: str
     experiment: Experiment
     cell: Cell | None = None
-    attack: Attack | None = None
+    measurement: Measurement | None = None
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """Of the attack, where it is one."""
-        return None if self.attack is None else self.attack.settings
+        """Of the attack or study, where it is one."""
+        return None if self.measurement is None else self.measurement.settings
 
     @property
     def id(self) -> str:
@@ -65,14 +67,20 @@ class Job:
             return {"dataset": self.dataset, "scenario": None, "case": None, "method": None, "preset": None}
         return {
             "dataset": self.dataset, "scenario": cell.block.scenario, "case": cell.case, "method": cell.method, "preset": cell.preset,
+            **({"variant": cell.variant} if cell.variant else {}),
+            **({"recipe": cell.block.recipe_preset} if cell.block.recipe_preset != "standard" else {}),
         }  # fmt: skip
 
     def __str__(self) -> str:
         if self.cell is None:
-            return f"{self.dataset}: train {self.experiment.training.model}"
-        what = "class" if self.cell.block.scenario == "class" else "seed"
-        before = "" if self.attack is None else f"{self.attack.name} on "
-        return f"{self.dataset}, {what} {self.cell.case}: {before}{self.cell.method} ({self.cell.preset})"
+            biased = " on biased data" if self.experiment.request else ""
+            return f"{self.dataset}: train {self.experiment.training.model}{biased}"
+        block = self.cell.block
+        what = f"class {self.cell.case}" if block.classes else f"seed {self.cell.case}"
+        if block.random_classes:
+            what = f"{block.random_classes} classes, {what}"
+        before = "" if self.measurement is None else f"{self.measurement.name} of "
+        return f"{self.dataset}, {what}: {before}{self.cell.label} ({self.cell.preset})"
 
 
 def load_all(
@@ -129,6 +137,14 @@ class Workshop:
         self._station: tuple[str, Station] | None = None
         self._failed: dict[str, str] = {}
         """Originals that could not be made, and why: no cell tries in vain again."""
+        self._latest: tuple[str, nn.Module] | None = None
+        """The id of the last unlearning and its model: a study of it usually comes next."""
+
+    def ready(self, grid: Grid) -> set[str]:
+        """Return the experiments whose models need not be made again for a grid's attack or study."""
+        if grid.attack:
+            return self.kept.there()
+        return {path.stem for path in self.models.glob("*.safetensors")} if grid.study else set()
 
     def __call__(self, job: Job) -> Line:
         _reset_peak(self.device)
@@ -137,24 +153,49 @@ class Workshop:
             values = sound(self._done(job))
         except Exception as error:
             values = {"error": in_short(error)}
-        attack = {} if job.attack is None else {"attack": job.settings}
-        common = {"id": job.id, **job.keys, **attack, "train_samples": len(self.data[job.dataset].train)}
+        extra = {} if job.measurement is None else {job.measurement.key: job.settings}
+        common = {"id": job.id, **job.keys, **extra, "train_samples": len(self.data[job.dataset].train)}
         stamp = {"wall_seconds": time.monotonic() - begun, **_machine(self.device)}
         return {**common, **stamp, **values, "experiment": to_dict(job.experiment)}
 
     def _done(self, job: Job) -> Line:
         if job.cell is None:
             return self._trained(job)[1]
-        return self._unlearned(job) if job.attack is None else self._attacked(job)
+        if job.measurement is None:
+            return self._unlearned(job)[0]
+        if isinstance(job.measurement, Attack):
+            return self._attacked(job)
+        return self._studied(job, job.measurement)
+
+    def _studied(self, job: Job, study: Study) -> Line:
+        if study.name == "bias":
+            station = self._ready(job)
+            return studies.bias_line(station.model, job.experiment, station.data, study.images)
+        model = self._made_before(job)
+        station = self._ready(job)
+        scenario, _ = station.scenario(job.experiment)
+        return studies.density_line(model, scenario, study.dimensions)
+
+    def _made_before(self, job: Job) -> nn.Module:
+        """Return the unlearned model of a job: the latest one, from the folder, or made now."""
+        if self._latest is not None and self._latest[0] == job.experiment.id:
+            return self._latest[1]
+        weights = self.models / f"{job.experiment.id}.safetensors"
+        if not weights.exists():
+            return self._unlearned(job)[1]
+        data = self._data(job.dataset)
+        model = build(job.experiment.training.model, data.num_classes, data.train.shape)
+        load_weights(model, weights)
+        return model.to(self.device).eval()
 
     def _attacked(self, job: Job) -> Line:
         assert self.attacker is not None
         assert job.cell is not None
-        if job.attack != self.attacker.attack:
+        if job.measurement != self.attacker.attack:
             raise BadInput(f"The job is of {job.settings}, the attacker of {self.attacker.attack.settings}: plan with the attacker's.")
         target = self._target(job)
         with Stopwatch(self.device) as stopwatch:
-            found = self.attacker(target, job.cell.block.scenario, job.experiment.seed)
+            found = self.attacker(target, job.cell.block.kind, job.experiment.seed)
         return {**found, "seconds": stopwatch.seconds, "prepare_seconds": 0.0, "notes": []}
 
     def _target(self, job: Job) -> Target:
@@ -167,7 +208,7 @@ class Workshop:
             raise BadInput(f"{job.dataset} has no test samples, which an attack needs, or what the model says could not be kept.")
         return target
 
-    def _unlearned(self, job: Job) -> Line:
+    def _unlearned(self, job: Job) -> tuple[Line, nn.Module]:
         station, experiment = self._ready(job), job.experiment
         scenario, before = station.scenario(experiment)
         made = experiment.training
@@ -179,7 +220,8 @@ class Workshop:
             new_model=lambda: build(made.model, station.data.num_classes, station.data.train.shape),
             recipe=replace(made.recipe, compile=compiled), original=before, preparations=station.preparations,
         )  # fmt: skip
-        return {
+        self._latest = experiment.id, outcome.model
+        line = {
             "scores": asdict(outcome.scores),
             "original": asdict(before),
             "seconds": outcome.seconds,
@@ -189,6 +231,7 @@ class Workshop:
             "processed": outcome.processed,
             "notes": [*notes(scenario, outcome), *self._keep(experiment, outcome.model, scenario)],
         }
+        return line, outcome.model
 
     def _keep(self, experiment: Experiment, model: nn.Module, scenario: Scenario) -> list[str]:
         """For attacks and analyses; a disk that is full does not cost the result."""
@@ -203,7 +246,7 @@ class Workshop:
     def _ready(self, job: Job) -> Station:
         key = _key(job.experiment)
         if self._station is None or self._station[0] != key:
-            self._station = None  # frees the one before
+            self._station = self._latest = None  # frees the one before
             model, _ = self._trained(job)
             _warm_up(model, self._data(job.dataset), self.device)
             self._station = key, Station(self._data(job.dataset), model, Preparations(self.models / "prepared"))
@@ -219,6 +262,8 @@ class Workshop:
     def _trained(self, job: Job) -> tuple[nn.Module, Line]:
         """The original: read if it was made before, with what was written of its making."""
         made, data = job.experiment.training, self._data(job.dataset)
+        if isinstance(job.experiment.request, Debias):
+            data = job.experiment.request(data, job.experiment.seed).data
         weights = self.models / f"{_key(job.experiment)}.safetensors"
         if weights.stem in self._failed:
             raise BadInput(f"Its original could not be made: {self._failed[weights.stem]}")
@@ -253,8 +298,9 @@ def _warm_up(model: nn.Module, data: Data, device: torch.device) -> None:
 
 
 def _key(experiment: Experiment) -> str:
-    """Of an original: by its data's fingerprint, model, recipe and seed."""
-    return Experiment(experiment.training, seed=experiment.training.seed).id
+    """Of an original: by its data's fingerprint, model, recipe and seed, and the bias planted in its data."""
+    bias = experiment.request if isinstance(experiment.request, Debias) else None
+    return Experiment(experiment.training, bias, seed=experiment.training.seed).id
 
 
 def _read(record: Path) -> Line:

@@ -1,12 +1,12 @@
-"""duck bench: run a grid, go on with it, or print its table beside the paper's."""
+"""duck bench: run a grid, resume it, print its table beside the paper's, or say what is missing."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -18,19 +18,27 @@ from duck.bench import (
     Line,
     Only,
     Plan,
+    Planner,
     Results,
     State,
     Workshop,
     attacker,
+    built_in,
+    check_claims,
+    check_study,
     device_name,
     execute,
     facts_of,
     find_grid,
     load_all,
     make_table,
+    measured,
     parse_only,
     plan,
+    rehearsal,
     render,
+    render_claims,
+    render_status,
 )
 from duck.cli.console import counting, emit, number, say, stderr
 from duck.cli.exits import DONE, FAILED, INTERRUPTED
@@ -46,14 +54,30 @@ class Bench:
 
     Runs whose result is in --out are skipped: the same command goes on where it was stopped. Result files of several machines
     merge by lying in one folder. Exit code 1 where runs of this call failed: the others are kept, and these are tried again next time.
+
+      duck bench paper/ablation --rehearse                  try a grid on a CPU in seconds
+      duck bench paper/table-cr --only dataset=cifar10      run a part of it
+      duck bench paper/table-cr --table                     print its table beside the paper's
+      duck bench --status                                   what is missing, and how long it will take
+      duck bench --next 25                                  what to run in the next 25 minutes
+      duck bench --claims                                   the claims of the paper, answered
     """
 
-    grid: Annotated[str, tyro.conf.Positional]
-    """A name from `duck list grids`, or a .toml file."""
+    grids: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Names from `duck list grids`, or .toml files. --status and --next take several, and all of the paper's where none is named."""
     table: bool = False
     """Print the table of the results in --out and run nothing."""
+    status: bool = False
+    """Print how many cells are done, missing and failed, and the expected minutes, and run nothing."""
+    next: float | None = None
+    """Minutes: print the commands that fill the most important missing cells within them, and run nothing."""
+    claims: bool = False
+    """Print the claims of the DUCK paper with the answers of the results in --out, and run nothing."""
+    rehearse: bool = False
+    """Run the grid on the embedded digits with a small net: one case of each block, in seconds. Results go to `rehearsal` in --out."""
     only: str = ""
-    """Narrow: KEY=VALUE,... with the keys dataset, scenario, case, method, preset; a key given twice allows both."""
+    """Narrow: KEY=VALUE,... with the keys dataset, scenario, case, method, preset, model, variant, removed; a key given twice allows
+    both values."""
     limit_minutes: float | None = None
     """Start no run that would not fit into so many minutes."""
     root: Path = Path("data")
@@ -81,15 +105,68 @@ class Bench:
 
 def main(argv: list[str]) -> int:
     args = parse(Bench, argv, "bench")
-    grid = find_grid(args.grid)
-    only, results = parse_only(args.only, grid), Results(args.out)
+    _check(args)
+    if args.rehearse:
+        args = replace(args, out=args.out / "rehearsal")
+    results = Results(args.out)
     for (name, why), count in results.broken.items():
         say(f"Passed over, {count} of the lines in {name}: {why}.")
+    if args.status or args.next is not None or args.claims:
+        return _print_overview(args, results)
+    grid = find_grid(args.grids[0])
+    grid = rehearsal(grid) if args.rehearse and not grid.views else grid
+    only = parse_only(args.only, grid)
     if args.table:
         return _print(args, grid, only, results)
-    if args.limit_minutes is not None and not args.limit_minutes >= 0:  # NaN is not
-        raise BadInput(f"--limit-minutes must be 0 or more, got {args.limit_minutes}.")
+    if grid.views:
+        raise BadInput(
+            f"{grid.name} shows the runs of {', '.join(grid.views)} and has none of its own: run those, "
+            f"then print it with `duck bench {grid.name} --table`."
+        )
     return _run(args, grid, only, results)
+
+
+def _check(args: Bench) -> None:
+    """Raise an error for flags that do not go together."""
+    asked = [name for name in ("table", "status", "claims", "rehearse") if getattr(args, name)]
+    overviews = [*(["next"] if args.next is not None else []), *asked]
+    alone = [f"--{name}" for name in overviews if name in ("next", "status", "claims")]
+    if alone and len(overviews) > 1:
+        raise BadInput(f"{alone[0]} goes alone, without {', '.join(f'--{n}' for n in overviews)}.")
+    if not alone and len(args.grids) != 1:
+        named = f"got {len(args.grids)}" if args.grids else "none was given"
+        raise BadInput(f"Name one grid to run, {named}. Known: {', '.join(built_in())}.")
+    if alone and args.only:
+        raise BadInput(f"--only narrows the runs of one grid; {alone[0]} does not take it.")
+    for flag, minutes in (("--limit-minutes", args.limit_minutes), ("--next", args.next)):
+        if minutes is not None and not minutes >= 0:  # NaN is not
+            raise BadInput(f"{flag} must be 0 or more, got {minutes}.")
+
+
+def _print_overview(args: Bench, results: Results) -> int:
+    """Print the status of grids, what to run next, or the claims of the paper."""
+    form = "json" if args.json else args.format
+    if form in ("latex", "csv"):
+        raise BadInput(f"--format {form} is for tables; take text, markdown or json.")
+    shown: Literal["text", "markdown", "json"] = "json" if form == "json" else "markdown" if form == "markdown" else "text"
+    if args.claims:
+        print(render_claims(check_claims(results), shown))
+        return DONE
+    planner = Planner(results, args.models or args.out.resolve().parent / "models")
+    names = args.grids or [name for name in built_in() if name.startswith("paper/")]
+    grids = [find_grid(name) for name in names]
+    if args.status:
+        print(render_status(planner.status(grids), shown))
+        return DONE
+    steps = planner.next_steps(grids, args.next or 0.0)
+    if shown == "json":
+        emit([asdict(step) for step in steps])
+        return DONE
+    for step in steps:
+        print(f"{step.command}  # {step.runs} runs, about {step.minutes:g} min")
+    total = sum(step.minutes for step in steps)
+    say(f"About {total:.0f} of {args.next:g} minutes. Add --root, --out and --models where yours are elsewhere.")
+    return DONE
 
 
 def _print(args: Bench, grid: Grid, only: Only, results: Results) -> int:
@@ -106,17 +183,19 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     attack = None if grid.attack is None else attacker(grid.attack, args.pool)
     if attack is not None:
         grid = replace(grid, attack=attack.attack)
+    if grid.study is not None:
+        check_study(grid.study)
     results.check_writable()
     data = _load(args, grid, only)
     models = args.models or args.out.resolve().parent / "models"
     workshop = Workshop(data, models, device, attack, compiled=args.compile, keep_models=args.keep_models)
-    todo = plan(grid, {name: facts_of(one) for name, one in data.items()}, results, only, workshop.kept.there())
+    todo = plan(grid, {name: facts_of(one) for name, one in data.items()}, results, only, workshop.ready(grid))
     for reason in todo.skipped.values():
         say(f"Skipped: {reason}")
     if not todo.jobs and not todo.done:
         raise BadInput(f"Nothing of the grid {grid.name} can be run here.")
     if attack is not None:
-        attack.check(job.experiment for job in todo.jobs if job.attack)
+        attack.check(job.experiment for job in todo.jobs if job.measurement)
     # Reading the data counts too: the caller's clock is already running.
     limit = None if args.limit_minutes is None else 60 * args.limit_minutes - (time.monotonic() - begun)
     try:
@@ -129,6 +208,8 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
         say(f"Interrupted: {kept} runs ended and are kept, {len(todo.jobs) - kept} are left; the same command goes on.")
         return INTERRUPTED
     _tell(args, grid, todo, ending)
+    if args.rehearse and not args.json:
+        print(render(make_table(grid, results, only), args.format))
     return FAILED if ending.failed else DONE
 
 
@@ -150,7 +231,8 @@ def _tell(args: Bench, grid: Grid, todo: Plan, ending: Ending) -> None:
     print(f"{grid.name}: {ending.ran} runs ended, {ending.failed} of them failed; {todo.done} were there before, {ending.left} are left.")
     if ending.left:
         say("Stopped by --limit-minutes: the same command goes on.")
-    say(f"`duck bench --table {args.grid} --out {args.out}` prints the table.")
+    if not args.rehearse:
+        say(f"`duck bench --table {args.grids[0]} --out {args.out}` prints the table.")
 
 
 @contextmanager
@@ -177,12 +259,20 @@ def _left(state: State) -> str:
     return f"{state.left} left, expected end {end:%H:%M:%S}"
 
 
+HEADLINES = {"svm": "f1", "density": "forget_train", "bias": "right"}
+"""The score of an attack or study that a line of progress shows; `auc` where none is named."""
+
+
 def _in_short(line: Line) -> str:
     if line["method"] is None:
         name, score = f"{line['dataset']}, original", "test accuracy " + number(line.get("scores", {}).get("test"))
     else:
-        before = f"{line['attack']['name']} on " if "attack" in line else ""
-        name = f"{line['dataset']}, {line['scenario']} {line['case']}, {before}{line['method']} ({line['preset']})"
-        headline = {"svm": "f1"}.get(line["attack"]["name"], "auc") if "attack" in line else "aus"
+        settings = measured(line)
+        before = f"{settings['name']} of " if settings else ""
+        method = f"{line['method']}, {line['variant']}" if line.get("variant") else line["method"]
+        request = line["experiment"]["request"]
+        count = f" {request['count']} at seed" if request["name"] == "random-classes" else ""
+        name = f"{line['dataset']}, {line['scenario']}{count} {line['case']}, {before}{method} ({line['preset']})"
+        headline = HEADLINES.get(settings["name"], "auc") if settings else "aus"
         score = f"{headline.upper()} {number(line.get('scores', {}).get(headline))}"
     return f"{name}: failed: {line['error']}" if "error" in line else f"{name}: {score} in {line['seconds']:.2f} s"

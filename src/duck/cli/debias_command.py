@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
     if args.output.out:
         check_writable(args.output.out / bias.RESULT)
     data = args.source.load().to(pick_device(args.output.device))
-    usual = default_recipe(data.name, len(data.train), data.augment)
+    usual = default_recipe(data.name, len(data.train), data.augment, args.model)
     result = _study(args, data, settled(args.recipe, argv, usual), usual)
     if args.output.json:
         emit(result)

@@ -14,7 +14,7 @@ from duck.config import Experiment, from_toml
 from duck.config import fingerprint as fingerprint
 from duck.data import DATASETS, load
 from duck.errors import BadInput
-from duck.methods.presets import default_recipe
+from duck.methods.presets import RecipeName, default_recipe
 from duck.store import check_writable
 from duck.types import Data, Recipe
 
@@ -99,10 +99,11 @@ def words_of(settings: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def shown_recipe(data: str) -> Recipe:
+def shown_recipe(data: str, model: str = "", name: RecipeName = "standard") -> Recipe:
     """The recipe that the help shows: what is known of the data before they are read."""
     plain = data == "digits" or Path(data).suffix == ".npz"
-    return default_recipe(data, None if data in DATASETS else 0, "none" if plain else "crop-flip")
+    samples = None if data in DATASETS else 0
+    return default_recipe(data, samples, "none" if plain else "crop-flip", model, name)
 
 
 def check_file(path: Path) -> None:

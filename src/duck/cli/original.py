@@ -19,18 +19,26 @@ from duck.methods.base import Method
 from duck.methods.presets import default_recipe
 from duck.models import build
 from duck.models.weights import load_weights
-from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples, Request
+from duck.scenarios import (
+    ForgetClasses,
+    ForgetFraction,
+    ForgetRandomClasses,
+    ForgetSamples,
+    Request,
+)
 from duck.types import Data, Protocols
 
 
 @dataclass
 class RequestFlags:
-    """Who is to be forgotten: one of --classes, --fraction and --ids."""
+    """Who is to be forgotten: one of --classes, --fraction, --random-classes and --ids."""
 
     classes: tuple[str, ...] = ()
     """Class indices or names."""
     fraction: float | None = None
     """Share of the training samples, drawn with the seed."""
+    random_classes: int | None = None
+    """Number of classes to remove together, drawn with the seed."""
     ids: Path | None = None
     """File with one id a line: in a folder the path of an image below --data (train/cat/1.png), in other data its name or number."""
     protocol: Protocols = "holdout"
@@ -38,15 +46,27 @@ class RequestFlags:
 
     def request(self, default: Request | None = None) -> Request:
         """Who it is; `default` where no flag says."""
-        asked = {"--classes": self.classes or None, "--fraction": self.fraction, "--ids": self.ids}
+        asked = {
+            "--classes": self.classes or None,
+            "--fraction": self.fraction,
+            "--random-classes": self.random_classes,
+            "--ids": self.ids,
+        }
         given = [name for name, value in asked.items() if value is not None]
         if not given and default is not None:
             return default
         if len(given) != 1:
-            raise BadInput(f"Say who is to be forgotten with one of --classes, --fraction and --ids; given: {', '.join(given) or 'none'}.")
+            raise BadInput(
+                f"Say who is to be forgotten with one of {', '.join(asked)}; "
+                f"given: {', '.join(given) or 'none'}."
+            )
         if self.classes:
             return ForgetClasses(int(name) if name.isdigit() else name for name in self.classes)
-        return ForgetFraction(self.fraction) if self.fraction is not None else ForgetSamples.from_file(self.ids or Path())
+        if self.random_classes is not None:
+            return ForgetRandomClasses(self.random_classes)
+        if self.fraction is not None:
+            return ForgetFraction(self.fraction)
+        return ForgetSamples.from_file(self.ids or Path())
 
 
 @dataclass
@@ -75,7 +95,7 @@ class OriginalFlags:
         assert self.model is not None
         assert self.weights is not None
         digest = hashlib.blake2b(_bytes(self.weights), digest_size=16).hexdigest()
-        recipe = default_recipe(data.name, len(data.train), data.augment)
+        recipe = default_recipe(data.name, len(data.train), data.augment, self.model)
         return Training(data.name, self.model, recipe, 0, source.image_size, source.mean, source.std, fingerprint(data), digest)
 
     def load(self, training: Training, data: Data, device: torch.device) -> nn.Module:

@@ -156,9 +156,13 @@ def _share(text: str) -> tuple[int, int]:
 def _plan(args: MakePool, argv: list[str], shown: MakePool, made: Experiment | None, data: Data) -> Plan:
     if made is not None and made.training.fingerprint != fingerprint(data):
         raise BadInput(f"The data are not those of {args.run}: the fingerprints differ. Name them with --data, --root.")
-    asked = bool(args.who.classes) or args.who.fraction is not None or args.who.ids is not None
+    who = args.who
+    asked = bool(who.classes) or any(
+        value is not None for value in (who.fraction, who.random_classes, who.ids)
+    )
     design: Design = "request" if asked or (made is not None and made.request is not None) else "shadow"
-    real = shown.recipe if made else replace(default_recipe(data.name, len(data.train), data.augment), compile=shown.recipe.compile)
+    usual = default_recipe(data.name, len(data.train), data.augment, args.model)
+    real = shown.recipe if made else replace(usual, compile=shown.recipe.compile)
     recipe = settled(args.recipe, argv, real)
     source = args.source
     training = Training(data.name, args.model, recipe, 0, source.image_size, source.mean, source.std, fingerprint(data))

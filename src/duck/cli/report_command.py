@@ -15,6 +15,7 @@ from duck.errors import BadInput
 from duck.report import (
     SIZE,
     Curve,
+    Density,
     Entry,
     Removal,
     Sample,
@@ -23,6 +24,7 @@ from duck.report import (
     files_unread,
     forgotten_samples,
     of_attacks,
+    of_densities,
     of_lines,
     survey,
     survey_removals,
@@ -46,7 +48,8 @@ class Report:
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
     """The page."""
     results: Path | None = None
-    """Folder with *.jsonl of `duck bench`: its lines join the table and the plots over all runs, its attacks have ROC curves."""
+    """Folder with *.jsonl of `duck bench`: its lines join the table and the plots over all runs,
+    its attacks have ROC curves, its densities of classes a figure."""
     figures: Path | None = None
     """Folder for every figure as PNG and PDF."""
     show_samples: bool = False
@@ -66,9 +69,11 @@ def main(argv: list[str]) -> int:
         check_writable(args.figures / "figure.png")
     runs, removals, unread = _read(args.runs)
     samples = {run.anchor: _samples(run.folder) for run in runs} if args.show_samples else None
-    lines, curves = _bench(args.results) if args.results else ([], [])
-    page = write_report(args.out, runs, lines, samples, removals, curves, unread)
-    drawn = write_figures(args.figures, runs, lines, removals, curves) if args.figures else []
+    lines, curves, studies = _bench(args.results) if args.results else ([], [], [])
+    page = write_report(args.out, runs, lines, samples, removals, curves, unread, studies)
+    drawn: list[Path] = []
+    if args.figures:
+        drawn = write_figures(args.figures, runs, lines, removals, curves, studies)
     broken = [one.message for one in (*unread, *files_unread(runs, removals))]
     for message in broken:
         say(message)
@@ -102,11 +107,11 @@ def _samples(folder: Path) -> list[Sample]:
     return forgotten_samples(run.scenario, before, run.model(folder, device))
 
 
-def _bench(folder: Path) -> tuple[list[Entry], list[Curve]]:
+def _bench(folder: Path) -> tuple[list[Entry], list[Curve], list[Density]]:
     from duck.bench.results import Results
 
     done = list(Results(folder).done.values())
-    lines, curves = of_lines(done), of_attacks(done)
-    if not lines and not curves:
+    lines, curves, studies = of_lines(done), of_attacks(done), of_densities(done)
+    if not lines and not curves and not studies:
         raise BadInput(f"{folder} holds no results of `duck bench`: --results takes the folder of its *.jsonl.")
-    return lines, curves
+    return lines, curves, studies

@@ -11,7 +11,7 @@ from duck.api import train
 from duck.cli.console import emit, percent, say, table, watching
 from duck.cli.inputs import DataFlags, RunFlags, experiment_of, fingerprint, parse, peek, settled, shown_recipe
 from duck.config import Experiment, Training
-from duck.methods.presets import default_recipe
+from duck.methods.presets import RecipeName, default_recipe
 from duck.metrics import training_scores
 from duck.models import MODELS
 from duck.runtime import Stopwatch, distributed, is_first, pick_device
@@ -31,6 +31,9 @@ class Train:
     recipe: Recipe
     model: str = "resnet18"
     """A name from `duck list models`, or your own package.module:function."""
+    recipe_preset: RecipeName = "standard"
+    """The recipe that the flags below change: ours, or the DUCK paper's (200 epochs; CIFAR and
+    Tiny-ImageNet)."""
     config: Path | None = None
     """An experiment as `duck show RUN --toml` prints it: data, model, recipe, seed. Flags go on top."""
 
@@ -43,13 +46,19 @@ def main(argv: list[str]) -> int:
         MODELS[args.model]  # an unknown name is an error before the data are read
     with distributed(args.run.device) as device:
         data = args.source.load()
-        real = default.recipe if config else default_recipe(data.name, len(data.train), data.augment)
+        real = default.recipe
+        if config is None:
+            facts = data.name, len(data.train), data.augment
+            real = default_recipe(*facts, args.model, args.recipe_preset)
         return _run(replace(args, recipe=settled(args.recipe, argv, real)), data, pick_device(device))
 
 
 def _default(argv: list[str]) -> Train:
     name = peek(argv, "--data", "digits")
-    return Train(DataFlags(name), RunFlags(), shown_recipe(name), "convnet" if name == "digits" else "resnet18")
+    model = peek(argv, "--model", "convnet" if name == "digits" else "resnet18")
+    asked = peek(argv, "--recipe-preset", "standard")
+    preset: RecipeName = "paper" if asked == "paper" else "standard"
+    return Train(DataFlags(name), RunFlags(), shown_recipe(name, model, preset), model)
 
 
 def _of_experiment(config: Experiment) -> Train:

@@ -14,6 +14,7 @@ from duck.registry import suggest
 from duck.types import Recipe
 
 Preset = Literal["paper", "tuned"]
+RecipeName = Literal["standard", "paper"]
 
 
 @cache
@@ -39,7 +40,7 @@ def preset(method: str, data: str, kind: str, samples: int | None = None, name: 
     settings = {**chosen.get("paper", {}).get(kind, {}), **(chosen.get("tuned", {}).get(kind, {}) if name == "tuned" else {})}
     if more is not None:
         settings |= _found(more, method, data, kind)
-    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()})
+    return cls(**{key: _tuple(value) for key, value in settings.items()})
 
 
 def speaks_of(file: Path, method: str, data: str, kind: str) -> bool:
@@ -82,10 +83,32 @@ def _leaves(path: tuple[str, ...], table: dict[str, Any]) -> Iterator[tuple[tupl
             yield from _leaves((*path, name), value)
 
 
-def default_recipe(data: str, samples: int | None, augment: str) -> Recipe:
-    """How originals are trained on a data set."""
+def default_recipe(
+    data: str,
+    samples: int | None,
+    augment: str,
+    model: str = "",
+    name: RecipeName = "standard",
+) -> Recipe:
+    """Return the recipe with which originals of a data set are trained.
+
+    name    `standard` is ours; `paper` is that of the DUCK paper, which has one for CIFAR-10,
+            CIFAR-100 and Tiny-ImageNet
+    model   architectures that need another optimizer change the standard recipe
+    """
     known = presets()["recipe"]
-    return Recipe(**{"augment": augment, **(known.get(data) or known[_size(data, samples)])})
+    recipes = known.get(data) or known[_size(data, samples)]
+    if name not in recipes:
+        having = ", ".join(known_data for known_data, names in known.items() if name in names)
+        raise BadInput(f"{data} has no recipe {name!r}. Data sets that have one: {having}.")
+    changes = presets()["recipe-of-model"].get(model, {}) if name == "standard" else {}
+    settings = {"augment": augment, **recipes[name], **changes}
+    return Recipe(**{key: _tuple(value) for key, value in settings.items()})
+
+
+def _tuple(value: Any) -> Any:
+    """Return a list of TOML as a tuple, which dataclasses can hash."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _size(data: str, samples: int | None) -> str:

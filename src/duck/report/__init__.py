@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from duck.report import of_removal, of_run, of_runs
-from duck.report.benched import Curve, of_attacks, of_lines
+from duck.report.benched import Curve, Density, of_attacks, of_densities, of_lines
 from duck.report.page import SIZE, budget, files_unread, render
 from duck.report.printed import save
 from duck.report.removals import Removal, read_removals, survey_removals
@@ -14,6 +14,7 @@ from duck.report.stored import Entry, Stored, Unread, read, survey
 __all__ = [
     "SIZE",
     "Curve",
+    "Density",
     "Entry",
     "Removal",
     "Sample",
@@ -22,6 +23,7 @@ __all__ = [
     "files_unread",
     "forgotten_samples",
     "of_attacks",
+    "of_densities",
     "of_lines",
     "read",
     "read_removals",
@@ -41,10 +43,12 @@ def write_report(
     removals: Sequence[Removal] = (),
     curves: Sequence[Curve] = (),
     unread: Sequence[Unread] = (),
+    studies: Sequence[Density] = (),
 ) -> Path:
     """Write the page and return where it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(runs, lines, samples, removals, curves, unread), encoding="utf-8")
+    page = render(runs, lines, samples, removals, curves, unread, studies)
+    path.write_text(page, encoding="utf-8")
     return path
 
 
@@ -54,12 +58,13 @@ def write_figures(
     lines: Sequence[Entry] = (),
     removals: Sequence[Removal] = (),
     curves: Sequence[Curve] = (),
+    studies: Sequence[Density] = (),
 ) -> list[Path]:
     """Every plot of the page as PNG and PDF."""
     entries, room = [*(run.entry for run in runs), *lines], budget(runs, removals)
     overview = of_removal.all_shares(removals)
     plots = [
-        *of_runs.plots(entries, runs, curves),
+        *of_runs.plots(entries, runs, curves, studies),
         *(plot for run in runs for plot in of_run.plots(run, *room).values()),
         *([overview] if overview else []),
         *(plot for removal in removals for plot in of_removal.plots(removal, room[1]).values()),

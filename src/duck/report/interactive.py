@@ -5,7 +5,25 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from duck.report.plots import BLUE, MUTED, PAPER, VERMILION, Axis, Cells, Heights, Line, Mark, Numbers, Panel, Picture, Points, log_ticks
+from duck.report.plots import (
+    BAND_OPACITY,
+    BLUE,
+    MUTED,
+    PAPER,
+    VERMILION,
+    Axis,
+    Band,
+    Cells,
+    Heights,
+    Line,
+    Mark,
+    Numbers,
+    Panel,
+    Picture,
+    Points,
+    band_edges,
+    log_ticks,
+)
 
 SIGNED = [[0.0, "#2166AC"], [0.5, PAPER], [1.0, "#B2182B"]]
 SHARE = [[0.0, PAPER], [1.0, BLUE]]
@@ -18,12 +36,15 @@ def figure(panel: Panel, legend: Sequence[str] = ()) -> dict[str, Any]:
         border = {"constrain": "domain", "showline": True, "mirror": True}
         layout["xaxis"] |= border
         layout["yaxis"] |= {**border, "scaleanchor": "x"}
-    return {"data": [_trace(mark) | _place(mark, legend) for mark in panel.marks], "layout": layout}
+    traces = [_trace(mark, panel.y) | _place(mark, legend) for mark in panel.layers]
+    return {"data": traces, "layout": layout}
 
 
 def _place(mark: Mark, legend: Sequence[str]) -> dict[str, int]:
     """Of its name in the legend, which shows and hides it."""
-    return {"meta": legend.index(mark.name)} if isinstance(mark, Line | Points) and mark.name in legend else {}
+    if isinstance(mark, Line | Points | Band) and mark.name in legend:
+        return {"meta": legend.index(mark.name)}
+    return {}
 
 
 def plain(text: str) -> str:
@@ -50,12 +71,14 @@ def _axis(axis: Axis) -> dict[str, Any]:
     return made
 
 
-def _trace(mark: Mark) -> dict[str, Any]:
+def _trace(mark: Mark, y: Axis) -> dict[str, Any]:
     match mark:
         case Line():
             return _line(mark)
         case Points():
             return _points(mark)
+        case Band():
+            return _band(mark, y)
         case Cells():
             return _cells(mark)
         case Heights():
@@ -76,8 +99,11 @@ def _scatter(mark: Line | Points, mode: str) -> dict[str, Any]:
 
 def _points(mark: Points) -> dict[str, Any]:
     # An edge keeps points apart that lie over each other; small ones would be all edge.
-    edge = {"line": {"color": PAPER, "width": 1}} if mark.size > 5 else {}
-    trace = _scatter(mark, "markers") | {"marker": {"color": mark.color, "symbol": mark.symbol, "size": mark.size, **edge}}
+    fill, edge = (PAPER, mark.color) if mark.hollow else (mark.color, PAPER)
+    style: dict[str, Any] = {"color": fill, "symbol": mark.symbol, "size": mark.size}
+    if mark.size > 5 or mark.hollow:
+        style["line"] = {"color": edge, "width": 1.6 if mark.hollow else 1}
+    trace = _scatter(mark, "markers") | {"marker": style}
     for name, interval, values in (("error_x", mark.x_interval, mark.x), ("error_y", mark.y_interval, mark.y)):
         if interval is not None:
             low, high = interval
@@ -89,6 +115,16 @@ def _points(mark: Points) -> dict[str, Any]:
         texts = [plain(text) for text in mark.texts]
         return trace | {"hovertext": texts[0] if len(texts) == 1 else texts, "hoverinfo": "text"}
     return trace | {"hoverinfo": "skip"}
+
+
+def _band(mark: Band, y: Axis) -> dict[str, Any]:
+    """A closed outline: there along the lower curve, back along the upper one."""
+    low, high = band_edges(mark, y)
+    return {
+        "mode": "lines", "x": _finite([*mark.x, *reversed(mark.x)]),
+        "y": _finite([*low, *reversed(high)]), "fill": "toself",
+        "fillcolor": mark.color, "opacity": BAND_OPACITY, "line": {"width": 0}, "hoverinfo": "skip",
+    }  # fmt: skip
 
 
 def _cells(mark: Cells) -> dict[str, Any]:
@@ -105,7 +141,8 @@ def _cells(mark: Cells) -> dict[str, Any]:
 
 def _heights(mark: Heights) -> dict[str, Any]:
     return {
-        "type": "contour", "x": list(mark.x), "y": list(mark.y), "z": [list(row) for row in mark.z], "showscale": False,
+        "type": "contour", "x": list(mark.x), "y": list(mark.y), "showscale": False,
+        "z": [_finite(row) for row in mark.z],
         "contours": {"size": mark.step, "coloring": "lines", "showlabels": True, "labelfont": {"color": MUTED, "size": 11}},
         "autocontour": False, "line": {"width": 1.2}, "colorscale": [[0.0, VERMILION], [0.5, "#999999"], [1.0, BLUE]],
         "hovertemplate": f"{_literal(mark.unit)} %{{z:.3f}}<extra></extra>",

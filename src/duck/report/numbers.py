@@ -1,6 +1,7 @@
 """Numbers with their uncertainty: intervals of accuracies, and what they leave open of the AUS."""
 
 import math
+from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -49,3 +50,10 @@ def mean_and_spread(values: list[float]) -> Measured:
         return Measured(mean)
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
     return Measured(mean, mean - spread, mean + spread)
+
+
+def spread_ends(means: Sequence[Measured]) -> tuple[list[float], list[float]]:
+    """Lower and upper ends of `mean_and_spread`; the value itself where there is no spread."""
+    low = [mean.value if mean.low is None else mean.low for mean in means]
+    high = [mean.value if mean.high is None else mean.high for mean in means]
+    return low, high

@@ -11,7 +11,8 @@ from plotly.offline import get_plotlyjs
 
 from duck.config import to_dict
 from duck.report import of_removal, of_run, of_runs, removal_words, words
-from duck.report.benched import Curve
+from duck.report.benched import Curve, Density
+from duck.report.class_densities import density_tests
 from duck.report.interactive import figure
 from duck.report.numbers import Measured
 from duck.report.removals import SHARES, THREE, Removal
@@ -37,9 +38,10 @@ def render(
     removals: Sequence[Removal] = (),
     curves: Sequence[Curve] = (),
     unread: Sequence[Unread] = (),
+    studies: Sequence[Density] = (),
 ) -> str:
-    """The page. `lines` join the table and, as `curves` do, the plots over all runs; `samples` are by anchor; `removals` have a section;
-    the `unread` are named."""
+    """The page. `lines` join the table and, as `curves` and `studies` do, the plots over all runs;
+    `samples` are by anchor; `removals` have a section; the `unread` are named."""
     script, plotly = _file("report.js"), get_plotlyjs().replace("\r\n", "\n")
     entries = [*(run.entry for run in runs), *lines]
     shown = samples or {}
@@ -54,10 +56,10 @@ def render(
         all_asked=words.all_asked(list(runs)),
         all_done=words.all_done(list(runs)),
         all_verdicts=words.verdicts(list(runs)) if runs else None,
-        overview=of_runs.plots(entries, runs, curves),
-        density_tests=_tests(runs),
+        overview=of_runs.plots(entries, runs, curves, studies),
+        density_tests=_tests(runs, studies),
         keeps_samples=bool(shown),
-        several=len(entries) > 1 or bool(lines),
+        several=len(entries) > 1 or bool(lines) or bool(curves) or bool(studies),
         removals=[_removal(removal, budget(runs, removals)[1]) for removal in removals],
         removals_overview=of_removal.all_shares(removals),
         three=THREE,
@@ -94,7 +96,9 @@ def _pages() -> Environment:
 
 def _title(runs: Sequence[Stored], lines: Sequence[Entry], removals: Sequence[Removal]) -> str:
     if not runs:
-        return f"Unlearning bench: {len(lines)} runs" if lines else removal_words.title(removals)
+        if removals and not lines:
+            return removal_words.title(removals)
+        return f"Unlearning bench: {len(lines)} runs" if lines else "Unlearning bench"
     asked = list(dict.fromkeys(run.entry.asked for run in runs))
     data = list(dict.fromkeys(run.run.experiment.training.data for run in runs))
     if len(runs) == 1:
@@ -152,7 +156,7 @@ def _removal(removal: Removal, most_images: int) -> dict[str, Any]:
     }
 
 
-def _tests(runs: Sequence[Stored]) -> list[dict[str, Any]]:
+def _tests(runs: Sequence[Stored], studies: Sequence[Density]) -> list[dict[str, Any]]:
     return [
         {
             "on": test.on,
@@ -162,7 +166,7 @@ def _tests(runs: Sequence[Stored]) -> list[dict[str, Any]]:
             "n": test.found.n,
             "least": f"{test.found.least_p:.2g}",
         }
-        for test in of_runs.density_tests(runs)
+        for test in density_tests(runs, studies)
     ]
 
 
@@ -223,6 +227,8 @@ def _choices(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, str]:
     """What a filter of the table offers, with the words for each."""
     if name == "asked":
         return dict(sorted({row["entry"].asked_whole: row["entry"].asked for row in rows}.items()))
+    if name == "method":
+        name = "label"
     return {choice: choice for choice in sorted({str(row[name] if name in row else getattr(row["entry"], name)) for row in rows})}
 
 

@@ -13,6 +13,7 @@ INK, MUTED, PAPER = "ink", "muted", "paper"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, BROWN)
 Symbol = Literal["circle", "square", "diamond", "triangle-up", "cross"]
 SYMBOLS: tuple[Symbol, ...] = ("circle", "square", "diamond", "triangle-up", "cross")
+BAND_OPACITY = 0.18
 MODELS = {"original": MUTED, "unlearned": BLUE, "retrained": ORANGE}
 """A colour for each role, the same in every plot."""
 
@@ -44,6 +45,19 @@ class Points:
     """What each point is, in words; a single text is for all of them."""
     x_interval: tuple[Numbers, Numbers] | None = None
     y_interval: tuple[Numbers, Numbers] | None = None
+    hollow: bool = False
+    """The outline of the symbol, filled with the colour of the paper."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """The area between two curves over the same x, in a light colour, under all other marks."""
+
+    name: str
+    x: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    color: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +92,7 @@ class Picture:
     """Red, green and blue of each, 0 to 255."""
 
 
-Mark = Line | Points | Cells | Heights | Picture
+Mark = Line | Points | Band | Cells | Heights | Picture
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,13 @@ def log_ticks(axis: Axis) -> list[float]:
     return [tick for power in powers for step in steps if low <= (tick := float(f"{step}e{power}")) <= high]
 
 
+def band_edges(band: Band, axis: Axis) -> tuple[list[float], list[float]]:
+    """The lower and the upper curve. A log axis has no 0: lower values are moved to its minimum."""
+    least = axis.low if axis.log and axis.low is not None else -math.inf
+    low, high = ([max(value, least) for value in edge] for edge in (band.low, band.high))
+    return low, high
+
+
 @dataclass(frozen=True)
 class Panel:
     """One pair of axes."""
@@ -117,6 +138,11 @@ class Panel:
     y: Axis
     height: int = 320
     """In pixels."""
+
+    @property
+    def layers(self) -> list[Mark]:
+        """The marks from back to front: bands would hide what they cover."""
+        return sorted(self.marks, key=lambda mark: not isinstance(mark, Band))
 
     @property
     def square(self) -> bool:
@@ -138,11 +164,31 @@ class Plot:
 
     @property
     def legend(self) -> dict[str, tuple[str, str]]:
-        """Name -> colour and symbol, or `line` or `dots`, of all panels together."""
-        marks = [mark for panel in self.panels for mark in panel.marks if isinstance(mark, Line | Points) and mark.name]
+        """Name -> colour and symbol, or `line`, `dots` or `fill`, of all panels together.
+
+        A hollow symbol has `-open` at its end.
+        """
         named: dict[str, tuple[str, str]] = {}
-        for mark in marks:
-            look = mark.color, mark.symbol if isinstance(mark, Points) else "dots" if mark.dashed else "line"
-            # A name that many colours share is shown in none of them.
-            named[mark.name] = look if named.get(mark.name, look)[0] == mark.color else (MUTED, "circle")
+        for mark in (mark for panel in self.panels for mark in panel.marks):
+            if not isinstance(mark, Line | Points | Band) or not mark.name:
+                continue
+            look = mark.color, _legend_symbol(mark)
+            known = named.get(mark.name, look)
+            if known[0] != mark.color:
+                # A name that many colours share is shown in none of them.
+                named[mark.name] = MUTED, "circle"
+            else:
+                # A name stands for its line rather than the band around it, and its full symbol.
+                is_lesser = isinstance(mark, Band) or (isinstance(mark, Points) and mark.hollow)
+                named[mark.name] = known if is_lesser else look
         return named
+
+
+def _legend_symbol(mark: Line | Points | Band) -> str:
+    match mark:
+        case Points():
+            return f"{mark.symbol}-open" if mark.hollow else mark.symbol
+        case Band():
+            return "fill"
+        case Line():
+            return "dots" if mark.dashed else "line"

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from duck.errors import MissingExtra
 from duck.report.plots import (
+    BAND_OPACITY,
     BLUE,
     INK,
     MUTED,
     PAPER,
     VERMILION,
     Axis,
+    Band,
     Cells,
     Heights,
     Line,
@@ -21,6 +23,7 @@ from duck.report.plots import (
     Picture,
     Plot,
     Points,
+    band_edges,
     log_ticks,
 )
 
@@ -65,8 +68,8 @@ def save(plot: Plot, folder: Path) -> list[Path]:
 
 def _draw(place: "Axes", panel: Panel) -> None:
     place.set_title(_literal(panel.title))
-    for mark in panel.marks:
-        _mark(place, mark)
+    for mark in panel.layers:
+        _mark(place, mark, panel.y)
     if panel.square:
         place.spines[:].set(visible=True, color=COLORS[MUTED], linewidth=0.5)
     _axis(place, panel.x, "x")
@@ -89,15 +92,20 @@ def _axis(place: "Axes", axis: Axis, name: str) -> None:
         which.set_ticks(range(len(axis.ticks)), [_literal(text) for text in axis.ticks], **turn)
     if axis.hidden:
         which.set_ticks([])
+    if axis.whole:
+        which.get_major_locator().set_params(integer=True)
 
 
-def _mark(place: "Axes", mark: Mark) -> None:
+def _mark(place: "Axes", mark: Mark, y: Axis) -> None:
     match mark:
         case Line():
             style = ":" if mark.dashed else "-"
             place.plot(_numbers(mark.x), _numbers(mark.y), style, color=_color(mark.color), lw=1.2, marker="o" if mark.marked else "", ms=3)
         case Points():
             _points(place, mark)
+        case Band():
+            edges, color = band_edges(mark, y), _color(mark.color)
+            place.fill_between(mark.x, *edges, color=color, alpha=BAND_OPACITY, linewidth=0)
         case Cells():
             _cells(place, mark)
         case Heights():
@@ -109,7 +117,11 @@ def _mark(place: "Axes", mark: Mark) -> None:
 def _points(place: Any, mark: Points) -> None:
     color = _color(mark.color)
     x, y = _numbers(mark.x), _numbers(mark.y)
-    place.scatter(x, y, s=(0.55 * mark.size) ** 2, c=color, marker=MARKERS[mark.symbol], linewidths=0, zorder=3)
+    face, width = (COLORS[PAPER], 0.9) if mark.hollow else (color, 0)
+    place.scatter(
+        x, y, s=(0.55 * mark.size) ** 2, facecolors=face, edgecolors=color,
+        marker=MARKERS[mark.symbol], linewidths=width, zorder=3,
+    )  # fmt: skip
     for interval, values, side in ((mark.x_interval, x, "xerr"), (mark.y_interval, y, "yerr")):
         if interval is not None:
             low, high = map(_numbers, interval)
@@ -141,19 +153,32 @@ def _heights(place: "Axes", mark: Heights) -> None:
     scale = LinearSegmentedColormap.from_list("heights", [VERMILION, "#999999", BLUE])
     levels = [step * mark.step for step in range(low, high + 1)]
     lines = place.contour(mark.x, mark.y, mark.z, levels=levels, cmap=scale, linewidths=0.7)
-    place.clabel(lines, fontsize=6)
+    for label in place.clabel(lines, fontsize=6):
+        # Other lines may cross a label.
+        label.set(bbox={"facecolor": COLORS[PAPER], "alpha": 0.8, "pad": 0.5, "lw": 0}, zorder=2.5)
 
 
 def _legend(figure: Any, plot: Plot) -> None:
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    handles = [
-        Line2D([], [], color=_color(color), marker=MARKERS.get(symbol, ""), ls=LINES.get(symbol, ""), ms=4)
-        for color, symbol in plot.legend.values()
-    ]
-    if handles:
-        names, columns = [_literal(name) for name in plot.legend], min(2 * len(plot.panels) + 1, 6, len(handles))
-        figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=7)
+    if not plot.legend:
+        return
+    handles: list[Any] = []
+    for color, symbol in plot.legend.values():
+        if symbol == "fill":
+            handles.append(Patch(color=_color(color), alpha=2 * BAND_OPACITY, linewidth=0))
+        else:
+            marker = MARKERS.get(symbol.removesuffix("-open"), "")
+            face = COLORS[PAPER] if symbol.endswith("-open") else _color(color)
+            style: dict[str, Any] = {"marker": marker, "ms": 4, "ls": LINES.get(symbol, "")}
+            handles.append(Line2D([], [], color=_color(color), markerfacecolor=face, **style))
+    names = [_literal(name) for name in plot.legend]
+    # A letter of 7 points is about 0.055 inches wide; the symbol and the gaps need 0.5 inches.
+    room = int(figure.get_figwidth() / (0.055 * max(map(len, names)) + 0.5))
+    columns = max(1, min(room, 6, len(handles)))
+    place = "outside lower center"
+    figure.legend(handles, names, loc=place, ncols=columns, frameon=False, fontsize=7)
 
 
 def _literal(text: str) -> str:

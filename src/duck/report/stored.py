@@ -15,13 +15,13 @@ from duck import store
 from duck.analysis import bias, study
 from duck.audits.verdict import NO_VERDICT, OLD_FILE, TIERS, file_of
 from duck.config import Experiment, to_dict
-from duck.data import DATASETS
 from duck.errors import BadInput, DuckError
 from duck.methods.base import METHODS
+from duck.report.groups import Group, group_of
 from duck.report.numbers import Measured, aus_range, share
 from duck.report.shapes import ANALYSIS as ANALYSIS_SHAPE
 from duck.report.shapes import AUDIT, RUN, Check, Wrong, read_json
-from duck.scenarios import ForgetClasses, Request, describe
+from duck.scenarios import ForgetClasses, ForgetRandomClasses, Request, describe
 from duck.store import Run
 
 ANALYSIS, BIAS = study.RESULT, bias.RESULT
@@ -63,22 +63,33 @@ class Entry:
     device: str
     notes: Sequence[str]
     preset: str = ""
+    variant: str = ""
+    """What a bench changed in the method, such as "no forget loss"."""
 
     @property
     def request(self) -> Request:
         assert self.experiment.request is not None
         return self.experiment.request
 
+    @cached_property
+    def group(self) -> Group:
+        """Entries of different groups do not belong in one plot."""
+        return group_of(self.experiment.training)
+
     @property
     def data(self) -> str:
         """A name; of one's own data, which may be others under the same name, with a part of their fingerprint."""
-        made = self.experiment.training
-        return made.data if made.data in DATASETS else f"{made.data} ({made.fingerprint[:6]})"
+        return self.group.data
 
     @property
     def method(self) -> str:
         assert self.experiment.method is not None
         return METHODS.name_of(self.experiment.method)
+
+    @property
+    def label(self) -> str:
+        """The method with its variant: a name for tables and figures."""
+        return f"{self.method}, {self.variant}" if self.variant else self.method
 
     @cached_property
     def asked(self) -> str:
@@ -94,7 +105,7 @@ class Entry:
     @property
     def removed(self) -> int | None:
         """How many classes, where whole classes go."""
-        return len(self.request.classes) if isinstance(self.request, ForgetClasses) else None
+        return removed_classes(self.request)
 
     def measured(self, name: str, of: dict[str, float | None] | None = None) -> Measured | None:
         """An accuracy with its interval."""
@@ -138,8 +149,7 @@ class Entry:
     @property
     def question(self) -> str:
         """Entries with the same one are answers to the same request on the same original."""
-        plain = to_dict(self.experiment)
-        return json.dumps({key: value for key, value in plain.items() if key != "method"}, sort_keys=True)
+        return question_of(self.experiment)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +184,23 @@ class Stored:
     def forgotten(self) -> list[int]:
         """Classes that were to go whole."""
         return [int(index) for index in self.run.by_class.get("forget", ())] if self.entry.kind == "class" else []
+
+
+def removed_classes(request: Request | None) -> int | None:
+    """How many classes a request removes, where it removes whole classes."""
+    match request:
+        case ForgetClasses(classes=classes):
+            return len(classes)
+        case ForgetRandomClasses(count=count):
+            return count
+    return None
+
+
+def question_of(experiment: Experiment) -> str:
+    """All of an experiment but its method, as text."""
+    plain = to_dict(experiment)
+    rest = {key: value for key, value in plain.items() if key != "method"}
+    return json.dumps(rest, sort_keys=True)
 
 
 def shortened(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from duck.report.numbers import Measured
 from duck.report.stored import Entry, Stored, shortened
-from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples
 
 YARDSTICKS = ("original", "retrained")
 SPLITS = {
@@ -39,6 +39,10 @@ def asked(stored: Stored) -> str:
         case ForgetClasses():
             names = gone(stored)
             return f"Forget everything of the {'class' if len(names) == 1 else 'classes'} {shortened(_quoted(names))}: {count}."
+        case ForgetRandomClasses():
+            drawn = f"drawn with seed {stored.run.experiment.seed}"
+            which = shortened(_quoted(gone(stored)))
+            return f"Forget everything of {stored.entry.asked}, {drawn} ({which}): {count}."
         case ForgetFraction(fraction=fraction):
             return f"Forget a random {100 * fraction:g} % of the training samples, drawn with seed {stored.run.experiment.seed}: {count}."
         case ForgetSamples(ids=ids):
@@ -49,10 +53,10 @@ def asked(stored: Stored) -> str:
 def gone(stored: Stored) -> list[str]:
     """The classes that were to go, by name where the run keeps names."""
     request = stored.entry.request
-    if not isinstance(request, ForgetClasses):
+    if not isinstance(request, ForgetClasses | ForgetRandomClasses):
         return []
     names = [stored.names[index] if index < len(stored.names) else str(index) for index in stored.forgotten]
-    return names or list(map(str, request.classes))
+    return names or (list(map(str, request.classes)) if isinstance(request, ForgetClasses) else [])
 
 
 def whole_list(stored: Stored) -> list[str]:

@@ -16,7 +16,7 @@ from duck.config import Experiment, to_dict
 from duck.errors import BadInput
 from duck.methods.base import METHODS, check_kind
 from duck.runtime import seeded
-from duck.scenarios import ForgetFraction
+from duck.scenarios import ForgetFraction, ForgetRandomClasses
 from duck.types import Data, Ids, Scenario
 
 Design = Literal["shadow", "request"]
@@ -218,4 +218,4 @@ def _in_short(value: Any) -> Any:
 
 def seed_matters(experiment: Experiment) -> bool:
     """Whether the seed decides who is forgotten."""
-    return isinstance(experiment.request, ForgetFraction)
+    return isinstance(experiment.request, ForgetFraction | ForgetRandomClasses)

@@ -1,0 +1,650 @@
+"""The claims of the DUCK paper, answered from the results of a folder."""
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from duck.analysis.paired import Paired, paired
+from duck.bench.grids import Grid, built_in, cells, experiment, line_id
+from duck.bench.lines import Line
+from duck.bench.results import Results
+from duck.bench.tables import recipe_differences
+from duck.methods.base import METHODS
+
+Answer = Literal["holds", "does not hold", "in part", "not run"]
+ClaimFormat = Literal["text", "markdown", "json"]
+Verdict = Literal["yes", "no", "missing", "note"]
+LinesByCase = dict[int | str, Line]
+
+MIN_CASES = 3
+"""A rival with fewer cases is named: its mean says little."""
+LEVEL = 0.05
+"""Of the Wilcoxon tests."""
+MIN_TEST_CASES = 6
+"""With fewer pairs a two-sided Wilcoxon test cannot have p < 0.05."""
+MAX_F1_GAP = 0.005
+MAX_TPR_GAP = 0.005
+MAX_AUC_GAP = 0.01
+MAX_ACCURACY_GAP = 0.01
+MAX_AUS_GAP = 0.02
+MIN_ABLATION_GAP = 0.01
+TIMES_RETRAINED, TIMES_FINETUNE = 20, 10
+ABOUT = 0.75
+"""A ratio of "about 20" is at least 15. A larger one counts as well."""
+PAPER_EPOCHS = 200
+PAPER_MODEL = "resnet18"
+"""Of all tables but one; titles leave it out."""
+VARIANTS = ("no forget loss", "no retain loss")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, the answer of our results, and the numbers behind it."""
+
+    claim: str
+    answer: Answer
+    evidence: list[str]
+
+
+class Finding(NamedTuple):
+    """One line of evidence, and what it says of the claim. A note says nothing of it."""
+
+    text: str
+    verdict: Verdict
+
+
+class Place(NamedTuple):
+    """A row of results. Rows that differ only in method and preset can be compared."""
+
+    dataset: str
+    scenario: str
+    model: str
+    removed: int | None
+    """Number of random classes that each case removes; None in other scenarios."""
+    setting: str
+    """What else the row depends on: LiRA's pool, or the epochs of the recipe."""
+    method: str
+    preset: str
+
+    @property
+    def cell(self) -> tuple[str | int | None, ...]:
+        """All but method and preset."""
+        return self[:5]
+
+    @property
+    def name(self) -> str:
+        method = "DUCK" if self.method == "duck" else self.method
+        return f"{method} ({self.preset})"
+
+    @property
+    def where(self) -> str:
+        model = "" if self.model == PAPER_MODEL else self.model
+        removed = "" if self.removed is None else f"{self.removed} classes removed"
+        return ", ".join(filter(None, (self.dataset, self.scenario, model, removed, self.setting)))
+
+    @property
+    def title(self) -> str:
+        return f"{self.where}, {self.name}"
+
+
+Places = dict[Place, LinesByCase]
+
+
+class Source:
+    """The results of a folder, by place and case."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self._tables: dict[str, Places] = {}
+
+    @cached_property
+    def done(self) -> dict[str, Line]:
+        return {name: line for name, line in self.results.done.items() if line["method"]}
+
+    def table(self, name: str) -> Places:
+        """The results that the table of a grid shows. A place without results is there too."""
+        if name not in self._tables:
+            grid = built_in().get(name)
+            self._tables[name] = {} if grid is None else _read_table(grid, self.results, self.done)
+        return self._tables[name]
+
+    def scores(self) -> Places:
+        """All results with accuracies of a model, whatever their grid. No variants of DUCK."""
+        others = {"attack", "study", "variant"}
+        return _group(line for line in self.done.values() if not others & {*line})
+
+    def study(self, name: str) -> Places:
+        return _group(line for line in self.done.values() if line.get("study", {}).get("name") == name)
+
+    def variant(self, name: str) -> Places:
+        return _group(line for line in self.done.values() if line.get("variant") == name)
+
+
+def check_claims(results: Results) -> list[Claim]:
+    """Answer every claim of the paper from the results of a folder."""
+    source = Source(results)
+    return [_check(source, *entry) for entry in CLAIMS]
+
+
+def render_claims(claims: Sequence[Claim], form: ClaimFormat) -> str:
+    """Print claims as text, Markdown or JSON, without a newline at the end."""
+    if form == "json":
+        return json.dumps([asdict(claim) for claim in claims])
+    bullet, bold = ("- ", "**") if form == "markdown" else ("  ", "")
+    parts = []
+    for number, claim in enumerate(claims, start=1):
+        title = f"{bold}{number}. {claim.claim}: {claim.answer}.{bold}"
+        gap = [""] if form == "markdown" else []
+        parts.append("\n".join([title, *gap, *(bullet + line for line in claim.evidence)]))
+    return "\n\n".join(parts)
+
+
+def _check(source: Source, text: str, criterion: str, find: "Check") -> Claim:
+    findings = list(find(source))
+    answer = _answer([finding.verdict for finding in findings])
+    rule = [] if answer == "not run" else [f"Criterion: {criterion}"]
+    return Claim(text, answer, [*(finding.text for finding in findings), *rule])
+
+
+def _answer(verdicts: Sequence[Verdict]) -> Answer:
+    """A claim with cells that were not run holds in part at most."""
+    if not {"yes", "no"} & {*verdicts}:
+        return "not run"
+    if "yes" not in verdicts:
+        return "does not hold"
+    return "in part" if {"no", "missing"} & {*verdicts} else "holds"
+
+
+# Claims 1 to 5: the tables of the paper
+
+
+def _best_aus(source: Source) -> Iterator[Finding]:
+    places = {**source.table("paper/table-cr"), **source.table("paper/table-hr")}
+    for place, lines in _with_results(places, "duck"):
+        rivals = _rivals(places, place)
+        compared = [(other, _pair(lines, theirs, _aus)) for other, theirs in rivals.items()]
+        known = [(other, pairs) for other, pairs in compared if pairs]
+        better = [f"{other.name} {_spread(pairs.second)} ({-pairs.gap:+.4f}, n {pairs.n})" for other, pairs in known if pairs.gap < 0]
+        rank = f"Better in the same cases: {'; '.join(better)}." if better else "No rival is better."
+        text = f"{place.title}: AUS {_spread(_values(lines, _aus))} (n {len(lines)}). "
+        nothing = _original_above(_pair(lines, _other(places, place, "original"), _aus))
+        if known:
+            yield Finding(text + rank + nothing, "no" if better else "yes")
+        else:
+            yield Finding(f"{text}No rival was run.{nothing}", "missing")
+    yield from _few_cases(places)
+    yield from _not_run(places)
+
+
+def _original_above(pairs: "Pairs") -> str:
+    if not pairs.n or pairs.gap >= 0:
+        return ""
+    count = sum(ours < theirs for ours, theirs in pairs)
+    return f" Doing nothing (original) scores higher: {_spread(pairs.second)}, in {count} of {pairs.n} cases."
+
+
+def _few_cases(places: Places) -> Iterator[Finding]:
+    """Rivals with few results or none; a gap in the evidence if no preset of a rival has enough."""
+    for place in {place.cell: place for place, _ in _with_results(places, "duck")}.values():
+        rivals = _rivals(places, place)
+        few = {other: len(lines) for other, lines in rivals.items() if len(lines) < MIN_CASES}
+        enough = {other.method for other in rivals if other not in few}
+        verdict: Verdict = "note" if enough == {other.method for other in rivals} else "missing"
+        some = [f"{other.name} {count}" for other, count in few.items() if count]
+        none = [other.name for other, count in few.items() if not count]
+        parts = [
+            *([f"fewer than {MIN_CASES} cases: {', '.join(some)}"] if some else []),
+            *([f"not run: {', '.join(none)}"] if none else []),
+        ]
+        if few:
+            yield Finding(f"{place.where}: {'; '.join(parts)}.", verdict)
+
+
+def _faster_than_retrained(source: Source) -> Iterator[Finding]:
+    table = source.table("paper/table-hr")
+    recipe = {place: lines for place, lines in source.table("paper/recipe").items() if place.scenario == "samples"}
+    for places in (table, recipe):
+        for place, lines in _with_results(places, "duck"):
+            slow = _same_device(lines, _other(places, place, "retrained"))
+            if not slow:
+                yield Finding(f"{place.title}: no Retrained on the same device.", "missing")
+                continue
+            how = f"Retrained: {_recipe(slow)}. DUCK: {_compiled(lines)}."
+            yield _ratio(f"{place.title}: Retrained takes", lines, slow, TIMES_RETRAINED, how)
+    yield from _not_run(table)
+    if not any(_recipe_epochs(lines) == PAPER_EPOCHS for lines in recipe.values()):
+        yield Finding(f"The paper's recipe of {PAPER_EPOCHS} epochs: not run.", "missing")
+
+
+def _faster_than_finetune(source: Source) -> Iterator[Finding]:
+    places = source.table("paper/table-cr")
+    for place, lines in _with_results(places, "duck"):
+        others = [(other, _same_device(lines, theirs)) for other, theirs in _beside(places, place, "finetune")]
+        if not any(slow for _, slow in others):
+            yield Finding(f"{place.title}: finetune not run.", "missing")
+        for other, slow in others:
+            if not slow:
+                continue
+            how = f"Batch size: finetune {_batch(slow)}, DUCK {_batch(lines)}."
+            start = f"{place.title}: {other.name} takes"
+            yield _ratio(start, lines, slow, TIMES_FINETUNE, how)
+    yield from _not_run(places)
+
+
+def _ratio(start: str, fast: LinesByCase, slow: LinesByCase, times: float, how: str) -> Finding:
+    pairs = _pair(fast, slow, lambda line: line["seconds"])
+    ratios = [theirs / ours for ours, theirs in pairs]
+    seconds = f"{statistics.mean(pairs.second):.1f} s to {statistics.mean(pairs.first):.1f} s"
+    text = f"{start} {_spread(ratios, 1, 1)} times as long ({seconds}, n {pairs.n}). {how}"
+    return Finding(text, _verdict(statistics.mean(ratios) >= ABOUT * times))
+
+
+def _svm_at_chance(source: Source) -> Iterator[Finding]:
+    places = source.table("paper/svm")
+    for place, lines in _with_results(places, "duck"):
+        pairs = _pair(lines, _other(places, place, "retrained"), _score("f1"))
+        yield _at_chance(place, [_Measure("F1", pairs, 100, 2, MAX_F1_GAP)])
+    yield from _not_run(places)
+
+
+def _lira_at_chance(source: Source) -> Iterator[Finding]:
+    places = source.table("paper/lira")
+    for place, lines in _with_results(places, "duck"):
+        retrained = _other(places, place, "retrained")
+        auc, tpr = (_pair(lines, retrained, _score(name)) for name in ("auc", "tpr_1"))
+        measures = [
+            _Measure("AUC", auc, 1, 3, MAX_AUC_GAP),
+            _Measure("TPR at 1 % FPR", tpr, 100, 2, MAX_TPR_GAP),
+        ]
+        yield _at_chance(place, measures)
+    every = [line for lines in places.values() for line in lines.values()]
+    yield from dict.fromkeys(map(_pool_note, every))
+    yield from _not_run(places)
+
+
+def _pool_note(line: Line) -> Finding:
+    shadows, epochs = line["shadows"], line["experiment"]["training"]["recipe"]["epochs"]
+    text = (
+        f"{line['dataset']}, pool {line['attack']['pool']}: {shadows['models']} shadow models of "
+        f"{shadows['epochs']} epochs, targets of {epochs} epochs."
+    )
+    if recipe_differences(line):
+        text += " The attack is mismatched: its rates are lower bounds."
+    return Finding(text, "note")
+
+
+class _Measure(NamedTuple):
+    title: str
+    pairs: "Pairs"
+    factor: float
+    digits: int
+    max_gap: float
+
+
+def _at_chance(place: Place, measures: Sequence[_Measure]) -> Finding:
+    """Whether DUCK is like Retrained by every measure."""
+    if not all(measure.pairs.n for measure in measures):
+        return Finding(f"{place.title}: no Retrained of the same cases.", "missing")
+    texts = [_difference(one.title, one.pairs, one.factor, one.digits, "Retrained") for one in measures]
+    alike = [abs(one.pairs.gap) < one.max_gap and one.pairs.test.p > LEVEL for one in measures]
+    return Finding(f"{place.title}: {'; '.join(texts)}.", _verdict(all(alike)))
+
+
+# Claims 6 to 10: the studies of the paper
+
+
+def _density(source: Source) -> Iterator[Finding]:
+    places = source.study("density")
+    for place, lines in _with_results(places, "duck"):
+        retrained = _other(places, place, "retrained")
+        names = ("forget_train", "forget_test", "retain_train", "retain_test")
+        pairs = {name: _pair(lines, retrained, _score(name)) for name in names}
+        if not all(one.n for one in pairs.values()):
+            yield Finding(f"{place.title}: no Retrained of the same cases.", "missing")
+            continue
+        texts = [_difference(name, one, 1, 2, "Retrained") for name, one in pairs.items()]
+        forgotten = [pairs["forget_train"], pairs["forget_test"]]
+        text = f"{place.title}: mean log density {'; '.join(texts)}."
+        if any(one.test.p <= LEVEL for one in forgotten):
+            yield Finding(text, "no")
+        elif any(one.n < MIN_TEST_CASES for one in forgotten):
+            yield Finding(f"{text} Too few cases to tell.", "missing")
+        else:
+            yield Finding(text, "yes")
+    yield from _missing_cells("paper/density", places)
+
+
+def _bias(source: Source) -> Iterator[Finding]:
+    places = source.study("bias")
+    for place, lines in _with_results(places, "duck"):
+        biased, retrained = (_other(places, place, name) for name in ("original", "retrained"))
+        right = _pair(lines, retrained, _score("right"))
+        wrong = _pair(lines, biased, _score("wrong"))
+        shap = _pair(lines, retrained, _score("shap"))
+        shap_before = _pair(lines, biased, _score("shap"))
+        if not all(pairs.n for pairs in (right, wrong, shap, shap_before)):
+            text = f"{place.title}: no biased or retrained model with SHAP in the same cases."
+            yield Finding(text, "missing")
+            continue
+        texts = [
+            _difference("wrong", wrong, 100, 1, "the biased model"),
+            _difference("right", right, 100, 1, "Retrained"),
+            _difference("SHAP", shap_before, 1, 4, "the biased model"),
+            _difference("SHAP", shap, 1, 4, "Retrained"),
+        ]
+        removed = right.gap > -MAX_ACCURACY_GAP and abs(shap.gap) < abs(shap_before.gap)
+        yield Finding(f"{place.title}: {'; '.join(texts)}.", _verdict(removed))
+    yield from _missing_cells("paper/bias", places)
+
+
+def _ablation(source: Source) -> Iterator[Finding]:
+    whole = source.scores()
+    variants = {name: source.variant(name) for name in VARIANTS}
+    every = {place: lines for places in variants.values() for place, lines in places.items()}
+    for place in every:
+        for name, places in variants.items():
+            pairs = _pair(whole.get(place, {}), places.get(place, {}), _aus)
+            if not pairs.n:
+                text = f"{place.title}, {name}: not run, or not with both losses."
+                yield Finding(text, "missing")
+                continue
+            text = f"{place.title}, {name}: AUS {_spread(pairs.second)} against {_spread(pairs.first)} with both (n {pairs.n})."
+            yield Finding(text, _verdict(pairs.gap >= MIN_ABLATION_GAP))
+    yield from _missing_cells("paper/ablation", every)
+
+
+def _many_classes(source: Source) -> Iterator[Finding]:
+    scores = source.scores()
+    places = {place: scores[place] for place in scores if place.removed is not None}
+    for place, lines in _with_results(places, "duck"):
+        forgotten = _values(lines, _score("forget_test"))
+        others = [(other, theirs) for other, theirs in _beside(places, place, "finetune") if theirs]
+        if not others:
+            yield Finding(f"{place.title}: finetune not run.", "missing")
+        for other, theirs in others:
+            pairs = _pair(lines, theirs, _score("retain_test"))
+            if not pairs.n or not forgotten:
+                yield Finding(f"{place.title}: no {other.name} of the same cases.", "missing")
+                continue
+            text = f"{place.title}: {_difference('kept', pairs, 100, 2, other.name)}; forgotten {_spread(forgotten, 100, 2)} %."
+            like = pairs.gap > -MAX_ACCURACY_GAP and statistics.mean(forgotten) < MAX_ACCURACY_GAP
+            yield Finding(text, _verdict(like))
+    yield from _missing_cells("paper/multi-class", places)
+
+
+def _architectures(source: Source) -> Iterator[Finding]:
+    """The lines of other models. The table's own model comes from the table, with its settings."""
+    table, scores = source.table("paper/table-cr"), source.scores()
+    asked = {place.dataset for place in table}
+    others = {
+        place: lines
+        for place, lines in scores.items()
+        if place.dataset in asked and place.model != PAPER_MODEL and place.scenario == "class" and place.removed is None
+    }
+    datasets = {place.dataset for place, _ in _with_results(others, "duck")}
+    places = {place: table[place] for place in table if place.dataset in datasets} | others
+    for place, lines in sorted(_with_results(places, "duck"), key=lambda item: item[0][:3]):
+        pairs = _pair(lines, _other(places, place, "retrained"), _aus)
+        title = f"{place.dataset}, {place.scenario}, {place.model}, {place.name}"
+        if pairs.n:
+            text = f"{title}: {_difference('AUS', pairs, 1, 3, 'Retrained')}."
+            yield Finding(text, _verdict(pairs.gap > -MAX_AUS_GAP))
+        else:
+            values = _spread(_values(lines, _aus))
+            text = f"{title}: AUS {values} (n {len(lines)}), Retrained not run."
+            yield Finding(text, "missing")
+    yield from _missing_cells("paper/architectures", table | others if others else {})
+
+
+# Results by place, and pairs of them by case
+
+
+def _read_table(grid: Grid, results: Results, done: Mapping[str, Line]) -> Places:
+    """The same choice as `make_table`: lines with the id of the cell's experiment."""
+    sources = {block.dataset: list(results.facts(block.dataset)) for block in grid.blocks}
+    known = {name: facts[0] for name, facts in sources.items() if facts}
+    places: Places = {}
+    attacks = _attack_settings(grid, done.values())
+    for attack in attacks:
+        setting = f"pool {attack['pool']}" if attack and len(attacks) > 1 else ""
+        for cell in cells(grid, known):
+            block = cell.block
+            where = (block.dataset, block.scenario, block.model, block.random_classes, setting)
+            lines = places.setdefault(Place(*where, cell.method, cell.preset), {})
+            for facts in sources[block.dataset] if cell.method in METHODS else ():
+                line = done.get(line_id(experiment(grid, cell, facts), attack))
+                if line is not None and "study" not in line:
+                    lines.setdefault(cell.case, line)
+    return places
+
+
+def _attack_settings(grid: Grid, lines: Iterable[Line]) -> list[dict[str, Any] | None]:
+    """The attack of a grid; LiRA once with each pool that there are results of."""
+    if grid.attack is None:
+        return [None]
+    settings = grid.attack.settings
+    if settings.get("pool") != "":
+        return [settings]
+    attacks = (line["attack"] for line in lines if line.get("attack", {}).get("name") == "lira")
+    pools = dict.fromkeys(attack["pool"] for attack in attacks)
+    return [{**settings, "pool": pool} for pool in pools] or [settings]
+
+
+def _group(lines: Iterable[Line]) -> Places:
+    """Lines by what they say of themselves. Of two lines of the same case the first counts."""
+    places: Places = {}
+    for line in lines:
+        training, request = line["experiment"]["training"], line["experiment"]["request"]
+        removed = request["count"] if request["name"] == "random-classes" else None
+        setting = f"{training['recipe']['epochs']} epochs"
+        where = (line["dataset"], line["scenario"], training["model"], removed, setting)
+        place = Place(*where, line["method"], line["preset"])
+        places.setdefault(place, {}).setdefault(line["case"], line)
+    return places
+
+
+def _beside(places: Places, place: Place, method: str) -> list[tuple[Place, LinesByCase]]:
+    """The places of another method that can be compared with this one."""
+    return [(other, lines) for other, lines in places.items() if other.method == method and other.cell == place.cell]
+
+
+def _other(places: Places, place: Place, method: str) -> LinesByCase:
+    """The lines of Original or Retrained, which have one preset, whatever its name."""
+    lines: LinesByCase = {}
+    for _, theirs in _beside(places, place, method):
+        lines = theirs | lines
+    return lines
+
+
+def _rivals(places: Places, place: Place) -> Places:
+    return {
+        other: lines
+        for other, lines in places.items()
+        if other.cell == place.cell and other.method not in ("original", "retrained", "duck")
+    }
+
+
+def _with_results(places: Places, method: str) -> Iterator[tuple[Place, LinesByCase]]:
+    return ((place, lines) for place, lines in places.items() if place.method == method and lines)
+
+
+def _not_run(places: Places) -> Iterator[Finding]:
+    """The data sets and scenarios of a table without any result of DUCK."""
+    done = {place.cell for place, _ in _with_results(places, "duck")}
+    for where in dict.fromkeys(place.where for place in places if place.cell not in done):
+        yield Finding(f"{where}: not run.", "missing")
+
+
+def _missing_cells(name: str, places: Places) -> Iterator[Finding]:
+    """What a study lacks: everything, or some of the cells that its grid names."""
+    done = {place[:4]: len(lines) for place, lines in _with_results(places, "duck")}
+    if not done:
+        yield Finding(f"Not run: there are no results of {name}.", "missing")
+        return
+    for block in built_in()[name].blocks if name in built_in() else ():
+        cell = (block.dataset, block.scenario, block.model, block.random_classes)
+        count = done.get(cell, 0)
+        if count < MIN_CASES:
+            removed = f", {block.random_classes} classes removed" if block.random_classes else ""
+            how = f"only {count} of {len(block.cases)} cases were run" if count else "not run"
+            text = f"{block.dataset}, {block.scenario}, {block.model}{removed}: {how}."
+            yield Finding(text, "missing")
+
+
+class Pairs(list[tuple[float, float]]):
+    """Values of two rows in the same cases: the first is DUCK's."""
+
+    @property
+    def n(self) -> int:
+        return len(self)
+
+    @property
+    def first(self) -> list[float]:
+        return [first for first, _ in self]
+
+    @property
+    def second(self) -> list[float]:
+        return [second for _, second in self]
+
+    @property
+    def gap(self) -> float:
+        """Mean of the first less the second."""
+        return statistics.mean(first - second for first, second in self)
+
+    @property
+    def test(self) -> Paired:
+        return paired(self.first, self.second)
+
+
+Value = Callable[[Line], float | None]
+
+
+def _pair(ours: LinesByCase, theirs: LinesByCase, value: Value) -> Pairs:
+    """The values of the cases that both have."""
+    both = [(value(ours[case]), value(theirs[case])) for case in ours if case in theirs]
+    return Pairs((a, b) for a, b in both if a is not None and b is not None)
+
+
+def _score(name: str) -> Value:
+    return lambda line: line["scores"].get(name)
+
+
+_aus = _score("aus")
+
+
+def _values(lines: LinesByCase, value: Value) -> list[float]:
+    return [number for number in map(value, lines.values()) if number is not None]
+
+
+def _same_device(fast: LinesByCase, slow: LinesByCase) -> LinesByCase:
+    """The slow runs that can be timed against the fast ones: same case, same device."""
+    return {case: line for case, line in slow.items() if case in fast and fast[case]["device"] == line["device"]}
+
+
+def _recipe_epochs(lines: LinesByCase) -> int | None:
+    return next((line["experiment"]["training"]["recipe"]["epochs"] for line in lines.values()), None)
+
+
+def _recipe(lines: LinesByCase) -> str:
+    recipe = next(iter(lines.values()))["experiment"]["training"]["recipe"]
+    return f"{recipe['epochs']} epochs, batch size {recipe['batch_size']}, {_compiled(lines)}"
+
+
+def _compiled(lines: LinesByCase) -> str:
+    flags = {bool(line.get("compiled")) for line in lines.values()}
+    return " or ".join("compiled" if flag else "not compiled" for flag in sorted(flags))
+
+
+def _batch(lines: LinesByCase) -> str:
+    sizes = {str(line["experiment"]["method"].get("batch_size")) for line in lines.values()}
+    return " or ".join(sorted(sizes))
+
+
+def _verdict(holds: bool) -> Verdict:
+    return "yes" if holds else "no"
+
+
+def _spread(values: Iterable[float], factor: float = 1, digits: int = 3) -> str:
+    """Mean ± sample standard deviation, which a single value does not have."""
+    numbers = [factor * value for value in values]
+    if not numbers:
+        return "-"
+    mean = f"{statistics.mean(numbers):.{digits}f}"
+    return mean if len(numbers) < 2 else f"{mean} ± {statistics.stdev(numbers):.{digits}f}"
+
+
+def _difference(title: str, pairs: Pairs, factor: float, digits: int, other: str) -> str:
+    """Both values, their mean difference, and its p. Percentages have a factor of 100."""
+    unit, points = (" %", " points") if factor == 100 else ("", "")
+    test = pairs.test
+    least = f", least possible {test.least_p:.2g}" if test.least_p > LEVEL else ""
+    return (
+        f"{title} {_spread(pairs.first, factor, digits)}{unit} against "
+        f"{_spread(pairs.second, factor, digits)}{unit} of {other}, difference "
+        f"{factor * pairs.gap:+.{digits}f}{points} (n {pairs.n}, p = {test.p:.2g}{least})"
+    )
+
+
+Check = Callable[[Source], Iterable[Finding]]
+CLAIMS: list[tuple[str, str, Check]] = [
+    (
+        "DUCK has the best AUS in every cell",
+        "no rival has a higher mean over the cases that both have. Original and Retrained are not "
+        "rivals; methods that the paper does not compare with are.",
+        _best_aus,
+    ),
+    (
+        "DUCK is about 20 times faster than Retrained for random samples",
+        f"a mean ratio of at least {ABOUT * TIMES_RETRAINED:g}, on the same device.",
+        _faster_than_retrained,
+    ),
+    (
+        "FineTuning is about 10 times slower than DUCK for a class",
+        f"a mean ratio of at least {ABOUT * TIMES_FINETUNE:g}, on the same device.",
+        _faster_than_finetune,
+    ),
+    (
+        "The SVM attack is at chance on DUCK, as on Retrained",
+        f"a mean difference in F1 below {100 * MAX_F1_GAP:g} points and p > {LEVEL:g} (two-sided Wilcoxon test).",
+        _svm_at_chance,
+    ),
+    (
+        "LiRA is at chance on DUCK",
+        f"mean differences to Retrained below {MAX_AUC_GAP:g} in AUC and {100 * MAX_TPR_GAP:g} "
+        f"points in TPR, p > {LEVEL:g} for both (two-sided Wilcoxon test).",
+        _lira_at_chance,
+    ),
+    (
+        "After DUCK the densities of the forgotten class are like those after retraining",
+        f"p > {LEVEL:g} for the forgotten class, on training and on test samples (two-sided Wilcoxon test).",
+        _density,
+    ),
+    (
+        "DUCK removes the bias as well as retraining",
+        f"the share of right answers is less than {100 * MAX_ACCURACY_GAP:g} point below "
+        "Retrained's, and the SHAP value is nearer to Retrained's than to the biased model's. "
+        "The paper: 99.8 % wrong before, 98.0 % right after DUCK, 97.8 % right with Retrained, "
+        "SHAP 0.06 before and 0.006 after.",
+        _bias,
+    ),
+    (
+        "Both losses are needed",
+        f"without either loss the mean AUS is lower by at least {MIN_ABLATION_GAP:g}.",
+        _ablation,
+    ),
+    (
+        "DUCK keeps its accuracy when many classes are removed, like FineTuning",
+        f"less than {100 * MAX_ACCURACY_GAP:g} point below FineTuning on the kept classes, and "
+        f"less than {100 * MAX_ACCURACY_GAP:g} % right on the forgotten ones.",
+        _many_classes,
+    ),
+    (
+        "DUCK works on every architecture",
+        f"a mean AUS less than {MAX_AUS_GAP:g} below Retrained's.",
+        _architectures,
+    ),
+]
+"""Text, criterion and check of each claim."""

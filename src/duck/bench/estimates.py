@@ -1,0 +1,119 @@
+"""How long a run will take, from runs that were measured."""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from duck.bench.grids import measured
+from duck.bench.lines import Line
+from duck.bench.results import Results
+from duck.config import Experiment, to_dict
+from duck.methods.base import METHODS
+
+GIGA_OPERATIONS: dict[str, dict[int, float]] = {
+    "allcnn": {32: 0.690, 64: 2.758},
+    "resnet18": {32: 1.111, 64: 4.444},
+    "resnet34": {32: 2.319, 64: 9.275},
+    "resnet50": {32: 2.596, 64: 10.383},
+    "vit-b16": {32: 11.202, 64: 11.216},
+}
+"""Floating-point operations of a model on one image, by its pixels a side."""
+DATA = {"cifar10": (50_000, 32), "cifar100": (50_000, 32), "tiny-imagenet": (100_000, 64)}
+"""Training samples of a data set, and pixels a side."""
+EVALUATION = 15.0
+"""Most seconds that scoring a model takes; a longer rest is the training of an original."""
+
+
+class Estimates:
+    """Expected seconds of runs on the device that most results come from.
+
+    A run takes as long as the most similar measured ones. Where these are of other data, of another
+    architecture or of another recipe, their time is scaled by the floating-point operations.
+    """
+
+    def __init__(self, results: Results) -> None:
+        runs = [line for line in results.done.values() if measured(line) is None]
+        devices = Counter(line["device"] for line in runs)
+        # Results of a CPU, such as those of a rehearsal, say nothing of a GPU.
+        accelerators = {name: n for name, n in devices.items() if "NVIDIA" in name or "AMD" in name}
+        counted = accelerators or devices
+        self.device = max(counted, key=lambda name: counted[name], default=None)
+        self._runs = [line for line in runs if line["device"] == self.device]
+        self._trial_seconds = results.trial_seconds
+
+    def training(self, experiment: Experiment, share: float = 1.0, scenario: str | None = None) -> float | None:
+        """Return the seconds of training an original, or a model on a share of the data.
+
+        scenario   of a retrained model: those of the same scenario are the nearest
+        """
+        lines = [line for line in self._runs if line["method"] in (None, "retrained")]
+        alike = _closest(lines, experiment, scenario)
+        return self._scaled(alike, experiment, share, trains=True)
+
+    def run(self, experiment: Experiment, scenario: str) -> float | None:
+        """Return the seconds of one unlearning, its evaluation included."""
+        assert experiment.method is not None
+        name = METHODS.name_of(experiment.method)
+        if name == "retrained":
+            return self.training(experiment, scenario=scenario)
+        plain = to_dict(experiment)["method"]
+        lines = [line for line in self._runs if line["method"] == name]
+        same_settings = [line for line in lines if line["experiment"]["method"] == plain]
+        alike = _closest(same_settings or lines, experiment, scenario)
+        return self._scaled(alike, experiment)
+
+    def trial(self, dataset: str, scenario: str, method: str) -> float | None:
+        """Return the seconds of trying one setting of a method on holdout data."""
+        keys = [(dataset, scenario, method), *self._trial_seconds]
+        near = next((key for key in keys if key in self._trial_seconds and key[2] == method), None)
+        return None if near is None else statistics.mean(self._trial_seconds[near])
+
+    def _scaled(
+        self,
+        lines: Iterable[Line],
+        experiment: Experiment,
+        share: float = 1.0,
+        trains: bool = False,
+    ) -> float | None:
+        target = to_dict(experiment.training)
+        known = [_seconds(line) * ratio for line in lines if (ratio := _ratio(target, line["experiment"]["training"], trains)) is not None]
+        return statistics.median(known) * share if known else None
+
+
+def _closest(lines: list[Line], experiment: Experiment, scenario: str | None = None) -> list[Line]:
+    """Return the lines that have most in common with an experiment: model, data, then scenario."""
+
+    def alike(line: Line) -> tuple[bool, ...]:
+        made = line["experiment"]["training"]
+        same = made["model"] == experiment.training.model, made["data"] == experiment.training.data
+        return (*same, line["scenario"] == scenario)
+
+    best = max(map(alike, lines), default=None)
+    return [line for line in lines if alike(line) == best]
+
+
+def _seconds(line: Line) -> float:
+    """Return the seconds of a run with its evaluation, but without what it found or left ready.
+
+    A line whose wall time holds the training of its original is judged by its method alone.
+    """
+    method = float(line["seconds"])
+    wall = float(line["wall_seconds"]) - float(line.get("prepare_seconds", 0.0))
+    return min(max(wall, method), method + EVALUATION)
+
+
+def _ratio(one: Mapping[str, Any], other: Mapping[str, Any], trains: bool) -> float | None:
+    """Return the work of one training over that of another; of a method, over one pass."""
+    epochs = one["recipe"]["epochs"] / other["recipe"]["epochs"] if trains else 1.0
+    if (one["model"], one["data"]) == (other["model"], other["data"]):
+        return float(epochs)
+    works = [_pass_operations(made["model"], made["data"]) for made in (one, other)]
+    return None if works[0] is None or works[1] is None else epochs * works[0] / works[1]
+
+
+def _pass_operations(model: str, dataset: str) -> float | None:
+    if model not in GIGA_OPERATIONS or dataset not in DATA:
+        return None
+    samples, side = DATA[dataset]
+    return samples * GIGA_OPERATIONS[model][side]

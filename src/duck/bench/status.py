@@ -1,0 +1,282 @@
+"""What is done of the grids, what is missing, and what to run next."""
+
+import json
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from duck.bench.estimates import Estimates
+from duck.bench.grids import (
+    Attack,
+    Cell,
+    Facts,
+    Grid,
+    assumed,
+    cells,
+    experiment,
+    line_id,
+    narrow,
+    original_of,
+)
+from duck.bench.lines import Line
+from duck.bench.results import Results
+from duck.bench.tables import find_line, recipe_differences
+from duck.config import Experiment, from_dict
+from duck.methods.base import METHODS
+
+MATCHED = "matched pool"
+SEARCH = "search"
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far the cells of a grid are on one data set."""
+
+    grid: str
+    dataset: str
+    what: str
+    """`runs`, `search` for settings tried on holdout data, or `matched pool`."""
+    done: int
+    missing: int
+    failed: int
+    minutes: float | None
+    """Expected minutes on the GPU for what is missing or failed; None: nothing like it was measured."""
+    unmeasured: int = 0
+    """Of the missing cells, those whose time is not known and not in `minutes`."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command that fills missing cells."""
+
+    command: str
+    runs: int
+    minutes: float
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A missing cell with what it costs."""
+
+    id: str
+    grid: Grid
+    cell: Cell
+    seconds: float | None
+    original: Experiment
+    original_seconds: float | None
+
+
+class Planner:
+    """Compares grids with results. `models`: folder in which originals are looked for."""
+
+    def __init__(self, results: Results, models: Path | None = None) -> None:
+        self.results, self.models = results, models
+        self.estimates = Estimates(results)
+        self._known: dict[str, list[Facts]] = {}
+
+    def status(self, grids: Iterable[Grid]) -> list[Status]:
+        """Return a row for each grid and data set, and for what else a grid needs."""
+        rows: list[Status] = []
+        for grid in grids:
+            if grid.views:
+                continue
+            for dataset in dict.fromkeys(block.dataset for block in grid.blocks):
+                rows.append(self._runs(grid, dataset))
+                if grid.trials:
+                    rows.append(self._search(grid, dataset))
+                if grid.attack and grid.attack.name == "lira":
+                    rows.append(self._matched_pool(grid, grid.attack, dataset))
+        return rows
+
+    def next_steps(self, grids: Iterable[Grid], minutes: float) -> list[Step]:
+        """Return the commands that fill the most important missing cells within so many minutes.
+
+        Cells whose time nobody has measured are left out, and so are attacks: these run on a CPU.
+        """
+        left = 60 * minutes
+        chosen: dict[str, dict[Cell, float]] = {}
+        paid: set[str] = set()
+        run_only = {grid.name: grid for grid in grids if not grid.attack and not grid.views}
+        tasks = [task for grid in run_only.values() for task in self._tasks(grid)]
+        for task in sorted(tasks, key=_priority):
+            # Grids share runs: what one fills, the other finds done.
+            if task.seconds is None or task.id in paid:
+                continue
+            known = task.original.id in paid or self._is_there(task.original)
+            seconds = task.seconds + (0.0 if known else task.original_seconds or 0.0)
+            if seconds <= left:
+                left -= seconds
+                paid |= {task.id, task.original.id}
+                chosen.setdefault(task.grid.name, {})[task.cell] = seconds
+        missing = {name: [task.cell for task in tasks if task.grid.name == name] for name in chosen}
+        found = [_steps(run_only[name], some, missing[name]) for name, some in chosen.items()]
+        return [step for steps in found for step in steps]
+
+    def _runs(self, grid: Grid, dataset: str) -> Status:
+        lines = self._lines(grid, dataset)
+        failed = sum(line is not None and "error" in line for line in lines.values())
+        missing = [cell for cell, line in lines.items() if line is None or "error" in line]
+        tasks = [self._task(grid, cell) for cell in missing]
+        originals = {task.original.id: task.original_seconds for task in tasks if not self._is_there(task.original)}
+        costs = [*(task.seconds for task in tasks), *(originals.values())]
+        known = [seconds for seconds in costs if seconds is not None]
+        unmeasured = sum(task.seconds is None for task in tasks)
+        minutes = None if tasks and not known else sum(known) / 60
+        counts = len(lines) - len(missing), len(missing) - failed, failed
+        return Status(grid.name, dataset, "runs", *counts, minutes, unmeasured)
+
+    def _search(self, grid: Grid, dataset: str) -> Status:
+        """Every method gets the same number of trials on each data set."""
+        done = missing = unmeasured = 0
+        seconds = 0.0
+        blocks = [block for block in grid.blocks if block.dataset == dataset]
+        scenario = blocks[0].scenario
+        for method in grid.methods:
+            if not fields(METHODS[method]) or blocks[0].kind not in METHODS[method].scenarios:  # type: ignore[arg-type]
+                continue
+            tried = min(grid.trials, self.results.trials[dataset, scenario, method])
+            expected = self.estimates.trial(dataset, scenario, method)
+            done += tried
+            missing += grid.trials - tried
+            unmeasured += grid.trials - tried if expected is None else 0
+            seconds += (grid.trials - tried) * (expected or 0.0)
+        return Status(grid.name, dataset, SEARCH, done, missing, 0, seconds / 60, unmeasured)
+
+    def _matched_pool(self, grid: Grid, attack: Attack, dataset: str) -> Status:
+        """Count the targets that were compared with shadow models of their own recipe."""
+        every = [cell for cell in cells(grid, self._facts(grid)) if cell.block.dataset == dataset]
+        targets = {experiment(grid, cell, facts).id for cell in every for facts in self._sources(cell)}
+        done = sum(
+            line.get("attack", {}).get("name") == "lira" and not recipe_differences(line) and _experiment_id(line) in targets
+            for line in self.results.done.values()
+        )
+        missing = max(0, len(every) - done)
+        seconds = self.estimates.training(original_of(grid, every[0], self._facts_of(every[0])), 0.5)
+        minutes = None if seconds is None else (attack.shadows * seconds / 60 if missing else 0.0)
+        return Status(grid.name, dataset, MATCHED, done, missing, 0, minutes)
+
+    def _tasks(self, grid: Grid) -> list[_Task]:
+        return [
+            self._task(grid, cell)
+            for dataset in dict.fromkeys(block.dataset for block in grid.blocks)
+            for cell, line in self._lines(grid, dataset).items()
+            if line is None or "error" in line
+        ]
+
+    def _task(self, grid: Grid, cell: Cell) -> _Task:
+        made = experiment(grid, cell, self._facts_of(cell))
+        original = original_of(grid, cell, self._facts_of(cell))
+        seconds = self.estimates.run(made, cell.block.scenario)
+        settings = None if grid.study is None else grid.study.settings
+        cost = self.estimates.training(original)
+        return _Task(line_id(made, settings), grid, cell, seconds, original, cost)
+
+    def _is_there(self, original: Experiment) -> bool:
+        return self.models is not None and (self.models / f"{original.id}.json").exists()
+
+    def _lines(self, grid: Grid, dataset: str) -> dict[Cell, Line | None]:
+        """Return the cells of a data set that can be run, and their results."""
+        every = cells(grid, self._facts(grid))
+        return {cell: self._found(grid, cell) for cell in every if cell.block.dataset == dataset and cell.method in METHODS}
+
+    def _found(self, grid: Grid, cell: Cell) -> Line | None:
+        attack = grid.attack
+        if attack is None or attack.name != "lira" or attack.pool:
+            return find_line(grid, cell, self._sources(cell), self.results)
+        # Any pool counts here; whether it has the targets' recipe is counted apart.
+        wanted = {experiment(grid, cell, facts).id for facts in self._sources(cell)}
+        lines = self.results.done.values()
+        of_lira = [line for line in lines if line.get("attack", {}).get("name") == "lira"]
+        return next((line for line in of_lira if _experiment_id(line) in wanted), None)
+
+    def _sources(self, cell: Cell) -> list[Facts]:
+        name = cell.block.dataset
+        if name not in self._known:
+            self._known[name] = list(self.results.facts(name))
+        return self._known[name]
+
+    def _facts_of(self, cell: Cell) -> Facts:
+        return next(iter(self._sources(cell)), assumed(cell.block.dataset))
+
+    def _facts(self, grid: Grid) -> dict[str, Facts]:
+        names = dict.fromkeys(block.dataset for block in grid.blocks)
+        return {name: facts for name in names for facts in [*self.results.facts(name)][:1]}
+
+
+def _experiment_id(line: Line) -> str:
+    return from_dict(line["experiment"]).id
+
+
+def _priority(task: _Task) -> tuple[int, ...]:
+    """Sort by the priority of the grid file: first methods, other methods, then further cases."""
+    grid, cell = task.grid, task.cell
+    case = cell.block.cases.index(cell.case)
+    tier = 2
+    if case < grid.priority.cases:
+        tier = 0 if cell.method in grid.priority.methods else 1
+    return tier, case, grid.rank, grid.blocks.index(cell.block)
+
+
+def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) -> list[Step]:
+    """Return the fewest commands that run the chosen cells and no other missing ones."""
+    only = _only(grid, chosen) if len(chosen) < len(missing) else {}
+    wanted = {key: frozenset(values) for key, values in only.items()}
+    if set(narrow(missing, wanted)) == set(chosen):
+        words = ",".join(f"{key}={value}" for key, values in only.items() for value in values)
+        command = ["duck", "bench", grid.name, *(["--only", words] if words else [])]
+        return [Step(shlex.join(command), len(chosen), round(sum(chosen.values()) / 60, 1))]
+    key = next(key for key in SPLIT_BY if len({cell.keys[key][0] for cell in chosen}) > 1)
+    parts: dict[str, dict[Cell, float]] = {}
+    for cell, seconds in chosen.items():
+        parts.setdefault(cell.keys[key][0], {})[cell] = seconds
+    return [step for part in parts.values() for step in _steps(grid, part, missing)]
+
+
+SPLIT_BY = ("dataset", "scenario", "model", "removed", "case", "variant", "method", "preset")
+
+
+def _only(grid: Grid, chosen: Iterable[Cell]) -> dict[str, list[str]]:
+    """Return the keys of --only in which the chosen cells are fewer than those of the grid."""
+    some, every = list(chosen), cells(grid, {})
+    only = {}
+    for key in SPLIT_BY:
+        values = list(dict.fromkeys(cell.keys[key][0] for cell in some))
+        if set(values) != {cell.keys[key][0] for cell in every}:
+            only[key] = values
+    return only
+
+
+StatusFormat = Literal["text", "markdown", "json"]
+HEAD = ("grid", "data set", "what", "done", "missing", "failed", "GPU minutes left")
+
+
+def render_status(rows: Sequence[Status], form: StatusFormat) -> str:
+    """Return the rows as a table."""
+    if form == "json":
+        return json.dumps([asdict(row) for row in rows])
+    table = [list(HEAD), *(_shown(row) for row in rows)]
+    total = sum(row.minutes or 0.0 for row in rows)
+    unmeasured = sum(row.unmeasured for row in rows)
+    below = f"Together about {total:,.0f} minutes, from measured runs"
+    below += f"; {unmeasured:,} cells are like none that was measured." if unmeasured else "."
+    if form == "markdown":
+        rule = ["---"] * 3 + ["---:"] * 4
+        lines = [f"| {' | '.join(row)} |" for row in (table[0], rule, *table[1:])]
+        return "\n".join([*lines, "", below])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        places = zip(row, widths, strict=True)
+        words = [w.ljust(n) if at < 3 else w.rjust(n) for at, (w, n) in enumerate(places)]
+        lines.append("  ".join(words).rstrip())
+    return "\n".join([*lines, below])
+
+
+def _shown(row: Status) -> list[str]:
+    minutes = "not known" if row.minutes is None else f"{row.minutes:,.1f}"
+    if row.unmeasured and row.minutes is not None:
+        minutes += f" + {row.unmeasured} not known"
+    counts = map(str, (row.done, row.missing, row.failed))
+    return [row.grid, row.dataset, row.what, *counts, minutes]

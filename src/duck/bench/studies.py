@@ -1,0 +1,92 @@
+"""Studies of the models of a grid: densities of classes in feature space, and bias removal."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from duck.analysis import bias
+from duck.analysis.attribution import require_captum
+from duck.analysis.feature_space import densities
+from duck.analysis.study import forgotten_classes
+from duck.bench.grids import Study
+from duck.bench.lines import Line
+from duck.config import Experiment
+from duck.experiment import unlearn
+from duck.methods.retrained import Retrained
+from duck.models import build
+from duck.predict import predict
+from duck.runtime import Stopwatch, device_of
+from duck.scenarios import Debias
+from duck.types import Data, Scenario
+
+
+def check_study(study: Study) -> None:
+    """Raise an error where something that a study needs is not installed."""
+    if study.name == "bias" and study.images:
+        require_captum()
+
+
+def density_line(model: nn.Module, scenario: Scenario, dimensions: int) -> Line:
+    """Measure how densely each class lies in the feature space of a model (DUCK, figure 4C).
+
+    The scores are mean log densities of the forgotten and of the retained classes.
+    """
+    test = scenario.data.test
+    splits = {"train": scenario.data.train}
+    if test is not None:
+        splits["test"] = test.take(scenario.test)
+    with Stopwatch(device_of(model)) as stopwatch:
+        predictions = {name: predict(model, examples) for name, examples in splits.items()}
+        density, space = densities(predictions, dimensions)
+    forgotten = forgotten_classes(scenario)
+    scores: dict[str, float | None] = {}
+    for split in ("train", "test"):
+        known = {int(key): value for key, value in density.get(split, {}).items()}
+        for name, is_forgotten in (("forget", True), ("retain", False)):
+            values = [value for label, value in known.items() if value is not None and (label in forgotten) == is_forgotten]
+            scores[f"{name}_{split}"] = float(np.mean(values)) if values else None
+    found = {"density": density, "space": space._asdict(), "forgotten": forgotten}
+    return {"scores": scores, **found, **_timing(stopwatch.seconds)}
+
+
+def bias_line(biased: nn.Module, experiment: Experiment, data: Data, images: int) -> Line:
+    """Remove a planted bias with the method of an experiment, and measure what is left of it.
+
+    `original` is the model that learned the bias. `retrained` is trained anew on all images with
+    the right labels, as in the paper. The scores are shares of unseen images with the square.
+    """
+    request, method = experiment.request, experiment.method
+    assert isinstance(request, Debias)
+    assert method is not None
+    scenario, made = request(data, experiment.seed, experiment.protocol), experiment.training
+
+    def new_model() -> nn.Module:
+        return build(made.model, data.num_classes, data.train.shape)
+
+    notes: tuple[str, ...] = ()
+    if isinstance(method, Retrained):
+        task = scenario.task(new_model=new_model, recipe=made.recipe)
+        with Stopwatch(device_of(biased)) as stopwatch:
+            model = method(biased, replace(task, retain=request.corrected(scenario).train))
+        seconds = stopwatch.seconds
+    else:
+        # For a few epochs compilation would cost more than it saves.
+        recipe = replace(made.recipe, compile=False)
+        outcome = unlearn(method, biased, scenario, new_model=new_model, recipe=recipe)
+        model, seconds, notes = outcome.model, outcome.seconds, outcome.said
+    shares = bias.called(request, scenario, {"model": model})["model"]
+    scores: dict[str, float | None] = {name: shares[name]["share"] for name in ("wrong", "right", "right_without_patch")}
+    found: dict[str, Any] = {"unseen": shares["n"], "bias": asdict(request)}
+    scores |= {"test": shares["test"], "shap": None}
+    if images:
+        attribution = bias.explained(request, scenario, {"model": model}, images, experiment.seed)
+        values = bias.patch_values(request, attribution["model"]).double()
+        scores["shap"] = float(values.mean())
+        found["shap_values"] = [round(value, 6) for value in values.tolist()]
+    return {"scores": scores, **found, **_timing(seconds), "notes": list(notes)}
+
+
+def _timing(seconds: float) -> Line:
+    return {"seconds": seconds, "prepare_seconds": 0.0, "notes": []}

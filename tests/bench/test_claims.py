@@ -1,0 +1,469 @@
+"""The claims of the paper, on lines made by hand and on the results of this repository."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duck.bench import Results, built_in, claims, find_grid, make_table
+from duck.bench.claims import Claim, Source, check_claims, render_claims
+from tests.bench.lines import FACTS, cell_of, line_of
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+CR, HR = find_grid("paper/table-cr"), find_grid("paper/table-hr")
+SVM, LIRA = find_grid("paper/svm"), find_grid("paper/lira")
+BEST, RETRAINED, FINETUNE, SVM_CLAIM, LIRA_CLAIM, DENSITY, BIAS, ABLATION, MANY, ARCHITECTURES = range(10)
+TEN = range(10)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def real() -> list[Claim]:
+    return check_claims(Results(RESULTS))
+
+
+def put(results: Results, grid: Any, method: str, case: int, preset: str = "paper", **values: Any) -> None:
+    """Add the result of a cell of a grid."""
+    results.append("table", line_of(grid, cell_of(grid, method, case, preset), **values))
+
+
+def put_line(
+    results: Results,
+    method: str,
+    case: int,
+    scores: dict[str, float],
+    preset: str = "paper",
+    model: str = "resnet18",
+    request: dict[str, Any] | None = None,
+    **values: Any,
+) -> None:
+    """Add a line of a study, as far as the claims look at it."""
+    recipe = {"epochs": 60, "augment": "crop-flip"}
+    training = {"data": "cifar100", "fingerprint": "f", "model": model, "recipe": recipe}
+    asked = request or {"name": "classes", "classes": [case]}
+    line = {
+        "dataset": "cifar100",
+        "scenario": "class",
+        "case": case,
+        "method": method,
+        "preset": preset,
+        "scores": scores,
+        "train_samples": 50_000,
+        "experiment": {"training": training, "request": asked},
+        **values,
+    }
+    results.lines[str(len(results.lines))] = line
+
+
+def check(results: Results, number: int) -> Claim:
+    """Answer one claim."""
+    return claims._check(Source(results), *claims.CLAIMS[number])
+
+
+def evidence(claim: Claim, start: str) -> str:
+    (line,) = (line for line in claim.evidence if line.startswith(start))
+    return line
+
+
+def test_an_empty_folder_answers_no_claim(results: Results) -> None:
+    answers = check_claims(results)
+    assert [claim.answer for claim in answers] == ["not run"] * 10
+    assert all("not run" in line.lower() for claim in answers for line in claim.evidence)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "answer"),
+    [
+        (["yes", "yes", "note"], "holds"),
+        (["no", "note", "missing"], "does not hold"),
+        (["yes", "no"], "in part"),
+        (["yes", "missing"], "in part"),
+        (["missing", "note"], "not run"),
+        ([], "not run"),
+    ],
+)
+def test_the_answer_follows_from_the_verdicts(verdicts: Sequence[claims.Verdict], answer: str) -> None:
+    assert claims._answer(verdicts) == answer
+
+
+def test_a_rival_is_compared_over_the_cases_that_both_have(results: Results) -> None:
+    for case, aus in ((0, 1.00), (1, 0.90), (2, 0.90)):
+        put(results, CR, "duck", case, scores={"aus": aus})
+    for case in (1, 2):
+        put(results, CR, "scrub", case, scores={"aus": 0.92})  # below DUCK's mean of three, 0.933
+        put(results, CR, "ssd", case, scores={"aus": 0.89})
+    claim = check(results, BEST)
+    text = evidence(claim, "cifar10, class, DUCK (paper)")
+    assert "AUS 0.933 ± 0.058 (n 3)" in text
+    assert "Better in the same cases: scrub (paper) 0.920 ± 0.000 (+0.0200, n 2)." in text
+    assert "ssd" not in text
+    assert claim.answer == "does not hold"
+    few = evidence(claim, "cifar10, class: ")
+    assert "fewer than 3 cases: scrub (paper) 2, ssd (paper) 2;" in few
+    assert "bad-teacher (paper)" in few.partition("not run: ")[2]
+    assert "cifar100, class: not run." in claim.evidence
+    assert "tiny-imagenet, samples: not run." in claim.evidence
+
+
+def test_duck_is_best_in_part_while_rivals_are_missing(results: Results) -> None:
+    for case in range(3):
+        put(results, CR, "duck", case, scores={"aus": 0.99})
+        put(results, CR, "scrub", case, scores={"aus": 0.5})
+    claim = check(results, BEST)
+    assert "No rival is better." in evidence(claim, "cifar10, class, DUCK (paper)")
+    assert claim.answer == "in part"
+
+
+@pytest.mark.parametrize(("cases", "verdict"), [(3, "note"), (2, "missing")])
+def test_a_rival_is_missing_if_none_of_its_presets_has_enough_cases(cases: int, verdict: str) -> None:
+    places: claims.Places = {}
+    rows = (("duck", "paper", 3), ("scrub", "paper", 1), ("scrub", "tuned", cases))
+    for method, preset, count in rows:
+        place = claims.Place("cifar10", "class", "resnet18", None, "", method, preset)
+        places[place] = {case: {} for case in range(count)}
+    (finding,) = claims._few_cases(places)
+    assert finding.verdict == verdict
+    assert "scrub (paper) 1" in finding.text
+
+
+def test_original_and_retrained_are_no_rivals_but_doing_nothing_is_named(results: Results) -> None:
+    for seed, nothing in ((0, 0.95), (1, 0.95), (2, 0.89)):
+        put(results, HR, "duck", seed, scores={"aus": 0.90})
+        put(results, HR, "original", seed, scores={"aus": nothing})
+        put(results, HR, "retrained", seed, scores={"aus": 1.0})
+    claim = check(results, BEST)
+    text = evidence(claim, "cifar10, samples, DUCK (paper)")
+    assert text.endswith("Doing nothing (original) scores higher: 0.930 ± 0.035, in 2 of 3 cases.")
+    assert "No rival was run." in text
+    assert "retrained" not in text
+    assert claim.answer == "not run"
+
+
+def test_times_are_paired_by_case_and_device(results: Results) -> None:
+    for seed, fast, slow in ((0, 1.0, 16.0), (1, 2.0, 36.0)):
+        put(results, HR, "duck", seed, seconds=fast, compiled=False)
+        put(results, HR, "retrained", seed, seconds=slow, compiled=True)
+    put(results, HR, "duck", 2, seconds=1.0)
+    put(results, HR, "retrained", 2, seconds=1000.0, device="a slower one")
+    claim = check(results, RETRAINED)
+    text = evidence(claim, "cifar10, samples, DUCK (paper)")
+    assert "Retrained takes 17.0 ± 1.4 times as long (26.0 s to 1.5 s, n 2)" in text
+    assert "Retrained: 60 epochs, batch size 1024, compiled. DUCK: not compiled." in text
+    assert "The paper's recipe of 200 epochs: not run." in claim.evidence
+    assert claim.answer == "in part"
+
+
+def test_a_ratio_far_below_the_papers_does_not_hold(results: Results) -> None:
+    put(results, HR, "duck", 0, seconds=1.0)
+    put(results, HR, "retrained", 0, seconds=14.9)
+    assert check(results, RETRAINED).answer == "does not hold"
+
+
+def test_the_papers_recipe_has_evidence_of_its_own(results: Results) -> None:
+    grid = find_grid("paper/recipe")
+    facts = FACTS._replace(name="cifar100")
+    for method, seconds in (("duck", 2.0), ("retrained", 80.0)):
+        line = line_of(grid, cell_of(grid, method, 0, facts=facts), facts, seconds=seconds)
+        results.append("recipe", line)
+    claim = check(results, RETRAINED)
+    text = evidence(claim, "cifar100, samples, DUCK (paper)")
+    assert "Retrained takes 40.0 times as long" in text
+    assert "Retrained: 200 epochs" in text
+    assert not any("200 epochs: not run" in line for line in claim.evidence)
+
+
+def test_every_finetune_preset_is_timed_against_every_duck_preset(results: Results) -> None:
+    for preset, seconds in (("paper", 1.0), ("tuned", 2.0)):
+        put(results, CR, "duck", 0, preset, seconds=seconds)
+    for preset, seconds in (("paper", 16.0), ("tuned", 4.0)):
+        put(results, CR, "finetune", 0, preset, seconds=seconds)
+    claim = check(results, FINETUNE)
+    start = "cifar10, class, DUCK"
+    for duck, finetune, ratio, batch in (
+        ("paper", "paper", "16.0", 32),
+        ("paper", "tuned", "4.0", 256),
+        ("tuned", "paper", "8.0", 32),
+        ("tuned", "tuned", "2.0", 256),
+    ):
+        text = evidence(claim, f"{start} ({duck}): finetune ({finetune})")
+        assert f"takes {ratio} times as long" in text
+        assert text.endswith(f"Batch size: finetune {batch}, DUCK 1024.")
+    assert claim.answer == "in part"
+
+
+SMALL, ZIGZAG = 0.003, (0.002, -0.002)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "answer"),
+    [
+        ([ZIGZAG[case % 2] * (1 + case) / 10 for case in TEN], "in part"),  # small, no direction
+        ([SMALL + case * 1e-5 for case in TEN], "does not hold"),  # small, but always above
+        ([-SMALL - case * 1e-5 for case in TEN], "does not hold"),  # or always below
+        ([0.006 + 0.02 * (-1) ** case for case in TEN], "does not hold"),  # no direction, but large
+    ],
+)
+def test_the_svm_is_at_chance_if_the_gap_is_small_and_has_no_direction(results: Results, gaps: list[float], answer: str) -> None:
+    attack = {"name": "svm", "splits": 5}
+    for case, gap in enumerate(gaps):
+        for method, f1 in (("duck", 0.75 + gap), ("retrained", 0.75)):
+            scores = {"f1": f1, "chance": 0.75}
+            put(results, SVM, method, case, scores=scores, attack=attack)
+    claim = check(results, SVM_CLAIM)
+    assert claim.answer == answer
+    mean = 100 * sum(gaps) / len(gaps)
+    text = evidence(claim, "cifar10, class, DUCK (paper): F1 ")
+    assert f"of Retrained, difference {mean:+.2f} points (n 10, p = " in text
+    assert "cifar100, samples: not run." in claim.evidence
+
+
+def put_lira(results: Results, auc: float, tpr: float, epochs: int, pool: str = "aa", cases: int = 5) -> None:
+    attack = {"name": "lira", "shadows": 128, "pool": pool}
+    shadows = {"models": 128, "pool": pool, "epochs": epochs, "train": 0.9, "test": 0.8}
+    for grid_case in range(cases):
+        for method, scores in (
+            ("duck", {"auc": auc, "tpr_1": tpr}),
+            ("retrained", {"auc": 0.5, "tpr_1": 0.01}),
+        ):
+            whole = {"tpr_0.1": 0.001, "f1": 0.5, **scores}
+            put(results, LIRA, method, grid_case, scores=whole, attack=attack, shadows=shadows)
+
+
+@pytest.mark.parametrize(
+    ("auc", "tpr", "answer"),
+    [
+        (0.505, 0.012, "in part"),
+        (0.52, 0.01, "does not hold"),
+        (0.48, 0.01, "does not hold"),
+        (0.5, 0.02, "does not hold"),
+    ],
+)
+def test_lira_is_at_chance_by_auc_and_by_rate(results: Results, auc: float, tpr: float, answer: str) -> None:
+    put_lira(results, auc, tpr, epochs=60)
+    claim = check(results, LIRA_CLAIM)
+    assert claim.answer == answer  # in part: random samples are missing
+    text = evidence(claim, "cifar10, class, DUCK (paper)")
+    assert f"AUC {auc:.3f} ± 0.000 against 0.500 ± 0.000" in text
+    assert f"TPR at 1 % FPR {100 * tpr:.2f} ± 0.00 % against 1.00 ± 0.00 %" in text
+    assert ("p = 0.062, least possible 0.062" in text) == (auc != 0.5 or tpr != 0.01)
+    assert not any("lower bounds" in line for line in claim.evidence)
+
+
+def test_shadow_models_of_another_recipe_are_named(results: Results) -> None:
+    put_lira(results, 0.5, 0.01, epochs=16)
+    text = evidence(check(results, LIRA_CLAIM), "cifar10, pool aa")
+    assert "128 shadow models of 16 epochs, targets of 60 epochs." in text
+    assert text.endswith("its rates are lower bounds.")
+
+
+def test_results_of_two_pools_are_never_mixed(results: Results) -> None:
+    put_lira(results, 0.5, 0.01, epochs=60)
+    put_lira(results, 0.7, 0.01, epochs=60, pool="bb")
+    claim = check(results, LIRA_CLAIM)
+    assert "AUC 0.500" in evidence(claim, "cifar10, class, pool aa, DUCK (paper)")
+    assert "AUC 0.700" in evidence(claim, "cifar10, class, pool bb, DUCK (paper)")
+    assert claim.answer == "in part"
+
+
+def put_density(results: Results, gaps: Sequence[float]) -> None:
+    for case, gap in enumerate(gaps):
+        for method, density in (("duck", gap - 6.0), ("retrained", -6.0)):
+            scores = {
+                "forget_train": density,
+                "forget_test": -8.0 + (-1) ** case * case / 10,
+                "retain_train": 2.0,
+                "retain_test": -4.0,
+            }
+            put_line(results, method, case, scores, study={"name": "density"})
+
+
+@pytest.mark.parametrize(
+    ("gaps", "answer"),
+    [
+        ([(-1) ** case * (case + 1) / 10 for case in TEN], "in part"),
+        ([3.0 + case / 10 for case in TEN], "does not hold"),
+        ([3.0, 3.1, 3.2], "not run"),  # no three pairs can have a p below 0.05
+    ],
+)
+def test_densities_are_compared_with_retrained(results: Results, gaps: list[float], answer: str) -> None:
+    put_line(results, "duck", 0, {"aus": 1.0})  # not of the study
+    put_density(results, gaps)
+    claim = check(results, DENSITY)
+    assert claim.answer == answer
+    text = evidence(claim, "cifar100, class, 60 epochs, DUCK (paper)")
+    difference = sum(gaps) / len(gaps)
+    assert f"of Retrained, difference {difference:+.2f} (n {len(gaps)}" in text
+    assert ("Too few cases to tell." in text) == (len(gaps) == 3)
+
+
+BIASED = {"wrong": 0.998, "right": 0.002, "right_without_patch": 0.97, "test": 0.94, "shap": 0.06}
+FREE = {**BIASED, "wrong": 0.01, "right": 0.978, "shap": 0.007}
+
+
+@pytest.mark.parametrize(
+    ("scores", "answer"),
+    [
+        ({"right": 0.98, "shap": 0.006}, "in part"),
+        ({"right": 0.96, "shap": 0.006}, "does not hold"),
+        ({"right": 0.98, "shap": 0.05}, "does not hold"),
+    ],
+)
+def test_the_bias_is_gone_if_the_model_is_right_and_the_square_means_nothing(
+    results: Results, scores: dict[str, float], answer: str
+) -> None:
+    study: dict[str, Any] = {"study": {"name": "bias"}, "scenario": "bias"}
+    for seed in range(3):
+        put_line(results, "original", seed, BIASED, preset="standard", **study)
+        put_line(results, "retrained", seed, FREE, preset="standard", **study)
+        put_line(results, "duck", seed, {**FREE, **scores}, **study)
+    claim = check(results, BIAS)
+    assert claim.answer == answer  # in part: the grid names cifar10
+    text = evidence(claim, "cifar100, bias, 60 epochs, DUCK (paper)")
+    assert "wrong 1.0 ± 0.0 % against 99.8 ± 0.0 % of the biased model" in text
+    right = 100 * scores["right"]
+    assert f"right {right:.1f} ± 0.0 % against 97.8 ± 0.0 % of Retrained" in text
+    assert f"SHAP {scores['shap']:.4f} ± 0.0000 against 0.0600 ± 0.0000 of the biased" in text
+
+
+def test_each_loss_is_compared_with_both(results: Results) -> None:
+    put_line(results, "duck", 0, {"aus": 0.1}, study={"name": "density"})
+    put_line(results, "duck", 0, {"aus": 0.1}, attack={"name": "svm"})
+    for case in range(3):
+        put_line(results, "duck", case, {"aus": 0.7}, variant="no forget loss")
+        put_line(results, "duck", case, {"aus": 0.99})
+    put_line(results, "duck", 7, {"aus": 0.1})
+    put_line(results, "duck", 0, {"aus": 0.1}, preset="tuned")
+    put_line(results, "duck", 0, {"aus": 0.1}, model="resnet50")
+    claim = check(results, ABLATION)
+    start = "cifar100, class, 60 epochs, DUCK (paper), "
+    assert evidence(claim, f"{start}no forget loss").endswith("AUS 0.700 ± 0.000 against 0.990 ± 0.000 with both (n 3).")
+    assert "not run" in evidence(claim, f"{start}no retain loss")
+    assert claim.answer == "in part"
+    assert any(line.startswith("tiny-imagenet, samples") for line in claim.evidence)
+
+
+def test_a_loss_that_changes_nothing_is_not_needed(results: Results) -> None:
+    for variant, aus in (("no forget loss", 0.989), ("no retain loss", 1.0)):
+        put_line(results, "duck", 0, {"aus": aus}, variant=variant)
+    put_line(results, "duck", 0, {"aus": 0.99})
+    assert check(results, ABLATION).answer == "does not hold"
+
+
+@pytest.mark.parametrize(
+    ("kept", "forgotten", "answer"),
+    [(0.79, 0.0, "in part"), (0.77, 0.0, "does not hold"), (0.79, 0.02, "does not hold")],
+)
+def test_many_classes_are_compared_with_finetune(results: Results, kept: float, forgotten: float, answer: str) -> None:
+    request = {"name": "random-classes", "count": 50}
+    for seed in range(3):
+        scores = {"retain_test": kept, "forget_test": forgotten, "aus": 1.0}
+        put_line(results, "duck", seed, scores, request=request)
+        theirs = {"retain_test": 0.785, "forget_test": 0.0, "aus": 1.0}
+        put_line(results, "finetune", seed, theirs, preset="tuned", request=request)
+    put_line(results, "duck", 0, {"retain_test": 0.1, "forget_test": 1.0, "aus": 0.1})  # one class
+    put_line(
+        results,
+        "duck",
+        0,
+        {"retain_test": 0.9, "forget_test": 0.0, "aus": 1.0},
+        request={"name": "random-classes", "count": 30},
+    )
+    claim = check(results, MANY)
+    assert claim.answer == answer
+    start = "cifar100, class, 50 classes removed, 60 epochs, DUCK (paper)"
+    text = evidence(claim, start)
+    assert f"kept {100 * kept:.2f} ± 0.00 % against 78.50 ± 0.00 % of finetune (tuned)" in text
+    assert f"forgotten {100 * forgotten:.2f} ± 0.00 %" in text
+    start = "cifar100, class, 30 classes removed, 60 epochs, DUCK (paper)"
+    assert evidence(claim, start).endswith("finetune not run.")
+    assert "cifar100, class, resnet18, 98 classes removed: not run." in claim.evidence
+
+
+@pytest.mark.parametrize(("aus", "answer"), [(0.99, "in part"), (0.97, "does not hold")])
+def test_other_architectures_are_compared_with_their_own_retrained(results: Results, aus: float, answer: str) -> None:
+    for case in range(2):
+        put_line(results, "duck", case, {"aus": aus}, model="allcnn")
+        put_line(results, "retrained", case, {"aus": 1.0}, preset="standard", model="allcnn")
+        put_line(results, "retrained", case, {"aus": 0.5}, preset="standard", model="resnet34")
+    put_line(results, "duck", 0, {"aus": 0.9}, model="resnet50")
+    put_line(results, "duck", 0, {"aus": 0.3}, model="allcnn", variant="no forget loss")
+    put_line(results, "duck", 0, {"aus": 0.3}, model="convnet", dataset="digits")
+    claim = check(results, ARCHITECTURES)
+    assert not any("digits" in line for line in claim.evidence)
+    assert claim.answer == answer
+    text = evidence(claim, "cifar100, class, allcnn, DUCK (paper)")
+    assert f"AUS {aus:.3f} ± 0.000 against 1.000 ± 0.000 of Retrained" in text
+    alone = evidence(claim, "cifar100, class, resnet50, DUCK (paper)")
+    assert alone.endswith("AUS 0.900 (n 1), Retrained not run.")
+    assert "cifar100, class, vit-b16: not run." in claim.evidence
+
+
+def test_one_architecture_is_not_every_architecture(results: Results) -> None:
+    put(results, CR, "duck", 0)
+    put(results, CR, "retrained", 0)
+    assert check(results, ARCHITECTURES).answer == "not run"
+
+
+def test_a_grid_that_does_not_exist_is_not_run(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {name: grid for name, grid in built_in().items() if name.startswith("paper/table")}
+    monkeypatch.setattr(claims, "built_in", lambda: known)
+    put_density(results, [(-1) ** case * (case + 1) / 10 for case in TEN])
+    answers = {claim.claim: claim.answer for claim in check_claims(results)}
+    assert list(answers.values()).count("not run") == 9
+    assert "holds" in answers.values()
+
+
+def test_the_three_formats(results: Results) -> None:
+    some = [Claim("It works", "in part", ["a: 1 ± 2", "b: not run."]), Claim("C", "not run", ["c"])]
+    assert render_claims(some, "text") == ("1. It works: in part.\n  a: 1 ± 2\n  b: not run.\n\n2. C: not run.\n  c")
+    assert render_claims(some, "markdown") == ("**1. It works: in part.**\n\n- a: 1 ± 2\n- b: not run.\n\n**2. C: not run.**\n\n- c")
+    assert json.loads(render_claims(some, "json"))[0] == {
+        "claim": "It works",
+        "answer": "in part",
+        "evidence": ["a: 1 ± 2", "b: not run."],
+    }
+
+
+def test_doing_nothing_beats_the_papers_preset_on_cifar10(real: list[Claim]) -> None:
+    text = evidence(real[BEST], "cifar10, samples, DUCK (paper)")
+    assert "AUS 0.917 ± 0.009 (n 10)" in text
+    assert "Doing nothing (original) scores higher: 0.951 ± 0.000, in 10 of 10 cases." in text
+    tuned = evidence(real[BEST], "cifar10, samples, DUCK (tuned)")
+    assert "AUS 0.986 ± 0.004 (n 10)" in tuned
+    assert "Doing nothing" not in tuned
+
+
+def test_the_svm_on_our_results(real: list[Claim]) -> None:
+    text = evidence(real[SVM_CLAIM], "cifar10, samples, DUCK (paper)")
+    assert "difference +3.42 points (n 10, p = 0.002)" in text
+    text = evidence(real[SVM_CLAIM], "cifar10, samples, DUCK (tuned)")
+    assert "difference +0.19 points (n 10, p = 0.38)" in text
+    assert real[SVM_CLAIM].answer == "in part"
+
+
+def test_the_shadow_models_of_our_results_are_mismatched(real: list[Claim]) -> None:
+    text = evidence(real[LIRA_CLAIM], "cifar10, pool 0d47d83664bfe158")
+    assert "128 shadow models of 16 epochs, targets of 60 epochs" in text
+    assert "lower bounds" in text
+
+
+@pytest.mark.parametrize("name", ["paper/table-cr", "paper/table-hr", "paper/svm", "paper/lira"])
+def test_the_results_are_those_of_the_table(name: str) -> None:
+    results, grid = Results(RESULTS), find_grid(name)
+    rows = make_table(grid, results, {}).rows
+    counts = {(row["dataset"], row["scenario"], row["method"], row["preset"]): row["n"] for row in rows}
+    places = Source(results).table(name)
+    assert {(place.dataset, place.scenario, place.method, place.preset): len(lines) for place, lines in places.items()} == counts
+    score = {"paper/svm": "f1", "paper/lira": "auc"}.get(name, "aus")
+    for row in rows:
+        for place, lines in places.items():
+            key = (place.dataset, place.scenario, place.method, place.preset)
+            if lines and key == (row["dataset"], row["scenario"], row["method"], row["preset"]):
+                mean = sum(line["scores"][score] for line in lines.values()) / len(lines)
+                assert mean == pytest.approx(row[score]["mean"])

@@ -1,0 +1,161 @@
+"""Every grid of the paper runs from end to end on the embedded digits, resumes, and prints its table."""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+
+from duck.bench import (
+    Ending,
+    Format,
+    Grid,
+    Results,
+    Workshop,
+    built_in,
+    cells,
+    device_name,
+    execute,
+    facts_of,
+    find_grid,
+    make_table,
+    parse_only,
+    plan,
+    rehearsal,
+    render,
+)
+from tests.bench.lines import digits
+
+CPU = torch.device("cpu")
+NEW = (
+    "paper/recipe",
+    "paper/ablation",
+    "paper/multi-class",
+    "paper/architectures",
+    "paper/bias",
+    "paper/density",
+)
+
+
+def run(grid: Grid, folder: Path, only: str = "") -> Ending:
+    results, workshop = Results(folder / "results"), Workshop(digits(), folder / "models", CPU)
+    results.check_writable()
+    facts = {"digits": facts_of(digits()["digits"])}
+    todo = plan(grid, facts, results, parse_only(only, grid), workshop.ready(grid))
+    return execute(todo.jobs, workshop, results, grid.name, device=device_name(CPU))
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_a_grid_runs_resumes_and_marks_missing_cells(name: str, tmp_path: Path) -> None:
+    grid = rehearsal(find_grid(name))
+    part = run(grid, tmp_path, "method=original")
+    assert part.ran > 0
+    assert part.failed == 0
+    table = make_table(grid, Results(tmp_path / "results"), {})
+    missing = {row["method"] for row in table.rows if not row["n"]}
+    assert missing == set(grid.methods) - {"original"}
+    assert "(missing 1 of 1)" in render(table, "text")
+    assert "missing" in render(table, "markdown")
+    rest = run(grid, tmp_path)
+    assert rest.failed == 0
+    assert rest.ran > 0
+    assert run(grid, tmp_path) == Ending(ran=0, failed=0, left=0)
+    table = make_table(grid, Results(tmp_path / "results"), {})
+    assert {row["n"] for row in table.rows} == {1}
+    for form in get_args(Format):
+        assert "missing" not in render(table, form)
+
+
+def test_a_rehearsal_keeps_methods_and_presets_and_is_small() -> None:
+    for grid in built_in().values():
+        small = rehearsal(grid) if not grid.views else grid
+        assert (small.methods, small.presets, small.variants) == (
+            grid.methods,
+            grid.presets,
+            grid.variants,
+        )
+        assert {block.dataset for block in small.blocks} <= {"digits"}
+        assert all(len(block.cases) == 1 for block in small.blocks)
+        assert len(cells(small, {})) <= len(cells(grid, {}))
+
+
+@pytest.fixture(scope="module")
+def ablation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("ablation")
+    assert run(rehearsal(find_grid("paper/ablation")), folder, "scenario=class").failed == 0
+    return folder
+
+
+def test_variants_have_rows_of_their_own_with_their_settings(ablation: Path) -> None:
+    lines = [line for line in Results(ablation / "results").done.values() if line["method"]]
+    losses = {
+        (line["method"], line.get("variant")): (
+            line["experiment"]["method"].get("forget_loss"),
+            line["experiment"]["method"].get("retain_loss"),
+        )
+        for line in lines
+    }
+    assert losses == {
+        ("original", None): (None, None),
+        ("duck", None): (True, True),
+        ("duck", "no forget loss"): (False, True),
+        ("duck", "no retain loss"): (True, False),
+    }
+    grid = rehearsal(find_grid("paper/ablation"))
+    table = make_table(grid, Results(ablation / "results"), parse_only("scenario=class", grid))
+    assert [(row["method"], row["variant"]) for row in table.rows] == [
+        ("original", ""),
+        ("duck", ""),
+        ("duck", "no forget loss"),
+        ("duck", "no retain loss"),
+    ]
+    # What a variant found belongs to no other row, and is not counted as left out.
+    assert not [note for note in table.notes if note.startswith("Left out")]
+
+
+def test_only_asks_for_variants(ablation: Path) -> None:
+    grid = rehearsal(find_grid("paper/ablation"))
+    only = parse_only("scenario=class,variant=none", grid)
+    assert [row["variant"] for row in make_table(grid, Results(ablation / "results"), only).rows] == [
+        "",
+        "",
+    ]
+
+
+def test_a_study_of_density_measures_the_model_of_its_cell(tmp_path: Path) -> None:
+    grid = rehearsal(find_grid("paper/density"))
+    run(grid, tmp_path)
+    lines = [line for line in Results(tmp_path / "results").done.values() if "study" in line]
+    assert {line["method"] for line in lines} == {"original", "retrained", "duck"}
+    for line in lines:
+        assert line["study"] == {"name": "density", "dimensions": 9}
+        assert line["forgotten"] == [3]
+        density = line["density"]["train"]
+        others = [value for label, value in density.items() if label != "3"]
+        assert line["scores"]["forget_train"] == density["3"]
+        assert line["scores"]["retain_train"] == pytest.approx(sum(others) / len(others))
+    by_method = {line["method"]: line["scores"]["forget_train"] for line in lines}
+    assert len(set(by_method.values())) == 3  # three different models
+
+
+def test_bias_removal_compares_the_biased_the_unlearned_and_the_corrected_model(
+    tmp_path: Path,
+) -> None:
+    grid = rehearsal(find_grid("paper/bias"))
+    run(grid, tmp_path)
+    lines = list(Results(tmp_path / "results").done.values())
+    rows = {(line["method"], line["preset"]): line for line in lines if line["method"]}
+    assert set(rows) == {
+        ("original", "standard"),
+        ("retrained", "standard"),
+        ("duck", "paper"),
+        ("duck", "tuned"),
+    }
+    scores = {method: line["scores"] for (method, _), line in rows.items()}
+    assert scores["original"]["wrong"] > 0.5
+    assert scores["retrained"]["right"] > 0.8
+    assert scores["duck"]["right"] > 0.8
+    assert len(rows["duck", "tuned"]["shap_values"]) == 4
+    assert rows["duck", "tuned"]["experiment"]["method"]["target_class"] == 1
+    trained = [line for line in lines if line["method"] is None]
+    assert [line["experiment"]["request"]["name"] for line in trained] == ["debias"]
