@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from duck.analysis.paired import Paired, paired
 from duck.bench.grids import Grid, built_in, cells, experiment, line_id
-from duck.bench.lines import Line
+from duck.bench.lines import Line, is_timed
 from duck.bench.results import Results
 from duck.bench.tables import recipe_differences
 from duck.methods.base import METHODS
@@ -541,7 +541,11 @@ def _values(lines: LinesByCase, value: Value) -> list[float]:
 
 def _same_device(fast: LinesByCase, slow: LinesByCase) -> LinesByCase:
     """The slow runs that can be timed against the fast ones: same case, same device."""
-    return {case: line for case, line in slow.items() if case in fast and fast[case]["device"] == line["device"]}
+    return {
+        case: line
+        for case, line in slow.items()
+        if case in fast and fast[case]["device"] == line["device"] and is_timed(line) and is_timed(fast[case])
+    }
 
 
 def _recipe_epochs(lines: LinesByCase) -> int | None:

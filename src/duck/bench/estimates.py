@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from duck.bench.grids import measured
-from duck.bench.lines import Line
+from duck.bench.lines import Line, is_timed
 from duck.bench.results import Results
 from duck.config import Experiment, to_dict
 from duck.methods.base import METHODS
@@ -33,7 +33,8 @@ class Estimates:
     """
 
     def __init__(self, results: Results) -> None:
-        runs = [line for line in results.done.values() if measured(line) is None]
+        every = [line for line in results.done.values() if measured(line) is None]
+        runs = [line for line in every if is_timed(line)]
         devices = Counter(line["device"] for line in runs)
         # Results of a CPU, such as those of a rehearsal, say nothing of a GPU.
         accelerators = {name: n for name, n in devices.items() if "NVIDIA" in name or "AMD" in name}

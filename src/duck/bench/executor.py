@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from duck.bench.grids import Facts, Grid, Only, cells, experiment, measured, narrow, original_of
-from duck.bench.lines import Line
+from duck.bench.lines import Line, is_timed
 from duck.bench.results import Results
 from duck.bench.workshop import Job
 from duck.errors import UnknownName
@@ -135,7 +135,7 @@ def expected(job: Job, results: Results, device: str) -> float | None:
     same = [
         line
         for line in results.done.values()
-        if line["device"] == device and line["dataset"] == job.dataset and measured(line) == job.settings
+        if is_timed(line) and line["device"] == device and line["dataset"] == job.dataset and measured(line) == job.settings
     ]
     alike = [line for line in same if line["method"] == keys["method"]]
     closest = [line for line in alike if (line["scenario"], line["preset"]) == (keys["scenario"], keys["preset"])]

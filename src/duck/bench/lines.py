@@ -19,6 +19,11 @@ def is_ours(line: Any) -> bool:
     return isinstance(line, dict) and len(NAMES & line.keys()) >= 2
 
 
+def is_timed(line: Line) -> bool:
+    """Return whether a run had the device for itself, so that its time can be compared."""
+    return bool(line.get("alone", True))
+
+
 def is_trial(line: Any) -> bool:
     """Return whether a line is a trial of a search for settings on holdout data."""
     return isinstance(line, dict) and line.keys() >= TRIAL and not isinstance(line["seconds"], str)

@@ -23,7 +23,7 @@ from duck.bench.grids import (
     line_id,
     narrow,
 )
-from duck.bench.lines import Line
+from duck.bench.lines import Line, is_timed
 from duck.bench.measures import COLUMNS, Column, measures
 from duck.bench.notes import compared_with, never_run, of_runs, strays, unresolved
 from duck.bench.results import Results
@@ -240,9 +240,10 @@ def _row(place: Place, group: Group, oracle: Mapping[Case, Line], measurement: s
     if measurement == "svm":
         row["chance"] = _spread(line["scores"]["chance"] for line in found.values())["mean"]
     row["gap_to_retrained"] = _gap(values, reference) if group.method != ORACLE else None
+    timed = [line for line in found.values() if is_timed(line)]
     if measurement != "time":
-        row["seconds"] = _median(line["seconds"] for line in found.values())
-    row["prepare_seconds"] = _median(line["prepare_seconds"] for line in found.values())
+        row["seconds"] = _median(line["seconds"] for line in timed)
+    row["prepare_seconds"] = _median(line["prepare_seconds"] for line in timed)
     row["errors"] = _counted(line["error"] for line in group.lines.values() if "error" in line)
     told = (note for line in found.values() for note in line["notes"])
     row["notes"] = _counted(told) if group.method != "original" else {}
@@ -253,9 +254,11 @@ def _values(line: Line, retrained: Line | None, block: Block, measurement: str |
     """Return what the columns of a table show of a line."""
     if measurement == "time":
         kept = measures(block.scenario, None)["kept"]
-        ratio = retrained["seconds"] / line["seconds"] if retrained and line["seconds"] else None
+        seconds = line["seconds"] if is_timed(line) else None
+        both = retrained is not None and is_timed(retrained) and seconds
+        ratio = retrained["seconds"] / seconds if retrained and both and seconds else None
         scores = line["scores"]
-        return {"seconds": line["seconds"], "speedup": ratio, "aus": scores["aus"], "kept": scores[kept]}
+        return {"seconds": seconds, "speedup": ratio, "aus": scores["aus"], "kept": scores[kept]}
     columns = measures(block.scenario, measurement)
     return {name: line["scores"][score] for name, score in columns.items()}
 

@@ -129,10 +129,13 @@ class Workshop:
         *,
         compiled: bool = False,
         keep_models: bool = False,
+        alone: bool = True,
     ) -> None:
-        """`compiled`: retraining, whatever its recipe says. `keep_models`: unlearned ones too, by the ids of their experiments."""
+        """`compiled`: retraining, whatever its recipe says. `keep_models`: unlearned ones too, by the ids of their experiments.
+        `alone`: nothing else uses the device, so that the times of runs can be compared."""
         self.data, self.models, self.device, self.attacker = data, models, device, attacker
         self.compiled, self.keep_models, self.kept = compiled, keep_models, Kept(models / "outputs")
+        self.alone = alone
         self._moved: tuple[str, Data] | None = None
         self._station: tuple[str, Station] | None = None
         self._failed: dict[str, str] = {}
@@ -156,6 +159,8 @@ class Workshop:
         extra = {} if job.measurement is None else {job.measurement.key: job.settings}
         common = {"id": job.id, **job.keys, **extra, "train_samples": len(self.data[job.dataset].train)}
         stamp = {"wall_seconds": time.monotonic() - begun, **_machine(self.device)}
+        if not self.alone:
+            stamp["alone"] = False
         return {**common, **stamp, **values, "experiment": to_dict(job.experiment)}
 
     def _done(self, job: Job) -> Line:

@@ -92,6 +92,8 @@ class Bench:
     """Keep the weights of unlearned models in --models, too, by the ids of their experiments."""
     compile: bool = False
     """Compile retraining, which is then faster on a GPU; the lines say so. Originals are made as their recipe says."""
+    shared_device: bool = False
+    """Other work uses the device meanwhile: the lines say so, and tables and estimates leave their times out."""
     pool: Path | None = None
     """Of grids that attack with LiRA: folder of the shadow models, made by `duck pool`. Other ones give other lines; with --table, only
     results that compared with these."""
@@ -188,7 +190,7 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     results.check_writable()
     data = _load(args, grid, only)
     models = args.models or args.out.resolve().parent / "models"
-    workshop = Workshop(data, models, device, attack, compiled=args.compile, keep_models=args.keep_models)
+    workshop = Workshop(data, models, device, attack, compiled=args.compile, keep_models=args.keep_models, alone=not args.shared_device)
     todo = plan(grid, {name: facts_of(one) for name, one in data.items()}, results, only, workshop.ready(grid))
     for reason in todo.skipped.values():
         say(f"Skipped: {reason}")

@@ -56,10 +56,7 @@ class RequestFlags:
         if not given and default is not None:
             return default
         if len(given) != 1:
-            raise BadInput(
-                f"Say who is to be forgotten with one of {', '.join(asked)}; "
-                f"given: {', '.join(given) or 'none'}."
-            )
+            raise BadInput(f"Say who is to be forgotten with one of {', '.join(asked)}; given: {', '.join(given) or 'none'}.")
         if self.classes:
             return ForgetClasses(int(name) if name.isdigit() else name for name in self.classes)
         if self.random_classes is not None:

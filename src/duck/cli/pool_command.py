@@ -157,9 +157,7 @@ def _plan(args: MakePool, argv: list[str], shown: MakePool, made: Experiment | N
     if made is not None and made.training.fingerprint != fingerprint(data):
         raise BadInput(f"The data are not those of {args.run}: the fingerprints differ. Name them with --data, --root.")
     who = args.who
-    asked = bool(who.classes) or any(
-        value is not None for value in (who.fraction, who.random_classes, who.ids)
-    )
+    asked = bool(who.classes) or any(value is not None for value in (who.fraction, who.random_classes, who.ids))
     design: Design = "request" if asked or (made is not None and made.request is not None) else "shadow"
     usual = default_recipe(data.name, len(data.train), data.augment, args.model)
     real = shown.recipe if made else replace(usual, compile=shown.recipe.compile)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, get_args
 
 from duck.config import Experiment, from_dict
 from duck.methods.presets import Preset, preset
@@ -137,7 +137,8 @@ def _of_line(line: Mapping[str, Any]) -> Entry:
     return Entry(
         name, experiment, line["scenario"], line["scores"], line["original"],
         {"forget": line["forget_samples"]}, line["seconds"], line["prepare_seconds"],
-        line["device"], line["notes"], _preset_of(line, experiment), line.get("variant") or "",
+        line["device"], line["notes"], _preset_of(line, experiment), line.get("alone", True),
+        line.get("variant") or "",
     )  # fmt: skip
 
 
@@ -152,6 +153,8 @@ def _of_study(line: Mapping[str, Any]) -> Density:
 
 def _preset_of(line: Mapping[str, Any], experiment: Experiment) -> str:
     """Its name, and whether its settings are not those of that name now: of a grid of one's own, or from before they were tuned anew."""
+    if line["preset"] not in get_args(Preset):
+        return str(line["preset"])  # Original and Retrained have a recipe instead
     which: Preset = "tuned" if line["preset"] == "tuned" else "paper"
     known = preset(line["method"], line["dataset"], line["scenario"], line.get("train_samples"), which)
     # A variant is a change of settings: its name says so.

@@ -243,7 +243,7 @@ def against_time(entries: Sequence[Entry], looks: Looks | None = None) -> Plot |
     """
     current = _current(entries)
     scored = [entry for entry in current if entry.aus and entry.kept]
-    timed = [entry for entry in scored if entry.method != "original" and entry.seconds > 0]
+    timed = [entry for entry in scored if entry.method != "original" and entry.timed and entry.seconds > 0]
     if len(timed) < 2:
         return None
     times = [entry.seconds for entry in timed]

@@ -63,6 +63,8 @@ class Entry:
     device: str
     notes: Sequence[str]
     preset: str = ""
+    timed: bool = True
+    """Whether the run had its device for itself. If not, its time is not shown."""
     variant: str = ""
     """What a bench changed in the method, such as "no forget loss"."""
 
