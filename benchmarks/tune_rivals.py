@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -54,12 +55,12 @@ def main() -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Each study in a process of its own, some at once."""
-    lock = threading.Lock()
+    lock, deadline = threading.Lock(), time.time() + 60 * args.limit_minutes
     args.out.parent.mkdir(parents=True, exist_ok=True)
     left = [name for name in args.only if len(trials_of(args, name)) < args.budget]
 
     def one(name: str) -> None:
-        command = [sys.executable, __file__, *sys.argv[1:], "--study", name]
+        command = [sys.executable, __file__, *sys.argv[1:], "--study", name, "--deadline", str(deadline)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -98,6 +99,8 @@ def study(args: argparse.Namespace) -> Any:
         options["also"] = [preset(name, args.tuned_of or args.data, kind, len(data.train), "tuned")]
     for trial in tune(start, model, scenarios, args.budget, done=trials_of(args, args.study), **options):
         yield {**about, **asdict(trial), **stamp}
+        if time.time() > args.deadline:
+            return
 
 
 def starting(data: str, kind: Any, name: str, samples: int) -> Method:
@@ -154,7 +157,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="studies at once; on a GPU only with NVIDIA's MPS is that faster")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--table", type=Path, help="print what was found and stop")
+    parser.add_argument("--limit-minutes", type=float, default=60.0 * 24, help="no trial is begun later")
     parser.add_argument("--study", help=argparse.SUPPRESS)
+    parser.add_argument("--deadline", type=float, default=float("inf"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.out = args.out or Path(f"benchmarks/results/{args.data}-rivals-tuning.jsonl")
     return args

@@ -1,6 +1,14 @@
-"""Bring the tables of docs/results.md up to date with benchmarks/results: each becomes what the command shown on that page prints.
+"""Bring the generated parts of docs/results.md up to date with benchmarks/results.
 
 python benchmarks/write_tables.py
+
+A part stands between two comments below the command that prints it:
+
+    duck bench --table paper/svm --out benchmarks/results --format markdown
+
+<!-- begin -->
+...
+<!-- end -->
 """
 
 import contextlib
@@ -13,19 +21,16 @@ from duck.cli import main as duck
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
-COMMAND = re.compile(r"^    duck (bench --table .*)$", re.MULTILINE)
-PRINTED = re.compile(r"(?:\*\*.*\*\*\n|\|.*\n|Mean ±.*\n|- .*\n|\n)*")
+PART = re.compile(r"^    duck (bench [^\n]*)\n\n<!-- begin -->\n(.*?)<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
 def written(page: str) -> str:
-    """The page with the tables of its commands, each looked for after its command by its first title."""
-    for command in COMMAND.findall(page):
-        table = printed(command)
-        start = page.index(table.partition("\n")[0], page.index(command))
-        found = PRINTED.match(page, start)
-        assert found is not None
-        page = page[:start] + table + "\n\n" + page[found.end() :]
-    return page
+    """Return the page with what its commands print."""
+    return PART.sub(lambda part: _filled(part[1]), page)
+
+
+def _filled(command: str) -> str:
+    return f"    duck {command}\n\n<!-- begin -->\n{printed(command)}\n<!-- end -->"
 
 
 def printed(command: str) -> str:

@@ -222,3 +222,24 @@ def test_the_status_as_text_markdown_and_json(results: Results) -> None:
     assert piped.splitlines()[1] == "| --- | --- | --- | ---: | ---: | ---: | ---: |"
     (plain,) = json.loads(render_status(rows, "json"))
     assert (plain["done"], plain["missing"], plain["failed"]) == (4, 16, 0)
+
+
+def test_a_pool_and_a_search_take_what_the_minutes_leave(results: Results) -> None:
+    everything(results)
+    lira = replace(GRID, name="lira", attack=Attack("lira"), blocks=GRID.blocks[:1])
+    planner = Planner(results)
+    (step,) = planner.next_steps([lira], 10.0)
+    # 128 models on half of the data take 64 minutes.
+    assert step.command == "duck pool --data cifar10 --model resnet18 --models 128 --out pools/cifar10 --limit-minutes 10"
+    assert (step.runs, step.minutes) == (20, 10.0)
+    (whole,) = planner.next_steps([lira], 100.0)
+    assert "--limit-minutes" not in whole.command
+    assert whole.minutes == 64.0
+    assert planner.next_steps([lira], 1.9) == []
+    trial = {"dataset": "cifar10", "scenario": "class", "settings": {}, "score": 0.9, "seconds": 30}
+    (results.folder / "t.jsonl").write_text(json.dumps({**trial, "method": "scrub", "number": 0}) + "\n")
+    grid = replace(GRID, trials=3, blocks=GRID.blocks[:1], methods=("scrub", "ssd"))
+    steps = Planner(Results(results.folder)).next_steps([grid], 100.0)
+    # Nobody knows how long a trial of SSD takes.
+    assert steps[-1].command == "python benchmarks/tune_rivals.py --data cifar10 --budget 3 --only class:scrub"
+    assert (steps[-1].minutes, steps[-1].runs) == (1.0, 2)

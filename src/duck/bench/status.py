@@ -10,6 +10,7 @@ from typing import Literal
 from duck.bench.estimates import Estimates
 from duck.bench.grids import (
     Attack,
+    Block,
     Cell,
     Facts,
     Grid,
@@ -28,6 +29,8 @@ from duck.methods.base import METHODS
 
 MATCHED = "matched pool"
 SEARCH = "search"
+SHORTEST_PART = 120.0
+"""Seconds below which work that is made in parts is not begun."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,33 @@ class _Task:
     original: Experiment
     original_seconds: float | None
 
+    @property
+    def priority(self) -> tuple[int, ...]:
+        """Sort by the grid file: important methods, other methods, then further cases."""
+        grid, cell = self.grid, self.cell
+        case = cell.block.cases.index(cell.case)
+        tier = 2
+        if case < grid.priority.cases:
+            tier = 0 if cell.method in grid.priority.methods else 1
+        return tier, case, grid.rank, grid.blocks.index(cell.block)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Work that can be stopped after any time and resumed by the same command."""
+
+    priority: tuple[int, ...]
+    command: str
+    runs: int
+    seconds: float
+
+    def step(self, seconds: float) -> Step:
+        """Return the command for so many seconds."""
+        minutes = round(seconds / 60, 1)
+        limit = f" --limit-minutes {minutes:g}" if seconds < self.seconds else ""
+        runs = max(1, int(self.runs * seconds / self.seconds))
+        return Step(self.command + limit, runs, minutes)
+
 
 class Planner:
     """Compares grids with results. `models`: folder in which originals are looked for."""
@@ -94,13 +124,24 @@ class Planner:
         """Return the commands that fill the most important missing cells within so many minutes.
 
         Cells whose time nobody has measured are left out, and so are attacks: these run on a CPU.
+        A search of settings and a pool of shadow models can be made in parts: they take what is left.
         """
         left = 60 * minutes
         chosen: dict[str, dict[Cell, float]] = {}
         paid: set[str] = set()
-        run_only = {grid.name: grid for grid in grids if not grid.attack and not grid.views}
+        known_grids = {grid.name: grid for grid in grids if not grid.views}
+        run_only = {name: grid for name, grid in known_grids.items() if not grid.attack}
         tasks = [task for grid in run_only.values() for task in self._tasks(grid)]
-        for task in sorted(tasks, key=_priority):
+        parts = [part for grid in known_grids.values() for part in self._parts(grid)]
+        partly: list[Step] = []
+        every: list[_Task | _Part] = [*tasks, *parts]
+        for task in sorted(every, key=lambda task: task.priority):
+            if isinstance(task, _Part):
+                seconds = min(task.seconds, left)
+                if seconds >= min(task.seconds, SHORTEST_PART):
+                    left -= seconds
+                    partly.append(task.step(seconds))
+                continue
             # Grids share runs: what one fills, the other finds done.
             if task.seconds is None or task.id in paid:
                 continue
@@ -112,7 +153,39 @@ class Planner:
                 chosen.setdefault(task.grid.name, {})[task.cell] = seconds
         missing = {name: [task.cell for task in tasks if task.grid.name == name] for name in chosen}
         found = [_steps(run_only[name], some, missing[name]) for name, some in chosen.items()]
-        return [step for steps in found for step in steps]
+        return [*(step for steps in found for step in steps), *partly]
+
+    def _parts(self, grid: Grid) -> list["_Part"]:
+        """Return what else a grid needs: searches of settings, and shadow models."""
+        parts: list[_Part] = []
+        for dataset in dict.fromkeys(block.dataset for block in grid.blocks):
+            place = grid.rank, len(parts)
+            if grid.trials and (search := self._search(grid, dataset)).missing and search.minutes:
+                studies = [f"{scenario}:{method}" for scenario, method in self._unsearched(grid, dataset)]
+                words = ["--data", dataset, "--budget", str(grid.trials), "--only", *studies]
+                command = shlex.join(["python", "benchmarks/tune_rivals.py", *words])
+                # After the most important runs, with the other methods.
+                trials = search.missing - search.unmeasured
+                parts.append(_Part((1, 0, *place), command, trials, 60 * search.minutes))
+            if grid.attack and grid.attack.name == "lira":
+                pool = self._matched_pool(grid, grid.attack, dataset)
+                model = grid.blocks[0].model
+                words = ["--data", dataset, "--model", model, "--models", str(grid.attack.shadows)]
+                command = shlex.join(["duck", "pool", *words, "--out", f"pools/{dataset}"])
+                if pool.missing and pool.minutes:
+                    seconds = 60 * pool.minutes
+                    parts.append(_Part((0, 0, *place), command, grid.attack.shadows, seconds))
+        return parts
+
+    def _unsearched(self, grid: Grid, dataset: str) -> list[tuple[str, str]]:
+        """Return the methods whose settings were tried too seldom, where the time of a trial is known."""
+        block = next(block for block in grid.blocks if block.dataset == dataset)
+        return [
+            (block.scenario, method)
+            for method in _searchable(grid, block)
+            if self.results.trials[dataset, block.scenario, method] < grid.trials
+            and self.estimates.trial(dataset, block.scenario, method) is not None
+        ]
 
     def _runs(self, grid: Grid, dataset: str) -> Status:
         lines = self._lines(grid, dataset)
@@ -131,11 +204,9 @@ class Planner:
         """Every method gets the same number of trials on each data set."""
         done = missing = unmeasured = 0
         seconds = 0.0
-        blocks = [block for block in grid.blocks if block.dataset == dataset]
-        scenario = blocks[0].scenario
-        for method in grid.methods:
-            if not fields(METHODS[method]) or blocks[0].kind not in METHODS[method].scenarios:  # type: ignore[arg-type]
-                continue
+        block = next(block for block in grid.blocks if block.dataset == dataset)
+        scenario = block.scenario
+        for method in _searchable(grid, block):
             tried = min(grid.trials, self.results.trials[dataset, scenario, method])
             expected = self.estimates.trial(dataset, scenario, method)
             done += tried
@@ -205,18 +276,14 @@ class Planner:
         return {name: facts for name in names for facts in [*self.results.facts(name)][:1]}
 
 
+def _searchable(grid: Grid, block: Block) -> list[str]:
+    """Return the methods of a block that have settings to search."""
+    known = [name for name in grid.methods if name in METHODS and block.kind in METHODS[name].scenarios]
+    return [name for name in known if fields(METHODS[name])]  # type: ignore[arg-type]
+
+
 def _experiment_id(line: Line) -> str:
     return from_dict(line["experiment"]).id
-
-
-def _priority(task: _Task) -> tuple[int, ...]:
-    """Sort by the priority of the grid file: first methods, other methods, then further cases."""
-    grid, cell = task.grid, task.cell
-    case = cell.block.cases.index(cell.case)
-    tier = 2
-    if case < grid.priority.cases:
-        tier = 0 if cell.method in grid.priority.methods else 1
-    return tier, case, grid.rank, grid.blocks.index(cell.block)
 
 
 def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) -> list[Step]:
