@@ -11,11 +11,9 @@ from duck.report import of_removal, read, read_removals, render, write_figures, 
 from duck.report.interactive import figure
 from duck.report.plots import BLUE, MUTED, Cells, Line, Picture, Plot, Points
 from duck.report.removal_words import colour
-from duck.report.removals import Removal, with_maps
+from duck.report.removals import Removal
 from tests.report.folders import worst_fifty, write_removal, write_run
 from tests.report.test_page import EVIL, Page, said
-
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def page_of(*folders: Path) -> Page:
@@ -55,18 +53,6 @@ def test_folders_are_told_apart_and_each_is_read_once(tmp_path: Path) -> None:
         read_removals([tmp_path / "empty"])
 
 
-def test_the_benchmarks_own_lines_are_read() -> None:
-    removals = read_removals([RESULTS / "bias-removal-digits.jsonl"])
-    assert [removal.short for removal in removals] == [f"seed-{seed}-tuned" for seed in range(6)]
-    text = said(Page(render([], removals=removals)))
-    assert "Bias removal report: 6 on digits" in text
-    assert "python benchmarks/bias_removal.py --data digits" in text
-    assert "torch 2.13" in text
-    plot = drawn(of_removal.all_shares(removals))
-    assert plot.panels[0].title == "called 9, with the square"
-    assert [list(mark.x) for mark in points(plot)] == [[100] * 6, [0] * 6, [0] * 6]
-
-
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
@@ -92,9 +78,6 @@ def test_what_is_not_whole_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bench.jsonl").write_text('{"id": "x"}\n')
     with pytest.raises(BadInput, match="lines of `duck bench` are given as --results FOLDER"):
         read_removals([tmp_path / "bench.jsonl"])
-    (tmp_path / "none.jsonl").write_text("\n")
-    with pytest.raises(BadInput, match=r"holds no lines of benchmarks/bias_removal\.py"):
-        read_removals([tmp_path / "none.jsonl"])
 
 
 def test_one_bias_removal_reads_from_the_top(tmp_path: Path) -> None:
@@ -240,15 +223,6 @@ def test_pixels_of_maps_and_pictures_are_square_on_the_page(tmp_path: Path) -> N
     assert made[0]["layout"]["yaxis"]["range"] == [7.5, -0.5]
     # A grey image is shown with the same value for red, green and blue.
     assert all(len(set(pixel)) == 1 for row in made[0]["data"][0]["z"] for pixel in row)
-
-
-def test_maps_of_a_file_elsewhere(tmp_path: Path) -> None:
-    folder = write_removal(tmp_path / "bias", images=3)
-    line = tmp_path / "lines.jsonl"
-    line.write_text(json.dumps({"name": "digits-seed-0", **json.loads((folder / "bias.json").read_text())}) + "\n")
-    (removal,) = read_removals([line])
-    assert of_removal.maps(removal) is None
-    assert len(drawn(of_removal.maps(with_maps(removal, folder / "shap.npz"))).panels) == 9
 
 
 @pytest.mark.parametrize(

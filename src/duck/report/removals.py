@@ -1,6 +1,5 @@
-"""Bias removals on disk, read once: folders of `duck debias --out`, and lines of benchmarks/bias_removal.py."""
+"""Bias removals on disk, read once: folders of `duck debias --out`."""
 
-import json
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -110,23 +109,12 @@ def survey_removals(paths: Iterable[Path]) -> tuple[list[Removal], list[Unread]]
     found = list(dict.fromkeys(each for path in paths for each in _in(path, unread)))
     for path, name in zip(found, distinct(found), strict=True):
         try:
-            if path.is_dir():
-                broken: list[Unread] = []
-                made.append((name, _folder(path), _usable(path, broken), broken))
-            else:
-                made += [(str(line.get("name", path.stem)), line, {}, []) for line in _lines(path)]
+            broken: list[Unread] = []
+            made.append((name, _folder(path), _usable(path, broken), broken))
         except BadInput as error:
             unread.append(Unread(path, "", str(error)))
     numbered = enumerate(made, 1)
     return [Removal(name, bias, maps, anchor("bias", at, name), broken) for at, (name, bias, maps, broken) in numbered], unread
-
-
-def with_maps(removal: Removal, path: Path) -> Removal:
-    """The same with the SHAP maps of a file."""
-    try:
-        return Removal(removal.name, removal.found, _maps(path), removal.anchor)
-    except Wrong as wrong:
-        raise BadInput(f"{path} cannot be used: {wrong}.") from wrong
 
 
 def _in(path: Path, unread: list[Unread]) -> list[Path]:
@@ -142,19 +130,6 @@ def _folder(path: Path) -> dict[str, Any]:
         return _checked(read_json(path / BIAS))
     except Wrong as wrong:
         raise BadInput(f"{path / BIAS} is no bias removal: {wrong}. Make it anew with `duck debias`.") from wrong
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    try:
-        made = [_checked(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except Wrong as wrong:
-        hint = "lines of `duck bench` are given as --results FOLDER"
-        raise BadInput(f"{path} holds a line that is no bias removal: {wrong}; {hint}.") from wrong
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path} cannot be read: {error}") from error
-    if not made:
-        raise BadInput(f"{path} holds no lines of benchmarks/bias_removal.py.")
-    return made
 
 
 def _checked(found: Any) -> dict[str, Any]:

@@ -266,8 +266,10 @@ def anchor(kind: str, number: int, name: str) -> str:
 
 
 def sorted_out(path: Path) -> tuple[list[Path], list[Path]]:
-    """Unlearnings and bias removals: the folder or file itself, or those in it. Runs that cannot be read are among the unlearnings."""
-    if (path / BIAS).exists() or (path.suffix == ".jsonl" and path.is_file()):
+    """Unlearnings and bias removals: the folder itself, or those in it. Runs that cannot be read are among the unlearnings."""
+    if path.suffix == ".jsonl" and path.is_file():
+        raise BadInput(f"{path} is a file; lines of `duck bench` are given as --results FOLDER.")
+    if (path / BIAS).exists():
         return [], [path]
     if (path / store.RECORD).exists() or not path.is_dir():
         return [path], []
