@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duck.errors import BadInput
-from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples, Request, describe
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples, Request, describe
 from duck.types import Scenario
 from tests.toys import CLASSES, toy_data
 
@@ -43,6 +43,33 @@ def test_a_fraction_is_a_random_share_of_all_classes(fraction: float, seed: int)
     assert scenario.kind == "samples"
     assert len(scenario.forget_test) == len(scenario.retain_test) == 0
     assert torch.equal(scenario.forget, ForgetFraction(fraction)(DATA, seed).forget)
+
+
+def classes_of(scenario: Scenario) -> set[int]:
+    return set(DATA.train.labels[scenario.forget].tolist())
+
+
+@given(st.integers(1, CLASSES - 1), st.integers(0, 5))
+@settings(deadline=None)
+def test_random_classes_go_whole_and_more_of_them_contain_fewer(count: int, seed: int) -> None:
+    scenario = ForgetRandomClasses(count)(DATA, seed)
+    assert_partition(scenario)
+    assert scenario.kind == "class"
+    gone = classes_of(scenario)
+    assert len(gone) == count
+    assert torch.equal(scenario.forget, ForgetClasses(gone)(DATA, seed).forget)
+    if count > 1:
+        assert classes_of(ForgetRandomClasses(count - 1)(DATA, seed)) < gone
+
+
+def test_random_classes_depend_on_the_seed_and_their_number_is_checked() -> None:
+    drawn = {tuple(classes_of(ForgetRandomClasses(1)(DATA, seed))) for seed in range(20)}
+    assert len(drawn) > 1
+    assert describe(ForgetRandomClasses(1)) == "1 random class"
+    assert describe(ForgetRandomClasses(3)) == "3 random classes"
+    for count in (0, -1, CLASSES):
+        with pytest.raises(BadInput, match=f"between 1 and {CLASSES - 1}, got {count}"):
+            ForgetRandomClasses(count)(DATA)
 
 
 def test_another_seed_draws_other_samples() -> None:

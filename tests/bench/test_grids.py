@@ -12,7 +12,7 @@ from duck.bench import Block, Grid, built_in, cells, find_grid, parse_only
 from duck.bench.grids import assumed, experiment, narrow, training
 from duck.errors import BadInput, UnknownName
 from duck.methods import METHODS, Duck
-from duck.scenarios import ForgetClasses, ForgetFraction
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from tests.bench.lines import FEW
 
 
@@ -124,6 +124,82 @@ def test_settings_and_recipes_are_checked(change: dict[str, Any], message: str) 
     grid = replace(FEW, **change)
     with pytest.raises(BadInput, match=message):
         experiment(grid, cells(grid, {})[1], assumed("digits"))
+
+
+WHOLE = 'methods = ["duck"]\npresets = ["tuned"]\n[[blocks]]\ndataset = "digits"\nmodel = "convnet"\n'
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_groups_of_classes_go_together(tmp_path: Path) -> None:
+    grid = find_grid(written(tmp_path, WHOLE + "classes = [3, [1, 2], [4]]\n"))
+    some = cells(grid, {})
+    assert [cell.case for cell in some] == [3, "1+2", "4"]
+    asked = [experiment(grid, cell, assumed("digits")).request for cell in some]
+    assert asked == [ForgetClasses([3]), ForgetClasses([1, 2]), ForgetClasses([4])]
+    (pair,) = narrow(some, parse_only("case=1+2", grid))
+    assert pair.block.scenario == "class"
+    for wrong in ("[[]]", "[true]", "[1.5]", '["3"]'):
+        with pytest.raises(BadInput, match="A class is a whole number, or a list of them for a group"):
+            find_grid(written(tmp_path, WHOLE + f"classes = {wrong}\n"))
+
+
+def test_random_classes_are_drawn_by_the_seed(tmp_path: Path) -> None:
+    grid = find_grid(written(tmp_path, WHOLE + "random_classes = 4\nseeds = [5, 6]\n"))
+    made = [experiment(grid, cell, assumed("digits")) for cell in cells(grid, {})]
+    assert [one.request for one in made] == [ForgetRandomClasses(4)] * 2
+    assert [one.seed for one in made] == [5, 6]
+    assert {cell.block.scenario for cell in cells(grid, {})} == {"class"}
+    assert {cell.block.removed for cell in cells(grid, {})} == {4}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        (WHOLE + "clases = [1]\n", 6, "Block has no setting 'clases'. Did you mean 'classes'"),
+        ("# the methd\nmethd = 1\n" + WHOLE + "seeds = [1]\n", 2, "Grid has no setting 'methd'"),
+        (WHOLE + "seeds = [1]\nrecipe = { epohcs = 3 }\n", 7, "Recipe has no setting 'epohcs'. Did you mean 'epochs'"),
+        ("settings.duck.ratio = 2\n" + WHOLE + "seeds = [1]\n", 1, "Duck has no setting 'ratio'"),
+        (WHOLE + 'seeds = [1]\nrecipe_preset = "papr"\n', 7, "No recipe_preset 'papr'. Did you mean 'paper'"),
+        (WHOLE + 'seeds = [1]\n[[variants]]\nmethod = "scrub"\nname = "x"\nsettings = {}\n', 8, "'scrub', which is not among"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named_with_its_line(text: str, line: int, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        find_grid(written(tmp_path, text))
+    assert f"mine.toml, line {line}: " in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_recipes_by_name_and_by_architecture() -> None:
+    block = find_grid("paper/recipe").blocks[0]
+    made = training(find_grid("paper/recipe"), block, assumed("cifar100")).training
+    assert (made.recipe.epochs, made.recipe.batch_size, made.recipe.schedule) == (200, 256, "cosine")
+    grid = find_grid("paper/architectures")
+    recipes = {one.model: training(grid, one, assumed(one.dataset)).training.recipe for one in grid.blocks}
+    assert recipes["vit-b16"].optimizer == "adamw"
+    assert recipes["resnet50"].optimizer == "sgd"
+
+
+def test_a_view_has_no_cells_and_a_study_of_bias_needs_a_bias(tmp_path: Path) -> None:
+    assert cells(find_grid("paper/time"), {}) == []
+    with pytest.raises(BadInput, match="blocks with a bias and the study 'bias' go together"):
+        find_grid(written(tmp_path, 'study.name = "bias"\n' + WHOLE + "seeds = [1]\n"))
+    with pytest.raises(BadInput, match="random_classes and bias go with seeds"):
+        find_grid(written(tmp_path, WHOLE + "classes = [1]\nrandom_classes = 2\n"))
+
+
+def test_the_papers_studies_have_their_cells() -> None:
+    counts = {block.random_classes for block in find_grid("paper/multi-class").blocks}
+    assert counts == {1, 10, 30, 50, 70, 90, 98}
+    models = {block.model for block in find_grid("paper/architectures").blocks}
+    assert models == {"allcnn", "resnet18", "resnet34", "resnet50", "vit-b16"}
+    ablated = {(block.dataset, block.scenario) for block in find_grid("paper/ablation").blocks}
+    assert ablated == {(data, kind) for data in ("cifar100", "tiny-imagenet") for kind in ("class", "samples")}
 
 
 def test_unknown_grids_and_keys() -> None:

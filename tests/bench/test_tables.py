@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from duck.bench import Facts, Format, Results, Row, Table, find_grid, make_table, parse_only, render
+from duck.bench import Facts, Format, Line, Results, Row, Table, find_grid, make_table, parse_only, render
 from tests.bench.lines import cell_of, line_of
 
 CR, HR = find_grid("paper/table-cr"), find_grid("paper/table-hr")
@@ -211,3 +211,53 @@ def test_csv_and_json(results: Results) -> None:
     assert rows["scrub", "paper"]["errors"] == "Diverged: a & b_c"
     assert {"dataset", "scenario", "method", "preset", "n", "aus", "kept", "forgotten", "gap_to_retrained", "seconds"} <= set(plain[duck])
     assert printed(results, "csv").count("\n") == len(names)
+
+
+def test_the_papers_numbers_stand_beside_the_rows_they_belong_to(tmp_path: Path) -> None:
+    ablation, models = find_grid("paper/ablation"), find_grid("paper/architectures")
+    nothing = Results(tmp_path / "nothing")
+    rows = make_table(ablation, nothing, parse_only("dataset=cifar100,scenario=class", ablation)).rows
+    paper = {(r["method"], r["variant"]): r["aus"]["paper"] for r in rows}
+    assert paper == {("original", ""): 0.563, ("duck", ""): 0.996, ("duck", "no forget loss"): 0.723, ("duck", "no retain loss"): 0.819}
+    rows = make_table(models, nothing, parse_only("dataset=tiny-imagenet,method=duck", models)).rows
+    assert {r["model"]: r["aus"]["paper"] for r in rows} == {
+        "allcnn": 0.994, "resnet18": 1.002, "resnet34": 1.002, "resnet50": 1.001, "vit-b16": 1.0,
+    }  # fmt: skip
+    many = find_grid("paper/multi-class")
+    assert {r["aus"]["paper"] for r in make_table(many, nothing, {}).rows} == {None}
+    density = find_grid("paper/density")
+    assert {r["retain_test"]["paper"] for r in make_table(density, nothing, {}).rows} == {None}
+    bias = find_grid("paper/bias")
+    assert {r["method"]: r["shap"]["paper"] for r in make_table(bias, nothing, {}).rows} == {
+        "original": 0.06,
+        "retrained": 0.007,
+        "duck": 0.006,
+    }
+
+
+def test_times_are_a_view_of_the_two_large_tables(results: Results) -> None:
+    table = make_table(find_grid("paper/time"), results, {})
+    assert {r["method"] for r in table.rows} & {"original"} == set()
+    duck = next(r for r in table.rows if (r["dataset"], r["scenario"], r["method"], r["n"] > 0) == ("cifar10", "class", "duck", True))
+    alone = row(make_table(CR, results, parse_only("dataset=cifar10", CR)), "duck")
+    assert duck["aus"]["mean"] == alone["aus"]["mean"]
+    slow = {c: line["seconds"] for c, line in by_case(results, "retrained").items()}
+    ratios = [slow[case] / line["seconds"] for case, line in by_case(results, "duck").items() if case in slow]
+    assert duck["speedup"]["mean"] == pytest.approx(sum(ratios) / len(ratios))
+    assert "Retrained takes x" in render(table, "text")
+
+
+def by_case(results: Results, method: str) -> dict[int, Line]:
+    return {line["case"]: line for line in results.done.values() if line["method"] == method and line["scenario"] == "class"}
+
+
+def test_runs_that_shared_their_device_are_not_timed(tmp_path: Path) -> None:
+    found = Results(tmp_path)
+    put(found, CR, "duck", 0, seconds=3.0)
+    put(found, CR, "duck", 1, seconds=500.0, alone=False)
+    some = parse_only("dataset=cifar10,method=duck,preset=paper", CR)
+    (one,) = [r for r in make_table(CR, found, some).rows if r["preset"] == "paper"]
+    assert (one["n"], one["seconds"]) == (2, 3.0)
+    times = make_table(find_grid("paper/time"), found, {}).rows
+    (time,) = [r for r in times if (r["dataset"], r["scenario"], r["method"], r["preset"]) == ("cifar10", "class", "duck", "paper")]
+    assert time["seconds"]["mean"] == 3.0

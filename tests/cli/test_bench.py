@@ -165,11 +165,56 @@ def test_a_line_that_is_not_whole_is_named_and_passed_over(here: Path, capsys: p
     assert said in bench(capsys, "small.toml", "--only", "case=0,method=original")[1]
 
 
+def test_the_status_what_to_run_next_and_the_claims(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench(capsys, "small.toml", "--only", "case=0")
+    (row,) = json.loads(bench(capsys, "--status", "small.toml", "--json")[0])
+    assert (row["grid"], row["dataset"], row["done"], row["missing"], row["failed"]) == ("small", "digits", 2, 2, 0)
+    assert row["minutes"] > 0
+    text, _ = bench(capsys, "--status", "small.toml")
+    assert text.splitlines()[1].split()[:6] == ["small", "digits", "runs", "2", "2", "0"]
+    (step,) = json.loads(bench(capsys, "--next", "60", "small.toml", "--json")[0])
+    assert (step["command"], step["runs"]) == ("duck bench small", 2)
+    assert bench(capsys, "--next", "0", "small.toml")[0] == ""
+    papers = json.loads(bench(capsys, "--status", "--json")[0])
+    assert {row["grid"] for row in papers} >= {"paper/table-cr", "paper/ablation", "paper/multi-class", "paper/bias"}
+    assert {row["done"] for row in papers} == {0}
+    claims = json.loads(bench(capsys, "--claims", "--json")[0])
+    assert {claim["answer"] for claim in claims} == {"not run"}
+    assert bench(capsys, "--claims", "--format", "markdown")[0].startswith("**1. ")
+
+
+def test_a_rehearsal_runs_a_papers_grid_and_prints_its_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = bench(capsys, "paper/recipe", "--rehearse", "--device", "cpu")
+    assert "rehearsal/paper/recipe: 4 runs ended, 0 of them failed" in out
+    assert "digits, samples, convnet" in out
+    assert (here / "results" / "rehearsal" / "rehearsal-paper-recipe.jsonl").exists()
+    assert json.loads(bench(capsys, "paper/recipe", "--rehearse", "--json")[0])["ran"] == 0
+    # Nothing of it counts as a result of the paper's grid.
+    (row,) = json.loads(bench(capsys, "--status", "paper/recipe", "--json")[0])
+    assert row["done"] == 0
+
+
+def test_runs_beside_others_say_so(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench(capsys, "small.toml", "--only", "case=0,method=original", "--shared-device")
+    lines = [json.loads(line) for line in (here / "results" / "small.jsonl").read_text().splitlines()]
+    assert {line["alone"] for line in lines} == {False}
+    (row,) = json.loads(bench(capsys, "--table", "small.toml", "--only", "method=original", "--json")[0])
+    assert (row["n"], row["seconds"]) == (1, None)
+
+
 WRONG: dict[str, tuple[list[str], str]] = {
     "grid": (["paper/table-crr"], "No grid 'paper/table-crr'. Did you mean 'paper/table-cr'?"),
     "file": (["no-such.toml"], "The grid no-such.toml cannot be read"),
     "key": (["small.toml", "--only", "mehtod=duck"], "preset, model, variant, removed; got 'mehtod=duck'"),
     "value": (["small.toml", "--only", "method=dukc"], "has no method 'dukc'. Known: original, duck."),
+    "two grids": (["small.toml", "long.toml"], "Name one grid to run, got 2. Known: paper/table-cr"),
+    "no grid": ([], "Name one grid to run, none was given. Known: paper/table-cr"),
+    "a view": (["paper/time"], "paper/time shows the runs of paper/table-cr, paper/table-hr and has none of its own"),
+    "unknown status": (["--status", "paper/tabel-cr"], "No grid 'paper/tabel-cr'. Did you mean 'paper/table-cr'?"),
+    "status of a part": (["--status", "small.toml", "--only", "case=0"], "--only narrows the runs of one grid; --status does not take it"),
+    "status and table": (["--status", "--table", "small.toml"], "--status goes alone"),
+    "status as latex": (["--status", "--format", "latex"], "--format latex is for tables; take text, markdown or json"),
+    "next": (["--next", "-3"], "--next must be 0 or more, got -3.0."),
     "minutes": (["small.toml", "--limit-minutes", "-1"], "--limit-minutes must be 0 or more, got -1.0."),
     "no minutes": (["small.toml", "--limit-minutes", "nan"], "--limit-minutes must be 0 or more, got nan."),
     "out": (["small.toml", "--out", "small.toml/results"], "Results cannot be written to small.toml/results: Not a directory"),

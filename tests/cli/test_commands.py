@@ -247,6 +247,15 @@ def test_ids_from_a_file(original: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert any(note.startswith("n too small") for note in told["notes"])
 
 
+def test_random_classes_are_forgotten_together(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "two"
+    row = duck(capsys, "forget", "--run", str(original), "--random-classes", "2", "--seed", "1", "--out", str(out), "--json")
+    assert row["scenario"] == "2 random classes"
+    assert row["processed"] == row["forget_samples"] > 200
+    assert row["scores"]["forget_test"] < 0.1
+    assert json.loads((out / "run.json").read_text())["experiment"]["request"] == {"name": "random-classes", "count": 2}
+
+
 def test_forgetting_nothing_says_so_first_and_exits_1(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["forget", "--run", str(original), "--classes", "3", "--method", "original", "--out", str(tmp_path / "same")]
     told = duck(capsys, *words, "--json", code=1)
@@ -349,9 +358,11 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "missing data": (["train", "--data", "cifar10", "--root", "nowhere"], "--download"),
     "class out of range": (["forget", "--run", "RUN", "--classes", "10"], "Class 10 is out of range: digits has classes 0 to 9"),
     "every class": (["forget", "--run", "RUN", "--classes", *map(str, range(10))], "All 10 classes"),
-    "nobody": (["forget", "--run", "RUN"], "one of --classes, --fraction and --ids; given: none"),
+    "nobody": (["forget", "--run", "RUN"], "one of --classes, --fraction, --random-classes, --ids; given: none"),
     "two requests": (["forget", "--run", "RUN", "--classes", "1", "--fraction", "0.1"], "given: --classes, --fraction"),
     "a fraction of nothing": (["forget", "--run", "RUN", "--fraction", "0"], "must lie between 0 and 1, got 0.0"),
+    "all classes": (["forget", "--run", "RUN", "--random-classes", "10"], "must lie between 1 and 9, got 10"),
+    "no such recipe": (["train", "--data", "digits", "--recipe-preset", "paper"], "digits has no recipe 'paper'"),
     "empty forget set": (["forget", "--run", "RUN", "--fraction", "0.0001"], "nothing to forget"),
     "unknown ids": (["forget", "--run", "RUN", "--ids", "UNKNOWN"], "not in the training data: 'x1'"),
     "duplicated ids": (["forget", "--run", "RUN", "--ids", "TWICE"], "Duplicated ids: '2'"),

@@ -9,7 +9,7 @@ import pytest
 import duck
 from duck.data import load
 from duck.errors import BadInput
-from duck.methods.presets import preset, speaks_of
+from duck.methods.presets import default_recipe, preset, speaks_of
 
 
 def test_of_data_by_name_the_size_is_known() -> None:
@@ -44,3 +44,28 @@ def test_tuned_settings_of_cifar100_are_the_best_trials_of_the_kept_search() -> 
             assert found == preset(method, "cifar100", kind, name="paper")
         else:
             assert {name: getattr(found, name) for name in best["settings"]} == best["settings"], (method, kind)
+
+
+@pytest.mark.parametrize("data", ["cifar10", "cifar100", "tiny-imagenet"])
+def test_the_papers_recipe_is_that_of_its_tables(data: str) -> None:
+    recipe = default_recipe(data, None, "crop-flip", name="paper")
+    assert (recipe.epochs, recipe.batch_size, recipe.lr, recipe.optimizer) == (200, 256, 0.1, "sgd")
+    assert not recipe.compile
+    if data == "tiny-imagenet":
+        assert (recipe.schedule, recipe.gamma) == ("step", 0.1)
+        assert recipe.milestones == tuple(range(25, 200, 25))
+    else:
+        assert recipe.schedule == "cosine"
+    assert recipe != default_recipe(data, None, "crop-flip")
+
+
+def test_data_without_a_recipe_of_the_paper_name_those_that_have_one() -> None:
+    with pytest.raises(BadInput, match=r"digits has no recipe 'paper'\. Data sets that have one: cifar10, cifar100, tiny-imagenet\."):
+        default_recipe("digits", None, "none", name="paper")
+
+
+def test_an_architecture_changes_the_standard_recipe_alone() -> None:
+    usual, vit = (default_recipe("cifar100", None, "none", model) for model in ("resnet18", "vit-b16"))
+    assert (usual.optimizer, vit.optimizer) == ("sgd", "adamw")
+    assert vit.epochs == usual.epochs
+    assert default_recipe("cifar100", None, "none", "vit-b16", "paper").optimizer == "sgd"

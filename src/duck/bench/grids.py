@@ -312,14 +312,14 @@ def find_grid(name: str) -> Grid:
 
 
 def _line_of(message: str, text: str) -> str:
-    """Return ", line N" for the line that holds the name which an error is about."""
-    quoted = re.search(r"'([^']+)'", message)
-    if quoted is None:
-        return ""
-    name = re.compile(rf"(?<![\w-]){re.escape(quoted[1])}(?![\w-])")
-    code = (line.partition("#")[0] for line in text.splitlines())
-    number = next((at for at, line in enumerate(code, 1) if name.search(line)), None)
-    return "" if number is None else f", line {number}"
+    """Return ", line N" for the first line that holds a name which an error is about."""
+    lines = [line.partition("#")[0] for line in text.splitlines()]
+    for quoted in re.findall(r"'([^']+)'", message):
+        name = re.compile(rf"(?<![\w-]){re.escape(quoted)}(?![\w-])")
+        for number, line in enumerate(lines, 1):
+            if name.search(line):
+                return f", line {number}"
+    return ""
 
 
 def _check_names(plain: Mapping[str, Any]) -> None:
