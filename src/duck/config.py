@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import cattrs
 import tomli_w
-from cattrs.errors import ForbiddenExtraKeysError
+from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn
 
 from duck.errors import BadInput
@@ -106,7 +106,9 @@ def _explain(error: BaseException) -> str:
         inner = min(error.exceptions, key=lambda part: not isinstance(part, ForbiddenExtraKeysError))
         if type(inner) is KeyError:
             return f"{getattr(error.cl, '__name__', error.cl)} needs the setting {inner}."
-        return _explain(inner)
+        text = _explain(inner)
+        names = [note.name for note in getattr(inner, "__notes__", ()) if isinstance(note, AttributeValidationNote)]
+        return f"{error.cl.__name__}: {names[0]!r} {text}" if names and text.startswith("must be") else text
     return str(error)
 
 
@@ -115,15 +117,25 @@ def _build_converter() -> cattrs.Converter:
     _tag(converter, Method, METHODS)
     _tag(converter, Request, SCENARIOS)
     converter.register_structure_hook(int | str, lambda value, _: value)
+    converter.register_structure_hook(bool, lambda value, _: _exact(value, (bool,), "true or false"))
+    converter.register_structure_hook(int, lambda value, _: _exact(value, (int,), "a whole number"))
+    converter.register_structure_hook(float, lambda value, _: float(_exact(value, (int, float), "a number")))
     converter.register_structure_hook(int | tuple[int, ...], lambda value, _: _class_or_group(value))
     return converter
+
+
+def _exact(value: Any, kinds: tuple[type, ...], words: str) -> Any:
+    """Return a value of the right kind as it is: the text "no" is not true, and 1.9 is not 1."""
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise BadInput(f"must be {words}, got {value!r}.")
+    return value
 
 
 def _class_or_group(value: Any) -> int | tuple[int, ...]:
     """Return a class, or the classes of a group that go together."""
     group = value if isinstance(value, list | tuple) else [value]
-    if not group or any(type(one) is not int for one in group):
-        raise BadInput(f"A class is a whole number, or a list of them for a group; got {value!r}.")
+    if not group or any(type(one) is not int for one in group) or len(set(group)) < len(group):
+        raise BadInput(f"A class is a whole number, or a list of different ones for a group; got {value!r}.")
     return tuple(group) if isinstance(value, list | tuple) else group[0]
 
 

@@ -153,7 +153,7 @@ def test_times_are_paired_by_case_and_device(results: Results) -> None:
     put(results, HR, "retrained", 2, seconds=1000.0, device="a slower one")
     claim = check(results, RETRAINED)
     text = evidence(claim, "cifar10, samples, DUCK (paper)")
-    assert "Retrained takes 17.0 ± 1.4 times as long (26.0 s to 1.5 s, n 2)" in text
+    assert "Retrained takes 19.5 ± 9.2 times as long (26.0 s to 1.5 s, n 2)" in text
     assert "Retrained: 60 epochs, batch size 1024, compiled. DUCK: not compiled." in text
     assert "The paper's recipe of 200 epochs: not run." in claim.evidence
     assert claim.answer == "in part"
@@ -251,7 +251,7 @@ def test_lira_is_at_chance_by_auc_and_by_rate(results: Results, auc: float, tpr:
     text = evidence(claim, "cifar10, class, DUCK (paper)")
     assert f"AUC {auc:.3f} ± 0.000 against 0.500 ± 0.000" in text
     assert f"TPR at 1 % FPR {100 * tpr:.2f} ± 0.00 % against 1.00 ± 0.00 %" in text
-    assert ("p = 0.062, least possible 0.062" in text) == (auc != 0.5 or tpr != 0.01)
+    assert text.count("(n 5, too few differing pairs for a test)") == 2
     assert not any("lower bounds" in line for line in claim.evidence)
 
 

@@ -151,7 +151,7 @@ def test_the_next_steps_fill_the_most_important_cells_that_fit(results: Results,
     steps = Planner(results).next_steps([GRID], seconds / 60)
     found = [key for step in steps for key in asked(step)]
     assert sorted(found) == sorted(wanted)
-    assert sum(step.runs for step in steps) == len(wanted)
+    assert sum(step.count for step in steps) == len(wanted)
     assert sum(step.minutes for step in steps) <= seconds / 60 + 0.1
 
 
@@ -162,7 +162,7 @@ def test_further_cases_come_last_and_one_command_runs_everything(results: Result
     assert set(found) > {*FIRST, *OTHERS}
     assert ("class", "1", "retrained") not in found
     (step,) = planner.next_steps([GRID], 1000.0)
-    assert (step.command, step.runs) == ("duck bench mine", 16)
+    assert (step.command, step.count) == ("duck bench mine", 16)
 
 
 @pytest.mark.parametrize("minutes", [1.1, 2.5, 3.0, 4.4, 6.0])
@@ -170,7 +170,7 @@ def test_the_commands_run_no_cell_twice_and_none_that_was_not_chosen(results: Re
     everything(results)
     steps = Planner(results).next_steps([GRID], minutes)
     found = [key for step in steps for key in asked(step)]
-    assert len(found) == len(set(found)) == sum(step.runs for step in steps)
+    assert len(found) == len(set(found)) == sum(step.count for step in steps)
 
 
 def test_runs_that_grids_share_are_planned_once(results: Results) -> None:
@@ -183,7 +183,7 @@ def test_runs_that_grids_share_are_planned_once(results: Results) -> None:
 def test_trials_of_a_search_are_counted(results: Results) -> None:
     put_training(results, 60.0)
     grid = replace(GRID, trials=3, blocks=GRID.blocks[:1])
-    trial = {"dataset": "cifar10", "scenario": "class", "settings": {}, "score": 0.9, "seconds": 30}
+    trial = {"dataset": "cifar10", "scenario": "class", "settings": {}, "score": 0.9, "seconds": 30, "start": "paper"}
     rows = [{**trial, "method": "scrub", "number": number} for number in range(2)]
     (results.folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, search = Planner(Results(results.folder)).status([grid])
@@ -231,15 +231,15 @@ def test_a_pool_and_a_search_take_what_the_minutes_leave(results: Results) -> No
     (step,) = planner.next_steps([lira], 10.0)
     # 128 models on half of the data take 64 minutes.
     assert step.command == "duck pool --data cifar10 --model resnet18 --models 128 --out pools/cifar10 --limit-minutes 10"
-    assert (step.runs, step.minutes) == (20, 10.0)
+    assert (step.count, step.minutes) == (20, 10.0)
     (whole,) = planner.next_steps([lira], 100.0)
     assert "--limit-minutes" not in whole.command
     assert whole.minutes == 64.0
     assert planner.next_steps([lira], 1.9) == []
-    trial = {"dataset": "cifar10", "scenario": "class", "settings": {}, "score": 0.9, "seconds": 30}
+    trial = {"dataset": "cifar10", "scenario": "class", "settings": {}, "score": 0.9, "seconds": 30, "start": "paper"}
     (results.folder / "t.jsonl").write_text(json.dumps({**trial, "method": "scrub", "number": 0}) + "\n")
     grid = replace(GRID, trials=3, blocks=GRID.blocks[:1], methods=("scrub", "ssd"))
     steps = Planner(Results(results.folder)).next_steps([grid], 100.0)
     # Nobody knows how long a trial of SSD takes.
     assert steps[-1].command == "python benchmarks/tune_rivals.py --data cifar10 --budget 3 --only class:scrub"
-    assert (steps[-1].minutes, steps[-1].runs) == (1.0, 2)
+    assert (steps[-1].minutes, steps[-1].count) == (1.0, 2)

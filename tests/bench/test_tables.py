@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from duck.bench import Facts, Format, Line, Results, Row, Table, find_grid, make_table, parse_only, render
+from duck.bench import Facts, Format, Results, Row, Table, find_grid, make_table, parse_only, render
 from tests.bench.lines import cell_of, line_of
 
 CR, HR = find_grid("paper/table-cr"), find_grid("paper/table-hr")
@@ -241,14 +241,9 @@ def test_times_are_a_view_of_the_two_large_tables(results: Results) -> None:
     duck = next(r for r in table.rows if (r["dataset"], r["scenario"], r["method"], r["n"] > 0) == ("cifar10", "class", "duck", True))
     alone = row(make_table(CR, results, parse_only("dataset=cifar10", CR)), "duck")
     assert duck["aus"]["mean"] == alone["aus"]["mean"]
-    slow = {c: line["seconds"] for c, line in by_case(results, "retrained").items()}
-    ratios = [slow[case] / line["seconds"] for case, line in by_case(results, "duck").items() if case in slow]
-    assert duck["speedup"]["mean"] == pytest.approx(sum(ratios) / len(ratios))
+    # The median time of Retrained, 40 s, over each time of DUCK.
+    assert duck["speedup"]["mean"] == pytest.approx((40 / 2 + 40 / 9 + 40 / 4) / 3)
     assert "Retrained takes x" in render(table, "text")
-
-
-def by_case(results: Results, method: str) -> dict[int, Line]:
-    return {line["case"]: line for line in results.done.values() if line["method"] == method and line["scenario"] == "class"}
 
 
 def test_runs_that_shared_their_device_are_not_timed(tmp_path: Path) -> None:

@@ -173,7 +173,11 @@ def test_the_status_what_to_run_next_and_the_claims(here: Path, capsys: pytest.C
     text, _ = bench(capsys, "--status", "small.toml")
     assert text.splitlines()[1].split()[:6] == ["small", "digits", "runs", "2", "2", "0"]
     (step,) = json.loads(bench(capsys, "--next", "60", "small.toml", "--json")[0])
-    assert (step["command"], step["runs"]) == ("duck bench small", 2)
+    assert (step["command"], step["count"], step["unit"]) == ("duck bench small.toml", 2, "cells")
+    text, err = bench(capsys, "--next", "60", "small.toml", "--out", "elsewhere")
+    assert text == ""
+    assert "No run in elsewhere was measured" in err
+    assert bench(capsys, "--next", "60", "small.toml", "--root", "d")[0].startswith("duck bench small.toml --root d  # 2 cells, about")
     assert bench(capsys, "--next", "0", "small.toml")[0] == ""
     papers = json.loads(bench(capsys, "--status", "--json")[0])
     assert {row["grid"] for row in papers} >= {"paper/table-cr", "paper/ablation", "paper/multi-class", "paper/bias"}
@@ -184,7 +188,7 @@ def test_the_status_what_to_run_next_and_the_claims(here: Path, capsys: pytest.C
 
 
 def test_a_rehearsal_runs_a_papers_grid_and_prints_its_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, err = bench(capsys, "paper/recipe", "--rehearse", "--device", "cpu")
+    out, _ = bench(capsys, "paper/recipe", "--rehearse", "--device", "cpu")
     assert "rehearsal/paper/recipe: 4 runs ended, 0 of them failed" in out
     assert "digits, samples, convnet" in out
     assert (here / "results" / "rehearsal" / "rehearsal-paper-recipe.jsonl").exists()
@@ -214,6 +218,8 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "status of a part": (["--status", "small.toml", "--only", "case=0"], "--only narrows the runs of one grid; --status does not take it"),
     "status and table": (["--status", "--table", "small.toml"], "--status goes alone"),
     "status as latex": (["--status", "--format", "latex"], "--format latex is for tables; take text, markdown or json"),
+    "claims of a grid": (["--claims", "small.toml"], "--claims takes no grid, got 'small.toml'"),
+    "no such class": (["class.toml"], "Class 12 is out of range: digits has classes 0 to 9."),
     "next": (["--next", "-3"], "--next must be 0 or more, got -3.0."),
     "minutes": (["small.toml", "--limit-minutes", "-1"], "--limit-minutes must be 0 or more, got -1.0."),
     "no minutes": (["small.toml", "--limit-minutes", "nan"], "--limit-minutes must be 0 or more, got nan."),
@@ -227,6 +233,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
 @pytest.mark.parametrize("case", list(WRONG))
 def test_wrong_input_is_one_message_and_exit_code_2(case: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "typo.toml").write_text(GRID.replace('"digits"', '"digts"'))
+    (here / "class.toml").write_text(GRID.replace("seeds = [0, 1]", "classes = [12]"))
     (here / "unknown.toml").write_text(LONG.replace('["original"]', '["no-such"]'))
     words, message = WRONG[case]
     err = bench(capsys, *words, code=2)[1]

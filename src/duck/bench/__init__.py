@@ -2,7 +2,7 @@
 
 from duck.bench.attacks import Attacker, attacker
 from duck.bench.claims import Claim, check_claims, render_claims
-from duck.bench.executor import Ending, Engine, Plan, State, execute, inline, plan
+from duck.bench.executor import Ending, Engine, Plan, State, check_requests, execute, inline, plan
 from duck.bench.formats import Format, render
 from duck.bench.grids import (
     Attack,
@@ -58,6 +58,7 @@ __all__ = [
     "built_in",
     "cells",
     "check_claims",
+    "check_requests",
     "check_study",
     "device_name",
     "execute",

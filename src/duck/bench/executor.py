@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -12,6 +12,8 @@ from duck.bench.results import Results
 from duck.bench.workshop import Job
 from duck.errors import UnknownName
 from duck.methods.base import METHODS
+from duck.scenarios import Debias
+from duck.types import Data
 
 Work = Callable[[Job], Line]
 Start = Callable[[Job], bool]
@@ -70,6 +72,20 @@ def plan(grid: Grid, facts: Mapping[str, Facts], results: Results, only: Only, k
             needed = []
         jobs.update({one.id: one for one in (*needed, job) if one.id not in there and one.id not in jobs})
     return Plan(list(jobs.values()), len(done), skipped)
+
+
+def check_requests(jobs: Iterable[Job], data: Mapping[str, Data]) -> None:
+    """Raise an error for a request that the data cannot fulfil, before anything is trained."""
+    seen: set[tuple[str, str]] = set()
+    for job in jobs:
+        request = job.experiment.request
+        if request is None or (job.dataset, str(request)) in seen:
+            continue
+        seen.add((job.dataset, str(request)))
+        if isinstance(request, Debias):
+            request.classes(data[job.dataset])
+        else:
+            request(data[job.dataset], job.experiment.seed, job.experiment.protocol)
 
 
 def _unknown(method: str) -> str:

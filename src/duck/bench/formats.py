@@ -32,8 +32,9 @@ NAMES = {*EXTRA, "method", "preset"}
 """Columns of names, which stand to the left; numbers stand to the right."""
 ROW_NAMES = ("dataset", "scenario", "model", "recipe", "removed", "method", "variant", "preset", "n", "of")
 SHADOWS = ("pool", "models", "epochs", "train", "test")
-BELOW = " An AUC far below 0.5 is no success: samples that were pushed too far are told as well as those that were not."
+BELOW = " An AUC far below 0.5 is no success: an attacker who reverses the order finds the forgotten samples just as well."
 BESIDES: dict[str | None, str] = {
+    "svm": " F1 is micro-averaged, as in the paper, and equals the accuracy.",
     "lira": BELOW,
     "confidence": BELOW,
     "bias": " Original: the model that learned the bias; Retrained: trained on all images with the right labels.",
@@ -87,7 +88,7 @@ def _legend(table: Table) -> str:
     what = ("study" if table.measurement == "density" else "attack") if attacked else "method"
     seconds = f"seconds: median of the {what} alone"
     if table.measurement == "time":
-        seconds = "Retrained takes x: its time over that of the method, over the cases both have"
+        seconds = "Retrained takes x: its median time over that of the method"
     return f"Mean ± standard deviation over n classes or seeds; {paper}{gap}{seconds}{trials}.{BESIDES.get(table.measurement, '')}"
 
 

@@ -60,6 +60,12 @@ class Block:
             raise BadInput(f"A block of a grid has either classes or seeds: look at that of {self.dataset!r}.")
         if self.classes and (self.random_classes or self.bias):
             raise BadInput(f"random_classes and bias go with seeds: look at the block of {self.dataset!r}.")
+        if len(set(self.cases)) < len(self.cases):
+            raise BadInput(f"A case of the block of {self.dataset!r} is there twice: each class or seed counts once.")
+        if not 0 < self.fraction < 1:
+            raise BadInput(f"'fraction' must lie between 0 and 1, got {self.fraction}.")
+        if self.random_classes is not None and self.random_classes < 1:
+            raise BadInput(f"'random_classes' must be 1 or more, got {self.random_classes}.")
         if ":" not in self.model:
             MODELS[self.model]  # an unknown name would fail every run, one by one
 
@@ -78,13 +84,12 @@ class Block:
     def cases(self) -> tuple[Case, ...]:
         return tuple(_group_name(one) for one in self.classes) or self.seeds
 
-    @property
-    def removed(self) -> int | None:
-        """Return how many classes each case removes; None where classes stay or cases differ."""
-        if self.random_classes:
+    def removed(self, case: Case) -> int | None:
+        """Return how many classes a case removes; None where classes stay."""
+        if not self.classes:
             return self.random_classes
-        sizes = {1 if isinstance(one, int) else len(one) for one in self.classes}
-        return sizes.pop() if len(sizes) == 1 else None
+        group = self.classes[self.cases.index(case)]
+        return 1 if isinstance(group, int) else len(group)
 
     def request(self, case: Case) -> dict[str, Any]:
         """Return the request of a case as plain data."""
@@ -200,9 +205,15 @@ class Grid:
     priority: Priority = Priority()
     name: str = ""
     about: str = ""
+    file: str = field(default="", compare=False)
+    """Where it was read from; empty for a grid that comes with the package."""
 
     def __post_init__(self) -> None:
         if self.views:
+            unknown = [name for name in self.views if name not in _plain_built_in()]
+            if unknown:
+                known = list(_plain_built_in())
+                raise BadInput(f"No grid {unknown[0]!r} to show. {suggest(unknown[0], known)}")
             return
         for what, given in (
             ("blocks", self.blocks),
@@ -249,6 +260,10 @@ class Cell:
         return self.presets[0]
 
     @property
+    def removed(self) -> int | None:
+        return self.block.removed(self.case)
+
+    @property
     def label(self) -> str:
         """Return the method's name in a table, with the variant's."""
         return f"{self.method}, {self.variant}" if self.variant else self.method
@@ -264,7 +279,7 @@ class Cell:
             "preset": self.presets,
             "model": (self.block.model,),
             "variant": (self.variant or "none",),
-            "removed": (str(self.block.removed or 0),),
+            "removed": (str(self.removed or 0),),
         }
 
 
@@ -282,10 +297,15 @@ FIRST = ("original", "duck", "retrained")
 
 
 @cache
+def _plain_built_in() -> Mapping[str, Any]:
+    text = files("duck.bench").joinpath("grids.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+@cache
 def built_in() -> Mapping[str, Grid]:
     """The grids that come with the package."""
-    text = files("duck.bench").joinpath("grids.toml").read_text(encoding="utf-8")
-    return {name: structure({"name": name, **rest}, Grid) for name, rest in tomllib.loads(text).items()}
+    return {name: structure({"name": name, **rest}, Grid) for name, rest in _plain_built_in().items()}
 
 
 def find_grid(name: str) -> Grid:
@@ -302,7 +322,7 @@ def find_grid(name: str) -> Grid:
         raise BadInput(f"The grid {path} cannot be read: {error}") from error
     try:
         _check_names(plain)
-        grid = structure({"name": path.stem, **plain}, Grid)
+        grid = structure({"name": path.stem, **plain, "file": name}, Grid)
         for cell in cells(grid, {}):  # settings and recipes are checked here, not run by run
             if cell.method in METHODS:
                 experiment(grid, cell, assumed(cell.block.dataset))

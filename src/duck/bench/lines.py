@@ -11,7 +11,8 @@ from duck.types import Augment
 Line = dict[str, Any]
 Right = Callable[[Any], bool]
 NAMES = {"id", "experiment", "dataset"}
-TRIAL = {"dataset", "scenario", "method", "number", "settings", "score", "seconds"}
+TRIAL = {"dataset", "scenario", "method", "number", "settings", "score", "seconds", "start"}
+"""Of a trial of the search that all methods share; `start` is the preset that it began with."""
 
 
 def is_ours(line: Any) -> bool:

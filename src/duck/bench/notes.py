@@ -32,8 +32,17 @@ def part(row: Row, with_pool: bool) -> str:
     return f"{row['dataset']}, {row['scenario']}" + (f", pool {row['shadows']['pool']}" if with_pool else "")
 
 
+def name_of(row: Row) -> str:
+    """Return the method of a row with its variant and preset, and what else tells it from others."""
+    removed = row.get("removed") or 1
+    words = [f"{removed} classes"] if removed > 1 else []
+    words += [row["model"]] if row["model"] != "resnet18" else []
+    words += [row["method"], row["variant"]] if row["variant"] else [row["method"]]
+    return f"{', '.join(words)} ({row['preset']})"
+
+
 def of_runs(row: Row, with_pool: bool) -> list[str]:
-    who = f"{part(row, with_pool)}, {row['method']} ({row['preset']})"
+    who = f"{part(row, with_pool)}, {name_of(row)}"
     failed = [f"{who} failed in {count} of {row['of']}: {error}" for error, count in row["errors"].items()]
     return failed + [f"{who}, {count} of {row['n']}: {note}" for note, count in row["notes"].items()]
 
@@ -42,7 +51,7 @@ def never_run(rows: Iterable[Row], with_pool: bool) -> list[str]:
     """Presets that have no row, a line for each table."""
     missing: dict[str, list[str]] = {}
     for row in rows:
-        missing.setdefault(part(row, with_pool), []).append(f"{row['method']} ({row['preset']})")
+        missing.setdefault(part(row, with_pool), []).append(name_of(row))
     return [f"Never run in {where}: {', '.join(who)}." for where, who in missing.items()]
 
 
@@ -63,9 +72,11 @@ def compared_with(rows: Iterable[Row]) -> list[str]:
 def _mismatch(about: Mapping[str, Any]) -> str:
     """Say in what the recipe of the shadow models differs from that of their targets."""
     differences = "; ".join(f"{name} {mine} instead of {theirs}" for name, (mine, theirs) in about["differs"].items())
+    mine, theirs = about["differs"].get("epochs", (0, 0))
+    found = "are lower bounds of" if mine < theirs else "may differ from"
     return (
         f"Mismatched pool {about['pool']}: its models were trained otherwise than the targets "
-        f"({differences}). The rates are lower bounds of what a matched attack would find."
+        f"({differences}). The rates {found} what a matched attack would find."
     )
 
 

@@ -55,7 +55,9 @@ class Step:
     """A command that fills missing cells."""
 
     command: str
-    runs: int
+    count: int
+    unit: str
+    """What is counted: cells, trials or models."""
     minutes: float
 
 
@@ -87,15 +89,16 @@ class _Part:
 
     priority: tuple[int, ...]
     command: str
-    runs: int
+    count: int
+    unit: str
     seconds: float
 
     def step(self, seconds: float) -> Step:
         """Return the command for so many seconds."""
         minutes = round(seconds / 60, 1)
         limit = f" --limit-minutes {minutes:g}" if seconds < self.seconds else ""
-        runs = max(1, int(self.runs * seconds / self.seconds))
-        return Step(self.command + limit, runs, minutes)
+        count = max(1, int(self.count * seconds / self.seconds))
+        return Step(self.command + limit, count, self.unit, minutes)
 
 
 class Planner:
@@ -166,7 +169,7 @@ class Planner:
                 command = shlex.join(["python", "benchmarks/tune_rivals.py", *words])
                 # After the most important runs, with the other methods.
                 trials = search.missing - search.unmeasured
-                parts.append(_Part((1, 0, *place), command, trials, 60 * search.minutes))
+                parts.append(_Part((1, 0, *place), command, trials, "trials", 60 * search.minutes))
             if grid.attack and grid.attack.name == "lira":
                 pool = self._matched_pool(grid, grid.attack, dataset)
                 model = grid.blocks[0].model
@@ -174,7 +177,7 @@ class Planner:
                 command = shlex.join(["duck", "pool", *words, "--out", f"pools/{dataset}"])
                 if pool.missing and pool.minutes:
                     seconds = 60 * pool.minutes
-                    parts.append(_Part((0, 0, *place), command, grid.attack.shadows, seconds))
+                    parts.append(_Part((0, 0, *place), command, grid.attack.shadows, "models", seconds))
         return parts
 
     def _unsearched(self, grid: Grid, dataset: str) -> list[tuple[str, str]]:
@@ -292,8 +295,8 @@ def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) 
     wanted = {key: frozenset(values) for key, values in only.items()}
     if set(narrow(missing, wanted)) == set(chosen):
         words = ",".join(f"{key}={value}" for key, values in only.items() for value in values)
-        command = ["duck", "bench", grid.name, *(["--only", words] if words else [])]
-        return [Step(shlex.join(command), len(chosen), round(sum(chosen.values()) / 60, 1))]
+        command = ["duck", "bench", grid.file or grid.name, *(["--only", words] if words else [])]
+        return [Step(shlex.join(command), len(chosen), "cells", round(sum(chosen.values()) / 60, 1))]
     key = next(key for key in SPLIT_BY if len({cell.keys[key][0] for cell in chosen}) > 1)
     parts: dict[str, dict[Cell, float]] = {}
     for cell, seconds in chosen.items():
@@ -310,24 +313,29 @@ def _only(grid: Grid, chosen: Iterable[Cell]) -> dict[str, list[str]]:
     only = {}
     for key in SPLIT_BY:
         values = list(dict.fromkeys(cell.keys[key][0] for cell in some))
-        if set(values) != {cell.keys[key][0] for cell in every}:
+        if set(values) != {cell.keys[key][0] for cell in every} and (key, values) != ("removed", ["0"]):
             only[key] = values
     return only
 
 
 StatusFormat = Literal["text", "markdown", "json"]
-HEAD = ("grid", "data set", "what", "done", "missing", "failed", "GPU minutes left")
+HEAD = ("grid", "data set", "what", "done", "missing", "failed", "minutes left")
 
 
-def render_status(rows: Sequence[Status], form: StatusFormat) -> str:
-    """Return the rows as a table."""
+def render_status(rows: Sequence[Status], form: StatusFormat, device: str | None = None) -> str:
+    """Return the rows as a table. `device`: the one that the minutes are of."""
     if form == "json":
         return json.dumps([asdict(row) for row in rows])
     table = [list(HEAD), *(_shown(row) for row in rows)]
     total = sum(row.minutes or 0.0 for row in rows)
-    unmeasured = sum(row.unmeasured for row in rows)
-    below = f"Together about {total:,.0f} minutes, from measured runs"
-    below += f"; {unmeasured:,} cells are like none that was measured." if unmeasured else "."
+    missing, unmeasured = (sum(getattr(row, name) for row in rows) for name in ("missing", "unmeasured"))
+    below = (
+        f"Together about {total:,.0f} minutes on {device}, from measured runs." if total else "The time is not known: no run was measured."
+    )
+    if not missing:
+        below = "Nothing is missing."
+    elif total and unmeasured:
+        below += f" For {unmeasured:,} cells or trials no similar one was measured."
     if form == "markdown":
         rule = ["---"] * 3 + ["---:"] * 4
         lines = [f"| {' | '.join(row)} |" for row in (table[0], rule, *table[1:])]

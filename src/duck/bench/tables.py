@@ -56,9 +56,10 @@ class Table:
 
 
 class Place(NamedTuple):
-    """A row: the block's number in the grid, method with its variant, and preset."""
+    """A row: the block's number in the grid, how many classes go, method with its variant, and preset."""
 
     block: int
+    removed: int
     label: str
     preset: str
 
@@ -153,11 +154,11 @@ def _part(grid: Grid, every: Sequence[Cell], results: Results, only: Only, view:
     lines = {_key(grid, cell): line for cell, line in found if line is not None}
     whole, groups = _groups(grid, every, lines), _groups(grid, narrow(every, only), lines)
     order = {label: at for at, label in enumerate(_labels(grid))}
-    places = sorted(groups, key=lambda place: (place.block, order[place.label], place.preset))
-    oracles = {place.block: group.results for place, group in whole.items() if group.method == ORACLE}
+    places = sorted(groups, key=lambda place: (*place[:2], order[place.label], place.preset))
+    oracles = {place[:2]: group.results for place, group in whole.items() if group.method == ORACLE}
     name = view or (None if grid.measurement is None else grid.measurement.name)
     shadows = _shadows(grid.attack, lines.values())
-    rows = {place: {**_row(place, groups[place], oracles.get(place.block, {}), name), **shadows} for place in places}
+    rows = {place: {**_row(place, groups[place], oracles.get(place[:2], {}), name), **shadows} for place in places}
     ran = {place for place, group in whole.items() if group.lines}
     return Part(rows, _shown(places, ran), groups, list(lines.values()))
 
@@ -198,7 +199,7 @@ def find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results
 
 
 def _key(grid: Grid, cell: Cell) -> tuple[Place, Case]:
-    return Place(grid.blocks.index(cell.block), cell.label, cell.preset), cell.case
+    return Place(grid.blocks.index(cell.block), cell.removed or 0, cell.label, cell.preset), cell.case
 
 
 def _groups(grid: Grid, some: Iterable[Cell], lines: Mapping[tuple[Place, Case], Line]) -> Groups:
@@ -213,22 +214,24 @@ def _groups(grid: Grid, some: Iterable[Cell], lines: Mapping[tuple[Place, Case],
 
 
 def _shown(places: Sequence[Place], ran: Container[Place]) -> list[Place]:
-    first = {place[:2]: place for place in reversed(places)}
-    some = {place[:2] for place in places if place in ran}
-    return [place for place in places if place in ran or (place[:2] not in some and first[place[:2]] == place)]
+    first = {place[:3]: place for place in reversed(places)}
+    some = {place[:3] for place in places if place in ran}
+    return [place for place in places if place in ran or (place[:3] not in some and first[place[:3]] == place)]
 
 
 def _row(place: Place, group: Group, oracle: Mapping[Case, Line], measurement: str | None) -> Row:
     block, found = group.block, group.results
-    values = {case: _values(line, oracle.get(case), block, measurement) for case, line in found.items()}
-    reference = {case: _values(line, line, block, measurement) for case, line in oracle.items()}
-    paper = _paper(block, group.method, group.variant, measurement)
+    # The first retraining of a process may hold seconds of compilation: the median does not.
+    slow = _median(line["seconds"] for line in oracle.values() if is_timed(line))
+    values = {case: _values(line, slow, block, measurement) for case, line in found.items()}
+    reference = {case: _values(line, slow, block, measurement) for case, line in oracle.items()}
+    paper = _paper(block, place.removed, group.method, group.variant, measurement)
     row: Row = {
         "dataset": block.dataset,
         "scenario": block.scenario,
         "model": block.model,
         "recipe": block.recipe_preset,
-        "removed": block.removed,
+        "removed": place.removed or None,
         "method": group.method,
         "variant": group.variant,
         "preset": place.preset,
@@ -250,14 +253,12 @@ def _row(place: Place, group: Group, oracle: Mapping[Case, Line], measurement: s
     return row
 
 
-def _values(line: Line, retrained: Line | None, block: Block, measurement: str | None) -> dict[str, float | None]:
-    """Return what the columns of a table show of a line."""
+def _values(line: Line, retrained: float | None, block: Block, measurement: str | None) -> dict[str, float | None]:
+    """Return what the columns of a table show of a line. `retrained`: median seconds of Retrained."""
     if measurement == "time":
-        kept = measures(block.scenario, None)["kept"]
+        kept, scores = measures(block.scenario, None)["kept"], line["scores"]
         seconds = line["seconds"] if is_timed(line) else None
-        both = retrained is not None and is_timed(retrained) and seconds
-        ratio = retrained["seconds"] / seconds if retrained and both and seconds else None
-        scores = line["scores"]
+        ratio = retrained / seconds if retrained and seconds else None
         return {"seconds": seconds, "speedup": ratio, "aus": scores["aus"], "kept": scores[kept]}
     columns = measures(block.scenario, measurement)
     return {name: line["scores"][score] for name, score in columns.items()}
@@ -302,9 +303,9 @@ def _numbers() -> dict[str, list[Row]]:
     return numbers
 
 
-def _paper(block: Block, method: str, variant: str, measurement: str | None) -> dict[str, float | None]:
+def _paper(block: Block, removed: int, method: str, variant: str, measurement: str | None) -> dict[str, float | None]:
     """The paper's means, shares in 0..1; empty where it has no such cell (it used ResNet-18, a tenth, and one class)."""
-    other_request = block.random_classes or (block.removed or 1) > 1 or block.fraction != 0.1
+    other_request = block.random_classes or removed > 1 or block.fraction != 0.1
     if measurement not in (None, "svm", "lira", "bias") or other_request:
         return {}
     table = "bias" if measurement == "bias" else PAPER[block.scenario]

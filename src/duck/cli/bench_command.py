@@ -1,5 +1,6 @@
 """duck bench: run a grid, resume it, print its table beside the paper's, or say what is missing."""
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from duck.bench import (
     attacker,
     built_in,
     check_claims,
+    check_requests,
     check_study,
     device_name,
     execute,
@@ -134,10 +136,14 @@ def _check(args: Bench) -> None:
     overviews = [*(["next"] if args.next is not None else []), *asked]
     alone = [f"--{name}" for name in overviews if name in ("next", "status", "claims")]
     if alone and len(overviews) > 1:
-        raise BadInput(f"{alone[0]} goes alone, without {', '.join(f'--{n}' for n in overviews)}.")
+        others = [f"--{name}" for name in overviews if f"--{name}" != alone[0]]
+        raise BadInput(f"{alone[0]} goes alone, without {', '.join(others)}.")
     if not alone and len(args.grids) != 1:
         named = f"got {len(args.grids)}" if args.grids else "none was given"
-        raise BadInput(f"Name one grid to run, {named}. Known: {', '.join(built_in())}.")
+        what = "print" if args.table else "run"
+        raise BadInput(f"Name one grid to {what}, {named}. Known: {', '.join(built_in())}.")
+    if args.claims and args.grids:
+        raise BadInput(f"--claims takes no grid, got {args.grids[0]!r}: the claims are those of the paper.")
     if alone and args.only:
         raise BadInput(f"--only narrows the runs of one grid; {alone[0]} does not take it.")
     for flag, minutes in (("--limit-minutes", args.limit_minutes), ("--next", args.next)):
@@ -151,24 +157,49 @@ def _print_overview(args: Bench, results: Results) -> int:
     if form in ("latex", "csv"):
         raise BadInput(f"--format {form} is for tables; take text, markdown or json.")
     shown: Literal["text", "markdown", "json"] = "json" if form == "json" else "markdown" if form == "markdown" else "text"
+    if not args.out.is_dir():
+        say(f"There is no folder {args.out}, so there are no results: name theirs with --out.")
     if args.claims:
         print(render_claims(check_claims(results), shown))
         return DONE
-    planner = Planner(results, args.models or args.out.resolve().parent / "models")
+    planner = Planner(results, _models(args))
     names = args.grids or [name for name in built_in() if name.startswith("paper/")]
     grids = [find_grid(name) for name in names]
     if args.status:
-        print(render_status(planner.status(grids), shown))
+        print(render_status(planner.status(grids), shown, planner.estimates.device))
         return DONE
-    steps = planner.next_steps(grids, args.next or 0.0)
-    if shown == "json":
+    return _print_next(args, planner, grids, shown == "json")
+
+
+def _print_next(args: Bench, planner: Planner, grids: list[Grid], as_json: bool) -> int:
+    """Print the commands that fill the most important missing cells, with the folders of this call."""
+    usual = Bench()
+    folders = {"--root": args.root, "--out": args.out, "--models": args.models}
+    known = {"--root": usual.root, "--out": usual.out, "--models": usual.models}
+    words = [word for flag, folder in folders.items() if folder != known[flag] for word in (flag, str(folder))]
+    found = planner.next_steps(grids, args.next or 0.0)
+    steps = [replace(step, command=shlex.join([*shlex.split(step.command), *words])) if step.unit == "cells" else step for step in found]
+    if as_json:
         emit([asdict(step) for step in steps])
         return DONE
     for step in steps:
-        print(f"{step.command}  # {step.runs} runs, about {step.minutes:g} min")
-    total = sum(step.minutes for step in steps)
-    say(f"About {total:.0f} of {args.next:g} minutes. Add --root, --out and --models where yours are elsewhere.")
+        print(f"{step.command}  # {step.count} {step.unit if step.count > 1 else step.unit[:-1]}, about {step.minutes:g} min")
+    if steps:
+        say(f"About {sum(step.minutes for step in steps):.0f} of {args.next:g} minutes.")
+    elif not any(row.missing + row.failed for row in planner.status(grids)):
+        say("Nothing is missing.")
+    elif planner.estimates.device is None:
+        name = grids[0].file or grids[0].name
+        say(f"No run in {args.out} was measured, so nothing can be planned: run some cells first, such as `duck bench {name}`.")
+    else:
+        say(f"No missing cell whose time is known fits into {args.next:g} minutes. --status shows what is missing.")
     return DONE
+
+
+def _models(args: Bench) -> Path:
+    if args.models is not None:
+        return args.models
+    return args.out / "models" if args.rehearse else args.out.resolve().parent / "models"
 
 
 def _print(args: Bench, grid: Grid, only: Only, results: Results) -> int:
@@ -182,6 +213,10 @@ def _print(args: Bench, grid: Grid, only: Only, results: Results) -> int:
 
 def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     begun, device = time.monotonic(), pick_device(args.device)
+    if args.rehearse and args.pool is None and grid.attack is not None and grid.attack.name == "lira":
+        recipe = "--epochs {epochs} --batch-size {batch_size}".format(**grid.blocks[0].recipe)
+        command = f"duck pool --data digits --model convnet --models {grid.attack.shadows} {recipe} --out shadows"
+        raise BadInput(f"LiRA compares with shadow models: make some with `{command}` and add --pool shadows.")
     attack = None if grid.attack is None else attacker(grid.attack, args.pool)
     if attack is not None:
         grid = replace(grid, attack=attack.attack)
@@ -189,13 +224,15 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
         check_study(grid.study)
     results.check_writable()
     data = _load(args, grid, only)
-    models = args.models or args.out.resolve().parent / "models"
-    workshop = Workshop(data, models, device, attack, compiled=args.compile, keep_models=args.keep_models, alone=not args.shared_device)
+    workshop = Workshop(
+        data, _models(args), device, attack, compiled=args.compile, keep_models=args.keep_models, alone=not args.shared_device
+    )
     todo = plan(grid, {name: facts_of(one) for name, one in data.items()}, results, only, workshop.ready(grid))
     for reason in todo.skipped.values():
         say(f"Skipped: {reason}")
     if not todo.jobs and not todo.done:
         raise BadInput(f"Nothing of the grid {grid.name} can be run here.")
+    check_requests(todo.jobs, data)
     if attack is not None:
         attack.check(job.experiment for job in todo.jobs if job.measurement)
     # Reading the data counts too: the caller's clock is already running.
@@ -212,6 +249,7 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     _tell(args, grid, todo, ending)
     if args.rehearse and not args.json:
         print(render(make_table(grid, results, only), args.format))
+        say("This was a rehearsal: it shows that the grid runs. Its numbers say nothing about the methods.")
     return FAILED if ending.failed else DONE
 
 
@@ -261,8 +299,13 @@ def _left(state: State) -> str:
     return f"{state.left} left, expected end {end:%H:%M:%S}"
 
 
-HEADLINES = {"svm": "f1", "density": "forget_train", "bias": "right"}
-"""The score of an attack or study that a line of progress shows; `auc` where none is named."""
+HEADLINES: dict[str | None, tuple[str, str]] = {
+    None: ("aus", "AUS"),
+    "svm": ("f1", "F1"),
+    "density": ("forget_train", "log density of the forgotten class"),
+    "bias": ("right", "share of right answers"),
+}
+"""By attack or study, the score that a line of progress shows and its name; AUC where none is given."""
 
 
 def _in_short(line: Line) -> str:
@@ -273,8 +316,10 @@ def _in_short(line: Line) -> str:
         before = f"{settings['name']} of " if settings else ""
         method = f"{line['method']}, {line['variant']}" if line.get("variant") else line["method"]
         request = line["experiment"]["request"]
-        count = f" {request['count']} at seed" if request["name"] == "random-classes" else ""
-        name = f"{line['dataset']}, {line['scenario']}{count} {line['case']}, {before}{method} ({line['preset']})"
-        headline = HEADLINES.get(settings["name"], "auc") if settings else "aus"
-        score = f"{headline.upper()} {number(line.get('scores', {}).get(headline))}"
+        case = f"{line['scenario']} {line['case']}"
+        if request["name"] == "random-classes":
+            case = f"{request['count']} random classes, seed {line['case']}"
+        name = f"{line['dataset']}, {case}, {before}{method} ({line['preset']})"
+        headline, words = HEADLINES.get(settings["name"] if settings else None, ("auc", "AUC"))
+        score = f"{words} {number(line.get('scores', {}).get(headline))}"
     return f"{name}: failed: {line['error']}" if "error" in line else f"{name}: {score} in {line['seconds']:.2f} s"

@@ -19,7 +19,7 @@ from duck.methods.base import Method
 from duck.methods.presets import Preset, preset, speaks_of
 from duck.preparation import Preparations
 from duck.runtime import distributed, is_first, pick_device
-from duck.scenarios import Request
+from duck.scenarios import ForgetRandomClasses, Request
 
 
 @dataclass
@@ -122,8 +122,17 @@ def tell(folder: Path, as_json: bool) -> int:
             print(note)
         rows = [[name, *_cells(scores), seconds] for name, scores, seconds in _pairs(run, line)]
         table(["", "AUS", *(f"{name} %" for name in store.COLUMNS[1:]), "seconds"], rows)
-        print(f"{line['method']}, {line['scenario']}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}")
+        asked = f"{line['scenario']}{_drawn_classes(run)}"
+        print(f"{line['method']}, {asked}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}")
     return FAILED if any(note.startswith("Nothing was forgotten") for note in run.notes) else DONE
+
+
+def _drawn_classes(run: store.Run) -> str:
+    """Return the names of classes that were drawn at random: the request does not say them."""
+    if not isinstance(run.experiment.request, ForgetRandomClasses):
+        return ""
+    names, forgotten = run.by_class["names"], run.by_class["forget"]
+    return f" ({', '.join(names[int(index)] for index in forgotten)})"
 
 
 def _pairs(run: store.Run, line: dict[str, Any]) -> list[tuple[str, dict[str, float | None], str]]:

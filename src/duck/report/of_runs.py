@@ -32,6 +32,7 @@ from duck.report.plots import (
 )
 from duck.report.stored import Entry, Stored, anchor
 from duck.report.words import interval, number
+from duck.scenarios import ForgetRandomClasses
 
 STEPS, CURVE = 24, 31
 """Of the plane of AUS; points of a ROC curve, of which there is one for each run."""
@@ -335,6 +336,9 @@ def many_classes(entries: Sequence[Entry], looks: Looks | None = None) -> Plot |
     current = _current(entries)
     scored = [entry for entry in current if entry.aus and entry.kept and entry.gone]
     counted = [entry for entry in scored if entry.removed]
+    drawn_at_random = [entry for entry in counted if isinstance(entry.request, ForgetRandomClasses)]
+    # Chosen classes are other cases than those of a shuffle: they do not share its means.
+    counted = drawn_at_random if len({entry.removed for entry in drawn_at_random}) > 1 else counted
     if len({entry.removed for entry in counted}) < 2:
         return None
     series = _series(counted, looks)
