@@ -33,7 +33,7 @@ from duck.bench import (
     render,
 )
 from duck.bench.attacks import Attacker, Confidence, Lira, Svm
-from duck.bench.executor import expected
+from duck.bench.estimates import expected
 from duck.bench.grids import experiment, line_id, training
 from duck.bench.outputs import Kept, Target
 from duck.config import Experiment

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from duck.bench import Results, built_in, claims, find_grid, make_table
-from duck.bench.claims import Claim, Source, check_claims, render_claims
+from duck.bench import evidence as evidence_module
+from duck.bench.claims import Claim, check_claims, render_claims
+from duck.bench.evidence import Source
 from tests.bench.lines import FACTS, cell_of, line_of
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -122,10 +124,10 @@ def test_duck_is_best_in_part_while_rivals_are_missing(results: Results) -> None
 
 @pytest.mark.parametrize(("cases", "verdict"), [(3, "note"), (2, "missing")])
 def test_a_rival_is_missing_if_none_of_its_presets_has_enough_cases(cases: int, verdict: str) -> None:
-    places: claims.Places = {}
+    places: evidence_module.Places = {}
     rows = (("duck", "paper", 3), ("scrub", "paper", 1), ("scrub", "tuned", cases))
     for method, preset, count in rows:
-        place = claims.Place("cifar10", "class", "resnet18", None, "", method, preset)
+        place = evidence_module.Place("cifar10", "class", "resnet18", None, "", method, preset)
         places[place] = {case: {} for case in range(count)}
     (finding,) = claims._few_cases(places)
     assert finding.verdict == verdict
@@ -413,6 +415,7 @@ def test_one_architecture_is_not_every_architecture(results: Results) -> None:
 def test_a_grid_that_does_not_exist_is_not_run(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     known = {name: grid for name, grid in built_in().items() if name.startswith("paper/table")}
     monkeypatch.setattr(claims, "built_in", lambda: known)
+    monkeypatch.setattr(evidence_module, "built_in", lambda: known)
     put_density(results, [(-1) ** case * (case + 1) / 10 for case in TEN])
     answers = {claim.claim: claim.answer for claim in check_claims(results)}
     assert list(answers.values()).count("not run") == 9

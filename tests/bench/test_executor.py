@@ -27,7 +27,7 @@ from duck.bench import (
     parse_only,
     plan,
 )
-from duck.bench.executor import expected, remaining
+from duck.bench.estimates import expected, remaining
 from duck.bench.workshop import in_short
 from duck.config import from_dict, to_dict
 from duck.methods import METHODS

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from duck.bench import Attack, Block, Format, Grid, Results, find_grid, make_table, parse_only, plan, render
-from duck.bench.executor import remaining
+from duck.bench.estimates import remaining
 from duck.bench.grids import training
 from duck.config import to_dict
 from duck.errors import BadInput

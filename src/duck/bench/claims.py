@@ -2,23 +2,38 @@
 
 import json
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from duck.analysis.paired import Paired, paired
-from duck.bench.grids import Grid, built_in, cells, experiment, line_id
-from duck.bench.lines import Line, is_timed
+from duck.bench.evidence import (
+    AUS,
+    PAPER_MODEL,
+    LinesByCase,
+    Pairs,
+    Place,
+    Places,
+    Source,
+    beside,
+    classes_removed,
+    other_lines,
+    pair,
+    rivals_of,
+    same_device,
+    score_of,
+    spread,
+    values_of,
+    with_results,
+)
+from duck.bench.grids import built_in
+from duck.bench.lines import Line
 from duck.bench.measures import DENSITIES
 from duck.bench.results import Results
 from duck.bench.tables import recipe_differences
-from duck.methods.base import METHODS
 
 Answer = Literal["holds", "does not hold", "in part", "not run"]
 ClaimFormat = Literal["text", "markdown", "json"]
 Verdict = Literal["yes", "no", "missing", "note"]
-LinesByCase = dict[int | str, Line]
 
 MIN_CASES = 3
 """A rival with fewer cases is named: its mean says little."""
@@ -36,10 +51,6 @@ TIMES_RETRAINED, TIMES_FINETUNE = 20, 10
 ABOUT = 0.75
 """A ratio of "about 20" is at least 15. A larger one counts as well."""
 PAPER_EPOCHS = 200
-DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
-"""Those of the paper. Results on others answer none of its claims."""
-PAPER_MODEL = "resnet18"
-"""Of all tables but one; titles leave it out."""
 VARIANTS = ("no forget loss", "no retain loss")
 
 
@@ -57,74 +68,6 @@ class Finding(NamedTuple):
 
     text: str
     verdict: Verdict
-
-
-class Place(NamedTuple):
-    """A row of results. Rows that differ only in method and preset can be compared."""
-
-    dataset: str
-    scenario: str
-    model: str
-    removed: int | None
-    """Number of random classes that each case removes; None in other scenarios."""
-    setting: str
-    """What else the row depends on: LiRA's pool, or the epochs of the recipe."""
-    method: str
-    preset: str
-
-    @property
-    def cell(self) -> tuple[str | int | None, ...]:
-        """All but method and preset."""
-        return self[:5]
-
-    @property
-    def name(self) -> str:
-        method = "DUCK" if self.method == "duck" else self.method
-        return f"{method} ({self.preset})"
-
-    @property
-    def where(self) -> str:
-        model = "" if self.model == PAPER_MODEL else self.model
-        removed = "" if self.removed is None else _classes(self.removed)
-        return ", ".join(filter(None, (self.dataset, self.scenario, model, removed, self.setting)))
-
-    @property
-    def title(self) -> str:
-        return f"{self.where}, {self.name}"
-
-
-Places = dict[Place, LinesByCase]
-
-
-class Source:
-    """The results of a folder, by place and case."""
-
-    def __init__(self, results: Results) -> None:
-        self.results = results
-        self._tables: dict[str, Places] = {}
-
-    @cached_property
-    def done(self) -> dict[str, Line]:
-        """The results on the data sets of the paper."""
-        return {name: line for name, line in self.results.done.items() if line["method"] and line["dataset"] in DATASETS}
-
-    def table(self, name: str) -> Places:
-        """The results that the table of a grid shows. A place without results is there too."""
-        if name not in self._tables:
-            grid = built_in().get(name)
-            self._tables[name] = {} if grid is None else _read_table(grid, self.results, self.done)
-        return self._tables[name]
-
-    def scores(self) -> Places:
-        """All results with accuracies of a model, whatever their grid. No variants of DUCK."""
-        others = {"attack", "study", "variant"}
-        return _group(line for line in self.done.values() if not others & {*line})
-
-    def study(self, name: str) -> Places:
-        return _group(line for line in self.done.values() if line.get("study", {}).get("name") == name)
-
-    def variant(self, name: str) -> Places:
-        return _group(line for line in self.done.values() if line.get("variant") == name)
 
 
 def check_claims(results: Results) -> list[Claim]:
@@ -167,14 +110,14 @@ def _answer(verdicts: Sequence[Verdict]) -> Answer:
 
 def _best_aus(source: Source) -> Iterator[Finding]:
     places = {**source.table("paper/table-cr"), **source.table("paper/table-hr")}
-    for place, lines in _with_results(places, "duck"):
-        rivals = _rivals(places, place)
-        compared = [(other, _pair(lines, theirs, _aus)) for other, theirs in rivals.items()]
+    for place, lines in with_results(places, "duck"):
+        rivals = rivals_of(places, place)
+        compared = [(other, pair(lines, theirs, AUS)) for other, theirs in rivals.items()]
         known = [(other, pairs) for other, pairs in compared if pairs]
-        better = [f"{other.name} {_spread(pairs.second)} ({-pairs.gap:+.4f}, n {pairs.n})" for other, pairs in known if pairs.gap < 0]
+        better = [f"{other.name} {spread(pairs.second)} ({-pairs.gap:+.4f}, n {pairs.n})" for other, pairs in known if pairs.gap < 0]
         rank = f"Better in the same cases: {'; '.join(better)}." if better else "No rival is better."
-        text = f"{place.title}: AUS {_spread(_values(lines, _aus))} (n {len(lines)}). "
-        nothing = _original_above(_pair(lines, _other(places, place, "original"), _aus))
+        text = f"{place.title}: AUS {spread(values_of(lines, AUS))} (n {len(lines)}). "
+        nothing = _original_above(pair(lines, other_lines(places, place, "original"), AUS))
         if known:
             yield Finding(text + rank + nothing, "no" if better else "yes")
         else:
@@ -187,13 +130,13 @@ def _original_above(pairs: "Pairs") -> str:
     if not pairs.n or pairs.gap >= 0:
         return ""
     count = sum(ours < theirs for ours, theirs in pairs)
-    return f" Doing nothing (original) scores higher: {_spread(pairs.second)}, in {count} of {pairs.n} cases."
+    return f" Doing nothing (original) scores higher: {spread(pairs.second)}, in {count} of {pairs.n} cases."
 
 
 def _few_cases(places: Places) -> Iterator[Finding]:
     """Rivals with few results or none; a gap in the evidence if no preset of a rival has enough."""
-    for place in {place.cell: place for place, _ in _with_results(places, "duck")}.values():
-        rivals = _rivals(places, place)
+    for place in {place.cell: place for place, _ in with_results(places, "duck")}.values():
+        rivals = rivals_of(places, place)
         few = {other: len(lines) for other, lines in rivals.items() if len(lines) < MIN_CASES}
         enough = {other.method for other in rivals if other not in few}
         verdict: Verdict = "note" if enough == {other.method for other in rivals} else "missing"
@@ -211,8 +154,8 @@ def _faster_than_retrained(source: Source) -> Iterator[Finding]:
     table = source.table("paper/table-hr")
     recipe = {place: lines for place, lines in source.table("paper/recipe").items() if place.scenario == "samples"}
     for places in (table, recipe):
-        for place, lines in _with_results(places, "duck"):
-            slow = _same_device(lines, _other(places, place, "retrained"))
+        for place, lines in with_results(places, "duck"):
+            slow = same_device(lines, other_lines(places, place, "retrained"))
             if not slow:
                 yield Finding(f"{place.title}: no Retrained on the same device.", "missing")
                 continue
@@ -225,8 +168,8 @@ def _faster_than_retrained(source: Source) -> Iterator[Finding]:
 
 def _faster_than_finetune(source: Source) -> Iterator[Finding]:
     places = source.table("paper/table-cr")
-    for place, lines in _with_results(places, "duck"):
-        others = [(other, _same_device(lines, theirs)) for other, theirs in _beside(places, place, "finetune")]
+    for place, lines in with_results(places, "duck"):
+        others = [(other, same_device(lines, theirs)) for other, theirs in beside(places, place, "finetune")]
         if not any(slow for _, slow in others):
             yield Finding(f"{place.title}: finetune not run.", "missing")
         for other, slow in others:
@@ -244,23 +187,23 @@ def _ratio(start: str, fast: LinesByCase, slow: LinesByCase, times: float, how: 
     times_of = [fast[case]["seconds"] for case in slow]
     ratios = [slowest / seconds for seconds in times_of]
     seconds = f"{slowest:.1f} s to {statistics.mean(times_of):.1f} s"
-    text = f"{start} {_spread(ratios, 1, 1)} times as long ({seconds}, n {len(ratios)}). {how}"
+    text = f"{start} {spread(ratios, 1, 1)} times as long ({seconds}, n {len(ratios)}). {how}"
     return Finding(text, _verdict(statistics.mean(ratios) >= ABOUT * times))
 
 
 def _svm_at_chance(source: Source) -> Iterator[Finding]:
     places = source.table("paper/svm")
-    for place, lines in _with_results(places, "duck"):
-        pairs = _pair(lines, _other(places, place, "retrained"), _score("f1"))
+    for place, lines in with_results(places, "duck"):
+        pairs = pair(lines, other_lines(places, place, "retrained"), score_of("f1"))
         yield _at_chance(place, [_Measure("F1", pairs, 100, 2, MAX_F1_GAP)])
     yield from _not_run(places)
 
 
 def _lira_at_chance(source: Source) -> Iterator[Finding]:
     places = source.table("paper/lira")
-    for place, lines in _with_results(places, "duck"):
-        retrained = _other(places, place, "retrained")
-        auc, tpr = (_pair(lines, retrained, _score(name)) for name in ("auc", "tpr_1"))
+    for place, lines in with_results(places, "duck"):
+        retrained = other_lines(places, place, "retrained")
+        auc, tpr = (pair(lines, retrained, score_of(name)) for name in ("auc", "tpr_1"))
         measures = [
             _Measure("AUC", auc, 1, 3, MAX_AUC_GAP),
             _Measure("TPR at 1 % FPR", tpr, 100, 2, MAX_TPR_GAP),
@@ -304,9 +247,9 @@ def _at_chance(place: Place, measures: Sequence[_Measure]) -> Finding:
 
 def _density(source: Source) -> Iterator[Finding]:
     places = source.study("density")
-    for place, lines in _with_results(places, "duck"):
-        retrained = _other(places, place, "retrained")
-        pairs = {name: _pair(lines, retrained, _score(name)) for name in DENSITIES}
+    for place, lines in with_results(places, "duck"):
+        retrained = other_lines(places, place, "retrained")
+        pairs = {name: pair(lines, retrained, score_of(name)) for name in DENSITIES}
         if not all(one.n for one in pairs.values()):
             yield Finding(f"{place.title}: no Retrained of the same cases.", "missing")
             continue
@@ -324,12 +267,12 @@ def _density(source: Source) -> Iterator[Finding]:
 
 def _bias(source: Source) -> Iterator[Finding]:
     places = source.study("bias")
-    for place, lines in _with_results(places, "duck"):
-        biased, retrained = (_other(places, place, name) for name in ("original", "retrained"))
-        right = _pair(lines, retrained, _score("right"))
-        wrong = _pair(lines, biased, _score("wrong"))
-        shap = _pair(lines, retrained, _score("shap"))
-        shap_before = _pair(lines, biased, _score("shap"))
+    for place, lines in with_results(places, "duck"):
+        biased, retrained = (other_lines(places, place, name) for name in ("original", "retrained"))
+        right = pair(lines, retrained, score_of("right"))
+        wrong = pair(lines, biased, score_of("wrong"))
+        shap = pair(lines, retrained, score_of("shap"))
+        shap_before = pair(lines, biased, score_of("shap"))
         if not all(pairs.n for pairs in (right, wrong, shap, shap_before)):
             text = f"{place.title}: no biased or retrained model with SHAP in the same cases."
             yield Finding(text, "missing")
@@ -351,12 +294,12 @@ def _ablation(source: Source) -> Iterator[Finding]:
     every = {place: lines for places in variants.values() for place, lines in places.items()}
     for place in every:
         for name, places in variants.items():
-            pairs = _pair(whole.get(place, {}), places.get(place, {}), _aus)
+            pairs = pair(whole.get(place, {}), places.get(place, {}), AUS)
             if not pairs.n:
                 text = f"{place.title}, {name}: not run, or not with both losses."
                 yield Finding(text, "missing")
                 continue
-            text = f"{place.title}, {name}: AUS {_spread(pairs.second)} against {_spread(pairs.first)} with both (n {pairs.n})."
+            text = f"{place.title}, {name}: AUS {spread(pairs.second)} against {spread(pairs.first)} with both (n {pairs.n})."
             yield Finding(text, _verdict(pairs.gap >= MIN_ABLATION_GAP))
     yield from _missing_cells("paper/ablation", every)
 
@@ -364,17 +307,17 @@ def _ablation(source: Source) -> Iterator[Finding]:
 def _many_classes(source: Source) -> Iterator[Finding]:
     scores = source.scores()
     places = {place: scores[place] for place in scores if place.removed is not None}
-    for place, lines in _with_results(places, "duck"):
-        forgotten = _values(lines, _score("forget_test"))
-        others = [(other, theirs) for other, theirs in _beside(places, place, "finetune") if theirs]
+    for place, lines in with_results(places, "duck"):
+        forgotten = values_of(lines, score_of("forget_test"))
+        others = [(other, theirs) for other, theirs in beside(places, place, "finetune") if theirs]
         if not others:
             yield Finding(f"{place.title}: finetune not run.", "missing")
         for other, theirs in others:
-            pairs = _pair(lines, theirs, _score("retain_test"))
+            pairs = pair(lines, theirs, score_of("retain_test"))
             if not pairs.n or not forgotten:
                 yield Finding(f"{place.title}: no {other.name} of the same cases.", "missing")
                 continue
-            text = f"{place.title}: {_difference('kept', pairs, 100, 2, other.name)}; forgotten {_spread(forgotten, 100, 2)} %."
+            text = f"{place.title}: {_difference('kept', pairs, 100, 2, other.name)}; forgotten {spread(forgotten, 100, 2)} %."
             like = pairs.gap > -MAX_ACCURACY_GAP and statistics.mean(forgotten) < MAX_ACCURACY_GAP
             yield Finding(text, _verdict(like))
     yield from _missing_cells("paper/multi-class", places)
@@ -389,16 +332,16 @@ def _architectures(source: Source) -> Iterator[Finding]:
         for place, lines in scores.items()
         if place.dataset in asked and place.model != PAPER_MODEL and place.scenario == "class" and place.removed is None
     }
-    datasets = {place.dataset for place, _ in _with_results(others, "duck")}
+    datasets = {place.dataset for place, _ in with_results(others, "duck")}
     places = {place: table[place] for place in table if place.dataset in datasets} | others
-    for place, lines in sorted(_with_results(places, "duck"), key=lambda item: item[0][:3]):
-        pairs = _pair(lines, _other(places, place, "retrained"), _aus)
+    for place, lines in sorted(with_results(places, "duck"), key=lambda item: item[0][:3]):
+        pairs = pair(lines, other_lines(places, place, "retrained"), AUS)
         title = f"{place.dataset}, {place.scenario}, {place.model}, {place.name}"
         if pairs.n:
             text = f"{title}: {_difference('AUS', pairs, 1, 3, 'Retrained')}."
             yield Finding(text, _verdict(pairs.gap > -MAX_AUS_GAP))
         else:
-            values = _spread(_values(lines, _aus))
+            values = spread(values_of(lines, AUS))
             text = f"{title}: AUS {values} (n {len(lines)}), Retrained not run."
             yield Finding(text, "missing")
     if not datasets:
@@ -407,88 +350,19 @@ def _architectures(source: Source) -> Iterator[Finding]:
     yield from _missing_cells("paper/architectures", table | others)
 
 
-# Results by place, and pairs of them by case
-
-
-def _read_table(grid: Grid, results: Results, done: Mapping[str, Line]) -> Places:
-    """The same choice as `make_table`: lines with the id of the cell's experiment."""
-    sources = {block.dataset: list(results.facts(block.dataset)) for block in grid.blocks}
-    known = {name: facts[0] for name, facts in sources.items() if facts}
-    places: Places = {}
-    attacks = _attack_settings(grid, done.values())
-    for attack in attacks:
-        setting = f"pool {attack['pool']}" if attack and len(attacks) > 1 else ""
-        for cell in cells(grid, known):
-            block = cell.block
-            where = (block.dataset, block.scenario, block.model, block.random_classes, setting)
-            lines = places.setdefault(Place(*where, cell.method, cell.preset), {})
-            for facts in sources[block.dataset] if cell.method in METHODS else ():
-                line = done.get(line_id(experiment(grid, cell, facts), attack))
-                if line is not None and "study" not in line:
-                    lines.setdefault(cell.case, line)
-    return places
-
-
-def _attack_settings(grid: Grid, lines: Iterable[Line]) -> list[dict[str, Any] | None]:
-    """The attack of a grid; LiRA once with each pool that there are results of."""
-    if grid.attack is None:
-        return [None]
-    settings = grid.attack.settings
-    if settings.get("pool") != "":
-        return [settings]
-    attacks = (line["attack"] for line in lines if line.get("attack", {}).get("name") == "lira")
-    pools = dict.fromkeys(attack["pool"] for attack in attacks)
-    return [{**settings, "pool": pool} for pool in pools] or [settings]
-
-
-def _group(lines: Iterable[Line]) -> Places:
-    """Lines by what they say of themselves. Of two lines of the same case the first counts."""
-    places: Places = {}
-    for line in lines:
-        training, request = line["experiment"]["training"], line["experiment"]["request"]
-        removed = request["count"] if request["name"] == "random-classes" else None
-        setting = f"{training['recipe']['epochs']} epochs"
-        where = (line["dataset"], line["scenario"], training["model"], removed, setting)
-        place = Place(*where, line["method"], line["preset"])
-        places.setdefault(place, {}).setdefault(line["case"], line)
-    return places
-
-
-def _beside(places: Places, place: Place, method: str) -> list[tuple[Place, LinesByCase]]:
-    """The places of another method that can be compared with this one."""
-    return [(other, lines) for other, lines in places.items() if other.method == method and other.cell == place.cell]
-
-
-def _other(places: Places, place: Place, method: str) -> LinesByCase:
-    """The lines of Original or Retrained, which have one preset, whatever its name."""
-    lines: LinesByCase = {}
-    for _, theirs in _beside(places, place, method):
-        lines = theirs | lines
-    return lines
-
-
-def _rivals(places: Places, place: Place) -> Places:
-    return {
-        other: lines
-        for other, lines in places.items()
-        if other.cell == place.cell and other.method not in ("original", "retrained", "duck")
-    }
-
-
-def _with_results(places: Places, method: str) -> Iterator[tuple[Place, LinesByCase]]:
-    return ((place, lines) for place, lines in places.items() if place.method == method and lines)
+# Words and small pieces of evidence
 
 
 def _not_run(places: Places) -> Iterator[Finding]:
     """The data sets and scenarios of a table without any result of DUCK."""
-    done = {place.cell for place, _ in _with_results(places, "duck")}
+    done = {place.cell for place, _ in with_results(places, "duck")}
     for where in dict.fromkeys(place.where for place in places if place.cell not in done):
         yield Finding(f"{where}: not run.", "missing")
 
 
 def _missing_cells(name: str, places: Places) -> Iterator[Finding]:
     """What a study lacks: everything, or some of the cells that its grid names."""
-    done = {place[:4]: len(lines) for place, lines in _with_results(places, "duck")}
+    done = {place[:4]: len(lines) for place, lines in with_results(places, "duck")}
     if not done:
         yield Finding(f"Not run: there are no results of {name}.", "missing")
         return
@@ -496,68 +370,10 @@ def _missing_cells(name: str, places: Places) -> Iterator[Finding]:
         cell = (block.dataset, block.scenario, block.model, block.random_classes)
         count = done.get(cell, 0)
         if count < len(block.cases):
-            removed = f", {_classes(block.random_classes)}" if block.random_classes else ""
+            removed = f", {classes_removed(block.random_classes)}" if block.random_classes else ""
             how = f"{count} of {len(block.cases)} cases were run" if count else "not run"
             text = f"{block.dataset}, {block.scenario}, {block.model}{removed}: {how}."
             yield Finding(text, "missing")
-
-
-def _classes(count: int) -> str:
-    return f"{count} {'class' if count == 1 else 'classes'} removed"
-
-
-class Pairs(list[tuple[float, float]]):
-    """Values of two rows in the same cases: the first is DUCK's."""
-
-    @property
-    def n(self) -> int:
-        return len(self)
-
-    @property
-    def first(self) -> list[float]:
-        return [first for first, _ in self]
-
-    @property
-    def second(self) -> list[float]:
-        return [second for _, second in self]
-
-    @property
-    def gap(self) -> float:
-        """Mean of the first less the second."""
-        return statistics.mean(first - second for first, second in self)
-
-    @property
-    def test(self) -> Paired:
-        return paired(self.first, self.second)
-
-
-Value = Callable[[Line], float | None]
-
-
-def _pair(ours: LinesByCase, theirs: LinesByCase, value: Value) -> Pairs:
-    """The values of the cases that both have."""
-    both = [(value(ours[case]), value(theirs[case])) for case in ours if case in theirs]
-    return Pairs((a, b) for a, b in both if a is not None and b is not None)
-
-
-def _score(name: str) -> Value:
-    return lambda line: line["scores"].get(name)
-
-
-_aus = _score("aus")
-
-
-def _values(lines: LinesByCase, value: Value) -> list[float]:
-    return [number for number in map(value, lines.values()) if number is not None]
-
-
-def _same_device(fast: LinesByCase, slow: LinesByCase) -> LinesByCase:
-    """The slow runs that can be timed against the fast ones: same case, same device."""
-    return {
-        case: line
-        for case, line in slow.items()
-        if case in fast and fast[case]["device"] == line["device"] and is_timed(line) and is_timed(fast[case])
-    }
 
 
 def _recipe_epochs(lines: LinesByCase) -> int | None:
@@ -583,23 +399,14 @@ def _verdict(holds: bool) -> Verdict:
     return "yes" if holds else "no"
 
 
-def _spread(values: Iterable[float], factor: float = 1, digits: int = 3) -> str:
-    """Mean ± sample standard deviation, which a single value does not have."""
-    numbers = [factor * value for value in values]
-    if not numbers:
-        return "-"
-    mean = f"{statistics.mean(numbers):.{digits}f}"
-    return mean if len(numbers) < 2 else f"{mean} ± {statistics.stdev(numbers):.{digits}f}"
-
-
 def _difference(title: str, pairs: Pairs, factor: float, digits: int, other: str) -> str:
     """Both values, their mean difference, and its p. Percentages have a factor of 100."""
     unit, points = (" %", " points") if factor == 100 else ("", "")
     test = pairs.test
     chance = f"p = {test.p:.2g}" if test.least_p <= LEVEL else "too few differing pairs for a test"
     return (
-        f"{title} {_spread(pairs.first, factor, digits)}{unit} against "
-        f"{_spread(pairs.second, factor, digits)}{unit} of {other}, difference "
+        f"{title} {spread(pairs.first, factor, digits)}{unit} against "
+        f"{spread(pairs.second, factor, digits)}{unit} of {other}, difference "
         f"{factor * pairs.gap:+.{digits}f}{points} (n {pairs.n}, {chance})"
     )
 

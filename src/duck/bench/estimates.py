@@ -1,13 +1,14 @@
-"""How long a run will take, from runs that were measured."""
+"""How long runs will take, from runs that were measured: for a plan, and while a grid runs."""
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from duck.bench.grids import measured
 from duck.bench.lines import Line, is_timed
 from duck.bench.results import Results
+from duck.bench.workshop import Job
 from duck.config import Experiment, to_dict
 from duck.methods.base import METHODS
 
@@ -118,3 +119,34 @@ def _pass_operations(model: str, dataset: str) -> float | None:
         return None
     samples, side = DATA[dataset]
     return samples * GIGA_OPERATIONS[model][side]
+
+
+def expected(job: Job, results: Results, device: str) -> float | None:
+    """Seconds of a job, from finished ones of its method on the same data and device; None where there are none."""
+    keys = job.keys
+    same = [
+        line
+        for line in results.done.values()
+        if is_timed(line) and line["device"] == device and line["dataset"] == job.dataset and measured(line) == job.settings
+    ]
+    alike = [line for line in same if line["method"] == keys["method"]]
+    closest = [line for line in alike if (line["scenario"], line["preset"]) == (keys["scenario"], keys["preset"])]
+    if not alike and keys["method"] == "retrained":  # a training like that of the original
+        alike = [line for line in same if line["method"] is None]
+    times = [_alone(line) for line in closest or alike]
+    return statistics.median(times) if times else None
+
+
+def _alone(line: Line) -> float:
+    """Seconds of a run without what it prepared, which those after it find ready; a line whose own was ready says so by its wall time."""
+    wall, prepared = float(line["wall_seconds"]), float(line.get("prepare_seconds", 0.0))
+    return wall - prepared if wall >= line.get("seconds", 0.0) + prepared else wall
+
+
+def remaining(jobs: Sequence[Job], results: Results, device: str) -> float | None:
+    """Seconds of all these jobs; a method that has not run yet counts as the mean of those that have."""
+    known = [expected(job, results, device) for job in jobs]
+    seen = [line["wall_seconds"] for line in results.done.values() if line["device"] == device]
+    if jobs and not seen:
+        return None
+    return sum(seconds if seconds is not None else statistics.mean(seen) for seconds in known)

@@ -1,13 +1,13 @@
 """Plan what is left of a grid and run it. Engines are the seam: one after another here, a cluster through the same call."""
 
-import statistics
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from duck.bench.grids import Facts, Grid, Only, cells, experiment, measured, narrow, original_of
-from duck.bench.lines import Line, is_timed
+from duck.bench.estimates import expected, remaining
+from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, original_of
+from duck.bench.lines import Line
 from duck.bench.results import Results
 from duck.bench.workshop import Job
 from duck.errors import UnknownName
@@ -143,34 +143,3 @@ def execute(
         left = [job for job in left if job.id != line["id"]]
         report(State(len(finished), len(left), remaining(left, results, device), line=line))
     return Ending(len(finished), sum("error" in line for line in finished), len(left))
-
-
-def expected(job: Job, results: Results, device: str) -> float | None:
-    """Seconds of a job, from finished ones of its method on the same data and device; None where there are none."""
-    keys = job.keys
-    same = [
-        line
-        for line in results.done.values()
-        if is_timed(line) and line["device"] == device and line["dataset"] == job.dataset and measured(line) == job.settings
-    ]
-    alike = [line for line in same if line["method"] == keys["method"]]
-    closest = [line for line in alike if (line["scenario"], line["preset"]) == (keys["scenario"], keys["preset"])]
-    if not alike and keys["method"] == "retrained":  # a training like that of the original
-        alike = [line for line in same if line["method"] is None]
-    times = [_alone(line) for line in closest or alike]
-    return statistics.median(times) if times else None
-
-
-def _alone(line: Line) -> float:
-    """Seconds of a run without what it prepared, which those after it find ready; a line whose own was ready says so by its wall time."""
-    wall, prepared = float(line["wall_seconds"]), float(line.get("prepare_seconds", 0.0))
-    return wall - prepared if wall >= line.get("seconds", 0.0) + prepared else wall
-
-
-def remaining(jobs: Sequence[Job], results: Results, device: str) -> float | None:
-    """Seconds of all these jobs; a method that has not run yet counts as the mean of those that have."""
-    known = [expected(job, results, device) for job in jobs]
-    seen = [line["wall_seconds"] for line in results.done.values() if line["device"] == device]
-    if jobs and not seen:
-        return None
-    return sum(seconds if seconds is not None else statistics.mean(seen) for seconds in known)

@@ -1,0 +1,222 @@
+"""Results by the row and case they belong to, and pairs of them: what claims are checked with."""
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from duck.analysis.paired import Paired, paired
+from duck.bench.grids import Grid, built_in, cells, experiment, line_id
+from duck.bench.lines import Line, is_timed
+from duck.bench.results import Results
+from duck.methods.base import METHODS
+
+LinesByCase = dict[int | str, Line]
+DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
+"""Those of the paper. Results on others answer none of its claims."""
+PAPER_MODEL = "resnet18"
+"""Of all tables but one; titles leave it out."""
+
+
+def classes_removed(count: int) -> str:
+    return f"{count} {'class' if count == 1 else 'classes'} removed"
+
+
+class Place(NamedTuple):
+    """A row of results. Rows that differ only in method and preset can be compared."""
+
+    dataset: str
+    scenario: str
+    model: str
+    removed: int | None
+    """Number of random classes that each case removes; None in other scenarios."""
+    setting: str
+    """What else the row depends on: LiRA's pool, or the epochs of the recipe."""
+    method: str
+    preset: str
+
+    @property
+    def cell(self) -> tuple[str | int | None, ...]:
+        """All but method and preset."""
+        return self[:5]
+
+    @property
+    def name(self) -> str:
+        method = "DUCK" if self.method == "duck" else self.method
+        return f"{method} ({self.preset})"
+
+    @property
+    def where(self) -> str:
+        model = "" if self.model == PAPER_MODEL else self.model
+        removed = "" if self.removed is None else classes_removed(self.removed)
+        return ", ".join(filter(None, (self.dataset, self.scenario, model, removed, self.setting)))
+
+    @property
+    def title(self) -> str:
+        return f"{self.where}, {self.name}"
+
+
+Places = dict[Place, LinesByCase]
+
+
+class Source:
+    """The results of a folder, by place and case."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self._tables: dict[str, Places] = {}
+
+    @cached_property
+    def done(self) -> dict[str, Line]:
+        """The results on the data sets of the paper."""
+        return {name: line for name, line in self.results.done.items() if line["method"] and line["dataset"] in DATASETS}
+
+    def table(self, name: str) -> Places:
+        """The results that the table of a grid shows. A place without results is there too."""
+        if name not in self._tables:
+            grid = built_in().get(name)
+            self._tables[name] = {} if grid is None else _read_table(grid, self.results, self.done)
+        return self._tables[name]
+
+    def scores(self) -> Places:
+        """All results with accuracies of a model, whatever their grid. No variants of DUCK."""
+        others = {"attack", "study", "variant"}
+        return _group(line for line in self.done.values() if not others & {*line})
+
+    def study(self, name: str) -> Places:
+        return _group(line for line in self.done.values() if line.get("study", {}).get("name") == name)
+
+    def variant(self, name: str) -> Places:
+        return _group(line for line in self.done.values() if line.get("variant") == name)
+
+
+def _read_table(grid: Grid, results: Results, done: Mapping[str, Line]) -> Places:
+    """The same choice as `make_table`: lines with the id of the cell's experiment."""
+    sources = {block.dataset: list(results.facts(block.dataset)) for block in grid.blocks}
+    known = {name: facts[0] for name, facts in sources.items() if facts}
+    places: Places = {}
+    attacks = _attack_settings(grid, done.values())
+    for attack in attacks:
+        setting = f"pool {attack['pool']}" if attack and len(attacks) > 1 else ""
+        for cell in cells(grid, known):
+            block = cell.block
+            where = (block.dataset, block.scenario, block.model, block.random_classes, setting)
+            lines = places.setdefault(Place(*where, cell.method, cell.preset), {})
+            for facts in sources[block.dataset] if cell.method in METHODS else ():
+                line = done.get(line_id(experiment(grid, cell, facts), attack))
+                if line is not None and "study" not in line:
+                    lines.setdefault(cell.case, line)
+    return places
+
+
+def _attack_settings(grid: Grid, lines: Iterable[Line]) -> list[dict[str, Any] | None]:
+    """The attack of a grid; LiRA once with each pool that there are results of."""
+    if grid.attack is None:
+        return [None]
+    settings = grid.attack.settings
+    if settings.get("pool") != "":
+        return [settings]
+    attacks = (line["attack"] for line in lines if line.get("attack", {}).get("name") == "lira")
+    pools = dict.fromkeys(attack["pool"] for attack in attacks)
+    return [{**settings, "pool": pool} for pool in pools] or [settings]
+
+
+def _group(lines: Iterable[Line]) -> Places:
+    """Lines by what they say of themselves. Of two lines of the same case the first counts."""
+    places: Places = {}
+    for line in lines:
+        training, request = line["experiment"]["training"], line["experiment"]["request"]
+        removed = request["count"] if request["name"] == "random-classes" else None
+        setting = f"{training['recipe']['epochs']} epochs"
+        where = (line["dataset"], line["scenario"], training["model"], removed, setting)
+        place = Place(*where, line["method"], line["preset"])
+        places.setdefault(place, {}).setdefault(line["case"], line)
+    return places
+
+
+def beside(places: Places, place: Place, method: str) -> list[tuple[Place, LinesByCase]]:
+    """The places of another method that can be compared with this one."""
+    return [(other, lines) for other, lines in places.items() if other.method == method and other.cell == place.cell]
+
+
+def other_lines(places: Places, place: Place, method: str) -> LinesByCase:
+    """The lines of Original or Retrained, which have one preset, whatever its name."""
+    lines: LinesByCase = {}
+    for _, theirs in beside(places, place, method):
+        lines = theirs | lines
+    return lines
+
+
+def rivals_of(places: Places, place: Place) -> Places:
+    return {
+        other: lines
+        for other, lines in places.items()
+        if other.cell == place.cell and other.method not in ("original", "retrained", "duck")
+    }
+
+
+def with_results(places: Places, method: str) -> Iterator[tuple[Place, LinesByCase]]:
+    return ((place, lines) for place, lines in places.items() if place.method == method and lines)
+
+
+class Pairs(list[tuple[float, float]]):
+    """Values of two rows in the same cases: the first is DUCK's."""
+
+    @property
+    def n(self) -> int:
+        return len(self)
+
+    @property
+    def first(self) -> list[float]:
+        return [first for first, _ in self]
+
+    @property
+    def second(self) -> list[float]:
+        return [second for _, second in self]
+
+    @property
+    def gap(self) -> float:
+        """Mean of the first less the second."""
+        return statistics.mean(first - second for first, second in self)
+
+    @property
+    def test(self) -> Paired:
+        return paired(self.first, self.second)
+
+
+Value = Callable[[Line], float | None]
+
+
+def pair(ours: LinesByCase, theirs: LinesByCase, value: Value) -> Pairs:
+    """The values of the cases that both have."""
+    both = [(value(ours[case]), value(theirs[case])) for case in ours if case in theirs]
+    return Pairs((a, b) for a, b in both if a is not None and b is not None)
+
+
+def score_of(name: str) -> Value:
+    return lambda line: line["scores"].get(name)
+
+
+AUS = score_of("aus")
+
+
+def values_of(lines: LinesByCase, value: Value) -> list[float]:
+    return [number for number in map(value, lines.values()) if number is not None]
+
+
+def same_device(fast: LinesByCase, slow: LinesByCase) -> LinesByCase:
+    """The slow runs that can be timed against the fast ones: same case, same device."""
+    return {
+        case: line
+        for case, line in slow.items()
+        if case in fast and fast[case]["device"] == line["device"] and is_timed(line) and is_timed(fast[case])
+    }
+
+
+def spread(values: Iterable[float], factor: float = 1, digits: int = 3) -> str:
+    """Mean ± sample standard deviation, which a single value does not have."""
+    numbers = [factor * value for value in values]
+    if not numbers:
+        return "-"
+    mean = f"{statistics.mean(numbers):.{digits}f}"
+    return mean if len(numbers) < 2 else f"{mean} ± {statistics.stdev(numbers):.{digits}f}"
