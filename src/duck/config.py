@@ -14,7 +14,7 @@ import tomli_w
 from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn
 
-from duck.errors import BadInput
+from duck.errors import BadInput, DuckError
 from duck.methods.base import METHODS, Method
 from duck.registry import Registry, suggest
 from duck.scenarios import SCENARIOS, Request
@@ -106,9 +106,12 @@ def _explain(error: BaseException) -> str:
         inner = min(error.exceptions, key=lambda part: not isinstance(part, ForbiddenExtraKeysError))
         if type(inner) is KeyError:
             return f"{getattr(error.cl, '__name__', error.cl)} needs the setting {inner}."
-        text = _explain(inner)
         names = [note.name for note in getattr(inner, "__notes__", ()) if isinstance(note, AttributeValidationNote)]
-        return f"{error.cl.__name__}: {names[0]!r} {text}" if names and text.startswith("must be") else text
+        where = f"{getattr(error.cl, '__name__', error.cl)}: {names[0]!r}" if names else ""
+        if not isinstance(inner, DuckError | cattrs.BaseValidationError | ForbiddenExtraKeysError) and where:
+            return f"{where} has a value of the wrong kind."
+        text = _explain(inner)
+        return f"{where} {text}" if where and text.startswith("must be") else text
     return str(error)
 
 

@@ -300,7 +300,7 @@ def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
     assert (
         render(table, "csv")
         .splitlines()[0]
-        .startswith("dataset,scenario,model,recipe,removed,method,variant,preset,n,of,f1_mean,f1_std,f1_paper,gap_f1")
+        .startswith("dataset,scenario,model,recipe,removed,fraction,method,variant,preset,n,of,f1_mean,f1_std,f1_paper,gap_f1")
     )
     (told,) = (row for row in json.loads(render(table, "json")) if (row["method"], row["preset"]) == ("duck", "tuned"))
     assert (told["f1"]["mean"], told["chance"]) == pytest.approx((0.77, 0.75))
@@ -402,7 +402,7 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
     assert titles == [f"cifar10, class, resnet18, pool {pool} (forgotten against test samples of the class)" for pool in ("ab", "abcdef")]
     assert "There are results of 2 pools of shadow models, each with rows of its own; --pool shows those of one." in text
     assert "trained on random halves for 2 epochs: accuracy 99.0 % on what they saw, 90.0 % on test samples (pool ab)." in text
-    assert [line.split(",")[10:15] for line in render(table, "csv").splitlines()[1::3]] == [
+    assert [line.split(",")[11:16] for line in render(table, "csv").splitlines()[1::3]] == [
         ["ab", "128", "2", "0.99", "0.9"], ["abcdef", "128", "6", "0.99", "0.9"],
     ]  # fmt: skip
     one = make_table(replace(grid, attack=Attack("lira", pool="ab")), results, only)

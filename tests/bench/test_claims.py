@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from duck.bench import Results, built_in, claims, find_grid, make_table
+from duck.bench import Results, Study, cells, claims, find_grid, make_table, parse_only
 from duck.bench import evidence as evidence_module
 from duck.bench.claims import Claim, check_claims, render_claims
 from duck.bench.evidence import Source
+from duck.bench.grids import narrow
 from tests.bench.lines import FACTS, cell_of, line_of
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -35,32 +37,24 @@ def put(results: Results, grid: Any, method: str, case: int, preset: str = "pape
     results.append("table", line_of(grid, cell_of(grid, method, case, preset), **values))
 
 
-def put_line(
+def put_study(
     results: Results,
+    name: str,
     method: str,
     case: int,
     scores: dict[str, float],
-    preset: str = "paper",
-    model: str = "resnet18",
-    request: dict[str, Any] | None = None,
+    only: str = "",
     **values: Any,
 ) -> None:
-    """Add a line of a study, as far as the claims look at it."""
-    recipe = {"epochs": 60, "augment": "crop-flip"}
-    training = {"data": "cifar100", "fingerprint": "f", "model": model, "recipe": recipe}
-    asked = request or {"name": "classes", "classes": [case]}
-    line = {
-        "dataset": "cifar100",
-        "scenario": "class",
-        "case": case,
-        "method": method,
-        "preset": preset,
-        "scores": scores,
-        "train_samples": 50_000,
-        "experiment": {"training": training, "request": asked},
-        **values,
-    }
-    results.lines[str(len(results.lines))] = line
+    """Add the result of a cell of a study's grid, found by --only."""
+    grid = find_grid(name)
+    some = narrow(cells(grid, {}), parse_only(only, grid))
+    cell = next(cell for cell in some if (cell.label, cell.case) == (method, case))
+    facts = FACTS._replace(name=cell.block.dataset)
+    study = {} if grid.study is None else {"study": grid.study.settings}
+    extra: dict[str, Any] = {"density": {}, "forgotten": []} if study else {}
+    variant = {"variant": cell.variant} if cell.variant else {}
+    results.append("study", {**line_of(grid, cell, facts, scores=scores, **values), **study, **extra, **variant})
 
 
 def check(results: Results, number: int) -> Claim:
@@ -174,8 +168,10 @@ def test_the_papers_recipe_has_evidence_of_its_own(results: Results) -> None:
         line = line_of(grid, cell_of(grid, method, 0, facts=facts), facts, seconds=seconds)
         results.append("recipe", line)
     claim = check(results, RETRAINED)
-    text = evidence(claim, "cifar100, samples, DUCK (paper)")
+    text = evidence(claim, "cifar100, samples, paper recipe, DUCK (paper)")
     assert "Retrained takes 40.0 times as long" in text
+    # One seed speaks for the claim, but does not settle it.
+    assert claim.answer == "in part"
     assert "Retrained: 200 epochs" in text
     assert not any("200 epochs: not run" in line for line in claim.evidence)
 
@@ -276,32 +272,36 @@ def test_results_of_two_pools_are_never_mixed(results: Results) -> None:
 def put_density(results: Results, gaps: Sequence[float]) -> None:
     for case, gap in enumerate(gaps):
         for method, density in (("duck", gap - 6.0), ("retrained", -6.0)):
-            scores = {
-                "forget_train": density,
-                "forget_test": -8.0 + (-1) ** case * case / 10,
-                "retain_train": 2.0,
-                "retain_test": -4.0,
-            }
-            put_line(results, method, case, scores, study={"name": "density"})
+            test = -8.0 + (-1) ** case * case / 10
+            scores = {"forget_train": density, "forget_test": test, "retain_train": 2.0, "retain_test": -4.0}
+            put_study(results, "paper/density", method, case, scores)
 
 
 @pytest.mark.parametrize(
     ("gaps", "answer"),
     [
-        ([(-1) ** case * (case + 1) / 10 for case in TEN], "in part"),
+        ([(-1) ** case * (case + 1) / 10 for case in TEN], "holds"),
         ([3.0 + case / 10 for case in TEN], "does not hold"),
         ([3.0, 3.1, 3.2], "not run"),  # no three pairs can have a p below 0.05
     ],
 )
 def test_densities_are_compared_with_retrained(results: Results, gaps: list[float], answer: str) -> None:
-    put_line(results, "duck", 0, {"aus": 1.0})  # not of the study
     put_density(results, gaps)
     claim = check(results, DENSITY)
     assert claim.answer == answer
-    text = evidence(claim, "cifar100, class, 60 epochs, DUCK (paper)")
+    text = claim.evidence[0]
+    assert text.startswith("cifar10, class, DUCK (tuned): mean log density forgotten class, train ")
     difference = sum(gaps) / len(gaps)
     assert f"of Retrained, difference {difference:+.2f} (n {len(gaps)}" in text
     assert ("Too few cases to tell." in text) == (len(gaps) == 3)
+
+
+def test_a_study_with_other_settings_is_no_evidence(results: Results) -> None:
+    other = replace(find_grid("paper/density"), study=Study("density", dimensions=2))
+    for method in ("duck", "retrained"):
+        line = line_of(other, cell_of(other, method, 0, "tuned"), scores={"forget_train": 1.0})
+        results.append("study", {**line, "study": Study("density", 2).settings, "density": {}, "forgotten": []})
+    assert check(results, DENSITY).answer == "not run"
 
 
 BIASED = {"wrong": 0.998, "right": 0.002, "right_without_patch": 0.97, "test": 0.94, "shap": 0.06}
@@ -319,41 +319,42 @@ FREE = {**BIASED, "wrong": 0.01, "right": 0.978, "shap": 0.007}
 def test_the_bias_is_gone_if_the_model_is_right_and_the_square_means_nothing(
     results: Results, scores: dict[str, float], answer: str
 ) -> None:
-    study: dict[str, Any] = {"study": {"name": "bias"}, "scenario": "bias"}
     for seed in range(3):
-        put_line(results, "original", seed, BIASED, preset="standard", **study)
-        put_line(results, "retrained", seed, FREE, preset="standard", **study)
-        put_line(results, "duck", seed, {**FREE, **scores}, **study)
+        put_study(results, "paper/bias", "original", seed, BIASED)
+        put_study(results, "paper/bias", "retrained", seed, FREE)
+        put_study(results, "paper/bias", "duck", seed, {**FREE, **scores})
     claim = check(results, BIAS)
-    assert claim.answer == answer  # in part: the grid names cifar10
-    text = evidence(claim, "cifar100, bias, 60 epochs, DUCK (paper)")
+    assert claim.answer == answer  # in part: seven seeds are missing
+    text = claim.evidence[0]
+    assert text.startswith("cifar10, bias, DUCK (paper): ")
     assert "wrong 1.0 ± 0.0 % against 99.8 ± 0.0 % of the biased model" in text
     right = 100 * scores["right"]
     assert f"right {right:.1f} ± 0.0 % against 97.8 ± 0.0 % of Retrained" in text
     assert f"SHAP {scores['shap']:.4f} ± 0.0000 against 0.0600 ± 0.0000 of the biased" in text
+    assert "cifar10, bias, DUCK (paper): 3 of 10 cases were run." in claim.evidence
+
+
+CLASS = "dataset=cifar100,scenario=class"
 
 
 def test_each_loss_is_compared_with_both(results: Results) -> None:
-    put_line(results, "duck", 0, {"aus": 0.1}, study={"name": "density"})
-    put_line(results, "duck", 0, {"aus": 0.1}, attack={"name": "svm"})
-    for case in range(3):
-        put_line(results, "duck", case, {"aus": 0.7}, variant="no forget loss")
-        put_line(results, "duck", case, {"aus": 0.99})
-    put_line(results, "duck", 7, {"aus": 0.1})
-    put_line(results, "duck", 0, {"aus": 0.1}, preset="tuned")
-    put_line(results, "duck", 0, {"aus": 0.1}, model="resnet50")
+    for case in (0, 10, 20):
+        put_study(results, "paper/ablation", "duck, no forget loss", case, {"aus": 0.7}, CLASS)
+        put_study(results, "paper/ablation", "duck", case, {"aus": 0.99}, CLASS)
+    put_study(results, "paper/ablation", "duck", 70, {"aus": 0.1}, CLASS)
+    put_study(results, "paper/ablation", "duck", 0, {"aus": 0.1}, "dataset=cifar100,scenario=samples")
     claim = check(results, ABLATION)
-    start = "cifar100, class, 60 epochs, DUCK (paper), "
-    assert evidence(claim, f"{start}no forget loss").endswith("AUS 0.700 ± 0.000 against 0.990 ± 0.000 with both (n 3).")
-    assert "not run" in evidence(claim, f"{start}no retain loss")
+    start = "cifar100, class, DUCK, no forget loss (paper): "
+    assert claim.evidence[0] == start + "AUS 0.700 ± 0.000 against 0.990 ± 0.000 with both losses (n 3)."
+    assert start + "3 of 10 cases were run." in claim.evidence
+    assert "cifar100, class, DUCK, no retain loss (paper): not run." in claim.evidence
     assert claim.answer == "in part"
     assert any(line.startswith("tiny-imagenet, samples") for line in claim.evidence)
 
 
 def test_a_loss_that_changes_nothing_is_not_needed(results: Results) -> None:
-    for variant, aus in (("no forget loss", 0.989), ("no retain loss", 1.0)):
-        put_line(results, "duck", 0, {"aus": aus}, variant=variant)
-    put_line(results, "duck", 0, {"aus": 0.99})
+    for label, aus in (("duck, no forget loss", 0.989), ("duck, no retain loss", 1.0), ("duck", 0.99)):
+        put_study(results, "paper/ablation", label, 0, {"aus": aus}, CLASS)
     assert check(results, ABLATION).answer == "does not hold"
 
 
@@ -362,48 +363,37 @@ def test_a_loss_that_changes_nothing_is_not_needed(results: Results) -> None:
     [(0.79, 0.0, "in part"), (0.77, 0.0, "does not hold"), (0.79, 0.02, "does not hold")],
 )
 def test_many_classes_are_compared_with_finetune(results: Results, kept: float, forgotten: float, answer: str) -> None:
-    request = {"name": "random-classes", "count": 50}
+    many = "paper/multi-class"
     for seed in range(3):
-        scores = {"retain_test": kept, "forget_test": forgotten, "aus": 1.0}
-        put_line(results, "duck", seed, scores, request=request)
+        ours = {"retain_test": kept, "forget_test": forgotten, "aus": 1.0}
+        put_study(results, many, "duck", seed, ours, "removed=50")
         theirs = {"retain_test": 0.785, "forget_test": 0.0, "aus": 1.0}
-        put_line(results, "finetune", seed, theirs, preset="tuned", request=request)
-    put_line(results, "duck", 0, {"retain_test": 0.1, "forget_test": 1.0, "aus": 0.1})  # one class
-    put_line(
-        results,
-        "duck",
-        0,
-        {"retain_test": 0.9, "forget_test": 0.0, "aus": 1.0},
-        request={"name": "random-classes", "count": 30},
-    )
+        put_study(results, many, "finetune", seed, theirs, "removed=50")
+    put_study(results, many, "duck", 0, {"retain_test": 0.9, "forget_test": 0.0, "aus": 1.0}, "removed=30")
     claim = check(results, MANY)
     assert claim.answer == answer
-    start = "cifar100, class, 50 classes removed, 60 epochs, DUCK (paper)"
-    text = evidence(claim, start)
+    text = next(line for line in claim.evidence if line.startswith("cifar100, class, 50 classes removed, DUCK (tuned): kept"))
     assert f"kept {100 * kept:.2f} ± 0.00 % against 78.50 ± 0.00 % of finetune (tuned)" in text
     assert f"forgotten {100 * forgotten:.2f} ± 0.00 %" in text
-    start = "cifar100, class, 30 classes removed, 60 epochs, DUCK (paper)"
-    assert evidence(claim, start).endswith("finetune not run.")
-    assert "cifar100, class, resnet18, 98 classes removed: not run." in claim.evidence
+    assert "cifar100, class, 30 classes removed, DUCK (tuned): finetune not run." in claim.evidence
+    assert "cifar100, class, 1 class removed, DUCK (tuned): not run." in claim.evidence
 
 
 @pytest.mark.parametrize(("aus", "answer"), [(0.99, "in part"), (0.97, "does not hold")])
 def test_other_architectures_are_compared_with_their_own_retrained(results: Results, aus: float, answer: str) -> None:
-    for case in range(2):
-        put_line(results, "duck", case, {"aus": aus}, model="allcnn")
-        put_line(results, "retrained", case, {"aus": 1.0}, preset="standard", model="allcnn")
-        put_line(results, "retrained", case, {"aus": 0.5}, preset="standard", model="resnet34")
-    put_line(results, "duck", 0, {"aus": 0.9}, model="resnet50")
-    put_line(results, "duck", 0, {"aus": 0.3}, model="allcnn", variant="no forget loss")
-    put_line(results, "duck", 0, {"aus": 0.3}, model="convnet", dataset="digits")
+    models = "paper/architectures"
+    for case in (0, 10):
+        put_study(results, models, "duck", case, {"aus": aus}, "dataset=cifar100,model=allcnn")
+        put_study(results, models, "retrained", case, {"aus": 1.0}, "dataset=cifar100,model=allcnn")
+        put_study(results, models, "retrained", case, {"aus": 0.5}, "dataset=cifar100,model=resnet34")
+    put_study(results, models, "duck", 0, {"aus": 0.9}, "dataset=cifar100,model=resnet50")
     claim = check(results, ARCHITECTURES)
-    assert not any("digits" in line for line in claim.evidence)
     assert claim.answer == answer
-    text = evidence(claim, "cifar100, class, allcnn, DUCK (paper)")
+    text = claim.evidence[0]
+    assert text.startswith("cifar100, class, allcnn, DUCK (paper): ")
     assert f"AUS {aus:.3f} ± 0.000 against 1.000 ± 0.000 of Retrained" in text
-    alone = evidence(claim, "cifar100, class, resnet50, DUCK (paper)")
-    assert alone.endswith("AUS 0.900 (n 1), Retrained not run.")
-    assert "cifar100, class, vit-b16: not run." in claim.evidence
+    assert "cifar100, class, resnet50, DUCK (paper): AUS 0.900 (n 1), Retrained not run." in claim.evidence
+    assert "cifar100, class, vit-b16, DUCK (paper): not run." in claim.evidence
 
 
 def test_one_architecture_is_not_every_architecture(results: Results) -> None:
@@ -412,14 +402,19 @@ def test_one_architecture_is_not_every_architecture(results: Results) -> None:
     assert check(results, ARCHITECTURES).answer == "not run"
 
 
-def test_a_grid_that_does_not_exist_is_not_run(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {name: grid for name, grid in built_in().items() if name.startswith("paper/table")}
-    monkeypatch.setattr(claims, "built_in", lambda: known)
-    monkeypatch.setattr(evidence_module, "built_in", lambda: known)
-    put_density(results, [(-1) ** case * (case + 1) / 10 for case in TEN])
-    answers = {claim.claim: claim.answer for claim in check_claims(results)}
-    assert list(answers.values()).count("not run") == 9
-    assert "holds" in answers.values()
+@pytest.mark.parametrize(("cases", "answer"), [(3, "in part"), (2, "in part"), (10, "holds")])
+def test_few_cases_settle_no_claim(results: Results, cases: int, answer: str) -> None:
+    for grid, kinds in ((SVM, (("cifar10", TEN), ("cifar100", range(0, 100, 10)))),):
+        for data, classes in kinds:
+            facts = FACTS._replace(name=data)
+            for scenario, some in (("class", classes), ("samples", (*range(9), 42))):
+                for case in [*some][:cases]:
+                    for cell in narrow(cells(grid, {data: facts}), parse_only(f"dataset={data},scenario={scenario},case={case}", grid)):
+                        noise = (-1) ** ([*some].index(case)) / 1e4
+                        value = 0.75 + (noise if cell.method == "duck" else 0.0)
+                        line = line_of(grid, cell, facts, scores={"f1": value, "chance": 0.75})
+                        results.append("svm", {**line, "attack": {"name": "svm", "splits": 5}})
+    assert check(results, SVM_CLAIM).answer == answer
 
 
 def test_the_three_formats(results: Results) -> None:

@@ -165,13 +165,51 @@ def test_random_classes_are_drawn_by_the_seed(tmp_path: Path) -> None:
         (WHOLE + "seeds = [1]\nrecipe = { epohcs = 3 }\n", 7, "Recipe has no setting 'epohcs'. Did you mean 'epochs'"),
         ("settings.duck.ratio = 2\n" + WHOLE + "seeds = [1]\n", 1, "Duck has no setting 'ratio'"),
         (WHOLE + 'seeds = [1]\nrecipe_preset = "papr"\n', 7, "No recipe_preset 'papr'. Did you mean 'paper'"),
-        (WHOLE + 'seeds = [1]\n[[variants]]\nmethod = "scrub"\nname = "x"\nsettings = {}\n', 8, "'scrub', which is not among"),
+        (WHOLE + 'seeds = [1]\n[[variants]]\nmethod = "scrub"\nname = "x"\nsettings = { lr = 1.0 }\n', 8, "'scrub', which is not among"),
     ],
 )
 def test_a_mistake_in_a_file_is_named_with_its_line(text: str, line: int, message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         find_grid(written(tmp_path, text))
     assert f"mine.toml, line {line}: " in str(caught.value)
+    assert message in str(caught.value)
+
+
+VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (WHOLE + "seeds = [1]\n" + VARIANT.format("x", 'forget_loss = "no"'), "Duck: 'forget_loss' must be true or false, got 'no'"),
+        (WHOLE + "seeds = [1]\nrecipe = { epochs = 1.5 }\n", "Recipe: 'epochs' must be a whole number, got 1.5"),
+        (WHOLE + "seeds = [1]\nrecipe = { epochs = 0 }\n", "epochs must be at least 1, got 0"),
+        (WHOLE + "seeds = [true]\n", "must be a whole number, got True"),
+        (WHOLE + "seeds = [-1]\n", "'seeds' must be 0 or more"),
+        (WHOLE + "seeds = [1, 1]\n", "is there twice"),
+        (WHOLE + "classes = [[1, 1]]\n", "a list of different ones for a group"),
+        (WHOLE + "seeds = [1]\nfraction = 1.5\n", "'fraction' must lie between 0 and 1, got 1.5"),
+        (WHOLE + "seeds = [1]\nrandom_classes = 0\n", "'random_classes' must be 1 or more, got 0"),
+        (WHOLE + "seeds = 1\n", "Block: 'seeds' has a value of the wrong kind"),
+        (WHOLE + "seeds = [1]\n" + 2 * VARIANT.format("x", "lr = 0.1"), "two variants of one method with the same name"),
+        (WHOLE + "seeds = [1]\n" + VARIANT.format("none", "lr = 0.1"), "needs a name other than 'none'"),
+        (WHOLE + "seeds = [1]\n" + VARIANT.format("a,b", "lr = 0.1"), "without ',' and '='"),
+        (WHOLE + "seeds = [1]\n" + VARIANT.format("x", ""), "changes no setting"),
+        ('study.name = "density"\n' + WHOLE + "seeds = [1]\n", "needs blocks that remove classes"),
+        ('study.name = "bias"\n' + WHOLE + "seeds = [1]\nbias = { true = 3, wrong = 3 }\n", "two different classes"),
+        ('attack = { name = "svm", splits = 0 }\n' + WHOLE + "seeds = [1]\n", "splits and shadows of at least 1"),
+        ('attack.name = "svm"\nstudy.name = "density"\n' + WHOLE + "classes = [1]\n", "has an attack and a study"),
+        ('views = ["paper/tabel-cr"]\n', "No grid 'paper/tabel-cr' whose runs can be shown"),
+        ('views = ["paper/svm"]\n', "No grid 'paper/svm' whose runs can be shown"),
+        ('views = ["paper/table-cr"]\nmethods = ["duck"]\n', "leave 'blocks' and 'methods' out"),
+        (WHOLE.replace('["duck"]', '"duck"') + "seeds = [1]\n", "'methods' must be a list, got 'duck'"),
+        ("trials = -1\n" + WHOLE + "seeds = [1]\n", "'trials' must be 0 or more"),
+        ("seed = 1" + "0" * 5000, "cannot be read"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused_before_anything_runs(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        find_grid(written(tmp_path, text))
     assert message in str(caught.value)
 
 
@@ -205,7 +243,7 @@ def test_the_papers_studies_have_their_cells() -> None:
 def test_unknown_grids_and_keys() -> None:
     with pytest.raises(UnknownName, match=r"No grid 'paper/table-rc'. Did you mean 'paper/table-"):
         find_grid("paper/table-rc")
-    with pytest.raises(BadInput, match="preset, model, variant, removed; got 'methd=duck'"):
+    with pytest.raises(BadInput, match="preset, model, variant, removed, recipe; got 'methd=duck'"):
         parse_only("methd=duck", FEW)
     with pytest.raises(BadInput, match="got 'duck'"):
         parse_only("duck", FEW)

@@ -173,3 +173,57 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         Results(tmp_path / "file").check_writable()
     Results(tmp_path / "new" / "results").check_writable()
     assert list((tmp_path / "new" / "results").iterdir()) == []
+
+
+TRIAL = {
+    "dataset": "cifar10",
+    "scenario": "class",
+    "method": "scrub",
+    "number": 0,
+    "settings": {},
+    "score": 0.9,
+    "seconds": 3.0,
+    "start": "paper",
+}
+
+
+def test_trials_are_counted_once_and_only_those_alone_are_timed(tmp_path: Path) -> None:
+    rows = [TRIAL, {**TRIAL, "number": 1, "jobs": 5, "seconds": 99.0}, {**TRIAL, "number": 2, "alone": False}]
+    for name in ("a.jsonl", "copy.jsonl"):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    results = Results(tmp_path)
+    key = "cifar10", "class", "scrub"
+    assert results.trials[key] == 3
+    assert results.trial_seconds[key] == [3.0]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        json.dumps({**TRIAL, "seconds": None}),
+        json.dumps({**TRIAL, "dataset": ["x"]}),
+        json.dumps({**TRIAL, "seconds": 10.0}).replace("10.0", "NaN"),
+        json.dumps(line(0)).replace('"seconds": 1.0', '"seconds": 1' + "0" * 400),
+        "[" * 100_000,
+        '{"id": 1' + "0" * 5000 + "}",
+    ],
+)
+def test_a_damaged_line_stops_nothing(bad: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(bad + "\n" + json.dumps(line(1)) + "\n")
+    results = Results(tmp_path)
+    assert list(results.done) == [line(1)["id"]]
+    assert sum(results.trials.values()) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"request": None}, "experiment.request is null"),
+        ({"request": {"name": "random-classes"}}, 'experiment.request is {"name": "random-classes"}'),
+        ({"method": []}, "experiment.method is []"),
+    ],
+)
+def test_an_experiment_that_plans_cannot_use_is_passed_over(change: dict[str, Any], why: str, tmp_path: Path) -> None:
+    whole = line(0)
+    (tmp_path / "a.jsonl").write_text(json.dumps({**whole, "experiment": {**whole["experiment"], **change}}) + "\n")
+    assert [reason for _, reason in Results(tmp_path).broken] == [why]

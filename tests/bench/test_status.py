@@ -243,3 +243,35 @@ def test_a_pool_and_a_search_take_what_the_minutes_leave(results: Results) -> No
     # Nobody knows how long a trial of SSD takes.
     assert steps[-1].command == "python benchmarks/tune_rivals.py --data cifar10 --budget 3 --only class:scrub"
     assert (steps[-1].minutes, steps[-1].count) == (1.0, 2)
+
+
+def test_originals_that_are_there_cost_nothing_and_lower_ranks_come_first(results: Results) -> None:
+    everything(results)
+    models = results.folder / "models"
+    models.mkdir()
+    original = original_of(GRID, cells(GRID, {})[0], FACTS)
+    (models / f"{original.id}.json").write_text("{}")
+    assert Planner(results).next_steps([GRID], 0.5) == []
+    (step, *_) = Planner(results, models).next_steps([GRID], 0.5)
+    assert "case=0" in step.command
+    later = replace(GRID, name="later", rank=GRID.rank + 1, seed=7)
+    steps = Planner(results).next_steps([later, GRID], 61.5 / 60)
+    assert [step.command.split()[2] for step in steps] == ["mine"]
+
+
+def test_blocks_that_only_cannot_tell_apart_are_one_command(results: Results) -> None:
+    everything(results)
+    grid = replace(GRID, blocks=(Block("cifar10", seeds=(0,)), Block("cifar10", seeds=(0,), fraction=0.2)), methods=("original", "duck"))
+    steps = Planner(results).next_steps([grid], 62.5 / 60)
+    assert steps
+    assert all(step.command.startswith("duck bench mine") for step in steps)
+
+
+def test_times_of_shared_devices_and_of_attacks_are_no_estimates(results: Results) -> None:
+    put(results, "duck", 0, 3.0)
+    for case, extra in ((1, {"alone": False}), (2, {"attack": {"name": "svm", "splits": 5}})):
+        scores = {"f1": 0.7, "chance": 0.75}
+        slow = line_of(GRID, cell_of(GRID, "duck", case), scores=scores, seconds=500.0, wall_seconds=500.0, device="NVIDIA H200")
+        results.append("mine", {**slow, **extra})
+    wanted = experiment(GRID, cell_of(GRID, "duck", 1), FACTS)
+    assert Estimates(results).run(wanted, "class") == pytest.approx(3.0)

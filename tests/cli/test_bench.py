@@ -209,7 +209,7 @@ def test_runs_beside_others_say_so(here: Path, capsys: pytest.CaptureFixture[str
 WRONG: dict[str, tuple[list[str], str]] = {
     "grid": (["paper/table-crr"], "No grid 'paper/table-crr'. Did you mean 'paper/table-cr'?"),
     "file": (["no-such.toml"], "The grid no-such.toml cannot be read"),
-    "key": (["small.toml", "--only", "mehtod=duck"], "preset, model, variant, removed; got 'mehtod=duck'"),
+    "key": (["small.toml", "--only", "mehtod=duck"], "preset, model, variant, removed, recipe; got 'mehtod=duck'"),
     "value": (["small.toml", "--only", "method=dukc"], "has no method 'dukc'. Known: original, duck."),
     "two grids": (["small.toml", "long.toml"], "Name one grid to run, got 2. Known: paper/table-cr"),
     "no grid": ([], "Name one grid to run, none was given. Known: paper/table-cr"),

@@ -15,7 +15,6 @@ from duck.bench.evidence import (
     Places,
     Source,
     beside,
-    classes_removed,
     other_lines,
     pair,
     rivals_of,
@@ -25,7 +24,6 @@ from duck.bench.evidence import (
     values_of,
     with_results,
 )
-from duck.bench.grids import built_in
 from duck.bench.lines import Line
 from duck.bench.measures import DENSITIES
 from duck.bench.results import Results
@@ -33,7 +31,8 @@ from duck.bench.tables import recipe_differences
 
 Answer = Literal["holds", "does not hold", "in part", "not run"]
 ClaimFormat = Literal["text", "markdown", "json"]
-Verdict = Literal["yes", "no", "missing", "note"]
+Verdict = Literal["yes", "weak yes", "no", "missing", "note"]
+"""A weak yes has too few cases: it keeps a claim from failing, and from holding."""
 
 MIN_CASES = 3
 """A rival with fewer cases is named: its mean says little."""
@@ -51,7 +50,8 @@ TIMES_RETRAINED, TIMES_FINETUNE = 20, 10
 ABOUT = 0.75
 """A ratio of "about 20" is at least 15. A larger one counts as well."""
 PAPER_EPOCHS = 200
-VARIANTS = ("no forget loss", "no retain loss")
+SHORTEST = 1e-3
+"""Seconds that a run takes at least: no ratio is infinite."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,13 @@ def _check(source: Source, text: str, criterion: str, find: "Check") -> Claim:
 
 
 def _answer(verdicts: Sequence[Verdict]) -> Answer:
-    """A claim with cells that were not run holds in part at most."""
-    if not {"yes", "no"} & {*verdicts}:
+    """A claim with cells that were not run, or with few cases, holds in part at most."""
+    found = {*verdicts}
+    if not found & {"yes", "weak yes", "no"}:
         return "not run"
-    if "yes" not in verdicts:
+    if not found & {"yes", "weak yes"}:
         return "does not hold"
-    return "in part" if {"no", "missing"} & {*verdicts} else "holds"
+    return "in part" if found & {"weak yes", "no", "missing"} else "holds"
 
 
 # Claims 1 to 5: the tables of the paper
@@ -119,7 +120,8 @@ def _best_aus(source: Source) -> Iterator[Finding]:
         text = f"{place.title}: AUS {spread(values_of(lines, AUS))} (n {len(lines)}). "
         nothing = _original_above(pair(lines, other_lines(places, place, "original"), AUS))
         if known:
-            yield Finding(text + rank + nothing, "no" if better else "yes")
+            fewest = min(pairs.n for _, pairs in known)
+            yield Finding(text + rank + nothing, _verdict(not better, fewest))
         else:
             yield Finding(f"{text}No rival was run.{nothing}", "missing")
     yield from _few_cases(places)
@@ -162,7 +164,7 @@ def _faster_than_retrained(source: Source) -> Iterator[Finding]:
             how = f"Retrained: {_recipe(slow)}. DUCK: {_compiled(lines)}."
             yield _ratio(f"{place.title}: Retrained takes", lines, slow, TIMES_RETRAINED, how)
     yield from _not_run(table)
-    if not any(_recipe_epochs(lines) == PAPER_EPOCHS for lines in recipe.values()):
+    if not any(lines for _, lines in with_results(recipe, "duck")):
         yield Finding(f"The paper's recipe of {PAPER_EPOCHS} epochs: not run.", "missing")
 
 
@@ -184,11 +186,11 @@ def _faster_than_finetune(source: Source) -> Iterator[Finding]:
 def _ratio(start: str, fast: LinesByCase, slow: LinesByCase, times: float, how: str) -> Finding:
     """The median time of the slow runs over that of each fast one. The median leaves compilation out."""
     slowest = statistics.median(line["seconds"] for line in slow.values())
-    times_of = [fast[case]["seconds"] for case in slow]
+    times_of = [max(fast[case]["seconds"], SHORTEST) for case in slow]
     ratios = [slowest / seconds for seconds in times_of]
     seconds = f"{slowest:.1f} s to {statistics.mean(times_of):.1f} s"
     text = f"{start} {spread(ratios, 1, 1)} times as long ({seconds}, n {len(ratios)}). {how}"
-    return Finding(text, _verdict(statistics.mean(ratios) >= ABOUT * times))
+    return Finding(text, _verdict(statistics.mean(ratios) >= ABOUT * times, len(ratios)))
 
 
 def _svm_at_chance(source: Source) -> Iterator[Finding]:
@@ -239,14 +241,17 @@ def _at_chance(place: Place, measures: Sequence[_Measure]) -> Finding:
         return Finding(f"{place.title}: no Retrained of the same cases.", "missing")
     texts = [_difference(one.title, one.pairs, one.factor, one.digits, "Retrained") for one in measures]
     alike = [abs(one.pairs.gap) < one.max_gap and one.pairs.test.p > LEVEL for one in measures]
-    return Finding(f"{place.title}: {'; '.join(texts)}.", _verdict(all(alike)))
+    # Without enough pairs for a test a difference cannot be significant.
+    tested = all(one.pairs.test.least_p <= LEVEL or not any(a != b for a, b in one.pairs) for one in measures)
+    verdict = _verdict(all(alike), min(one.pairs.n for one in measures))
+    return Finding(f"{place.title}: {'; '.join(texts)}.", verdict if verdict == "no" or tested else "weak yes")
 
 
 # Claims 6 to 10: the studies of the paper
 
 
 def _density(source: Source) -> Iterator[Finding]:
-    places = source.study("density")
+    places = source.table("paper/density")
     for place, lines in with_results(places, "duck"):
         retrained = other_lines(places, place, "retrained")
         pairs = {name: pair(lines, retrained, score_of(name)) for name in DENSITIES}
@@ -262,11 +267,11 @@ def _density(source: Source) -> Iterator[Finding]:
             yield Finding(f"{text} Too few cases to tell.", "missing")
         else:
             yield Finding(text, "yes")
-    yield from _missing_cells("paper/density", places)
+    yield from _missing_cases(source, "paper/density", places)
 
 
 def _bias(source: Source) -> Iterator[Finding]:
-    places = source.study("bias")
+    places = source.table("paper/bias")
     for place, lines in with_results(places, "duck"):
         biased, retrained = (other_lines(places, place, name) for name in ("original", "retrained"))
         right = pair(lines, retrained, score_of("right"))
@@ -284,29 +289,28 @@ def _bias(source: Source) -> Iterator[Finding]:
             _difference("SHAP", shap, 1, 4, "Retrained"),
         ]
         removed = right.gap > -MAX_ACCURACY_GAP and abs(shap.gap) < abs(shap_before.gap)
-        yield Finding(f"{place.title}: {'; '.join(texts)}.", _verdict(removed))
-    yield from _missing_cells("paper/bias", places)
+        yield Finding(f"{place.title}: {'; '.join(texts)}.", _verdict(removed, right.n))
+    yield from _missing_cases(source, "paper/bias", places)
 
 
 def _ablation(source: Source) -> Iterator[Finding]:
-    whole = source.scores()
-    variants = {name: source.variant(name) for name in VARIANTS}
-    every = {place: lines for places in variants.values() for place, lines in places.items()}
-    for place in every:
-        for name, places in variants.items():
-            pairs = pair(whole.get(place, {}), places.get(place, {}), AUS)
-            if not pairs.n:
-                text = f"{place.title}, {name}: not run, or not with both losses."
-                yield Finding(text, "missing")
-                continue
-            text = f"{place.title}, {name}: AUS {spread(pairs.second)} against {spread(pairs.first)} with both (n {pairs.n})."
-            yield Finding(text, _verdict(pairs.gap >= MIN_ABLATION_GAP))
-    yield from _missing_cells("paper/ablation", every)
+    places = source.table("paper/ablation")
+    for place, lines in places.items():
+        if not place.method.startswith("duck, ") or not lines:
+            continue
+        whole = dict(beside(places, place, "duck"))
+        pairs = pair(whole.get(place._replace(method="duck"), {}), lines, AUS)
+        if not pairs.n:
+            yield Finding(f"{place.title}: not run with both losses.", "missing")
+            continue
+        text = f"{place.title}: AUS {spread(pairs.second)} against {spread(pairs.first)} with both losses (n {pairs.n})."
+        yield Finding(text, _verdict(pairs.gap >= MIN_ABLATION_GAP, pairs.n))
+    variants = {place: lines for place, lines in places.items() if place.method.startswith("duck, ")}
+    yield from _missing_cases(source, "paper/ablation", variants)
 
 
 def _many_classes(source: Source) -> Iterator[Finding]:
-    scores = source.scores()
-    places = {place: scores[place] for place in scores if place.removed is not None}
+    places = source.table("paper/multi-class")
     for place, lines in with_results(places, "duck"):
         forgotten = values_of(lines, score_of("forget_test"))
         others = [(other, theirs) for other, theirs in beside(places, place, "finetune") if theirs]
@@ -319,35 +323,25 @@ def _many_classes(source: Source) -> Iterator[Finding]:
                 continue
             text = f"{place.title}: {_difference('kept', pairs, 100, 2, other.name)}; forgotten {spread(forgotten, 100, 2)} %."
             like = pairs.gap > -MAX_ACCURACY_GAP and statistics.mean(forgotten) < MAX_ACCURACY_GAP
-            yield Finding(text, _verdict(like))
-    yield from _missing_cells("paper/multi-class", places)
+            yield Finding(text, _verdict(like, pairs.n))
+    yield from _missing_cases(source, "paper/multi-class", places)
 
 
 def _architectures(source: Source) -> Iterator[Finding]:
-    """The lines of other models. The table's own model comes from the table, with its settings."""
-    table, scores = source.table("paper/table-cr"), source.scores()
-    asked = {place.dataset for place in table}
-    others = {
-        place: lines
-        for place, lines in scores.items()
-        if place.dataset in asked and place.model != PAPER_MODEL and place.scenario == "class" and place.removed is None
-    }
-    datasets = {place.dataset for place, _ in with_results(others, "duck")}
-    places = {place: table[place] for place in table if place.dataset in datasets} | others
-    for place, lines in sorted(with_results(places, "duck"), key=lambda item: item[0][:3]):
+    places = source.table("paper/architectures")
+    if not any(place.model != PAPER_MODEL for place, _ in with_results(places, "duck")):
+        yield Finding(f"Not run: there are no results but those of {PAPER_MODEL}.", "missing")
+        return
+    for place, lines in with_results(places, "duck"):
         pairs = pair(lines, other_lines(places, place, "retrained"), AUS)
         title = f"{place.dataset}, {place.scenario}, {place.model}, {place.name}"
         if pairs.n:
             text = f"{title}: {_difference('AUS', pairs, 1, 3, 'Retrained')}."
-            yield Finding(text, _verdict(pairs.gap > -MAX_AUS_GAP))
+            yield Finding(text, _verdict(pairs.gap > -MAX_AUS_GAP, pairs.n))
         else:
             values = spread(values_of(lines, AUS))
-            text = f"{title}: AUS {values} (n {len(lines)}), Retrained not run."
-            yield Finding(text, "missing")
-    if not datasets:
-        yield Finding(f"Not run: there are results of {PAPER_MODEL} alone.", "missing")
-        return
-    yield from _missing_cells("paper/architectures", table | others)
+            yield Finding(f"{title}: AUS {values} (n {len(lines)}), Retrained not run.", "missing")
+    yield from _missing_cases(source, "paper/architectures", places)
 
 
 # Words and small pieces of evidence
@@ -360,20 +354,16 @@ def _not_run(places: Places) -> Iterator[Finding]:
         yield Finding(f"{where}: not run.", "missing")
 
 
-def _missing_cells(name: str, places: Places) -> Iterator[Finding]:
-    """What a study lacks: everything, or some of the cells that its grid names."""
-    done = {place[:4]: len(lines) for place, lines in with_results(places, "duck")}
-    if not done:
+def _missing_cases(source: Source, name: str, places: Places) -> Iterator[Finding]:
+    """The cases of DUCK that a study lacks: all, or some."""
+    ours = {place: lines for place, lines in places.items() if place.method.startswith("duck")}
+    if not any(ours.values()):
         yield Finding(f"Not run: there are no results of {name}.", "missing")
         return
-    for block in built_in()[name].blocks if name in built_in() else ():
-        cell = (block.dataset, block.scenario, block.model, block.random_classes)
-        count = done.get(cell, 0)
-        if count < len(block.cases):
-            removed = f", {classes_removed(block.random_classes)}" if block.random_classes else ""
-            how = f"{count} of {len(block.cases)} cases were run" if count else "not run"
-            text = f"{block.dataset}, {block.scenario}, {block.model}{removed}: {how}."
-            yield Finding(text, "missing")
+    for place, lines in ours.items():
+        if len(lines) < source.cases[place]:
+            how = f"{len(lines)} of {source.cases[place]} cases were run" if lines else "not run"
+            yield Finding(f"{place.title}: {how}.", "missing")
 
 
 def _recipe_epochs(lines: LinesByCase) -> int | None:
@@ -395,8 +385,11 @@ def _batch(lines: LinesByCase) -> str:
     return " or ".join(sorted(sizes))
 
 
-def _verdict(holds: bool) -> Verdict:
-    return "yes" if holds else "no"
+def _verdict(holds: bool, n: int) -> Verdict:
+    """Few cases can speak against a claim, but not settle that it holds."""
+    if not holds:
+        return "no"
+    return "yes" if n >= MIN_CASES else "weak yes"
 
 
 def _difference(title: str, pairs: Pairs, factor: float, digits: int, other: str) -> str:

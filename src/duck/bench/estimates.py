@@ -11,6 +11,7 @@ from duck.bench.results import Results
 from duck.bench.workshop import Job
 from duck.config import Experiment, to_dict
 from duck.methods.base import METHODS
+from duck.types import Recipe
 
 GIGA_OPERATIONS: dict[str, dict[int, float]] = {
     "allcnn": {32: 0.690, 64: 2.758},
@@ -67,9 +68,8 @@ class Estimates:
 
     def trial(self, dataset: str, scenario: str, method: str) -> float | None:
         """Return the seconds of trying one setting of a method on holdout data."""
-        keys = [(dataset, scenario, method), *self._trial_seconds]
-        near = next((key for key in keys if key in self._trial_seconds and key[2] == method), None)
-        return None if near is None else statistics.mean(self._trial_seconds[near])
+        known = self._trial_seconds.get((dataset, scenario, method))
+        return statistics.mean(known) if known else None
 
     def _scaled(
         self,
@@ -91,8 +91,10 @@ def _closest(lines: list[Line], experiment: Experiment, scenario: str | None = N
         same = made["model"] == experiment.training.model, made["data"] == experiment.training.data
         return (*same, line["scenario"] == scenario)
 
-    best = max(map(alike, lines), default=None)
-    return [line for line in lines if alike(line) == best]
+    target = to_dict(experiment.training)
+    usable = [line for line in lines if _ratio(target, line["experiment"]["training"], trains=True) is not None]
+    best = max(map(alike, usable), default=None)
+    return [line for line in usable if alike(line) == best]
 
 
 def _seconds(line: Line) -> float:
@@ -107,7 +109,8 @@ def _seconds(line: Line) -> float:
 
 def _ratio(one: Mapping[str, Any], other: Mapping[str, Any], trains: bool) -> float | None:
     """Return the work of one training over that of another; of a method, over one pass."""
-    epochs = one["recipe"]["epochs"] / other["recipe"]["epochs"] if trains else 1.0
+    usual = Recipe().epochs
+    epochs = one["recipe"].get("epochs", usual) / other["recipe"].get("epochs", usual) if trains else 1.0
     if (one["model"], one["data"]) == (other["model"], other["data"]):
         return float(epochs)
     works = [_pass_operations(made["model"], made["data"]) for made in (one, other)]
@@ -124,11 +127,18 @@ def _pass_operations(model: str, dataset: str) -> float | None:
 def expected(job: Job, results: Results, device: str) -> float | None:
     """Seconds of a job, from finished ones of its method on the same data and device; None where there are none."""
     keys = job.keys
+    made = job.experiment.training
     same = [
         line
         for line in results.done.values()
-        if is_timed(line) and line["device"] == device and line["dataset"] == job.dataset and measured(line) == job.settings
+        if is_timed(line)
+        and line["device"] == device
+        and line["dataset"] == job.dataset
+        and measured(line) == job.settings
+        and line["experiment"]["training"]["model"] == made.model
     ]
+    if keys["method"] in (None, "retrained"):
+        same = [line for line in same if line["experiment"]["training"]["recipe"].get("epochs") == made.recipe.epochs]
     alike = [line for line in same if line["method"] == keys["method"]]
     closest = [line for line in alike if (line["scenario"], line["preset"]) == (keys["scenario"], keys["preset"])]
     if not alike and keys["method"] == "retrained":  # a training like that of the original
@@ -146,7 +156,7 @@ def _alone(line: Line) -> float:
 def remaining(jobs: Sequence[Job], results: Results, device: str) -> float | None:
     """Seconds of all these jobs; a method that has not run yet counts as the mean of those that have."""
     known = [expected(job, results, device) for job in jobs]
-    seen = [line["wall_seconds"] for line in results.done.values() if line["device"] == device]
+    seen = [line["wall_seconds"] for line in results.done.values() if line["device"] == device and is_timed(line)]
     if jobs and not seen:
         return None
     return sum(seconds if seconds is not None else statistics.mean(seen) for seconds in known)

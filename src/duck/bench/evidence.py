@@ -1,8 +1,7 @@
 """Results by the row and case they belong to, and pairs of them: what claims are checked with."""
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from duck.analysis.paired import Paired, paired
@@ -12,8 +11,6 @@ from duck.bench.results import Results
 from duck.methods.base import METHODS
 
 LinesByCase = dict[int | str, Line]
-DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
-"""Those of the paper. Results on others answer none of its claims."""
 PAPER_MODEL = "resnet18"
 """Of all tables but one; titles leave it out."""
 
@@ -31,8 +28,9 @@ class Place(NamedTuple):
     removed: int | None
     """Number of random classes that each case removes; None in other scenarios."""
     setting: str
-    """What else the row depends on: LiRA's pool, or the epochs of the recipe."""
+    """What else the row depends on: LiRA's pool, or a recipe other than the standard one."""
     method: str
+    """With the name of its variant."""
     preset: str
 
     @property
@@ -42,7 +40,7 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        method = "DUCK" if self.method == "duck" else self.method
+        method = self.method.replace("duck", "DUCK") if self.method.startswith("duck") else self.method
         return f"{method} ({self.preset})"
 
     @property
@@ -65,73 +63,49 @@ class Source:
     def __init__(self, results: Results) -> None:
         self.results = results
         self._tables: dict[str, Places] = {}
-
-    @cached_property
-    def done(self) -> dict[str, Line]:
-        """The results on the data sets of the paper."""
-        return {name: line for name, line in self.results.done.items() if line["method"] and line["dataset"] in DATASETS}
+        self.cases: dict[Place, int] = {}
+        """How many cases each place of a table has, run or not."""
 
     def table(self, name: str) -> Places:
         """The results that the table of a grid shows. A place without results is there too."""
         if name not in self._tables:
             grid = built_in().get(name)
-            self._tables[name] = {} if grid is None else _read_table(grid, self.results, self.done)
+            self._tables[name] = {} if grid is None else self._read(grid)
         return self._tables[name]
 
-    def scores(self) -> Places:
-        """All results with accuracies of a model, whatever their grid. No variants of DUCK."""
-        others = {"attack", "study", "variant"}
-        return _group(line for line in self.done.values() if not others & {*line})
-
-    def study(self, name: str) -> Places:
-        return _group(line for line in self.done.values() if line.get("study", {}).get("name") == name)
-
-    def variant(self, name: str) -> Places:
-        return _group(line for line in self.done.values() if line.get("variant") == name)
-
-
-def _read_table(grid: Grid, results: Results, done: Mapping[str, Line]) -> Places:
-    """The same choice as `make_table`: lines with the id of the cell's experiment."""
-    sources = {block.dataset: list(results.facts(block.dataset)) for block in grid.blocks}
-    known = {name: facts[0] for name, facts in sources.items() if facts}
-    places: Places = {}
-    attacks = _attack_settings(grid, done.values())
-    for attack in attacks:
-        setting = f"pool {attack['pool']}" if attack and len(attacks) > 1 else ""
-        for cell in cells(grid, known):
-            block = cell.block
-            where = (block.dataset, block.scenario, block.model, block.random_classes, setting)
-            lines = places.setdefault(Place(*where, cell.method, cell.preset), {})
-            for facts in sources[block.dataset] if cell.method in METHODS else ():
-                line = done.get(line_id(experiment(grid, cell, facts), attack))
-                if line is not None and "study" not in line:
-                    lines.setdefault(cell.case, line)
-    return places
+    def _read(self, grid: Grid) -> Places:
+        """The same choice as `make_table`: lines with the id of the cell's experiment."""
+        done = self.results.done
+        sources = {block.dataset: list(self.results.facts(block.dataset)) for block in grid.blocks}
+        known = {name: facts[0] for name, facts in sources.items() if facts}
+        places: Places = {}
+        measurements = _measurements(grid, done.values())
+        for settings in measurements:
+            pool = f"pool {settings['pool']}" if settings and len(measurements) > 1 else ""
+            for cell in cells(grid, known):
+                block = cell.block
+                recipe = f"{block.recipe_preset} recipe" if block.recipe_preset != "standard" else ""
+                where = block.dataset, block.scenario, block.model, block.random_classes, pool or recipe
+                place = Place(*where, cell.label, cell.preset)
+                lines = places.setdefault(place, {})
+                self.cases[place] = len(block.cases)
+                for facts in sources[block.dataset] if cell.method in METHODS else ():
+                    line = done.get(line_id(experiment(grid, cell, facts), settings))
+                    if line is not None:
+                        lines.setdefault(cell.case, line)
+        return places
 
 
-def _attack_settings(grid: Grid, lines: Iterable[Line]) -> list[dict[str, Any] | None]:
-    """The attack of a grid; LiRA once with each pool that there are results of."""
-    if grid.attack is None:
+def _measurements(grid: Grid, lines: Iterable[Line]) -> list[dict[str, Any] | None]:
+    """The settings of a grid's attack or study; LiRA's once with each pool that there are results of."""
+    if grid.measurement is None:
         return [None]
-    settings = grid.attack.settings
+    settings = grid.measurement.settings
     if settings.get("pool") != "":
         return [settings]
     attacks = (line["attack"] for line in lines if line.get("attack", {}).get("name") == "lira")
     pools = dict.fromkeys(attack["pool"] for attack in attacks)
     return [{**settings, "pool": pool} for pool in pools] or [settings]
-
-
-def _group(lines: Iterable[Line]) -> Places:
-    """Lines by what they say of themselves. Of two lines of the same case the first counts."""
-    places: Places = {}
-    for line in lines:
-        training, request = line["experiment"]["training"], line["experiment"]["request"]
-        removed = request["count"] if request["name"] == "random-classes" else None
-        setting = f"{training['recipe']['epochs']} epochs"
-        where = (line["dataset"], line["scenario"], training["model"], removed, setting)
-        place = Place(*where, line["method"], line["preset"])
-        places.setdefault(place, {}).setdefault(line["case"], line)
-    return places
 
 
 def beside(places: Places, place: Place, method: str) -> list[tuple[Place, LinesByCase]]:

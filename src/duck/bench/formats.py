@@ -26,11 +26,11 @@ SPLITS = {
     "time": {"class": "kept: retain-test", "samples": "kept: test"},
 }
 """By the attack or study of the table: what its numbers are about."""
-EXTRA = {"model": "model", "recipe": "recipe", "classes removed": "removed"}
+EXTRA = {"model": "model", "recipe": "recipe", "classes removed": "removed", "share": "fraction"}
 """Columns for what differs between the rows of one part, and the fields of a row that they show."""
 NAMES = {*EXTRA, "method", "preset"}
 """Columns of names, which stand to the left; numbers stand to the right."""
-ROW_NAMES = ("dataset", "scenario", "model", "recipe", "removed", "method", "variant", "preset", "n", "of")
+ROW_NAMES = ("dataset", "scenario", "model", "recipe", "removed", "fraction", "method", "variant", "preset", "n", "of")
 SHADOWS = ("pool", "models", "epochs", "train", "test")
 BELOW = " An AUC far below 0.5 is no success: an attacker who reverses the order finds the forgotten samples just as well."
 BESIDES: dict[str | None, str] = {

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from duck.config import Experiment, fingerprint, from_dict, structure, to_dict
 from duck.errors import BadInput, UnknownName
+from duck.fit import check_recipe
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
@@ -34,6 +35,10 @@ class Bias:
     wrong: int = 9
     count: int = 200
     patch: int = 4
+
+    def __post_init__(self) -> None:
+        if self.true == self.wrong or min(self.true, self.wrong) < 0 or min(self.count, self.patch) < 1:
+            raise BadInput("'bias' needs two different classes, and a count and a patch of at least 1.")
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,10 @@ class Block:
             raise BadInput(f"A case of the block of {self.dataset!r} is there twice: each class or seed counts once.")
         if not 0 < self.fraction < 1:
             raise BadInput(f"'fraction' must lie between 0 and 1, got {self.fraction}.")
+        if any(not 0 <= seed < 2**63 for seed in self.seeds):
+            raise BadInput(f"'seeds' must be 0 or more, and below 2^63, got {self.seeds}.")
+        if self.random_classes is not None and self.bias is not None:
+            raise BadInput(f"'random_classes' and 'bias' are two requests: choose one in the block of {self.dataset!r}.")
         if self.random_classes is not None and self.random_classes < 1:
             raise BadInput(f"'random_classes' must be 1 or more, got {self.random_classes}.")
         if ":" not in self.model:
@@ -100,7 +109,7 @@ class Block:
         if not self.classes:
             return {"name": "fraction", "fraction": self.fraction}
         group = self.classes[self.cases.index(case)]
-        return {"name": "classes", "classes": [group] if isinstance(group, int) else list(group)}
+        return {"name": "classes", "classes": [group] if isinstance(group, int) else sorted(group)}
 
 
 def _group_name(classes: int | tuple[int, ...]) -> Case:
@@ -119,6 +128,10 @@ class Attack:
     pool: str = ""
     """Which ones, by their digest; where a grid leaves it open, those of --pool."""
     key: ClassVar[str] = "attack"
+
+    def __post_init__(self) -> None:
+        if min(self.splits, self.shadows) < 1:
+            raise BadInput(f"'attack' needs splits and shadows of at least 1, got {self.splits} and {self.shadows}.")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -144,6 +157,10 @@ class Study:
     """Unseen images whose SHAP values are taken; 0: none."""
     key: ClassVar[str] = "study"
 
+    def __post_init__(self) -> None:
+        if self.dimensions < 1 or self.images < 0:
+            raise BadInput(f"'study' needs dimensions of at least 1 and images of at least 0, got {self.dimensions} and {self.images}.")
+
     @property
     def settings(self) -> dict[str, Any]:
         """Those that its result depends on."""
@@ -166,6 +183,12 @@ class Variant:
     method: str
     name: str
     settings: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if not self.name or self.name == "none" or set(self.name) & set(",="):
+            raise BadInput(f"A variant of {self.method!r} needs a name other than 'none', without ',' and '='.")
+        if not self.settings:
+            raise BadInput(f"The variant {self.name!r} of {self.method!r} changes no setting.")
 
 
 @dataclass(frozen=True)
@@ -210,10 +233,13 @@ class Grid:
 
     def __post_init__(self) -> None:
         if self.views:
-            unknown = [name for name in self.views if name not in _plain_built_in()]
+            plain = _plain_built_in()
+            known = [name for name, grid in plain.items() if not grid.keys() & {"attack", "study", "views"}]
+            unknown = [name for name in self.views if name not in known]
             if unknown:
-                known = list(_plain_built_in())
-                raise BadInput(f"No grid {unknown[0]!r} to show. {suggest(unknown[0], known)}")
+                raise BadInput(f"No grid {unknown[0]!r} whose runs can be shown. {suggest(unknown[0], known)}")
+            if self.blocks or self.methods:
+                raise BadInput("'views' shows the runs of other grids: leave 'blocks' and 'methods' out.")
             return
         for what, given in (
             ("blocks", self.blocks),
@@ -227,6 +253,13 @@ class Grid:
         for method in (*self.settings, *(variant.method for variant in self.variants)):
             if method not in self.methods:
                 raise BadInput(f"The grid {self.name!r} has settings for {method!r}, which is not among its methods.")
+        names = [(variant.method, variant.name) for variant in self.variants]
+        if len(set(names)) < len(names):
+            raise BadInput(f"The grid {self.name!r} has two variants of one method with the same name.")
+        if self.trials < 0:
+            raise BadInput(f"'trials' must be 0 or more, got {self.trials}.")
+        if self.study and self.study.name == "density" and any(block.scenario != "class" for block in self.blocks):
+            raise BadInput(f"The grid {self.name!r}: a study of 'density' needs blocks that remove classes.")
         biased = {bool(block.bias) for block in self.blocks}
         if biased != {self.study is not None and self.study.name == "bias"}:
             raise BadInput(f"The grid {self.name!r}: blocks with a bias and the study 'bias' go together.")
@@ -280,6 +313,7 @@ class Cell:
             "model": (self.block.model,),
             "variant": (self.variant or "none",),
             "removed": (str(self.removed or 0),),
+            "recipe": (self.block.recipe_preset,),
         }
 
 
@@ -318,14 +352,14 @@ def find_grid(name: str) -> Grid:
     try:
         text = path.read_text(encoding="utf-8")
         plain = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"The grid {path} cannot be read: {error}") from error
     try:
         _check_names(plain)
         grid = structure({"name": path.stem, **plain, "file": name}, Grid)
         for cell in cells(grid, {}):  # settings and recipes are checked here, not run by run
             if cell.method in METHODS:
-                experiment(grid, cell, assumed(cell.block.dataset))
+                check_recipe(experiment(grid, cell, assumed(cell.block.dataset)).training.recipe)
     except BadInput as error:
         raise BadInput(f"{path}{_line_of(str(error), text)}: {error}") from error
     return grid
@@ -345,6 +379,9 @@ def _line_of(message: str, text: str) -> str:
 def _check_names(plain: Mapping[str, Any]) -> None:
     """Names of which there are few: an unknown one is answered with those."""
     chosen, blocks = plain.get("presets"), plain.get("blocks")
+    for key in ("methods", "presets", "views"):
+        if key in plain and not isinstance(plain[key], list):
+            raise BadInput(f"{key!r} must be a list, got {plain[key]!r}.")
     asked = [
         ("attack", _name_in(plain.get("attack")), Attacks),
         ("study", _name_in(plain.get("study")), Studies),
@@ -394,7 +431,7 @@ def _small(block: Block) -> Block:
     if block.random_classes:
         changes["random_classes"] = min(8, block.random_classes)
     if block.bias:
-        changes["bias"] = replace(block.bias, count=min(30, block.bias.count))
+        changes["bias"] = Bias(count=min(30, block.bias.count), patch=min(4, block.bias.patch))
     return replace(block, **changes)
 
 
@@ -541,8 +578,9 @@ def narrow(some: Iterable[Cell], only: Only) -> list[Cell]:
 
 def _known(grid: Grid) -> dict[str, Sequence[str]]:
     known: dict[str, dict[str, None]] = {}
-    for cell in cells(grid, {}):
+    sources = [built_in()[name] for name in grid.views] or [grid]
+    for cell in (cell for source in sources for cell in cells(source, {})):
         for key, values in cell.keys.items():
             known.setdefault(key, {}).update(dict.fromkeys(values))
     ordered = {key: list(values) for key, values in known.items()}
-    return {**ordered, "method": grid.methods}
+    return {**ordered, "method": list(dict.fromkeys(name for source in sources for name in source.methods))}

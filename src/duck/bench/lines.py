@@ -1,7 +1,6 @@
 """What a line of results must hold, so that plans and tables can rest on it."""
 
 import json
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, get_args
 
@@ -10,6 +9,8 @@ from duck.types import Augment
 
 Line = dict[str, Any]
 Right = Callable[[Any], bool]
+HUGE = 1e300
+"""No time and no score is as large. Infinity and NaN are not below it."""
 NAMES = {"id", "experiment", "dataset"}
 TRIAL = {"dataset", "scenario", "method", "number", "settings", "score", "seconds", "start"}
 """Of a trial of the search that all methods share; `start` is the preset that it began with."""
@@ -26,8 +27,11 @@ def is_timed(line: Line) -> bool:
 
 
 def is_trial(line: Any) -> bool:
-    """Return whether a line is a trial of a search for settings on holdout data."""
-    return isinstance(line, dict) and line.keys() >= TRIAL and not isinstance(line["seconds"], str)
+    """Return whether a line is a trial of the search for settings that all methods share."""
+    if not isinstance(line, dict) or not line.keys() >= TRIAL:
+        return False
+    names = [line[key] for key in ("dataset", "scenario", "method")]
+    return all(isinstance(name, str) for name in names) and _number(line["seconds"])
 
 
 def flaw(line: Line) -> str | None:
@@ -37,7 +41,7 @@ def flaw(line: Line) -> str | None:
 
 def sound(line: Line) -> Line:
     """Scores that are no numbers make it a failed run: they would spoil every mean."""
-    wrong = [name for name, value in line.get("scores", {}).items() if value is not None and not math.isfinite(value)]
+    wrong = [name for name, value in line.get("scores", {}).items() if value is not None and not abs(value) < HUGE]
     if not wrong:
         return line
     return {**{name: value for name, value in line.items() if name != "scores"}, "error": f"Not a number: {', '.join(wrong)}."}
@@ -52,7 +56,17 @@ def _among(known: Collection[Any]) -> Right:
 
 
 def _number(value: Any) -> bool:
-    return _a(int, float)(value) and math.isfinite(value)
+    return _a(int, float)(value) and abs(value) < HUGE
+
+
+def _request(value: Any) -> bool:
+    """Whether a request has a name and, for random classes, their number."""
+    named = isinstance(value, dict) and isinstance(value.get("name"), str)
+    return named and (value["name"] != "random-classes" or _a(int)(value.get("count")))
+
+
+def _epochs(value: Any) -> bool:
+    return _a(int)(value) and value > 0
 
 
 COMMON = {"id": _a(str), "dataset": _a(str), "experiment": _a(dict), "train_samples": _a(int), "wall_seconds": _number, "device": _a(str)}
@@ -72,14 +86,16 @@ def _flaws(line: Line) -> Iterator[str]:
     """Lazily: a part is looked at only where nothing was wrong with those before it."""
     yield from _wrong(line, COMMON)
     yield from _wrong(line["experiment"], {"training": _a(dict)}, "experiment.")
-    request = {"request": _a(dict, type(None))} if "request" in line["experiment"] else {}
-    yield from _wrong(line["experiment"], request, "experiment.")
     yield from _wrong(line["experiment"]["training"], TRAINING, "training.")
     yield from _wrong(line["experiment"]["training"]["recipe"], {"augment": _among(get_args(Augment))}, "recipe.")
+    recipe = line["experiment"]["training"]["recipe"]
+    yield from _wrong(recipe, {"epochs": _epochs} if "epochs" in recipe else {}, "recipe.")
     yield from _wrong(line, CELL if line.get("method") is not None else dict.fromkeys(CELL, _a(type(None))))
+    if line["method"] is not None:
+        yield from _wrong(line["experiment"], {"request": _request, "method": _a(dict)}, "experiment.")
     if (line["method"] is None) != (line["experiment"].get("method") is None):
         yield "its experiment is of another method"
-    yield from _wrong(line, {"variant": _a(str)} if "variant" in line else {})
+    yield from _wrong(line, {key: _a(str) for key in ("variant", "recipe") if key in line})
     for key in ("attack", "study"):
         if key in line:
             yield from _wrong(line, {key: _a(dict)})
@@ -99,6 +115,9 @@ def _flaws_of_a_result(line: Line) -> Iterator[str]:
     if attack == "lira":
         yield from _wrong(line, {"shadows": _a(dict)})
         yield from _wrong(line["shadows"], SHADOWS, "shadows.")
+        yield from _wrong(line["shadows"], {"recipe": _a(dict)} if "recipe" in line["shadows"] else {}, "shadows.")
+    if line.get("study", {}).get("name") == "density":
+        yield from _wrong(line, {"density": _a(dict), "forgotten": _a(list)})
 
 
 def _wrong(held: Mapping[str, Any], needed: Mapping[str, Right], where: str = "") -> Iterator[str]:

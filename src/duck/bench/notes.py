@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 def _cell_of(line: Line) -> tuple[Any, ...]:
     """Return what tells the cells of grids apart, whatever their settings."""
     made, asked = line["experiment"]["training"], line["experiment"].get("request") or {}
-    removed = asked.get("count") if asked.get("name") == "random-classes" else None
+    removed = asked.get("count") if asked.get("name") == "random-classes" else asked.get("fraction")
     names = [line[key] for key in ("dataset", "scenario", "case", "method", "preset")]
     return (*names, line.get("variant", ""), made["model"], line.get("recipe", "standard"), removed)
 
@@ -23,7 +23,8 @@ def _names_of(cell: Cell) -> list[tuple[Any, ...]]:
     """Return the same of a cell, once for each preset that it stands for."""
     block = cell.block
     before = block.dataset, block.scenario, cell.case, cell.method
-    after = cell.variant, block.model, block.recipe_preset, block.random_classes
+    share = block.fraction if block.scenario == "samples" else None
+    after = cell.variant, block.model, block.recipe_preset, block.random_classes or share
     return [(*before, preset, *after) for preset in cell.presets]
 
 

@@ -24,6 +24,8 @@ class Results:
         self.trials: Counter[tuple[str, str, str]] = Counter()
         """Settings tried on holdout data, by data set, scenario and method."""
         self.trial_seconds: dict[tuple[str, str, str], list[float]] = {}
+        """Of those that had the device for themselves."""
+        self._known_trials: set[str] = set()
         for path in sorted(folder.glob("*.jsonl")):
             self._read(path)
 
@@ -62,13 +64,11 @@ class Results:
         for row in filter(str.strip, text.split("\n")):
             try:
                 line = json.loads(row)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):  # not JSON, or numbers and nestings that nobody wrote
                 self.broken[path.name, "half-written, as a kill leaves it"] += 1
                 continue
             if is_trial(line):
-                key = line["dataset"], line["scenario"], line["method"]
-                self.trials[key] += 1
-                self.trial_seconds.setdefault(key, []).append(float(line["seconds"]))
+                self._count_trial(line)
             if not is_ours(line):
                 continue
             wrong = flaw(line)
@@ -76,6 +76,17 @@ class Results:
                 self._keep(sound(line))
             else:
                 self.broken[path.name, wrong] += 1
+
+    def _count_trial(self, line: Line) -> None:
+        """Count a trial once, also where a file was copied."""
+        key = line["dataset"], line["scenario"], line["method"]
+        name = json.dumps([*key, line["number"], line["settings"]], sort_keys=True)
+        if name in self._known_trials:
+            return
+        self._known_trials.add(name)
+        self.trials[key] += 1
+        if line.get("jobs", 1) == 1 and line.get("alone", True):  # else others shared the device
+            self.trial_seconds.setdefault(key, []).append(float(line["seconds"]))
 
     def _keep(self, line: Line) -> None:
         name = _current_id(line)

@@ -25,6 +25,7 @@ from duck.bench.lines import Line
 from duck.bench.results import Results
 from duck.bench.tables import find_line, recipe_differences
 from duck.config import Experiment, from_dict
+from duck.errors import DuckError
 from duck.methods.base import METHODS
 
 MATCHED = "matched pool"
@@ -146,9 +147,10 @@ class Planner:
                     partly.append(task.step(seconds))
                 continue
             # Grids share runs: what one fills, the other finds done.
-            if task.seconds is None or task.id in paid:
-                continue
             known = task.original.id in paid or self._is_there(task.original)
+            is_measured = task.seconds is not None and (known or task.original_seconds is not None)
+            if task.seconds is None or not is_measured or task.id in paid:
+                continue
             seconds = task.seconds + (0.0 if known else task.original_seconds or 0.0)
             if seconds <= left:
                 left -= seconds
@@ -216,11 +218,15 @@ class Planner:
             missing += grid.trials - tried
             unmeasured += grid.trials - tried if expected is None else 0
             seconds += (grid.trials - tried) * (expected or 0.0)
-        return Status(grid.name, dataset, SEARCH, done, missing, 0, seconds / 60, unmeasured)
+        minutes = None if missing and unmeasured == missing else seconds / 60
+        return Status(grid.name, dataset, SEARCH, done, missing, 0, minutes, unmeasured)
 
     def _matched_pool(self, grid: Grid, attack: Attack, dataset: str) -> Status:
         """Count the targets that were compared with shadow models of their own recipe."""
-        every = [cell for cell in cells(grid, self._facts(grid)) if cell.block.dataset == dataset]
+        some = [cell for cell in cells(grid, self._facts(grid)) if cell.block.dataset == dataset]
+        every = [cell for cell in some if cell.method in METHODS]
+        if not every:
+            return Status(grid.name, dataset, MATCHED, 0, 0, 0, 0.0)
         targets = {experiment(grid, cell, facts).id for cell in every for facts in self._sources(cell)}
         done = sum(
             line.get("attack", {}).get("name") == "lira" and not recipe_differences(line) and _experiment_id(line) in targets
@@ -286,7 +292,10 @@ def _searchable(grid: Grid, block: Block) -> list[str]:
 
 
 def _experiment_id(line: Line) -> str:
-    return from_dict(line["experiment"]).id
+    try:
+        return from_dict(line["experiment"]).id
+    except DuckError:  # of settings that there are no longer
+        return ""
 
 
 def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) -> list[Step]:
@@ -294,17 +303,24 @@ def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) 
     only = _only(grid, chosen) if len(chosen) < len(missing) else {}
     wanted = {key: frozenset(values) for key, values in only.items()}
     if set(narrow(missing, wanted)) == set(chosen):
-        words = ",".join(f"{key}={value}" for key, values in only.items() for value in values)
-        command = ["duck", "bench", grid.file or grid.name, *(["--only", words] if words else [])]
-        return [Step(shlex.join(command), len(chosen), "cells", round(sum(chosen.values()) / 60, 1))]
-    key = next(key for key in SPLIT_BY if len({cell.keys[key][0] for cell in chosen}) > 1)
+        return _step(grid, only, chosen)
+    differing = [key for key in SPLIT_BY if len({cell.keys[key][0] for cell in chosen}) > 1]
+    if not differing:  # blocks that --only cannot tell apart: the command runs all of them
+        return _step(grid, only, chosen)
+    key = differing[0]
     parts: dict[str, dict[Cell, float]] = {}
     for cell, seconds in chosen.items():
         parts.setdefault(cell.keys[key][0], {})[cell] = seconds
     return [step for part in parts.values() for step in _steps(grid, part, missing)]
 
 
-SPLIT_BY = ("dataset", "scenario", "model", "removed", "case", "variant", "method", "preset")
+def _step(grid: Grid, only: Mapping[str, Sequence[str]], chosen: Mapping[Cell, float]) -> list[Step]:
+    words = ",".join(f"{key}={value}" for key, values in only.items() for value in values)
+    command = ["duck", "bench", grid.file or grid.name, *(["--only", words] if words else [])]
+    return [Step(shlex.join(command), len(chosen), "cells", round(sum(chosen.values()) / 60, 1))]
+
+
+SPLIT_BY = ("dataset", "scenario", "model", "recipe", "removed", "case", "variant", "method", "preset")
 
 
 def _only(grid: Grid, chosen: Iterable[Cell]) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from duck.bench.grids import (
     Attack,
+    Bias,
     Block,
     Case,
     Cell,
@@ -117,7 +118,7 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
 
 def _trials(row: Row, budget: int, results: Results) -> Row | None:
     """Return how many settings of a method were tried on holdout data, and how many are due."""
-    if not fields(METHODS[row["method"]]):  # type: ignore[arg-type]
+    if row["method"] not in METHODS or not fields(METHODS[row["method"]]):  # type: ignore[arg-type]
         return None
     done = results.trials[row["dataset"], row["scenario"], row["method"]]
     return {"done": done, "of": budget}
@@ -222,9 +223,11 @@ def _shown(places: Sequence[Place], ran: Container[Place]) -> list[Place]:
 def _row(place: Place, group: Group, oracle: Mapping[Case, Line], measurement: str | None) -> Row:
     block, found = group.block, group.results
     # The first retraining of a process may hold seconds of compilation: the median does not.
-    slow = _median(line["seconds"] for line in oracle.values() if is_timed(line))
-    values = {case: _values(line, slow, block, measurement) for case, line in found.items()}
-    reference = {case: _values(line, slow, block, measurement) for case, line in oracle.items()}
+    timed_oracle = [line for line in oracle.values() if is_timed(line)]
+    devices = {line["device"] for line in timed_oracle}
+    slow = {name: _median(line["seconds"] for line in timed_oracle if line["device"] == name) for name in devices}
+    values = {case: _values(line, slow.get(line["device"]), block, measurement) for case, line in found.items()}
+    reference = {case: _values(line, slow.get(line["device"]), block, measurement) for case, line in oracle.items()}
     paper = _paper(block, place.removed, group.method, group.variant, measurement)
     row: Row = {
         "dataset": block.dataset,
@@ -232,6 +235,7 @@ def _row(place: Place, group: Group, oracle: Mapping[Case, Line], measurement: s
         "model": block.model,
         "recipe": block.recipe_preset,
         "removed": place.removed or None,
+        "fraction": block.fraction if block.scenario == "samples" else None,
         "method": group.method,
         "variant": group.variant,
         "preset": place.preset,
@@ -305,7 +309,7 @@ def _numbers() -> dict[str, list[Row]]:
 
 def _paper(block: Block, removed: int, method: str, variant: str, measurement: str | None) -> dict[str, float | None]:
     """The paper's means, shares in 0..1; empty where it has no such cell (it used ResNet-18, a tenth, and one class)."""
-    other_request = block.random_classes or removed > 1 or block.fraction != 0.1
+    other_request = block.random_classes or removed > 1 or block.fraction != 0.1 or block.bias not in (None, Bias())
     if measurement not in (None, "svm", "lira", "bias") or other_request:
         return {}
     table = "bias" if measurement == "bias" else PAPER[block.scenario]

@@ -286,7 +286,8 @@ class Workshop:
             self._failed[weights.stem] = in_short(error)
             raise
         timing = {"seconds": stopwatch.seconds, "wall_seconds": stopwatch.seconds, "compiled": made.recipe.compile}
-        line = {"scores": training_scores(model, data), **timing, **_machine(self.device)}
+        shared = {} if self.alone else {"alone": False}
+        line = {"scores": training_scores(model, data), **timing, **shared, **_machine(self.device)}
         save_weights(model, weights)
         # Last, and in one step: where the record is, the weights are whole.
         beside = weights.with_suffix(f".{os.getpid()}.writing")
