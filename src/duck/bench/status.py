@@ -30,6 +30,8 @@ from duck.methods.base import METHODS
 
 MATCHED = "matched pool"
 SEARCH = "search"
+TRIAL_CASES = 2
+"""Classes or seeds that a trial of a search runs on."""
 SHORTEST_PART = 120.0
 """Seconds below which work that is made in parts is not begun."""
 
@@ -188,8 +190,7 @@ class Planner:
         return [
             (block.scenario, method)
             for method in _searchable(grid, block)
-            if self.results.trials[dataset, block.scenario, method] < grid.trials
-            and self.estimates.trial(dataset, block.scenario, method) is not None
+            if self.results.trials[dataset, block.scenario, method] < grid.trials and self._trial_seconds(grid, block, method) is not None
         ]
 
     def _runs(self, grid: Grid, dataset: str) -> Status:
@@ -213,13 +214,22 @@ class Planner:
         scenario = block.scenario
         for method in _searchable(grid, block):
             tried = min(grid.trials, self.results.trials[dataset, scenario, method])
-            expected = self.estimates.trial(dataset, scenario, method)
+            expected = self._trial_seconds(grid, block, method)
             done += tried
             missing += grid.trials - tried
             unmeasured += grid.trials - tried if expected is None else 0
             seconds += (grid.trials - tried) * (expected or 0.0)
         minutes = None if missing and unmeasured == missing else seconds / 60
         return Status(grid.name, dataset, SEARCH, done, missing, 0, minutes, unmeasured)
+
+    def _trial_seconds(self, grid: Grid, block: Block, method: str) -> float | None:
+        """Return the seconds of a trial: as measured, or those of a run on each case of a trial."""
+        measured = self.estimates.trial(block.dataset, block.scenario, method)
+        if measured is not None:
+            return measured
+        cell = next(cell for cell in cells(grid, self._facts(grid)) if cell.block == block and cell.method == method)
+        run = self.estimates.run(experiment(grid, cell, self._facts_of(cell)), block.scenario)
+        return None if run is None else TRIAL_CASES * run
 
     def _matched_pool(self, grid: Grid, attack: Attack, dataset: str) -> Status:
         """Count the targets that were compared with shadow models of their own recipe."""
