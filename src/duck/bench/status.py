@@ -97,7 +97,7 @@ class _Part:
     seconds: float
 
     def step(self, seconds: float) -> Step:
-        """Return the command for so many seconds."""
+        """Return the command, limited to these seconds."""
         minutes = round(seconds / 60, 1)
         limit = f" --limit-minutes {minutes:g}" if seconds < self.seconds else ""
         count = max(1, int(self.count * seconds / self.seconds))
@@ -127,7 +127,7 @@ class Planner:
         return rows
 
     def next_steps(self, grids: Iterable[Grid], minutes: float) -> list[Step]:
-        """Return the commands that fill the most important missing cells within so many minutes.
+        """Return the commands that fill the most important missing cells within these minutes.
 
         Cells whose time nobody has measured are left out, and so are attacks: these run on a CPU.
         A search of settings and a pool of shadow models can be made in parts: they take what is left.

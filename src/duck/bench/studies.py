@@ -54,7 +54,7 @@ def density_line(model: nn.Module, scenario: Scenario, dimensions: int) -> Line:
 def bias_line(biased: nn.Module, experiment: Experiment, data: Data, images: int) -> Line:
     """Remove a planted bias with the method of an experiment, and measure what is left of it.
 
-    `original` is the model that learned the bias. `retrained` is trained anew on all images with
+    `original` is the model that learned the bias. `retrained` is trained from scratch on all images with
     the right labels, as in the paper. The scores are shares of unseen images with the square.
     """
     request, method = experiment.request, experiment.method

@@ -1,0 +1,96 @@
+"""Choose how originals of a data set and an architecture are trained, by their accuracy on holdout data.
+
+    python benchmarks/choose_recipes.py --data cifar100 --models allcnn resnet34 resnet50 vit-b16 --limit-minutes 9
+    python benchmarks/choose_recipes.py --table benchmarks/results/recipes.jsonl
+
+Each candidate is a change to the standard recipe of `src/duck/methods/presets.toml`. One JSON line a
+training, appended as it ends; those in the file are skipped, so a stopped choice goes on. The test samples
+that tables report are never looked at.
+"""
+
+import argparse
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from lines import Lines, read
+
+import duck
+from duck.methods.presets import default_recipe
+from duck.models import MODELS
+from duck.predict import accuracy
+from duck.runtime import Stopwatch, pick_device
+from duck.types import Data, Recipe
+
+Changes = dict[str, Any]
+CONVOLUTIONAL: list[Changes] = [{}, {"label_smoothing": 0.1}, {"lr": 0.2}]
+TRANSFORMER: list[Changes] = [{}, {"lr": 1e-3}, {"label_smoothing": 0.1, "weight_decay": 0.1}]
+TINY: list[Changes] = [{}, {"label_smoothing": 0.0}, {"weight_decay": 5e-4}]
+
+
+def candidates(data: str, model: str) -> list[Changes]:
+    """Return the changes to the standard recipe that are tried; the first is no change."""
+    if model.startswith("vit"):
+        return TRANSFORMER
+    return TINY if data == "tiny-imagenet" else CONVOLUTIONAL
+
+
+def trained(data: Data, model: str, recipe: Recipe, seed: int) -> dict[str, float]:
+    """Train once, and return the accuracy on holdout data and the seconds."""
+    assert data.test is not None
+    with Stopwatch(data.train.device) as stopwatch:
+        net = duck.train(model, data, seed, recipe, device=str(data.train.device))
+    return {"holdout": accuracy(net, data.test.take(data.holdout)), "seconds": stopwatch.seconds}
+
+
+def run(args: argparse.Namespace) -> None:
+    device = pick_device(args.device)
+    lines = Lines(args.out, args.limit_minutes, device)
+    data = duck.load(args.data, args.root, device=device)
+    for model in args.models:
+        for changes in candidates(data.name, model):
+            usual = default_recipe(data.name, len(data.train), data.augment, model)
+            epochs = args.epochs or usual.epochs
+            recipe = replace(usual, **changes, epochs=epochs, compile=args.compile or usual.compile)
+            name = f"{data.name}, {model}, {epochs} epochs, {changes or 'standard'}"
+            if name in lines.done:
+                continue
+            if not lines.time_for(name):
+                return
+            found = trained(data, model, recipe, args.seed)
+            about = {"name": name, "data": data.name, "model": model, "changes": changes, "recipe": asdict(recipe)}
+            lines.put({**about, "n": len(data.holdout), **found}, found["seconds"])
+
+
+def table(path: Path) -> None:
+    """Print the candidates of each data set and architecture, the best first, as Markdown."""
+    rows = sorted(read(path), key=lambda row: (row["data"], row["model"], -row["holdout"]))
+    print("| data set | model | changes to the standard recipe | epochs | holdout % | n | seconds |")
+    print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
+    for row in rows:
+        changes = ", ".join(f"{key} {value:g}" for key, value in row["changes"].items()) or "none"
+        numbers = f"{row['recipe']['epochs']} | {100 * row['holdout']:.2f} | {row['n']} | {row['seconds']:.1f}"
+        print(f"| {row['data']} | {row['model']} | {changes} | {numbers} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="cifar100")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=["allcnn", "resnet34", "resnet50", "vit-b16"])
+    parser.add_argument("--root", type=Path, default=Path("data"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/recipes.jsonl"))
+    parser.add_argument("--limit-minutes", type=float, default=60, help="no training is begun that would end later")
+    parser.add_argument("--epochs", type=int, help="other than the recipe's")
+    parser.add_argument("--seed", type=int, default=100, help="not that of the tables")
+    parser.add_argument("--compile", action="store_true", help="train faster on a GPU")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--table", type=Path, help="print the table of a file of results and stop")
+    args = parser.parse_args()
+    if args.table:
+        table(args.table)
+    else:
+        run(args)
+
+
+if __name__ == "__main__":
+    main()
