@@ -359,6 +359,7 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
     [
         ({"epochs": 60, "lr": 0.4}, {}),
         ({"epochs": 16, "lr": 0.2}, {"epochs": [16, 60], "lr": [0.2, 0.4]}),
+        ({"epochs": 90}, {"epochs": [90, 60]}),
         # Compilation and precision change the speed, not what a model memorises.
         ({"epochs": 60, "compile": True}, {}),
     ],
@@ -372,6 +373,8 @@ def test_a_pool_with_another_recipe_than_its_targets_is_marked(recipe: dict[str,
     table = make_table(grid, results, parse_only("scenario=class,method=duck,preset=paper", grid))
     assert table.rows[0]["shadows"]["differs"] == differs
     assert any(note.startswith("Mismatched pool abc") for note in table.notes) == bool(differs)
+    # Only models that were trained for less show less.
+    assert any("are lower bounds of" in note for note in table.notes) == (recipe["epochs"] < 60)
 
 
 def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:

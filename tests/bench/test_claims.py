@@ -176,6 +176,17 @@ def test_the_papers_recipe_has_evidence_of_its_own(results: Results) -> None:
     assert not any("200 epochs: not run" in line for line in claim.evidence)
 
 
+@pytest.mark.parametrize(("cases", "answer"), [(2, "in part"), (3, "holds")])
+def test_two_cases_speak_for_a_claim_but_do_not_settle_it(results: Results, cases: int, answer: str) -> None:
+    for cell in cells(CR, {}):
+        if cell.method in ("duck", "finetune") and cell.block.cases.index(cell.case) < cases:
+            facts = FACTS._replace(name=cell.block.dataset)
+            results.append("table", line_of(CR, cell, facts, seconds=2.0 if cell.method == "duck" else 30.0))
+    claim = check(results, FINETUNE)
+    assert claim.answer == answer
+    assert all(f"(30.0 s to 2.0 s, n {cases})" in line for line in claim.evidence[:-1])
+
+
 def test_every_finetune_preset_is_timed_against_every_duck_preset(results: Results) -> None:
     for preset, seconds in (("paper", 1.0), ("tuned", 2.0)):
         put(results, CR, "duck", 0, preset, seconds=seconds)

@@ -24,6 +24,7 @@ from duck.bench import (
     rehearsal,
     render,
 )
+from duck.bench.grids import assumed, original_of
 from tests.bench.lines import digits
 
 CPU = torch.device("cpu")
@@ -136,6 +137,34 @@ def test_a_study_of_density_measures_the_model_of_its_cell(tmp_path: Path) -> No
         assert line["scores"]["retain_train"] == pytest.approx(sum(others) / len(others))
     by_method = {line["method"]: line["scores"]["forget_train"] for line in lines}
     assert len(set(by_method.values())) == 3  # three different models
+
+
+def test_a_study_takes_the_model_of_its_own_cell_whatever_ran_last(tmp_path: Path) -> None:
+    grid = rehearsal(find_grid("paper/density"))
+    run(grid, tmp_path / "alone", "method=duck")
+    facts = {"digits": facts_of(digits()["digits"])}
+    results, workshop = Results(tmp_path / "results"), Workshop(digits(), tmp_path / "models", CPU)
+    results.check_writable()
+    jobs = plan(grid, facts, results, parse_only("", grid)).jobs
+    # All models before the first study: the last one is not that of DUCK.
+    execute(sorted(jobs, key=lambda job: job.measurement is not None), workshop, results, grid.name, device=device_name(CPU))
+    ours, alone = (
+        next(line["scores"] for line in Results(folder / "results").done.values() if "study" in line and line["method"] == "duck")
+        for folder in (tmp_path, tmp_path / "alone")
+    )
+    assert ours == pytest.approx(alone, rel=1e-4)
+
+
+def test_a_bias_has_originals_of_its_own(tmp_path: Path) -> None:
+    grid = find_grid("paper/bias")
+    made = [original_of(grid, cell, assumed("cifar10")) for cell in cells(grid, {}) if cell.method == "duck"]
+    assert [one.training.seed for one in made[:4]] == [0, 0, 1, 1]
+    assert len({one.id for one in made}) == 10
+    run(rehearsal(grid), tmp_path, "method=original")
+    (weights,) = (tmp_path / "models").glob("*.safetensors")
+    small = rehearsal(grid)
+    facts = facts_of(digits()["digits"])
+    assert weights.stem == original_of(small, cells(small, {"digits": facts})[0], facts).id
 
 
 def test_bias_removal_compares_the_biased_the_unlearned_and_the_corrected_model(

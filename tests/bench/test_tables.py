@@ -256,3 +256,13 @@ def test_runs_that_shared_their_device_are_not_timed(tmp_path: Path) -> None:
     times = make_table(find_grid("paper/time"), found, {}).rows
     (time,) = [r for r in times if (r["dataset"], r["scenario"], r["method"], r["preset"]) == ("cifar10", "class", "duck", "paper")]
     assert time["seconds"]["mean"] == 3.0
+
+
+def test_times_of_different_devices_are_not_compared(tmp_path: Path) -> None:
+    found = Results(tmp_path)
+    put(found, CR, "retrained", 0, seconds=40.0)
+    put(found, CR, "duck", 0, seconds=2.0)
+    put(found, CR, "duck", 1, seconds=100.0, device="a slower one")
+    times = make_table(find_grid("paper/time"), found, {}).rows
+    (time,) = [r for r in times if (r["dataset"], r["scenario"], r["method"], r["preset"]) == ("cifar10", "class", "duck", "paper")]
+    assert time["speedup"] == {"mean": 20.0, "std": None, "paper": None}
