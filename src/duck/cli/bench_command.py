@@ -78,8 +78,8 @@ class Bench:
     rehearse: bool = False
     """Run the grid on the embedded digits with a small net: one case of each block, in seconds. Results go to `rehearsal` in --out."""
     only: str = ""
-    """Narrow: KEY=VALUE,... with the keys dataset, scenario, case, method, preset, model, variant, removed; a key given twice allows
-    both values."""
+    """Narrow: KEY=VALUE,... with the keys dataset, scenario, case, method, preset, model, variant, removed, recipe; a key given twice
+    allows both values. Not with --status, --next and --claims."""
     limit_minutes: float | None = None
     """Start no run that would not fit into so many minutes."""
     root: Path = Path("data")
