@@ -36,7 +36,7 @@ def candidates(data: str, model: str) -> list[Changes]:
 
 
 def trained(data: Data, model: str, recipe: Recipe, seed: int) -> dict[str, float]:
-    """Train once, and return the accuracy on holdout data and the seconds."""
+    """Train once, and return the accuracy on holdout data and the seconds that it took."""
     assert data.test is not None
     with Stopwatch(data.train.device) as stopwatch:
         net = duck.train(model, data, seed, recipe, device=str(data.train.device))
@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> None:
                 return
             found = trained(data, model, recipe, args.seed)
             about = {"name": name, "data": data.name, "model": model, "changes": changes, "recipe": asdict(recipe)}
-            lines.put({**about, "n": len(data.holdout), **found}, found["seconds"])
+            alone = {} if not args.shared_device else {"alone": False}
+            lines.put({**about, "n": len(data.holdout), **found, **alone}, found["seconds"])
 
 
 def table(path: Path) -> None:
@@ -69,7 +70,8 @@ def table(path: Path) -> None:
     print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
     for row in rows:
         changes = ", ".join(f"{key} {value:g}" for key, value in row["changes"].items()) or "none"
-        numbers = f"{row['recipe']['epochs']} | {100 * row['holdout']:.2f} | {row['n']} | {row['seconds']:.1f}"
+        seconds = f"{row['seconds']:.1f}" if row.get("alone", True) else "not timed"
+        numbers = f"{row['recipe']['epochs']} | {100 * row['holdout']:.2f} | {row['n']} | {seconds}"
         print(f"| {row['data']} | {row['model']} | {changes} | {numbers} |")
 
 
@@ -83,6 +85,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="other than the recipe's")
     parser.add_argument("--seed", type=int, default=100, help="not that of the tables")
     parser.add_argument("--compile", action="store_true", help="train faster on a GPU")
+    parser.add_argument("--shared-device", action="store_true", help="other work uses the device: the table leaves the times out")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--table", type=Path, help="print the table of a file of results and stop")
     args = parser.parse_args()

@@ -1,11 +1,13 @@
-"""Settings of the rivals for an original of `duck bench`: the published spaces and the same number of trials for every method.
+"""Search the settings of every method for an original of `duck bench`: the published spaces, and the same number of trials for each.
 
-    python benchmarks/tune_rivals.py --root data --models models --budget 8 [--jobs 3] [--only class:scrub samples:salun]
-    python benchmarks/tune_rivals.py --table benchmarks/results/cifar10-rivals-tuning.jsonl
+    python benchmarks/tune_rivals.py --root data --models models [--data cifar10] [--jobs 3] [--only class:scrub samples:salun]
+    python benchmarks/tune_rivals.py --table benchmarks/results/cifar10-search.jsonl
 
-Without --only, the methods whose paper preset falls short with our original of CIFAR-10. A trial runs on several classes, or several
-random tenths, none of them among those that the tables report, and its score is the mean AUS on holdout data. One JSON line a trial,
-appended as it ends; a study goes on after the trials that the file has. The original must be under --models (`duck bench` puts it there).
+Without --only, all methods of the two large tables. A trial runs on the classes or random tenths that the grid's `searched` names, which
+the rows of `tuned` leave out. Its score on holdout data is the mean AUS for a class and, for random samples, 1 minus the gaps to a model
+that was retrained without them (holdout accuracy, forget accuracy, confidence AUC). One JSON line a trial, appended as it ends; a search
+continues after the trials that the file has. Originals and the retrained models of a search are trained where they are missing under
+--models, where `duck bench` keeps them.
 """
 
 import argparse
@@ -14,38 +16,43 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from lines import read
+from torch import nn
 
 import duck
 from duck.bench import find_grid
-from duck.bench.grids import facts_of, training
+from duck.bench.grids import Block, Grid, facts_of, training
 from duck.config import Experiment
+from duck.methods import Retrained
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, preset
 from duck.models import build
-from duck.models.weights import load_weights
+from duck.models.weights import load_weights, save_weights
 from duck.runtime import pick_device
-from duck.tuning import Trial, best, changes, tune
+from duck.tuning import Trial, at_edge, best, changes, spaces, tune
+from duck.types import Data, Recipe, Scenario
 
-# The longest first, so that none is left over at the end. ERM-KTP's paper preset trains for 250 epochs: its shortened one begins.
-STUDIES: dict[str, Preset] = {
-    "class:neg-grad-plus": "paper", "samples:salun": "paper", "class:random-label": "paper", "class:neg-grad": "paper",
-    "class:scrub": "paper", "class:boundary-shrink": "paper", "samples:random-label": "paper", "class:boundary-expand": "paper",
-    "class:bad-teacher": "paper", "samples:bad-teacher": "paper", "class:erm-ktp": "tuned",
-}  # fmt: skip
+TABLES = {"class": "table-cr", "samples": "table-hr"}
+# The paper's epochs of these two take too long for a first trial: the shortened preset begins.
+STARTS: dict[str, Preset] = {"finetune": "tuned", "erm-ktp": "tuned"}
+Row = dict[str, Any]
 
 
 def main() -> None:
     args = parse()
     if args.table:
         table(args.table)
+    elif args.presets:
+        presets(args.presets)
     elif args.study:
         for row in study(args):
             print(json.dumps(row), flush=True)
@@ -54,10 +61,10 @@ def main() -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Each study in a process of its own, some at once."""
+    """Run each search in a process of its own, some at once; the retrained models that they share come first."""
     lock, deadline = threading.Lock(), time.time() + 60 * args.limit_minutes
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    left = [name for name in args.only if len(trials_of(args, name)) < args.budget]
+    left = [name for name in args.only if len(trials_of(args, name)) < budget_of(args, name)]
 
     def one(name: str) -> None:
         command = [sys.executable, __file__, *sys.argv[1:], "--study", name, "--deadline", str(deadline)]
@@ -70,98 +77,177 @@ def run(args: argparse.Namespace) -> None:
                 about = f"{row['score']:.4f} in {row['seconds']:.1f} s {row['settings']} {row['error'] or ''}"
                 print(f"{name} {row['number']}: {about}", flush=True)
         if process.returncode:
-            sys.exit(f"{name} failed")
+            print(f"{name} failed with exit code {process.returncode}", flush=True)
 
+    one("models")
     with ThreadPoolExecutor(args.jobs) as crew:
         list(crew.map(one, left))
 
 
-def study(args: argparse.Namespace) -> Any:
-    """The trials of one method, as rows."""
+class Bench:
+    """The data, the original and the scenarios of one kind of search."""
+
+    def __init__(self, args: argparse.Namespace, kind: str) -> None:
+        self.models, self.kind, self.block = args.models, kind, block_of(args.data, kind)
+        self.device, self.grid = pick_device(args.device), grid_of(args.data, kind)
+        self.data: Data = duck.load(args.data, args.root, device=self.device)
+        self.training = training(self.grid, self.block, facts_of(self.data)).training
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.training.recipe
+
+    def new_model(self) -> nn.Module:
+        return build(self.training.model, self.data.num_classes, self.data.train.shape)
+
+    @property
+    def original_id(self) -> str:
+        return Experiment(self.training, seed=self.training.seed).id
+
+    def original(self) -> nn.Module:
+        path = self.models / f"{self.original_id}.safetensors"
+        if not path.exists():
+            model = duck.train(self.training.model, self.data, self.training.seed, self.recipe, device=str(self.device))
+            save_weights(model, path)
+        return self._load(path)
+
+    def scenarios(self) -> list[Scenario]:
+        if self.kind == "class":
+            return [duck.ForgetClasses([label])(self.data, self.grid.seed) for label in self.block.searched]
+        return [duck.ForgetFraction(self.block.fraction)(self.data, seed) for seed in self.block.searched]
+
+    def retrained(self, scenario: Scenario, compiled: bool = True) -> nn.Module:
+        """Return the model that was trained without the forget set of a scenario; train it where it is not there."""
+        path = self.models / f"{self.original_id}-retrained-{scenario.seed}.safetensors"
+        if not path.exists():
+            recipe = replace(self.recipe, compile=compiled and self.device.type == "cuda")
+            task = scenario.task(new_model=self.new_model, recipe=recipe)
+            save_weights(Retrained()(self.original(), task), path)
+        return self._load(path)
+
+    def _load(self, path: Path) -> nn.Module:
+        model = self.new_model()
+        load_weights(model, path)
+        return model.to(self.device).eval()
+
+
+def study(args: argparse.Namespace) -> Iterator[Row]:
+    """Yield the trials of one method as rows."""
+    if args.study == "models":
+        make_models(args)
+        return
     kind, name = args.study.split(":")
-    device, grid = pick_device(args.device), find_grid(args.grid)
-    data = duck.load(args.data, args.root, device=device)
-    block = next(block for block in grid.blocks if block.dataset == args.data)
-    made = training(grid, block, facts_of(data)).training
-    model = build(made.model, data.num_classes, data.train.shape)
-    load_weights(model, args.models / f"{Experiment(made, seed=made.seed).id}.safetensors")
-    model.to(device).eval()
-    if kind == "class":
-        scenarios, on = [duck.ForgetClasses([label])(data, grid.seed) for label in args.classes], {"classes": args.classes}
-    else:
-        scenarios, on = [duck.ForgetFraction(0.1)(data, seed) for seed in args.seeds], {"seeds": args.seeds}
-    start = starting(args.data, kind, name, len(data.train))
-    about = {"dataset": args.data, "scenario": kind, "method": name, **on, "start": STUDIES.get(args.study, "paper"), "jobs": args.jobs}
-    machine = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    bench = Bench(args, kind)
+    scenarios = bench.scenarios()
+    start = starting(args.data, kind, name, len(bench.data.train))
+    on = {"classes" if kind == "class" else "seeds": list(bench.block.searched)}
+    about = {"dataset": args.data, "scenario": kind, "method": name, **on, "start": start_of(name), "jobs": args.jobs}
+    machine = torch.cuda.get_device_name(bench.device) if bench.device.type == "cuda" else "CPU"
     stamp = {"device": machine, "torch": str(torch.__version__), "date": datetime.now(UTC).date().isoformat()}
-    options: dict[str, Any] = {"new_model": lambda: build(made.model, data.num_classes, data.train.shape), "recipe": made.recipe}
-    if args.study in args.tuned_too:
-        options["also"] = [preset(name, args.tuned_of or args.data, kind, len(data.train), "tuned")]
-    for trial in tune(start, model, scenarios, args.budget, done=trials_of(args, args.study), **options):
+    references = None if kind == "class" else [bench.retrained(scenario) for scenario in scenarios]
+    search = partial(tune, new_model=bench.new_model, recipe=bench.recipe, retrained=references)
+    budget, done = budget_of(args, args.study), trials_of(args, args.study)
+    if time.time() > args.deadline:
+        return
+    for trial in search(start, bench.original(), scenarios, budget, done=done):
         yield {**about, **asdict(trial), **stamp}
         if time.time() > args.deadline:
             return
 
 
+def make_models(args: argparse.Namespace) -> None:
+    """Train the original and the retrained models that the searches share."""
+    args.models.mkdir(parents=True, exist_ok=True)
+    bench = Bench(args, "samples")
+    bench.original()
+    if any(name.startswith("samples:") for name in args.only):
+        for scenario in bench.scenarios():
+            bench.retrained(scenario)
+
+
+def start_of(name: str) -> Preset:
+    return STARTS.get(name, "paper")
+
+
 def starting(data: str, kind: Any, name: str, samples: int) -> Method:
-    return preset(name, data, kind, samples, STUDIES.get(f"{kind}:{name}", "paper"))
+    return preset(name, data, kind, samples, start_of(name))
 
 
-def of(row: dict[str, Any]) -> str:
+def block_of(data: str, kind: str) -> Block:
+    blocks = grid_of(data, kind).blocks
+    return next(block for block in blocks if block.dataset == data)
+
+
+def grid_of(data: str, kind: str) -> Grid:
+    return find_grid(f"{'digits' if data == 'digits' else 'paper'}/{TABLES[kind]}")
+
+
+def budget_of(args: argparse.Namespace, name: str) -> int:
+    return args.budget or block_of(args.data, name.split(":")[0]).trials
+
+
+def of(row: Row) -> str:
     return f"{row['scenario']}:{row['method']}"
 
 
 def trials_of(args: argparse.Namespace, name: str) -> list[Trial]:
-    """Those of a study that the file has."""
+    """Return those of a search that the file has."""
     rows = read(args.out) if args.out.exists() else []
     return [as_trial(row) for row in rows if of(row) == name and row["dataset"] == args.data]
 
 
-def as_trial(row: dict[str, Any]) -> Trial:
-    return Trial(**{key: row[key] for key in Trial.__dataclass_fields__})
+def as_trial(row: Row) -> Trial:
+    return Trial(**{field.name: row[field.name] for field in fields(Trial) if field.name in row})
+
+
+def searches(path: Path) -> Iterator[tuple[str, str, str, list[Trial]]]:
+    """Yield the data set, scenario, method and trials of each search in a file."""
+    rows = read(path)
+    for name in dict.fromkeys(of(row) for row in rows):
+        own = [row for row in rows if of(row) == name]
+        yield own[0]["dataset"], own[0]["scenario"], own[0]["method"], [as_trial(row) for row in own]
 
 
 def table(path: Path) -> None:
-    """The best of each study, as Markdown and as presets."""
-    rows, presets = read(path), []
-    print("| scenario | method | trials | holdout AUS of the first | of the best | kept % | forgotten % |")
-    print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
-    for name in dict.fromkeys(of(row) for row in rows):
-        trials, (kind, method) = [as_trial(row) for row in rows if of(row) == name], name.split(":")
+    """Print the best of each search as Markdown."""
+    print("| removal | method | trials | objective | score of the first | of the best | kept % | forgotten % | at the edge of its range |")
+    print("| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | --- |")
+    for _, kind, method, trials in searches(path):
         chosen = best(trials)
-        print(
-            f"| {kind} | {method} | {len(trials)} | {trials[0].score:.3f} | {chosen.score:.3f} | {100 * (chosen.kept or 0):.1f} "
-            f"| {100 * (chosen.forgotten or 0):.1f} |"
-        )
-        data = next(row["dataset"] for row in rows if of(row) == name)
-        found = changes(starting(data, kind, method, 50_000), chosen)
-        presets.append(f"[{method}.{data}.tuned]\n{kind} = {json.dumps(found)}")
-    print("\n" + "\n".join(presets))
+        scores = [str(len(trials)), chosen.objective, score(trials[0]), score(chosen)]
+        shares = [f"{100 * (share or 0):.1f}" for share in (chosen.kept, chosen.forgotten)]
+        print(f"| {' | '.join([kind, method, *scores, *shares, ', '.join(at_edge(method, trials)) or 'none'])} |")
+
+
+def score(trial: Trial) -> str:
+    return "failed" if trial.error else f"{trial.score:.3f}"
+
+
+def presets(path: Path) -> None:
+    """Print the best of each search as a preset: its changes to `paper`, also where the search began with another preset."""
+    for data, kind, method, trials in searches(path):
+        found = changes(preset(method, data, kind, name="paper"), best(trials))
+        print(f"[{method}.{data}.tuned]\n{kind} = {json.dumps(found)}")
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument("--models", type=Path, default=Path("models"), help="folder of the original")
-    parser.add_argument("--out", type=Path, help="DATA-rivals-tuning.jsonl in benchmarks/results where not given")
-    parser.add_argument("--grid", default="paper/table-cr", help="whose original of --data it is")
+    parser.add_argument("--out", type=Path, help="DATA-search.jsonl in benchmarks/results where not given")
     parser.add_argument("--data", default="cifar10")
-    every = [f"{kind}:{name}" for kind in ("class", "samples") for name in METHODS]
-    known: Any = {"metavar": "KIND:METHOD", "nargs": "+", "choices": every}
-    parser.add_argument("--only", **known, default=list(STUDIES))
-    parser.add_argument("--budget", type=int, default=8, help="trials of each method")
-    parser.add_argument("--tuned-too", **known, default=[], help="studies of which one trial is the preset `tuned`")
-    parser.add_argument("--tuned-of", help="data set whose `tuned` that is; that of --data where not given")
-    parser.add_argument("--classes", type=int, nargs="+", default=[3, 8], help="each forgotten alone in every trial")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[100], help="of the random tenths")
-    parser.add_argument("--jobs", type=int, default=1, help="studies at once; on a GPU only with NVIDIA's MPS is that faster")
+    every = [f"{kind}:{name}" for kind in TABLES for name in spaces() if kind in METHODS[name].scenarios]
+    parser.add_argument("--only", metavar="KIND:METHOD", nargs="+", choices=every, default=every)
+    parser.add_argument("--budget", type=int, help="trials of each method; the grid's where not given")
+    parser.add_argument("--jobs", type=int, default=1, help="searches at once; on a GPU only with NVIDIA's MPS is that faster")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--table", type=Path, help="print what was found and stop")
+    parser.add_argument("--table", type=Path, help="print the best of each search of a file and stop")
+    parser.add_argument("--presets", type=Path, help="the same as presets, and stop")
     parser.add_argument("--limit-minutes", type=float, default=60.0 * 24, help="no trial is begun later")
     parser.add_argument("--study", help=argparse.SUPPRESS)
     parser.add_argument("--deadline", type=float, default=float("inf"), help=argparse.SUPPRESS)
     args = parser.parse_args()
-    args.out = args.out or Path(f"benchmarks/results/{args.data}-rivals-tuning.jsonl")
+    args.out = args.out or Path(f"benchmarks/results/{args.data}-search.jsonl")
     return args
 
 

@@ -1,8 +1,8 @@
-"""Bring the generated parts of docs/results.md up to date with benchmarks/results.
+"""Bring the generated parts of the documents up to date with benchmarks/results.
 
 python benchmarks/write_tables.py
 
-A part stands between two comments below the command that prints it:
+A part stands between two comments below the command that prints it, `duck bench` or a script of this folder:
 
     duck bench --table paper/svm --out benchmarks/results --format markdown
 
@@ -15,30 +15,33 @@ import contextlib
 import io
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 from duck.cli import main as duck
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "results.md"
-PART = re.compile(r"^    duck (bench [^\n]*)\n\n<!-- begin -->\n(.*?)<!-- end -->$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "docs" / name for name in ("results.md", "protocol.md")]
+COMMAND = r"^    (duck bench [^\n]*|python benchmarks/\w+\.py --table [^\n]*)"
+PART = re.compile(COMMAND + r"\n\n<!-- begin -->\n(.*?)<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
 def written(page: str) -> str:
     """Return the page with what its commands print."""
-    return PART.sub(lambda part: _filled(part[1]), page)
-
-
-def _filled(command: str) -> str:
-    return f"    duck {command}\n\n<!-- begin -->\n{printed(command)}\n<!-- end -->"
+    return PART.sub(lambda part: f"    {part[1]}\n\n<!-- begin -->\n{printed(part[1])}\n<!-- end -->", page)
 
 
 def printed(command: str) -> str:
+    program, *words = shlex.split(command)
+    if program == "python":
+        return subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.chdir(ROOT):
-        duck(shlex.split(command))
+        duck(words)
     return out.getvalue().strip()
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from duck.batching import Passes, Step
+from duck.batching import InTurn, Passes, Step
 from duck.fit import fit
-from duck.methods.scrub import InTurn
 from duck.runtime import seeded
 from duck.types import Recipe
 from tests.toys import ToyNet, toy_data, toy_net

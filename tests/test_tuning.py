@@ -6,23 +6,150 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
+from duck import fit
 from duck.data.examples import examples
 from duck.errors import BadInput, MissingExtra, UnknownName
 from duck.methods import METHODS, Duck
+from duck.runtime import seeded
 from duck.scenarios import ForgetClasses
-from duck.tuning import Trial, _Judge, best, changes, mean, space_of, spaces, tune
+from duck.tuning import (
+    FAILED,
+    Trial,
+    _confidences,
+    _Judge,
+    _run,
+    _settings_of,
+    at_edge,
+    best,
+    changes,
+    mean,
+    space_of,
+    spaces,
+    tune,
+    widened,
+    with_settings,
+)
+from duck.types import Task
 from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, trained_net
 
 DUCK = Duck(batch_size=64, lr=3e-3, low_batch=32, max_epochs=2, low_epochs=1)
+
+
+RANGE = {"low", "high", "log", "integer", "min", "max"}
 
 
 def test_every_space_names_settings_of_its_method() -> None:
     assert set(spaces()) == {name for name in METHODS if name not in ("original", "retrained")}
     for method, space in spaces().items():
         known = {field.name for field in dataclasses.fields(METHODS[method])}  # type: ignore[arg-type]
-        assert set(space) <= known
-        assert all(set(options) in ({"choices"}, {"low", "high"}, {"low", "high", "log"}) for options in space.values())
+        assert {name for key in space for name in key.split(", ")} <= known
+        for options in space.values():
+            assert set(options) in ({"choices"}, {"fixed"}) or {"low", "high"} <= set(options) <= RANGE
+            # A linear range that is widened would reach values without meaning.
+            assert "log" in options or "low" not in options or "min" in options
+
+
+def trials_at(name: str, *values: float) -> list[Trial]:
+    """Trials of one setting; the last is the best."""
+    return [Trial(number, {name: value}, 0.1 * number, 1.0, 0.0, 1.0) for number, value in enumerate(values)]
+
+
+def test_a_range_is_widened_where_the_best_lies_at_its_edge() -> None:
+    log = {"lr": {"low": 1e-4, "high": 1e-2, "log": True}}
+    inside = trials_at("lr", 1e-3, 1e-4, 2e-3)
+    assert widened(log, inside) == log
+    assert widened(log, trials_at("lr", 1e-3, 2e-3, 1.1e-4))["lr"] == {"low": 0.25e-4, "high": 1e-2, "log": True}
+    assert widened(log, trials_at("lr", 1e-3, 2e-3, 1e-2))["lr"] == {"low": 1e-4, "high": 4e-2, "log": True}
+    # One that lies far outside is inside afterwards.
+    assert widened(log, trials_at("lr", 1e-3, 2e-3, 0.3))["lr"]["high"] == pytest.approx(1e-2 * 4**3)
+    # Of two trials the best says little, and a best that failed nothing.
+    assert widened(log, trials_at("lr", 1e-3, 1e-4)) == log
+    assert widened(log, [replace(trial, score=FAILED, error="x") for trial in trials_at("lr", 1e-3, 2e-3, 1e-4)]) == log
+
+
+def test_a_range_is_not_widened_beyond_its_limits() -> None:
+    share = {"share": {"low": 0.1, "high": 0.9, "min": 0.05, "max": 1.0}}
+    assert widened(share, trials_at("share", 0.5, 0.4, 0.89))["share"]["high"] == 1.0
+    assert widened(share, trials_at("share", 0.5, 0.4, 0.1))["share"]["low"] == 0.05
+    epochs = {"epochs": {"low": 2, "high": 10, "log": True, "integer": True, "min": 1, "max": 15}}
+    assert widened(epochs, trials_at("epochs", 5, 4, 10))["epochs"]["high"] == 15
+    assert widened(epochs, trials_at("epochs", 5, 4, 9)) == epochs
+    assert widened(epochs, trials_at("epochs", 5, 4, 2))["epochs"]["low"] == 1
+
+
+def test_the_best_is_at_an_edge_until_a_trial_has_looked_beyond() -> None:
+    def trials(*rates: float) -> list[Trial]:
+        start = _settings_of(METHODS["l1-sparse"](), spaces()["l1-sparse"])
+        return [Trial(number, {**start, "lr": lr}, 0.1 * (lr == 0.1), 1.0, 0.0, 1.0) for number, lr in enumerate(rates)]
+
+    assert at_edge("l1-sparse", trials(1e-2, 2e-2, 0.1)) == ["lr"]
+    assert at_edge("l1-sparse", trials(1e-2, 2e-2, 0.1, 0.3)) == []
+
+
+def test_settings_that_belong_together_are_drawn_together_and_a_schedule_of_the_preset_does_not_leak() -> None:
+    start = METHODS["scrub"](milestones=(3,), batch_size=64, lr=1e-3, forget_batch=32)  # type: ignore[call-arg]
+    trials = list(tune(start, trained_net(), [class_scenario()], 6, recipe=RECIPE))
+    assert trials[0].settings["milestones"] == [3]
+    assert all(trial.settings["milestones"] == [] for trial in trials[1:])
+    pairs = {(trial.settings["epochs"], trial.settings["forget_epochs"]) for trial in trials}
+    assert len(pairs) > 1
+    assert pairs <= {(2, 1), (3, 1), (3, 2), (5, 3), (5, 5), (10, 5)}
+    assert all(trial.error is None for trial in trials)
+    rest = list(tune(start, trained_net(), [class_scenario()], 6, recipe=RECIPE, done=trials[:4]))
+    assert [trial.settings for trial in rest] == [trial.settings for trial in trials[4:]]
+    assert with_settings(start, trials[1].settings).milestones == ()  # type: ignore[attr-defined]
+
+
+def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
+    """A retrained model has no gap to itself; the score of a trial is worked out from its measures."""
+    scenario = samples_scenario()
+    task = scenario.task(recipe=RECIPE)
+    retrained = toy_net()
+    fit.train(retrained, task.retain, RECIPE, seeded(3, "retrained"))
+    judge = _Judge(trained_net(), task, "samples", retrained.eval())
+    itself = judge(0, Fixed(retrained), {})  # type: ignore[arg-type]
+    assert (itself.score, itself.objective) == (1.0, "gap")
+    trial = judge(0, Fixed(toy_net().eval()), {})  # type: ignore[arg-type]
+    values = [trial.kept or 0.0, trial.forgotten or 0.0, trial.auc or 0.0]
+    assert trial.score == pytest.approx(1 - sum(abs(value - known) for value, known in zip(values, judge.reference, strict=True)))
+    assert trial.score < 0.5
+    # AUC by counting pairs: how often a forget sample has the higher confidence.
+    sure, unsure = (_confidences(retrained, side) for side in (task.forget, judge.judged))
+    pairs = (sure[:, None] > unsure).mean() + 0.5 * (sure[:, None] == unsure).mean()
+    assert itself.auc == pytest.approx(pairs)
+    found = next(tune(DUCK, trained_net(), [scenario], 1, recipe=RECIPE, retrained=[retrained]))
+    assert found.objective == "gap"
+    assert found.auc is not None
+    with pytest.raises(BadInput, match="one retrained model for each scenario: there are 2 for 1"):
+        next(tune(DUCK, trained_net(), [scenario], 1, recipe=RECIPE, retrained=[retrained, retrained]))
+    with pytest.raises(BadInput, match="of whole classes the objective is AUS"):
+        next(tune(DUCK, trained_net(), [class_scenario()], 1, recipe=RECIPE, retrained=[retrained]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+    """A method that returns the same model whatever it is given."""
+
+    model: nn.Module
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        return self.model
+
+
+def test_a_trial_that_cannot_become_the_best_is_pruned_and_counts() -> None:
+    scenarios = [ForgetClasses([label])(toy_data()) for label in (1, 2)]
+    judges = [_Judge(trained_net(), scenario.task(recipe=RECIPE), "class") for scenario in scenarios]
+    idle = METHODS["original"]()
+    whole = _run(judges, 0, idle, {}, FAILED)
+    assert not whole.pruned
+    pruned = _run(judges, 1, idle, {}, 1.0)
+    assert pruned.pruned
+    assert pruned.score == judges[0](1, idle, {}).score
+    assert (pruned.score + judges[1].highest) / 2 < 1.0
+    # One that could still tie is run to its end.
+    assert not _run(judges, 1, idle, {}, (pruned.score + judges[1].highest) / 2).pruned
 
 
 @pytest.mark.parametrize("make", [class_scenario, samples_scenario])
@@ -98,8 +225,8 @@ def test_a_trial_on_several_scenarios_scores_their_mean() -> None:
 
 
 def test_one_failure_among_several_scenarios_fails_the_trial() -> None:
-    well, ill = Trial(0, {}, 0.9, 1.0, 0.0, 2.0), Trial(0, {}, -1.0, None, None, 1.0, "Diverged: nan")
-    assert mean([well, ill]) == Trial(0, {}, -1.0, None, None, 3.0, "Diverged: nan")
+    well, ill = Trial(0, {}, 0.9, 1.0, 0.0, 2.0), Trial(0, {}, FAILED, None, None, 1.0, "Diverged: nan")
+    assert mean([well, ill]) == Trial(0, {}, FAILED, None, None, 3.0, "Diverged: nan")
     assert mean([well, replace(well, score=0.5, kept=0.8, forgotten=0.2)]) == Trial(0, {}, 0.7, 0.9, 0.1, 4.0)
 
 
@@ -111,7 +238,7 @@ def test_the_first_trial_names_what_ran_also_outside_the_space() -> None:
 def test_a_failing_trial_is_reported_and_not_chosen() -> None:
     method = METHODS["bad-teacher"]()
     trials = list(tune(method, trained_net(), [class_scenario()], 2, recipe=RECIPE))
-    assert all(trial.score == -1 for trial in trials)
+    assert all(trial.score == FAILED for trial in trials)
     assert trials[0].error is not None
     assert trials[0].error.startswith("BadInput")
 

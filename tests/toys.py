@@ -127,13 +127,15 @@ def _bad_teacher(kind: str) -> Method:
 
 
 def _salun(kind: str) -> Method:
-    return METHODS["salun"](batch_size=32, epochs=5)  # type: ignore[call-arg]
+    # After a step on a single sample, momentum carries its wrong label on through the retain steps.
+    return METHODS["salun"](batch_size=32, epochs=5, lr=0.1 if kind == "class" else 1e-4)  # type: ignore[call-arg]
 
 
 def _erm_ktp(kind: str) -> Method:
     return METHODS["erm-ktp"](  # type: ignore[call-arg]
-        epochs=8, milestones=(6,), batch_size=32, original_epochs=9, original_milestones=(7,), original_batch=32
-    )
+        epochs=8, milestones=(6,), schedule_start=0, batch_size=32,
+        original_epochs=9, original_milestones=(7,), original_batch=32, mask_weight=1.0,
+    )  # fmt: skip
 
 
 def _finetune(kind: str) -> Method:
@@ -154,6 +156,10 @@ def _boundary_shrink(kind: str) -> Method:
     return METHODS["boundary-shrink"](lr=3e-3, batch_size=32)  # type: ignore[call-arg]
 
 
+def _boundary_shrink_retain(kind: str) -> Method:
+    return METHODS["boundary-shrink-retain"](lr=3e-3, batch_size=32)  # type: ignore[call-arg]
+
+
 def _boundary_expand(kind: str) -> Method:
     return METHODS["boundary-expand"](lr=3e-3, batch_size=32)  # type: ignore[call-arg]
 
@@ -163,7 +169,7 @@ def _l1_sparse(kind: str) -> Method:
 
 
 def _neg_grad_plus(kind: str) -> Method:
-    return METHODS["neg-grad-plus"](alpha=0.9, batch_size=32)  # type: ignore[call-arg]
+    return METHODS["neg-grad-plus"](alpha=0.9, lr=0.015, batch_size=32)  # type: ignore[call-arg]
 
 
 # Class removal: accuracy on the forgotten training samples, and on the retained ones.
@@ -175,6 +181,7 @@ TOYS = {
     "neg-grad": Toy(_neg_grad, 0.01, 0.95),
     "random-label": Toy(_random_label, 0.01, 0.95),
     "boundary-shrink": Toy(_boundary_shrink, 0.01, 0.95),
+    "boundary-shrink-retain": Toy(_boundary_shrink_retain, 0.01, 0.95),
     # Twelve features serve four classes: what leads away from one of them to the shadow class leads others there, too.
     "boundary-expand": Toy(_boundary_expand, 0.3, 0.85),
     "l1-sparse": Toy(_l1_sparse, 0.01, 0.95),

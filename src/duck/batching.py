@@ -1,4 +1,4 @@
-"""In which order batches of forget and retain data meet: plain passes, DUCK's nesting, a pass joined by a cycle, one mixed stream."""
+"""The order of forget and retain batches: passes, one pass after another, DUCK's nesting, a pass joined by a cycle, one mixed stream."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -47,6 +47,21 @@ class Passes:
     def epoch(self, generator: torch.Generator) -> Iterator[Step]:
         for batch in self.examples.batches(self.size, generator, self.augment):
             yield {self.name: batch}
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """In each epoch all steps of the first, then all steps of the second."""
+
+    first: Batches
+    second: Batches
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Step]:
+        yield from self.first.epoch(generator)
+        yield from self.second.epoch(generator)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,17 @@ def check_width(logits: Tensor, examples: Examples) -> None:
         raise TooFewOutputs(highest, logits.shape[1])
 
 
+def logits_on(model: nn.Module, examples: Examples, precision: Precision = "float32") -> Tensor:
+    """Return the logits of every sample, in order, in float32 on the model's device."""
+    logits = []
+    with evaluating(model), autocast(precision, device_of(model)):
+        for batch in examples.batches(batch_size(examples)):
+            with taking(model, batch.images):
+                logits.append(logits_of(model(batch.images)).float())
+            check_width(logits[-1], examples)
+    return torch.cat(logits)
+
+
 class Outcomes(NamedTuple):
     """Per sample, in order, on the model's device."""
 

@@ -20,7 +20,8 @@ from tests.bench.lines import FEW
 def test_the_papers_grids_have_its_rows_in_its_order(name: str, table: str) -> None:
     paper = json.loads(files("duck.bench").joinpath("paper_numbers.json").read_text())[table]
     grid = find_grid(name)
-    assert list(grid.methods) == [*dict.fromkeys(row["method"] for row in paper), "neg-grad-plus", "salun"]
+    ours = ["neg-grad-plus", "salun", *(["boundary-shrink-retain"] if table == "cr" else [])]
+    assert list(grid.methods) == [*dict.fromkeys(row["method"] for row in paper), *ours]
     assert [block.dataset for block in grid.blocks] == list(dict.fromkeys(row["dataset"] for row in paper))
     assert {block.model for block in grid.blocks} == {"resnet18"}
     assert grid.presets == ("paper", "tuned")
@@ -203,7 +204,8 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
         ('views = ["paper/svm"]\n', "No grid 'paper/svm' whose runs can be shown"),
         ('views = ["paper/table-cr"]\nmethods = ["duck"]\n', "leave 'blocks' and 'methods' out"),
         (WHOLE.replace('["duck"]', '"duck"') + "seeds = [1]\n", "'methods' must be a list, got 'duck'"),
-        ("trials = -1\n" + WHOLE + "seeds = [1]\n", "'trials' must be 0 or more"),
+        (WHOLE + "seeds = [1]\ntrials = -1\n", "'trials' must be 0 or more"),
+        (WHOLE + "seeds = [1]\ntrials = 6\n", "'trials' needs 'searched'"),
         ("seed = 1" + "0" * 5000, "cannot be read"),
     ],
 )

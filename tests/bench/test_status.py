@@ -182,7 +182,7 @@ def test_runs_that_grids_share_are_planned_once(results: Results) -> None:
 
 def test_trials_of_a_search_are_counted(results: Results) -> None:
     put_training(results, 60.0)
-    grid = replace(GRID, trials=3, blocks=GRID.blocks[:1])
+    grid = replace(GRID, blocks=(replace(GRID.blocks[0], trials=3, searched=(7,)),))
     trial = {"dataset": "cifar10", "scenario": "class", "settings": {}, "score": 0.9, "seconds": 30, "start": "paper"}
     rows = [{**trial, "method": "scrub", "number": number} for number in range(2)]
     (results.folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -238,7 +238,7 @@ def test_a_pool_and_a_search_take_what_the_minutes_leave(results: Results) -> No
     assert planner.next_steps([lira], 1.9) == []
     trial = {"dataset": "cifar10", "scenario": "class", "settings": {}, "score": 0.9, "seconds": 30, "start": "paper"}
     (results.folder / "t.jsonl").write_text(json.dumps({**trial, "method": "scrub", "number": 0}) + "\n")
-    grid = replace(GRID, trials=3, blocks=GRID.blocks[:1], methods=("scrub", "ssd"))
+    grid = replace(GRID, blocks=(replace(GRID.blocks[0], trials=3, searched=(7,)),), methods=("scrub", "ssd"))
     steps = Planner(Results(results.folder)).next_steps([grid], 100.0)
     # Nobody knows how long a trial of SSD takes.
     assert steps[-1].command == "python benchmarks/tune_rivals.py --data cifar10 --budget 3 --only class:scrub"

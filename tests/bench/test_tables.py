@@ -40,7 +40,7 @@ def row(table: Table, method: str, dataset: str = "cifar10", preset: str | None 
 
 def test_mean_spread_and_median(results: Results) -> None:
     duck = row(make_table(CR, results, {}), "duck")
-    assert (duck["preset"], duck["n"], duck["of"], duck["scenario"]) == ("tuned", 3, 10, "class")
+    assert (duck["preset"], duck["n"], duck["of"], duck["scenario"]) == ("tuned", 3, 8, "class")
     assert duck["aus"]["mean"] == pytest.approx(0.96)
     assert duck["aus"]["std"] == pytest.approx(0.0028**0.5)  # ((.06)² + .02² + .04²) / 2
     assert duck["kept"]["mean"] == pytest.approx(0.88)
@@ -101,13 +101,13 @@ def test_rows_are_in_the_papers_order_and_each_preset_that_ran_has_one(results: 
 
 
 def test_a_preset_that_was_never_run_is_named_below_and_has_a_row_for_programs(results: Results) -> None:
-    table = make_table(CR, results, parse_only("dataset=cifar10,method=duck,method=scrub,method=original", CR))
+    table = make_table(CR, results, parse_only("dataset=cifar10,method=duck,method=bad-teacher,method=original", CR))
     assert [(r["method"], r["preset"], r["n"]) for r in table.shown] == [
-        ("original", "standard", 0), ("scrub", "paper", 0), ("duck", "tuned", 3),
+        ("original", "standard", 0), ("bad-teacher", "paper", 0), ("duck", "tuned", 3),
     ]  # fmt: skip
-    assert table.notes[-1] == "Never run in cifar10, class: scrub (tuned), duck (paper)."
+    assert table.notes[-1] == "Never run in cifar10, class: bad-teacher (tuned), duck (paper)."
     told = [(r["method"], r["preset"], r["n"], r["of"]) for r in json.loads(render(table, "json"))]
-    assert told[1:] == [("scrub", "paper", 0, 10), ("scrub", "tuned", 0, 10), ("duck", "paper", 0, 10), ("duck", "tuned", 3, 10)]
+    assert told[1:] == [("bad-teacher", "paper", 0, 10), ("bad-teacher", "tuned", 0, 8), ("duck", "paper", 0, 10), ("duck", "tuned", 3, 8)]
     rows = csv.DictReader(io.StringIO(render(table, "csv")))
     means = [line["aus_mean"] for line in rows]
     assert means == ["missing"] * 4 + [str(table.rows[-1]["aus"]["mean"])]
@@ -155,7 +155,9 @@ def test_data_of_another_source_count_too(results: Results) -> None:
 def test_a_table_without_any_result_says_that_all_is_missing(tmp_path: Path) -> None:
     table = make_table(CR, Results(tmp_path / "nothing"), {})
     assert [r["method"] for r in table.shown] == [*CR.methods] * 3
-    assert {(r["n"], r["of"], r["aus"]["mean"]) for r in table.rows} == {(0, 10, None)}
+    # Those of `tuned` on CIFAR-10 leave out the two classes on which settings were searched.
+    assert {(r["n"], r["of"], r["aus"]["mean"]) for r in table.rows} == {(0, 10, None), (0, 8, None)}
+    assert {(r["dataset"], r["preset"]) for r in table.rows if r["of"] == 8} == {("cifar10", "tuned")}
     assert not (tmp_path / "nothing").exists()
 
 
@@ -167,17 +169,17 @@ def test_text_and_markdown(results: Results) -> None:
     lines = printed(results, "text").splitlines()
     assert lines[0] == "cifar10, class, resnet18 (kept: retain-test, forgotten: forget-test)"
     duck = next(line for line in lines if line.startswith("duck"))
-    words = "duck tuned 0 of 6 3 (missing 7 of 10) 0.960 ± 0.053 0.998 88.00 ± 7.21 88.46 2.00 ± 2.65 0.00"
+    words = "duck tuned 0 of 12 3 (missing 5 of 8) 0.960 ± 0.053 0.998 88.00 ± 7.21 88.46 2.00 ± 2.65 0.00"
     # Class 0 was not retrained: the gaps are over two of the three.
     assert " ".join(duck.split()) == f"{words} -0.005 (n 2) -2.00 (n 2) +3.00 (n 2) 4.00 0.40"
     salun = next(line for line in lines if line.startswith("salun"))
-    assert " ".join(salun.split()[2:]) == "0 of 6 0 (missing 10 of 10) missing - missing - missing - - - - - -"
+    assert " ".join(salun.split()[2:]) == "0 of 12 0 (missing 10 of 10) missing - missing - missing - - - - - -"
     assert len({len(line) for line in lines[1:3]}) == 1
     assert lines[-2].startswith("cifar10, class, scrub")
     assert lines[-1].startswith("Never run in cifar10, class: ")
     piped = printed(results, "markdown").splitlines()
     table = [line for line in piped if line.startswith("|")]
-    assert "| duck | tuned | 0 of 6 | 3 (missing 7 of 10) | 0.960 ± 0.053 | 0.998 | 88.00 ± 7.21 |" in "\n".join(table)
+    assert "| duck | tuned | 0 of 12 | 3 (missing 5 of 8) | 0.960 ± 0.053 | 0.998 | 88.00 ± 7.21 |" in "\n".join(table)
     assert {line.count("|") for line in table} == {16}
     assert piped[-2].startswith("- cifar10, class, scrub")
     assert piped[-1].startswith("- Never run in cifar10, class: ")
@@ -189,7 +191,7 @@ def test_text_and_markdown(results: Results) -> None:
 def test_latex(results: Results) -> None:
     lines = printed(results, "latex").splitlines()
     (duck,) = (line for line in lines if line.startswith("duck"))
-    assert duck.startswith(r"duck & tuned & 0 of 6 & 3 (missing 7 of 10) & 0.960 $\pm$ 0.053 & 0.998 & 88.00 $\pm$ 7.21 & 88.46 &")
+    assert duck.startswith(r"duck & tuned & 0 of 12 & 3 (missing 5 of 8) & 0.960 $\pm$ 0.053 & 0.998 & 88.00 $\pm$ 7.21 & 88.46 &")
     body = lines[lines.index(r"\hline") : lines.index(r"\end{tabular}")]
     rows = [line for line in body if line.endswith(r"\\")]
     assert {line.count(" & ") for line in rows} == {14}

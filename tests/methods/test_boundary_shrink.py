@@ -10,9 +10,9 @@ from torch import nn
 
 from duck.data.examples import Pixels, Resident, examples
 from duck.experiment import Counted
-from duck.methods.boundary_shrink import BoundaryShrink, limits
+from duck.methods.boundary_shrink import BoundaryShrink, BoundaryShrinkRetain, limits
 from duck.methods.presets import preset
-from duck.methods.relabelling import loss_on_forget
+from duck.methods.relabelling import label_loss
 from duck.types import Batch, Examples, Task
 from tests.methods.test_duck import points
 from tests.toys import class_scenario, toy_examples, toy_task, trained_net
@@ -81,15 +81,14 @@ def test_retain_samples_join_with_their_own_labels() -> None:
         plain.weight.copy_(torch.eye(2))
     forget = Batch(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
     retain = Batch(torch.tensor([[0.0, 3.0]]), torch.tensor([1]), torch.tensor([0]))
-    loss = loss_on_forget(torch.tensor([1]))(plain, {"forget": forget, "retain": retain})
+    loss = label_loss(plain, {"forget": forget._replace(labels=torch.tensor([1])), "retain": retain})
     assert loss.item() == pytest.approx((math.log(1 + math.exp(2.0)) + math.log(1 + math.exp(-3.0))) / 2, rel=1e-6)
 
 
-def test_retain_samples_are_used_only_where_asked_for() -> None:
+def test_retain_samples_are_used_by_the_variant_alone() -> None:
     task = toy_task(class_scenario())
-    shrink = BoundaryShrink(lr=1e-3, batch_size=32, epochs=1)
     drawn = []
-    for method in (shrink, replace(shrink, use_retain=True)):
+    for method in (BoundaryShrink(lr=1e-3, batch_size=32, epochs=1), BoundaryShrinkRetain(lr=1e-3, batch_size=32, epochs=1)):
         retain = Counted(task.retain)
         method(trained_net(), replace(task, retain=retain))
         drawn.append(int(retain.seen.sum()))

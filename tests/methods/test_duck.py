@@ -145,6 +145,32 @@ def test_the_loss_is_the_weighted_sum_of_eq_3_and_4() -> None:
     assert replace(duck, retain_loss=False)._loss(targets, 1.0)(net, step).item() == pytest.approx(1.5 * pull, rel=1e-5)
 
 
+def test_two_forward_passes_normalise_each_batch_by_itself_in_the_first_phase_alone() -> None:
+    """On a net with BatchNorm; and label smoothing, by hand: a tenth of the loss is the mean over both classes."""
+    seen: list[int] = []
+    net = wrapped(Plane(2), torch.ones(8, 2))
+    net.register_forward_pre_hook(lambda module, args: seen.append(len(args[0])))
+    forget = Batch(torch.tensor([[3.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 0]), torch.tensor([1, 0]))
+    retain = Batch(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
+    targets, step = torch.tensor([[0.0, 5.0], [1.0, 0.0]]), {"forget": forget, "retain": retain}
+    joint, two = (Duck()._loss(targets, 1.0, together)(net, step).item() for together in (True, False))
+    assert seen == [3, 2, 1]
+    assert joint == pytest.approx(two, rel=1e-5)  # without BatchNorm it is the same
+    head = head_of(net.model)
+    with torch.no_grad():
+        head.weight.copy_(torch.eye(2))
+        head.bias.zero_()
+    smooth = Duck(forget_loss=False, lambda_retain=1.0, temperature=2.0, label_smoothing=0.2)._loss(targets, 1.0)(net, step)
+    right, wrong = math.log(1 + math.exp(-1.0)), math.log(1 + math.exp(1.0))
+    assert smooth.item() == pytest.approx(0.9 * right + 0.1 * wrong, rel=1e-5)
+
+
+def test_whether_passes_are_joint_changes_the_result() -> None:
+    task, method = toy_task(class_scenario()), Duck(batch_size=64, lr=3e-3, low_batch=32, max_epochs=1)
+    joint, two = (head_of(replace(method, joint_forward=flag)(trained_net(), task)).weight for flag in (True, False))
+    assert not torch.equal(joint, two)
+
+
 def test_a_forget_batch_meets_fresh_retain_batches() -> None:
     forget, retain = toy_data().train.take(torch.arange(10)), toy_data().train.take(torch.arange(10, 70))
     steps = list(Nested(forget, retain, size=8, ratio=3).epoch(torch.Generator().manual_seed(0)))

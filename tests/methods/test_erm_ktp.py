@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from duck.batching import Mixed
 from duck.errors import BadInput
-from duck.methods.erm_ktp import ErmKtp, Gated, Masked, Where, find, normalised, own_channels, transfer_loss
+from duck.methods.erm_ktp import ErmKtp, Gated, Masked, Where, class_channels, find, normalised, transfer_loss
 from duck.models import build
 from tests.toys import class_scenario, head_of, samples_scenario, toy_net, toy_task, trained_net
 
@@ -27,10 +27,10 @@ def test_each_channel_is_scaled_to_its_largest_entry() -> None:
     assert normalised(torch.tensor([[0.25, 0.5], [-1.0, 2.0], [-1.0, -2.0]])).tolist() == [[0.5, 1.0], [0.0, 1.0], [0.0, 0.0]]
 
 
-def test_channels_go_that_serve_the_forgotten_class_most() -> None:
-    mask = torch.tensor([[1.0, 0.2, 0.1], [1.0, 1.0, 0.0], [0.3, 1.0, 0.9], [0.9, 0.5, 1.0]])
-    assert own_channels(mask, torch.tensor([0]), torch.tensor([1, 2])).tolist() == [True, False, False, False]
-    assert own_channels(mask, torch.tensor([0, 1]), torch.tensor([2])).tolist() == [True, True, True, False]
+def test_every_channel_goes_whose_mask_for_a_forgotten_class_is_above_0() -> None:
+    mask = torch.tensor([[1.0, 0.2, 0.1], [0.0, 1.0, 0.0], [0.001, 1.0, 0.9], [0.0, 0.0, 1.0]])
+    assert class_channels(mask, torch.tensor([0])).tolist() == [True, False, True, False]
+    assert class_channels(mask, torch.tensor([0, 1])).tolist() == [True, True, True, False]
 
 
 def test_the_transfer_loss_wants_the_whole_map_and_the_pooled_rest() -> None:
@@ -89,7 +89,7 @@ def test_the_last_map_is_found_before_the_pooling() -> None:
 def test_the_student_has_the_masked_originals_head_without_the_forgotten_class() -> None:
     model, task = trained_net(), toy_task(class_scenario())
     prepared = SMALL.prepare(model, task)
-    removed = own_channels(prepared["mask"], torch.tensor([2]), torch.tensor([0, 1, 3]))
+    removed = class_channels(prepared["mask"], torch.tensor([2]))
     expected = prepared["net.head.weight"].clone()
     expected[2], expected[:, removed] = 0, 0
     head = head_of(SMALL(model, replace(task, prepared=prepared)))
@@ -101,11 +101,42 @@ def test_the_student_has_the_masked_originals_head_without_the_forgotten_class()
 
 def test_the_regulariser_sparsifies_the_mask() -> None:
     model, task = trained_net(), toy_task(class_scenario())
-    dense, sparse = (replace(SMALL, mask_weight=weight).prepare(model, task)["mask"] for weight in (0.0, 0.5))
-    # Few steps here, so a heavy weight. The largest entries are 1 in any case: a quarter of this mask.
-    assert dense.mean() > 0.9
-    assert sparse.mean() < 0.7
+    dense, sparse = (replace(SMALL, mask_weight=weight, original_epochs=6).prepare(model, task)["mask"] for weight in (0.0, 0.5))
+    # Few steps here, and the regulariser counts in a third of them, so a heavy weight. The largest entry of each channel is 1 in any case.
+    assert dense.mean() > 0.85
+    assert sparse.mean() < 0.5
     assert torch.equal(sparse.amax(1), torch.ones(12))
+
+
+def test_the_regulariser_counts_in_masked_epochs_alone() -> None:
+    """Two epochs are not masked, so the mask has no gradient at all; the third is."""
+    model, task = trained_net(), toy_task(class_scenario())
+    plain, masked = (replace(SMALL, mask_weight=5.0, original_epochs=epochs).prepare(model, task)["mask"] for epochs in (2, 3))
+    assert torch.equal(plain, torch.ones(12, 4))
+    assert masked.mean() < 0.9
+
+
+def test_the_schedule_of_the_transfer_starts_after_some_epochs() -> None:
+    model, task = trained_net(), toy_task(class_scenario())
+    prepared = SMALL.prepare(model, task)
+
+    def student(schedule_start: int, epochs: int = 3) -> Tensor:
+        method = replace(SMALL, decay=0.0, weight_decay=0.0, epochs=epochs, milestones=(1,), schedule_start=schedule_start)
+        weight: Tensor = method(model, replace(task, prepared=prepared)).state_dict()["blocks.outer.0.conv.weight"]
+        return weight
+
+    # The rate falls to 0 after one epoch of the schedule: what comes later changes no weight.
+    assert torch.equal(student(0), student(0, epochs=1))
+    assert torch.equal(student(1), student(1, epochs=2))
+    assert not torch.equal(student(0), student(1))
+
+
+def test_a_mask_without_free_channels_is_noted() -> None:
+    model, notes = trained_net(), list[str]()
+    task = toy_task(class_scenario())
+    prepared = {**SMALL.prepare(model, task), "mask": torch.ones(12, 4)}
+    SMALL(model, replace(task, prepared=prepared, note=notes.append))
+    assert "all were removed and the result is useless" in notes[0]
 
 
 def test_what_it_cannot_do() -> None:

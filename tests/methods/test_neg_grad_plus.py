@@ -36,7 +36,7 @@ def test_the_loss_keeps_the_retain_samples_and_climbs_on_the_others(alpha: float
     assert loss.item() == pytest.approx(alpha * keep - (1 - alpha) * climb, rel=1e-5)
 
 
-def test_batchnorm_sees_both_together() -> None:
+def test_retain_and_forget_samples_pass_the_net_separately() -> None:
     seen: list[int] = []
 
     class Watching(nn.Module):
@@ -45,7 +45,27 @@ def test_batchnorm_sees_both_together() -> None:
             return images
 
     NegGradPlus()._loss(Watching(), STEP)
-    assert seen == [3]
+    assert seen == [1, 2]
+
+
+def test_two_steps_by_hand_without_momentum_and_decay() -> None:
+    task = Task(points([(1.0, 2.0)], [0]), points([(2.0, 1.0)], [1]), None, 2)
+    unlearned = NegGradPlus(alpha=0.75, lr=0.5, epochs=2)(identity(), task)
+    weight, forget, retain = torch.eye(2), torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])
+    for _ in range(2):
+        descend = torch.outer((weight @ retain).softmax(0) - torch.tensor([0.0, 1.0]), retain)
+        climb = torch.outer((weight @ forget).softmax(0) - torch.tensor([1.0, 0.0]), forget)
+        weight = weight - 0.5 * (0.75 * descend - 0.25 * climb)
+    torch.testing.assert_close(unlearned.state_dict()["weight"], weight)
+
+
+def test_a_single_sample_does_not_move_the_statistics_of_batchnorm() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).train()
+    one = batch([(1.0, 0.0)], [0])
+    loss = NegGradPlus()._loss(net, {"forget": one, "retain": batch([(0.0, 3.0), (1.0, 1.0)], [0, 1])})
+    assert loss.isfinite()
+    assert net[1].num_batches_tracked == 1
+    assert net[1].training
 
 
 def test_every_sample_comes_in_each_epoch_whichever_set_is_larger() -> None:

@@ -1,15 +1,18 @@
 """Presets by the size of the data, and what a file of `duck tune` may say."""
 
-import json
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import duck
 from duck.data import load
 from duck.errors import BadInput
-from duck.methods.presets import default_recipe, preset, speaks_of
+from duck.methods import METHODS
+from duck.methods.presets import Origin, Preset, default_recipe, preset, presets, sources, speaks_of
+from duck.tuning import spaces
 
 
 def test_of_data_by_name_the_size_is_known() -> None:
@@ -31,19 +34,48 @@ def test_a_file_goes_on_top_where_it_speaks_of_this(tmp_path: Path) -> None:
             preset(*about, more=file)
 
 
-def test_tuned_settings_of_cifar100_are_the_best_trials_of_the_kept_search() -> None:
-    lines = (Path(__file__).parents[2] / "benchmarks" / "results" / "cifar100-rivals-tuning.jsonl").read_text().splitlines()
-    studies: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for line in map(json.loads, lines):
-        studies.setdefault((line["method"], line["scenario"]), []).append(line)
-    assert len(studies) == 9
-    for (method, kind), trials in studies.items():
-        found = preset(method, "cifar100", kind)
-        best = max(trials, key=lambda trial: trial["score"])
-        if (method, kind) == ("duck", "class"):  # docs/results.md says why
-            assert found == preset(method, "cifar100", kind, name="paper")
-        else:
-            assert {name: getattr(found, name) for name in best["settings"]} == best["settings"], (method, kind)
+def every_preset() -> Iterator[tuple[str, str, Preset, str, dict[str, Any]]]:
+    for method in METHODS:
+        for data, names in presets().get(method, {}).items():
+            for name, kinds in names.items():
+                for kind, settings in kinds.items():
+                    yield method, data, name, kind, settings
+
+
+def test_every_preset_says_where_its_values_come_from() -> None:
+    used = set()
+    for method, data, name, kind, settings in every_preset():
+        assert settings["source"], (method, data, name, kind)
+        samples = {"small": 1_000, "any": 60_000}.get(data)
+        found = sources(method, "mine" if samples else data, kind, samples, name)
+        used |= set(settings["source"])
+        for source in found:
+            assert source.origin in get_args(Origin)
+            assert source.where
+            if source.origin == "search":
+                assert source.objective
+                assert source.trials > 0
+                assert date.fromisoformat(source.date)
+        origins = {source.origin for source in found[-len(settings["source"]) :]}
+        assert origins & ({"paper", "code"} if name == "paper" else {"search", "hand"}), (method, data, name, kind)
+    assert used == set(presets()["sources"])
+
+
+def test_the_sources_of_tuned_are_those_of_paper_and_its_own() -> None:
+    paper, tuned = (sources("bad-teacher", "cifar10", "class", name=name) for name in ("paper", "tuned"))
+    assert tuned[: len(paper)] == paper
+    assert str(paper[0]) == "paper: Cotogni 2023, arXiv:2312.02052, supplement, table 7 (baselines, class removal)"
+    assert tuned[-1].origin == "search"
+    assert "best of" in str(tuned[-1])
+
+
+def test_a_schedule_of_the_paper_does_not_stay_in_a_searched_preset() -> None:
+    """Milestones that belong to the paper's epochs would cut the rate of a searched one."""
+    for method, data, name, kind, settings in every_preset():
+        searched = any(presets()["sources"][source]["from"] == "search" for source in settings["source"])
+        fixed = {key for key, options in spaces()[method].items() if "fixed" in options}
+        if name == "tuned" and searched and "milestones" in fixed:
+            assert preset(method, data, kind).milestones == (), (method, data, kind)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("data", ["cifar10", "cifar100", "tiny-imagenet"])
@@ -68,4 +100,8 @@ def test_an_architecture_changes_the_standard_recipe_alone() -> None:
     usual, vit = (default_recipe("cifar100", None, "none", model) for model in ("resnet18", "vit-b16"))
     assert (usual.optimizer, vit.optimizer) == ("sgd", "adamw")
     assert vit.epochs == usual.epochs
+    # What was chosen on a data set counts there alone.
+    assert (vit.weight_decay, default_recipe("cifar10", None, "none", "vit-b16").weight_decay) == (0.1, 0.05)
+    assert default_recipe("cifar100", None, "none", "resnet50").label_smoothing == 0.1
+    assert default_recipe("cifar10", None, "none", "resnet50") == default_recipe("cifar10", None, "none", "resnet18")
     assert default_recipe("cifar100", None, "none", "vit-b16", "paper").optimizer == "sgd"

@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from duck.batching import Passes
+from duck.batching import InTurn, Passes
 from duck.errors import BadInput
 from duck.methods.distillation import divergence, frozen
-from duck.methods.scrub import InTurn, Scrub
+from duck.methods.scrub import Scrub, _History
 from duck.predict import accuracy
-from duck.types import Batch, Progress
-from tests.toys import class_scenario, toy_data, toy_task, trained_net
+from duck.types import Batch, Progress, Task
+from tests.methods.test_duck import points
+from tests.toys import class_scenario, samples_scenario, toy_data, toy_task, trained_net
 
 
 def logits(*rows: tuple[float, float]) -> torch.Tensor:
@@ -97,3 +98,28 @@ def test_a_lone_sample_passes_a_net_that_normalises_single_pixels() -> None:
     assert torch.equal(net[1].running_mean, before)  # type: ignore[arg-type]
     assert net[1].training
     assert not any(p.requires_grad for p in teacher.parameters())
+
+
+def test_rewind_takes_the_epoch_closest_to_the_accuracy_on_unseen_samples() -> None:
+    """Forget accuracies of three epochs 1, 0.5 and 0; at the end half of the unseen samples of class 0 are right."""
+    forget, holdout = points([(1.0, 0.0), (3.0, 0.0)], [0, 0]), points([(1.0, 0.0), (9.0, 0.0), (9.0, 0.0)], [0, 0, 1])
+    net = nn.Linear(2, 2)
+    task = Task(forget, points([(0.0, 1.0)], [1]), holdout, 2)
+    history = _History(net, task)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[0.0, 0.0], [-1.0, 0.0]]))
+        for threshold in (0.5, 2.0, 5.0):
+            net.bias.copy_(torch.tensor([0.0, threshold]))  # a sample is of class 0 where its first number is above
+            assert history.record() is False
+        history.rewind()
+    assert net.bias.tolist() == [0.0, 2.0]
+
+
+def test_rewind_gives_the_weights_of_an_epoch_and_needs_holdout_samples() -> None:
+    task = toy_task(samples_scenario())
+    scrub = Scrub(lr=5e-3, batch_size=32, forget_batch=16, epochs=3, forget_epochs=1, rewind=True)
+    rewound = scrub(trained_net(), task).state_dict()["head.weight"]
+    ends = [replace(scrub, epochs=epochs, rewind=False)(trained_net(), task).state_dict()["head.weight"] for epochs in (1, 2, 3)]
+    assert sum(torch.equal(rewound, end) for end in ends) == 1
+    with pytest.raises(BadInput, match="rewind needs holdout samples of the forgotten classes"):
+        scrub(trained_net(), replace(task, holdout=None))

@@ -59,6 +59,10 @@ class Block:
     recipe_preset: RecipeName = "standard"
     recipe: dict[str, Any] = field(default_factory=dict, hash=False)
     """Changes to how originals of this data set are trained."""
+    trials: int = 0
+    """Settings of each method that are tried on holdout data; 0: no search is planned."""
+    searched: tuple[int, ...] = ()
+    """Classes or seeds on which settings are searched. The rows of the preset `tuned` leave them out."""
 
     def __post_init__(self) -> None:
         if bool(self.classes) == bool(self.seeds):
@@ -75,6 +79,10 @@ class Block:
             raise BadInput(f"'random_classes' and 'bias' are two requests: choose one in the block of {self.dataset!r}.")
         if self.random_classes is not None and self.random_classes < 1:
             raise BadInput(f"'random_classes' must be 1 or more, got {self.random_classes}.")
+        if self.trials < 0:
+            raise BadInput(f"'trials' must be 0 or more, got {self.trials}.")
+        if self.trials and not self.searched:
+            raise BadInput(f"'trials' needs 'searched', the classes or seeds of the search: look at the block of {self.dataset!r}.")
         if ":" not in self.model:
             MODELS[self.model]  # an unknown name would fail every run, one by one
 
@@ -221,8 +229,6 @@ class Grid:
     study: Study | None = None
     views: tuple[str, ...] = ()
     """Grids whose runs this one shows. It has no runs of its own."""
-    trials: int = 0
-    """Settings of each method that are tried on holdout data of each block; 0: not said."""
     rank: int = 100
     """Order in which `duck bench --next` fills grids: the lowest first."""
     priority: Priority = Priority()
@@ -256,8 +262,6 @@ class Grid:
         names = [(variant.method, variant.name) for variant in self.variants]
         if len(set(names)) < len(names):
             raise BadInput(f"The grid {self.name!r} has two variants of one method with the same name.")
-        if self.trials < 0:
-            raise BadInput(f"'trials' must be 0 or more, got {self.trials}.")
         if self.study and self.study.name == "density" and any(block.scenario != "class" for block in self.blocks):
             raise BadInput(f"The grid {self.name!r}: a study of 'density' needs blocks that remove classes.")
         biased = {bool(block.bias) for block in self.blocks}
@@ -417,11 +421,11 @@ def rehearsal(grid: Grid) -> Grid:
     study = grid.study and replace(grid.study, images=min(4, grid.study.images))
     changes: dict[str, Any] = {"blocks": tuple(blocks), "settings": settings}
     name = f"rehearsal/{grid.name}"
-    return replace(grid, name=name, attack=attack, study=study, trials=0, **changes)
+    return replace(grid, name=name, attack=attack, study=study, **changes)
 
 
 def _small(block: Block) -> Block:
-    changes: dict[str, Any] = {"dataset": "digits", "model": "convnet", "recipe_preset": "standard"}
+    changes: dict[str, Any] = {"dataset": "digits", "model": "convnet", "recipe_preset": "standard", "trials": 0, "searched": ()}
     changes["recipe"] = SHORT_TRAINING
     if block.classes:
         first = block.classes[0]
@@ -459,8 +463,13 @@ def cells(grid: Grid, facts: Mapping[str, Facts]) -> list[Cell]:
         presets = {row: _distinct(grid, block, *row, known) for row in order if _can(row[0], block)}
         for case in block.cases:
             for (method, variant), groups in presets.items():
-                found += [Cell(block, case, method, names, variant) for names in groups]
+                found += [Cell(block, case, method, names, variant) for names in groups if not _is_searched(block, case, names)]
     return found
+
+
+def _is_searched(block: Block, case: Case, presets: tuple[str, ...]) -> bool:
+    """Return whether settings were searched on a case, so that a table must not report them on it."""
+    return presets == ("tuned",) and case in block.searched
 
 
 def _rows(grid: Grid) -> list[tuple[str, str]]:

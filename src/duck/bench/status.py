@@ -120,7 +120,7 @@ class Planner:
                 continue
             for dataset in dict.fromkeys(block.dataset for block in grid.blocks):
                 rows.append(self._runs(grid, dataset))
-                if grid.trials:
+                if _block_of(grid, dataset).trials:
                     rows.append(self._search(grid, dataset))
                 if grid.attack and grid.attack.name == "lira":
                     rows.append(self._matched_pool(grid, grid.attack, dataset))
@@ -167,9 +167,10 @@ class Planner:
         parts: list[_Part] = []
         for dataset in dict.fromkeys(block.dataset for block in grid.blocks):
             place = grid.rank, len(parts)
-            if grid.trials and (search := self._search(grid, dataset)).missing and search.minutes:
+            block = _block_of(grid, dataset)
+            if block.trials and (search := self._search(grid, dataset)).missing and search.minutes:
                 studies = [f"{scenario}:{method}" for scenario, method in self._unsearched(grid, dataset)]
-                words = ["--data", dataset, "--budget", str(grid.trials), "--only", *studies]
+                words = ["--data", dataset, "--budget", str(block.trials), "--only", *studies]
                 command = shlex.join(["python", "benchmarks/tune_rivals.py", *words])
                 # After the most important runs, with the other methods.
                 trials = search.missing - search.unmeasured
@@ -186,11 +187,11 @@ class Planner:
 
     def _unsearched(self, grid: Grid, dataset: str) -> list[tuple[str, str]]:
         """Return the methods whose settings were tried too seldom, where the time of a trial is known."""
-        block = next(block for block in grid.blocks if block.dataset == dataset)
+        block = _block_of(grid, dataset)
         return [
             (block.scenario, method)
             for method in _searchable(grid, block)
-            if self.results.trials[dataset, block.scenario, method] < grid.trials and self._trial_seconds(grid, block, method) is not None
+            if self.results.trials[dataset, block.scenario, method] < block.trials and self._trial_seconds(grid, block, method) is not None
         ]
 
     def _runs(self, grid: Grid, dataset: str) -> Status:
@@ -210,15 +211,15 @@ class Planner:
         """Every method gets the same number of trials on each data set."""
         done = missing = unmeasured = 0
         seconds = 0.0
-        block = next(block for block in grid.blocks if block.dataset == dataset)
+        block = _block_of(grid, dataset)
         scenario = block.scenario
         for method in _searchable(grid, block):
-            tried = min(grid.trials, self.results.trials[dataset, scenario, method])
+            tried = min(block.trials, self.results.trials[dataset, scenario, method])
             expected = self._trial_seconds(grid, block, method)
             done += tried
-            missing += grid.trials - tried
-            unmeasured += grid.trials - tried if expected is None else 0
-            seconds += (grid.trials - tried) * (expected or 0.0)
+            missing += block.trials - tried
+            unmeasured += block.trials - tried if expected is None else 0
+            seconds += (block.trials - tried) * (expected or 0.0)
         minutes = None if missing and unmeasured == missing else seconds / 60
         return Status(grid.name, dataset, SEARCH, done, missing, 0, minutes, unmeasured)
 
@@ -293,6 +294,10 @@ class Planner:
     def _facts(self, grid: Grid) -> dict[str, Facts]:
         names = dict.fromkeys(block.dataset for block in grid.blocks)
         return {name: facts for name in names for facts in [*self.results.facts(name)][:1]}
+
+
+def _block_of(grid: Grid, dataset: str) -> Block:
+    return next(block for block in grid.blocks if block.dataset == dataset)
 
 
 def _searchable(grid: Grid, block: Block) -> list[str]:

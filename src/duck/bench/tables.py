@@ -101,9 +101,10 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
     parts = [part for part in made if any(group.lines for group in part.groups.values())] or made[:1]
     several, name = len(parts) > 1, None if grid.measurement is None else grid.measurement.name
     rows = [row for part in parts for row in part.rows.values()]
-    if grid.trials:
+    budgets = {(block.dataset, block.scenario): block.trials for block in grid.blocks}
+    if any(budgets.values()):
         for row in rows:
-            row["trials"] = _trials(row, grid.trials, results)
+            row["trials"] = _trials(row, budgets[row["dataset"], row["scenario"]], results)
     shown = [part.rows[place] for part in parts for place in part.shown]
     hidden = [row for part in parts for place, row in part.rows.items() if place not in part.shown]
     notes = [

@@ -13,16 +13,19 @@ from duck.cli.inputs import parse
 
 @dataclass
 class List:
-    """List methods, scenarios, datasets, models, attacks or grids."""
+    """List methods, presets, scenarios, datasets, models, attacks or grids.
 
-    kind: Annotated[Literal["methods", "scenarios", "datasets", "models", "attacks", "grids"], tyro.conf.Positional]
+    `presets` shows the settings of each method for each data set, and where their values come from.
+    """
+
+    kind: Annotated[Literal["methods", "presets", "scenarios", "datasets", "models", "attacks", "grids"], tyro.conf.Positional]
     json: bool = False
     """One JSON list to stdout instead of a table."""
 
 
 def main(argv: list[str]) -> int:
     args = parse(List, argv, "list")
-    rows = {"methods": _methods, "attacks": _attacks, "grids": _grids}.get(args.kind, lambda: _others(args.kind))()
+    rows = {"methods": _methods, "presets": _presets, "attacks": _attacks, "grids": _grids}.get(args.kind, lambda: _others(args.kind))()
     if args.json:
         emit(rows)
     else:
@@ -44,6 +47,23 @@ def _methods() -> list[dict[str, Any]]:
         {"name": name, "paper": cls.paper, "scenarios": list(cls.scenarios), "needs_retain": cls.needs_retain}
         for name, cls in ((name, METHODS[name]) for name in suited())
     ]
+
+
+def _presets() -> list[dict[str, Any]]:
+    from duck.methods import METHODS
+    from duck.methods.presets import presets, sources
+
+    rows: list[dict[str, Any]] = []
+    for method in METHODS:
+        for data, names in presets().get(method, {}).items():
+            for name, kinds in names.items():
+                for kind, settings in kinds.items():
+                    shown = [f"{key}={value}" for key, value in settings.items() if key != "source"]
+                    found = sources(method, data, kind, name="paper") if name == "paper" else sources(method, data, kind)
+                    own = found[-len(settings["source"]) :]
+                    about = {"method": method, "data": data, "preset": name, "removal": kind}
+                    rows.append({**about, "settings": shown, "source": [str(source) for source in own]})
+    return rows
 
 
 def _grids() -> list[dict[str, Any]]:

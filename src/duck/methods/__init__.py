@@ -3,7 +3,7 @@
 from duck.methods.bad_teacher import BadTeacher
 from duck.methods.base import METHODS
 from duck.methods.boundary_expand import BoundaryExpand
-from duck.methods.boundary_shrink import BoundaryShrink
+from duck.methods.boundary_shrink import BoundaryShrink, BoundaryShrinkRetain
 from duck.methods.duck import Duck
 from duck.methods.erm_ktp import ErmKtp
 from duck.methods.finetune import FineTuning
@@ -23,6 +23,7 @@ __all__ = [
     "BadTeacher",
     "BoundaryExpand",
     "BoundaryShrink",
+    "BoundaryShrinkRetain",
     "Duck",
     "ErmKtp",
     "FineTuning",

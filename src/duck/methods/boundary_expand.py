@@ -10,7 +10,7 @@ from duck.batching import Passes
 from duck.errors import BadInput
 from duck.fit import fit
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.relabelling import loss_on_forget
+from duck.methods.relabelling import Relabelled, fixed_labels, label_loss
 from duck.models.embedding import PROBES, probe
 from duck.runtime import seeded
 from duck.types import Task
@@ -44,8 +44,8 @@ class BoundaryExpand:
             task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
             schedule="constant", epochs=self.epochs, batch_size=self.batch_size,
         )  # fmt: skip
-        batches, loss = Passes("forget", task.forget, self.batch_size), loss_on_forget(shadow)
-        fit(unlearned, batches, loss, recipe, generator, phase="boundary-expand", report=task.report, steady=True)
+        batches = Relabelled(Passes("forget", task.forget, self.batch_size), fixed_labels(shadow))
+        fit(unlearned, batches, label_loss, recipe, generator, phase="boundary-expand", report=task.report, steady=True)
         narrow(head, classes)
         return unlearned
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.batching import Nested, Passes
+from duck.batching import Batches, Nested, Passes
 from duck.data.examples import Pixels
 from duck.fit import fit
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.relabelling import loss_on_forget, other_classes
+from duck.methods.relabelling import Relabelled, fixed_labels, label_loss, other_classes
 from duck.models.embedding import logits_of
 from duck.runtime import autocast, evaluating, seeded
 from duck.types import Examples, Task
@@ -32,22 +32,23 @@ class BoundaryShrink:
     epochs: int = 15
     epsilon: float = 0.1
     """Length of the step, as a share of the range from black to white."""
-    use_retain: bool = False
-    """Each step with a batch of retain samples, too."""
     momentum: float = 0.9
     weight_decay: float = 5e-4
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         unlearned, generator = clone(model), seeded(task.seed, "boundary-shrink")
-        loss = loss_on_forget(self._targets(unlearned, task))
+        labels = fixed_labels(self._targets(unlearned, task))
         recipe = replace(
             task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
             schedule="constant", epochs=self.epochs, batch_size=self.batch_size,
         )  # fmt: skip
-        alone, joined = Passes("forget", task.forget, self.batch_size), Nested(task.forget, task.retain, self.batch_size, 1)
-        batches = joined if self.use_retain else alone
-        fit(unlearned, batches, loss, recipe, generator, phase="boundary-shrink", report=task.report, steady=True)
+        batches = Relabelled(self._batches(task), labels)
+        fit(unlearned, batches, label_loss, recipe, generator, phase="boundary-shrink", report=task.report, steady=True)
         return unlearned
+
+    def _batches(self, task: Task) -> Batches:
+        """Return the batches of an epoch: the forget samples alone."""
+        return Passes("forget", task.forget, self.batch_size)
 
     def _targets(self, model: nn.Module, task: Task) -> Tensor:
         """By row, the likeliest class of the moved image, its own and those that go left out."""
@@ -65,6 +66,19 @@ class BoundaryShrink:
                 logits = logits_of(model(moved)).float()
                 targets[batch.rows] = logits.masked_fill(~allowed[batch.rows], -torch.inf).argmax(1)
         return targets
+
+
+@METHODS.register("boundary-shrink-retain")
+@dataclass(frozen=True)
+class BoundaryShrinkRetain(BoundaryShrink):
+    """Boundary Shrink with a batch of retain samples in each step: not the authors' method, which uses no retain samples."""
+
+    paper: ClassVar[str] = "variant of Chen 2023, arXiv:2303.11570"
+    needs_retain: ClassVar[bool] = True
+
+    def _batches(self, task: Task) -> Batches:
+        """Return the batches of an epoch: each forget batch with a retain batch of the same size."""
+        return Nested(task.forget, task.retain, self.batch_size, 1)
 
 
 def limits(examples: Examples) -> tuple[Tensor, Tensor]:

@@ -60,6 +60,10 @@ class Duck:
     target_class: int | None = None
     """Send every forget sample to this class's centroid instead of the nearest."""
     augment: Augment = "none"
+    joint_forward: bool = True
+    """One forward pass with forget and retain samples together. False: two passes in the high-forget phase, as in the authors' code."""
+    label_smoothing: float = 0.0
+    """Of the retain loss; the authors' code has 0.2 on Tiny-ImageNet."""
     forget_loss: bool = True
     """Ablation: False leaves the forget loss out."""
     retain_loss: bool = True
@@ -77,7 +81,7 @@ class Duck:
             stop = stop_rule(unlearned, task, self.stop, self.tolerance, mislabelled=self.target_class is not None)
             nested = Nested(task.forget, task.retain, self.batch_size, self._ratio(task), self.augment)
             fit(
-                net, nested, self._loss(targets, 1.0), high, generator,
+                net, nested, self._loss(targets, 1.0, self.joint_forward), high, generator,
                 phase="high-forget", stop=stop, check_every=self.check_every, report=task.report, steady=True,
             )  # fmt: skip
             stop.tell(task, self.max_epochs)
@@ -91,17 +95,21 @@ class Duck:
         removed = int((~torch.isin(labels, task.retain.labels)).sum())
         return 1 if removed >= self.many_classes else self.batch_ratio
 
-    def _loss(self, targets: Tensor, scale: float) -> Loss:
-        """Eq. 3 to 5 on one joint forward: BatchNorm must see forget and retain samples together."""
+    def _loss(self, targets: Tensor, scale: float, joint: bool = True) -> Loss:
+        """Eq. 3 to 5. In a joint forward pass BatchNorm sees forget and retain samples together."""
         weight_forget = self.lambda_forget * scale * self.forget_loss
         weight_retain = self.lambda_retain * self.retain_loss
 
         def loss(net: nn.Module, step: Step) -> Tensor:
             forget, retain = step["forget"], step["retain"]
-            logits, embeddings = net(torch.cat([forget.images, retain.images]))
-            count = len(forget.labels)
-            pull = 1 - cosine_similarity(embeddings[:count].float(), targets[forget.rows])
-            keep = cross_entropy(logits[count:].float() / self.temperature, retain.labels)
+            if joint:
+                logits, embeddings = net(torch.cat([forget.images, retain.images]))
+                count = len(forget.labels)
+                logits, embeddings = logits[count:], embeddings[:count]
+            else:
+                embeddings, logits = net(forget.images)[1], net(retain.images)[0]
+            pull = 1 - cosine_similarity(embeddings.float(), targets[forget.rows])
+            keep = cross_entropy(logits.float() / self.temperature, retain.labels, label_smoothing=self.label_smoothing)
             return weight_forget * pull.mean() + weight_retain * keep
 
         return loss

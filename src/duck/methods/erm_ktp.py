@@ -41,7 +41,9 @@ class ErmKtp:
     """Of the knowledge transfer."""
     epochs: int = 50
     milestones: tuple[int, ...] = (10, 20)
-    """Epochs after which the rate is multiplied by `decay`."""
+    """Epochs after which the rate is multiplied by `decay`, counted from the start of the schedule."""
+    schedule_start: int = 5
+    """Epochs of the knowledge transfer before its schedule starts."""
     batch_size: int = 256
     original_lr: float = 0.1
     """Of the masked original."""
@@ -61,16 +63,22 @@ class ErmKtp:
     """Weight, in the regulariser, of channels that classes share."""
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        gone, stays = task.forget.labels.unique(), task.retain.labels.unique()
-        if torch.isin(gone, stays).any():
+        gone = task.forget.labels.unique()
+        if torch.isin(gone, task.retain.labels).any():
             raise BadInput("erm-ktp can only forget whole classes, and some forget samples have retain samples of their class.")
         where, generator = find(model, task), seeded(task.seed, "erm-ktp")
         prepared = task.prepared or self.prepare(model, task)
         teacher, student = frozen(_fresh(model, task, seeded(0, "erm-ktp"))), _fresh(model, task, generator)
         teacher.load_state_dict({name.removeprefix("net."): value for name, value in prepared.items() if name != "mask"})
-        removed = own_channels(prepared["mask"], gone, stays)
+        removed = class_channels(prepared["mask"], gone)
+        if removed.all():
+            task.note(
+                "Every channel of the mask serves a forgotten class, so all were removed and the result is useless. "
+                "Train the masked original for more epochs or raise mask_weight."
+            )
         head = take_head(student, teacher, where.head, gone, removed)
-        recipe = replace(self._recipe(task.recipe), lr=self.lr, milestones=self.milestones, epochs=self.epochs, batch_size=self.batch_size)
+        milestones = tuple(self.schedule_start + milestone for milestone in self.milestones)
+        recipe = replace(self._recipe(task.recipe), lr=self.lr, milestones=milestones, epochs=self.epochs, batch_size=self.batch_size)
         with Mapped(student, where.map) as learner, Mapped(teacher, where.map) as original:
 
             def loss(net: nn.Module, step: Step) -> Tensor:
@@ -98,7 +106,8 @@ class ErmKtp:
         def loss(masked: nn.Module, step: Step) -> Tensor:
             ((name, batch),) = step.items()
             logits, mask = masked(batch.images, batch.labels if name == "masked" else None)
-            return cross_entropy(logits.float(), batch.labels) + self.regulariser(mask)
+            fitted = cross_entropy(logits.float(), batch.labels)
+            return fitted + self.regulariser(mask) if name == "masked" else fitted
 
         with Masked(net, where, task.num_classes) as masked:
             batches = Gated(Mixed(task.forget, task.retain, self.original_batch, recipe.augment), self.mask_every)
@@ -124,9 +133,9 @@ def normalised(mask: Tensor) -> Tensor:
     return (mask / mask.amax(1, keepdim=True).clamp(min=1e-12)).clamp(0, 1)
 
 
-def own_channels(mask: Tensor, gone: Tensor, stays: Tensor) -> Tensor:
-    """The channels that serve a forgotten class more than any that stays."""
-    return mask[:, gone].amax(1) > mask[:, stays].amax(1)
+def class_channels(mask: Tensor, classes: Tensor) -> Tensor:
+    """Return which channels serve any of the classes: those with a mask above 0."""
+    return mask[:, classes].amax(1) > 0
 
 
 def take_head(student: nn.Module, teacher: nn.Module, name: str, gone: Tensor, removed: Tensor) -> nn.Module:

@@ -26,7 +26,7 @@ class FineTuning:
     epochs: int = 30
     milestones: tuple[int, ...] = (8, 15)
     """Epochs after which the rate is multiplied by `gamma`."""
-    gamma: float = 0.1
+    gamma: float = 0.5
     momentum: float = 0.9
     weight_decay: float = 5e-4
 

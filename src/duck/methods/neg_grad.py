@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from duck.batching import Step
+from duck.batching import Passes, Step
 from duck.methods.base import METHODS, clone
-from duck.methods.relabelling import loss_on_forget
+from duck.methods.relabelling import label_loss
 from duck.methods.stopping import UntilForgotten
 from duck.runtime import seeded
 from duck.types import Task
@@ -21,10 +21,10 @@ class NegGrad(UntilForgotten):
     paper: ClassVar[str] = "Golatkar 2020, arXiv:1911.04933"
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        unlearned, descent = clone(model), loss_on_forget(task.forget.labels.to(task.forget.device))
+        unlearned, forget = clone(model), Passes("forget", task.forget, self.batch_size)
 
         def ascent(net: nn.Module, step: Step) -> Tensor:
-            return -descent(net, step)
+            return -label_loss(net, step)
 
-        self.train(unlearned, task, ascent, seeded(task.seed, "neg-grad"), "neg-grad")
+        self.train(unlearned, task, forget, ascent, seeded(task.seed, "neg-grad"), "neg-grad")
         return unlearned

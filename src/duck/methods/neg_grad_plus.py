@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -11,7 +10,7 @@ from duck.batching import Batches, Joined, Nested, Step
 from duck.errors import BadInput
 from duck.fit import fit
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.models.embedding import logits_of
+from duck.methods.relabelling import training_logits
 from duck.runtime import seeded
 from duck.types import Augment, Task
 
@@ -27,7 +26,7 @@ class NegGradPlus:
     forgets_by: ClassVar[Forgets] = "training"
 
     alpha: float = 0.95
-    """Weight of the retain loss; the forget loss has the rest."""
+    """Weight of the retain loss; the forget loss has the weight 1 - alpha."""
     lr: float = 1e-2
     batch_size: int = 256
     """Of forget samples, and of retain samples."""
@@ -35,8 +34,8 @@ class NegGradPlus:
     milestones: tuple[int, ...] = ()
     """Epochs after which the rate is multiplied by `gamma`."""
     gamma: float = 0.1
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
+    momentum: float = 0.0
+    weight_decay: float = 0.0
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         if not 0 <= self.alpha <= 1:
@@ -57,9 +56,8 @@ class NegGradPlus:
         return Joined(task.forget, task.retain, self.batch_size, self.batch_size, augment)
 
     def _loss(self, net: nn.Module, step: Step) -> Tensor:
-        """On one joint forward: BatchNorm must see forget and retain samples together."""
-        forget, retain = step["forget"], step["retain"]
-        logits = logits_of(net(torch.cat([forget.images, retain.images]))).float()
-        climb = cross_entropy(logits[: len(forget.labels)], forget.labels)
-        keep = cross_entropy(logits[len(forget.labels) :], retain.labels)
+        """Two forward passes, retain samples first: BatchNorm normalises each of the two batches by itself."""
+        retain, forget = step["retain"], step["forget"]
+        keep = cross_entropy(training_logits(net, retain.images), retain.labels)
+        climb = cross_entropy(training_logits(net, forget.images), forget.labels)
         return self.alpha * keep - (1 - self.alpha) * climb

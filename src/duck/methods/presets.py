@@ -3,6 +3,7 @@
 import dataclasses
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +16,26 @@ from duck.types import Recipe
 
 Preset = Literal["paper", "tuned"]
 RecipeName = Literal["standard", "paper"]
+Origin = Literal["paper", "code", "search", "hand"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the values of a preset come from."""
+
+    origin: Origin
+    """A paper, its authors' public code, a search on holdout data, or a choice by hand."""
+    where: str
+    objective: str = ""
+    """Of a search: what was maximised on holdout data."""
+    trials: int = 0
+    date: str = ""
+
+    def __str__(self) -> str:
+        if self.origin == "search":
+            return f"search: best of {self.trials} trials by {self.objective} on holdout data, {self.date} ({self.where})"
+        names = {"paper": "paper", "code": "authors' code", "hand": "by hand"}
+        return f"{names[self.origin]}: {self.where}{f', {self.date}' if self.date else ''}"
 
 
 @cache
@@ -35,12 +56,27 @@ def preset(method: str, data: str, kind: str, samples: int | None = None, name: 
     """
     cls = METHODS[method]
     check_kind(method, kind)
-    known = presets().get(method, {})
-    chosen = known.get(data) or known.get(_size(data, samples), {})
-    settings = {**chosen.get("paper", {}).get(kind, {}), **(chosen.get("tuned", {}).get(kind, {}) if name == "tuned" else {})}
+    settings: dict[str, Any] = {}
+    for part in _parts(method, data, kind, samples, name):
+        settings |= part
     if more is not None:
         settings |= _found(more, method, data, kind)
-    return cls(**{key: _tuple(value) for key, value in settings.items()})
+    return cls(**{key: _tuple(value) for key, value in settings.items() if key != "source"})
+
+
+def sources(method: str, data: str, kind: str, samples: int | None = None, name: Preset = "tuned") -> list[Source]:
+    """Return where the values of a preset come from: those of `paper` first, then those that `tuned` puts in their place."""
+    names = [source for part in _parts(method, data, kind, samples, name) for source in part["source"]]
+    known = presets()["sources"]
+    return [Source(known[one]["from"], **{key: value for key, value in known[one].items() if key != "from"}) for one in names]
+
+
+def _parts(method: str, data: str, kind: str, samples: int | None, name: Preset) -> list[dict[str, Any]]:
+    """Return the settings of `paper` and then, where asked for, the changes of `tuned`."""
+    known = presets().get(method, {})
+    chosen = known.get(data) or known.get(_size(data, samples), {})
+    wanted = ("paper", "tuned") if name == "tuned" else ("paper",)
+    return [chosen[one][kind] for one in wanted if kind in chosen.get(one, {})]
 
 
 def speaks_of(file: Path, method: str, data: str, kind: str) -> bool:
@@ -79,7 +115,7 @@ def _leaves(path: tuple[str, ...], table: dict[str, Any]) -> Iterator[tuple[tupl
     if values:
         yield path, values
     for name, value in table.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and name != "source":
             yield from _leaves((*path, name), value)
 
 
@@ -101,7 +137,9 @@ def default_recipe(
     if name not in recipes:
         having = ", ".join(known_data for known_data, names in known.items() if name in names)
         raise BadInput(f"{data} has no recipe {name!r}. Data sets that have one: {having}.")
-    changes = presets()["recipe-of-model"].get(model, {}) if name == "standard" else {}
+    changes: dict[str, Any] = {}
+    if name == "standard":
+        changes = {**presets()["recipe-of-model"].get(model, {}), **recipes.get("of-model", {}).get(model, {})}
     settings = {"augment": augment, **recipes[name], **changes}
     return Recipe(**{key: _tuple(value) for key, value in settings.items()})
 

@@ -1,12 +1,14 @@
-"""Random Label: train the forget samples towards wrong labels (Hayase et al. 2020)."""
+"""Random Label: train the forget samples towards random labels (Hayase et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
 
+from duck.batching import Passes
+from duck.errors import BadInput
 from duck.methods.base import METHODS, clone
-from duck.methods.relabelling import loss_on_forget, wrong_labels
+from duck.methods.relabelling import Relabelled, label_loss, random_labels
 from duck.methods.stopping import UntilForgotten
 from duck.runtime import seeded
 from duck.types import Task
@@ -15,7 +17,10 @@ from duck.types import Task
 @METHODS.register("random-label")
 @dataclass(frozen=True)
 class RandomLabel(UntilForgotten):
-    """Cross-entropy of the forget samples against one random wrong label each, until DUCK's stop rule says enough."""
+    """Cross-entropy of the forget samples against random labels, drawn anew in every step, until DUCK's stop rule is met.
+
+    Labels are drawn from the classes of the retain set: where a whole class goes, never its own; of single samples, possibly their own.
+    """
 
     paper: ClassVar[str] = "Hayase 2020, arXiv:2012.11849"
 
@@ -23,6 +28,9 @@ class RandomLabel(UntilForgotten):
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         unlearned, generator = clone(model), seeded(task.seed, "random-label")
-        targets = wrong_labels(task, generator).to(task.forget.device)
-        self.train(unlearned, task, loss_on_forget(targets), generator, "random-label")
+        classes = task.retain.labels.unique()
+        if len(classes) < 2:
+            raise BadInput("Random labels need at least two classes to draw from: the retain samples are all of one class.")
+        forget = Passes("forget", task.forget, self.batch_size)
+        self.train(unlearned, task, Relabelled(forget, random_labels(classes)), label_loss, generator, "random-label")
         return unlearned

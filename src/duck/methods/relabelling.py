@@ -1,18 +1,59 @@
-"""Other labels for forget samples, and the loss towards them: for methods that teach wrong classes."""
+"""Batches with other labels than the data's, and the loss of methods that train towards labels."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.batching import Step
+from duck.batching import Batches, Step
 from duck.errors import BadInput
-from duck.fit import Loss
 from duck.models.embedding import logits_of
-from duck.types import Task
+from duck.types import Batch, Task
+
+Labels = Callable[[Batch, torch.Generator], Tensor]
+"""Returns the labels to train a batch towards."""
+
+
+@dataclass(frozen=True)
+class Relabelled:
+    """Batches whose forget samples have the labels that `labels` returns; asked again for every step."""
+
+    batches: Batches
+    labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Step]:
+        for step in self.batches.epoch(generator):
+            if "forget" in step:
+                forget = step["forget"]
+                labels = self.labels(forget, generator).to(forget.labels.device)
+                step = {**step, "forget": forget._replace(labels=labels)}
+            yield step
+
+
+def random_labels(classes: Tensor) -> Labels:
+    """Return labels drawn evenly from `classes`, a new one for each sample of each batch."""
+
+    def draw(batch: Batch, generator: torch.Generator) -> Tensor:
+        return classes[torch.randint(len(classes), (len(batch.labels),), generator=generator)]
+
+    return draw
+
+
+def fixed_labels(targets: Tensor) -> Labels:
+    """Return the label of each sample from `targets`, which has one for each row of the forget set."""
+    return lambda batch, _: targets[batch.rows]
 
 
 def other_classes(task: Task) -> Tensor:
-    """Which classes each forget sample could be given instead of its own, (samples, classes): those that stay."""
+    """Return which classes a forget sample could be given instead of its own, (samples, classes).
+
+    These are the classes with retain samples.
+    """
     allowed = torch.zeros(len(task.forget), task.num_classes, dtype=torch.bool)
     allowed[:, task.retain.labels.unique()] = True
     allowed[torch.arange(len(allowed)), task.forget.labels] = False
@@ -21,29 +62,30 @@ def other_classes(task: Task) -> Tensor:
     return allowed
 
 
-def wrong_labels(task: Task, generator: torch.Generator) -> Tensor:
-    """For each forget sample a label drawn evenly from the classes that stay, without its own."""
-    return torch.multinomial(other_classes(task).double(), 1, generator=generator).flatten()
+def label_loss(net: nn.Module, step: Step) -> Tensor:
+    """Cross-entropy of all samples of a step against the labels of their batches, in one forward pass."""
+    images = torch.cat([batch.images for batch in step.values()])
+    labels = torch.cat([batch.labels for batch in step.values()])
+    return cross_entropy(training_logits(net, images), labels)
 
 
-def loss_on_forget(targets: Tensor) -> Loss:
-    """Cross-entropy of the forget samples against these labels, one for each row; retain samples in the step join with their own."""
+def training_logits(net: nn.Module, images: Tensor) -> Tensor:
+    """Return the logits of a net in train mode, in float32.
 
-    def loss(net: nn.Module, step: Step) -> Tensor:
-        forget, retain = step["forget"], step.get("retain")
-        images, labels = forget.images, targets[forget.rows]
-        if retain is not None:
-            images, labels = torch.cat([images, retain.images]), torch.cat([labels, retain.labels])
-        # A single sample has no spread to normalise by. (From two on, freezing lost more retain accuracy in every trial on digits.)
-        if len(images) == 1:
-            freeze_norms(net)
-        return cross_entropy(logits_of(net(images)).float(), labels)
-
-    return loss
+    BatchNorm cannot normalise a single sample by itself, so for one it uses its running statistics.
+    (From two samples on, that lost more retain accuracy in every trial on digits.)
+    """
+    single = len(images) == 1
+    if single:
+        freeze_norms(net)
+    logits = logits_of(net(images)).float()
+    if single:
+        net.train()
+    return logits
 
 
 def freeze_norms(model: nn.Module) -> None:
-    """From here on BatchNorm goes by the statistics it has and leaves them alone; `fit` puts the modes back when it ends."""
+    """Put the BatchNorm layers in eval mode: they use their running statistics and do not update them."""
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.training = False

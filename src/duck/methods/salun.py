@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.batching import Mixed, Step
+from duck.batching import Batches, InTurn, Passes
 from duck.errors import BadInput
 from duck.fit import fit
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.relabelling import wrong_labels
+from duck.methods.relabelling import Relabelled, label_loss, random_labels
 from duck.models.embedding import logits_of
 from duck.runtime import seeded
 from duck.types import Augment, Task
@@ -21,7 +21,11 @@ from duck.types import Augment, Task
 @METHODS.register("salun")
 @dataclass(frozen=True)
 class SalUn:
-    """Move only the weights to which the forget loss is most sensitive, towards random labels on the forget samples (eq. 3 to 5)."""
+    """Train only the weights to which the forget loss is most sensitive (eq. 3 to 5).
+
+    Each epoch is a pass over the forget samples with random labels, drawn anew in every step, and then a pass over the retain samples;
+    both augmented as the original's training was.
+    """
 
     paper: ClassVar[str] = "Fan 2024, arXiv:2310.12508"
     scenarios: ClassVar[Kinds] = ("class", "samples")
@@ -37,26 +41,23 @@ class SalUn:
     batch_size: int = 256
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    augment: Augment = "none"
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         unlearned, generator = clone(model), seeded(task.seed, "salun")
         masks = task.prepared or self.prepare(model, task)
-        # One wrong label a sample for all epochs, not a new one each epoch.
-        labels = torch.cat([wrong_labels(task, generator), task.retain.labels]).to(task.retain.device)
         recipe = replace(
             task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
-            schedule="constant", epochs=self.epochs, batch_size=self.batch_size, augment=self.augment,
+            schedule="constant", epochs=self.epochs, batch_size=self.batch_size,
         )  # fmt: skip
-
-        def loss(net: nn.Module, step: Step) -> Tensor:
-            images, _, rows = step["mixed"]
-            return cross_entropy(logits_of(net(images)).float(), labels[rows])
-
-        # Forget and retain samples share batches: BatchNorm would take the statistics of forget samples alone for everybody's.
-        mixed = Mixed(task.forget, task.retain, self.batch_size, self.augment)
-        fit(unlearned, mixed, loss, recipe, generator, phase="salient", masks=masks, report=task.report, steady=True)
+        batches = self._batches(task, recipe.augment)
+        fit(unlearned, batches, label_loss, recipe, generator, phase="salun", masks=masks, report=task.report, steady=True)
         return unlearned
+
+    def _batches(self, task: Task, augment: Augment) -> Batches:
+        """Return the batches of an epoch: the forget samples with random labels of all classes, then the retain samples with their own."""
+        forget = Passes("forget", task.forget, self.batch_size, augment)
+        retain = Passes("retain", task.retain, self.batch_size, augment)
+        return InTurn(Relabelled(forget, random_labels(torch.arange(task.num_classes))), retain)
 
     def prepare(self, model: nn.Module, task: Task) -> Mapping[str, Tensor]:
         """True at the `share` of all weights where the summed gradient of the forget loss is largest, in eval mode and float32."""

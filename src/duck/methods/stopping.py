@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import nn
 
-from duck.batching import Passes
+from duck.batching import Batches
 from duck.fit import Loss, fit
 from duck.methods.base import Forgets, Kinds
 from duck.predict import accuracy, outcomes
@@ -34,7 +34,7 @@ class UntilForgotten:
     """If the stop rule does not end it."""
     milestones: tuple[int, ...] = ()
     """Epochs after which the rate is multiplied by `gamma`."""
-    gamma: float = 0.1
+    gamma: float = 0.5
     momentum: float = 0.9
     weight_decay: float = 5e-4
     stop: Stop = "auto"
@@ -44,15 +44,15 @@ class UntilForgotten:
     check_every: int = 0
     """Steps between two looks at the stop rule; 0: once an epoch."""
 
-    def train(self, unlearned: nn.Module, task: Task, loss: Loss, generator: torch.Generator, phase: str) -> None:
-        """In place; `unlearned` is still the original when this is called."""
+    def train(self, unlearned: nn.Module, task: Task, batches: Batches, loss: Loss, generator: torch.Generator, phase: str) -> None:
+        """Train in place until the stop rule is met; `unlearned` is still the original when this is called."""
         recipe = replace(
             task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
             schedule="step", milestones=self.milestones, gamma=self.gamma, epochs=self.max_epochs, batch_size=self.batch_size,
         )  # fmt: skip
         enough = stop_rule(unlearned, task, self.stop, self.tolerance)
         fit(
-            unlearned, Passes("forget", task.forget, self.batch_size), loss, recipe, generator,
+            unlearned, batches, loss, recipe, generator,
             phase=phase, stop=enough, check_every=self.check_every, report=task.report, steady=True,
         )  # fmt: skip
         enough.tell(task, self.max_epochs)

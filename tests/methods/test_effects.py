@@ -1,0 +1,99 @@
+"""How the details of three rivals decide what they do: the authors' rules against plausible other ones, on digits."""
+
+from dataclasses import replace
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import duck
+from duck.batching import Batches, Joined, Mixed, Passes, Step
+from duck.fit import Loss, Masks, fit
+from duck.methods import NegGradPlus, RandomLabel, SalUn
+from duck.methods.base import clone
+from duck.methods.presets import default_recipe
+from duck.methods.relabelling import Relabelled, fixed_labels, label_loss
+from duck.predict import accuracy, outcomes
+from duck.runtime import seeded
+from duck.scenarios import ForgetFraction
+from duck.types import Data, Recipe, Scenario, Task
+
+
+@cache
+def digits() -> tuple[Data, nn.Module, Recipe]:
+    data = duck.load("digits")
+    recipe = default_recipe("digits", len(data.train), data.augment)
+    return data, duck.train("convnet", data, 0, recipe), recipe
+
+
+def tenth() -> tuple[Scenario, Task]:
+    data, _, recipe = digits()
+    scenario = ForgetFraction(0.1)(data)
+    return scenario, scenario.task(recipe=recipe)
+
+
+def fixed_wrong_labels(task: Task) -> Tensor:
+    """One label for each forget sample, for all epochs, that is not its own."""
+    away = torch.randint(1, task.num_classes, (len(task.forget),), generator=seeded(0, "wrong"))
+    return (task.forget.labels + away) % task.num_classes
+
+
+def sgd(recipe: Recipe, lr: float, epochs: int) -> Recipe:
+    return replace(recipe, optimizer="sgd", lr=lr, momentum=0.9, nesterov=False, weight_decay=5e-4, schedule="constant", epochs=epochs)
+
+
+def trained(batches: Batches, loss: Loss, recipe: Recipe, masks: Masks | None = None) -> nn.Module:
+    model = clone(digits()[1])
+    fit(model, batches, loss, recipe, seeded(0, "effect"), masks=masks)
+    return model
+
+
+def test_salun_memorises_wrong_labels_where_they_are_fixed_and_mixed_with_the_retain_samples() -> None:
+    data, original, recipe = digits()
+    _, task = tenth()
+    assert data.test is not None
+    theirs = SalUn(lr=0.013, epochs=10, batch_size=64)
+    labels = torch.cat([fixed_wrong_labels(task), task.retain.labels])
+
+    def loss(net: nn.Module, step: Step) -> Tensor:
+        return cross_entropy(net(step["mixed"].images), labels[step["mixed"].rows])
+
+    masks = theirs.prepare(original, task)
+    other = trained(Mixed(task.forget, task.retain, 64), loss, sgd(recipe, 0.013, 10), masks)
+    model = theirs(original, task)
+    assert accuracy(model, task.forget) >= 0.95
+    assert accuracy(model, data.test) >= 0.96
+    assert accuracy(other, task.forget) <= 0.7
+
+
+def test_random_label_memorises_labels_where_they_are_fixed() -> None:
+    _, original, recipe = digits()
+    _, task = tenth()
+    wrong = fixed_wrong_labels(task)
+    theirs = RandomLabel(lr=3e-3, batch_size=64, max_epochs=60, tolerance=0.0, stop="accuracy")
+    forget = Relabelled(Passes("forget", task.forget, 64), fixed_labels(wrong))
+
+    def memorised(model: nn.Module) -> float:
+        return float((outcomes(model, task.forget).predicted == wrong).double().mean())
+
+    assert memorised(trained(forget, label_loss, sgd(recipe, 3e-3, 60))) >= 0.9
+    # By chance a tenth.
+    assert memorised(theirs(original, replace(task, holdout=None))) <= 0.25
+
+
+def test_neg_grad_plus_loses_the_retained_classes_with_momentum_and_one_forward_pass() -> None:
+    data, original, recipe = digits()
+    task = duck.ForgetClasses([3])(data).task(recipe=recipe)
+    theirs = NegGradPlus(alpha=0.95, batch_size=32)(original, task)
+
+    def joint(net: nn.Module, step: Step) -> Tensor:
+        forget, retain = step["forget"], step["retain"]
+        logits = net(torch.cat([forget.images, retain.images]))
+        count = len(forget.labels)
+        return 0.95 * cross_entropy(logits[count:], retain.labels) - 0.05 * cross_entropy(logits[:count], forget.labels)
+
+    other = trained(Joined(task.forget, task.retain, 32, 32), joint, sgd(recipe, 1e-2, 10))
+    assert accuracy(theirs, task.forget) <= 0.01
+    assert accuracy(theirs, task.retain) >= 0.97
+    assert accuracy(other, task.retain) <= 0.6
