@@ -22,7 +22,7 @@ LAYERS = [
     ["recorded"],
     ["fit"],
     ["methods"],
-    ["metrics", "preparation"],
+    ["metrics", "earlier", "preparation"],
     ["experiment"],
     ["comparison", "tuning", "analysis"],
     ["config"],

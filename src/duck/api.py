@@ -17,6 +17,7 @@ from duck.audits.retraining import Retraining
 from duck.audits.verdict import Audit, Tier
 from duck.data.examples import Pixels
 from duck.data.torch_dataset import MapStyle, from_dataset
+from duck.earlier import EarlierScores
 from duck.errors import BadInput
 from duck.experiment import Outcome, Watch, notes, unlearn
 from duck.methods.base import METHODS, Method
@@ -25,7 +26,7 @@ from duck.metrics import Scores, forgot_nothing
 from duck.models import build
 from duck.models.embedding import classified, dtype_of
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
-from duck.scenarios import ForgetSamples, Request
+from duck.scenarios import ForgetSamples, Request, scenario_after
 from duck.types import Data, Recipe, Report, Scenario, Task
 
 
@@ -39,13 +40,20 @@ class Result:
     method: Method
     outcome: Outcome
     original: nn.Module
-    """The model that was given, as it was."""
+    """The model that was given, as it was; of a further request the one that the earlier request made."""
     task: Task
     """What the method saw."""
     recipe: Recipe | None = None
     """How the original was trained; None: that was not said."""
     remarks: tuple[str, ...] = ()
     """What was taken for granted of the data."""
+    data: Data | None = None
+    """All training and test data, what earlier requests forgot included; None: the scenario's."""
+
+    @property
+    def earlier(self) -> tuple[EarlierScores, ...]:
+        """What earlier requests forgot, scored again, the first one first."""
+        return self.outcome.earlier
 
     @property
     def scores(self) -> Scores:
@@ -69,6 +77,7 @@ class Result:
         names = ("forget", "retain", "test", "forget_test", "retain_test", "aus")
         pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
         lines = [f"  {name:<12}{old:8.3f} -> {new:.3f}" for name, old, new in pairs if old is not None and new is not None]
+        lines += [f"  {one.request}, forgotten earlier: {one.before:.3f} -> {one.after:.3f} (n = {one.samples})" for one in self.earlier]
         done = f"{METHODS.name_of(self.method)}: {outcome.processed} of {outcome.forget_samples} samples in {self.seconds:.2f} s"
         return "\n".join([*self.notes[:1], done, *lines, *self.notes[1:]])
 
@@ -99,9 +108,9 @@ def _made(factory: Callable[[], nn.Module], seed: int, device: torch.device) -> 
 
 
 def forget(
-    model: nn.Module,
-    train_set: MapStyle | Data,
-    forget: Iterable[int | str | Tensor] | Request,
+    model: nn.Module | Result,
+    train_set: MapStyle | Data | None = None,
+    forget: Iterable[int | str | Tensor] | Request | None = None,
     *,
     test: MapStyle | None = None,
     method: str | Method = "duck",
@@ -116,7 +125,10 @@ def forget(
     """A copy of the model, in evaluation mode, that has forgotten the samples with these ids (indices into the data set, or a mask
     of its length), or what a request says.
 
-    train_set   what the model was trained on, with the labels it knows; classes that were forgotten before may be missing
+    model       or, for a further request, the Result of the earlier one: it brings the data, and what was forgotten stays out of the
+                retain set and is scored again
+    train_set   what the model was trained on, with the labels it knows; classes that were forgotten before may be missing, and
+                samples that were forgotten before must be: they would be learned again
     test        data the model never saw: a fifth of it steers the stop rule, the rest is scored. A duck.Data has its own
     method      a name from `duck list methods`, with the settings for data of this size, or a configured method
     new_model   builds a fresh model, and recipe says how it was trained: for the method `retrained`, which notes where it is not said
@@ -125,13 +137,23 @@ def forget(
     """
     if isinstance(train_set, Data) and test is not None:
         raise BadInput("test= goes with a torch Dataset; a duck.Data has test data of its own: put them there, or leave test= out.")
-    data, remarks = _data(model, train_set, test, mean, std)
+    previous, original = (model, model.model) if isinstance(model, Result) else (None, model)
+    if previous is not None:
+        if train_set is not None or test is not None or len(mean) or len(std):
+            raise BadInput("The result of an earlier request brings its training and test data: leave train_set, test, mean and std out.")
+        data, remarks = previous.data or previous.scenario.data, previous.remarks
+        new_model, recipe, head = new_model or previous.task.new_model, recipe or previous.recipe, head or previous.task.head
+    elif train_set is None:
+        raise BadInput("train_set= is missing: what the model was trained on. Only the result of an earlier request brings its data.")
+    else:
+        data, remarks = _data(original, train_set, test, mean, std)
     request = forget if callable(forget) and not isinstance(forget, type) else _by_ids(forget, data)
-    scenario = request(data, seed)
+    scenario = scenario_after(previous.scenario, request, seed) if previous is not None else request(data, seed)
     chosen = preset(method, data.name, scenario.kind, len(data.train)) if isinstance(method, str) else method
-    outcome = unlearn(chosen, model, scenario, new_model=new_model, recipe=recipe, head=head, watch=watch)
+    outcome = unlearn(chosen, original, scenario, new_model=new_model, recipe=recipe, head=head, watch=watch)
     task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
-    return Result(outcome.model.eval(), scenario, chosen, outcome, model, task, recipe, remarks)
+    everything = data if previous is not None else scenario.data  # bias removal changes the data
+    return Result(outcome.model.eval(), scenario, chosen, outcome, original, task, recipe, remarks, everything)
 
 
 def _data(
@@ -227,7 +249,7 @@ def _case(
     return Case(scenario, original, unlearned, head=head, new_model=new_model), recipe
 
 
-def _by_ids(ids: Iterable[int | str | Tensor] | Request, data: Data) -> ForgetSamples:
+def _by_ids(ids: Iterable[int | str | Tensor] | Request | None, data: Data) -> ForgetSamples:
     shape = tuple(getattr(ids, "shape", (0,)))
     if isinstance(ids, str) or not isinstance(ids, Iterable) or not shape:
         raise BadInput("forget= takes ids (indices into the data set), or a request such as duck.ForgetClasses([3]).")

@@ -4,7 +4,8 @@ import dataclasses
 import hashlib
 import json
 import tomllib
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,13 +13,13 @@ from typing import Any, TypeVar
 import cattrs
 import tomli_w
 from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError
-from cattrs.gen import make_dict_structure_fn
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from duck.errors import BadInput, DuckError
 from duck.methods.base import METHODS, Method
 from duck.registry import Registry, suggest
-from duck.scenarios import SCENARIOS, Request
-from duck.types import Data, Protocols, Recipe
+from duck.scenarios import SCENARIOS, Request, scenario_after
+from duck.types import Data, Protocols, Recipe, Scenario
 
 T = TypeVar("T")
 
@@ -42,6 +43,16 @@ class Training:
 
 
 @dataclass(frozen=True)
+class EarlierRequest:
+    """A request that the model had forgotten before, and how."""
+
+    request: Request
+    method: Method
+    seed: int = 0
+    protocol: Protocols = "holdout"
+
+
+@dataclass(frozen=True)
 class Experiment:
     """All that decides a result: the same experiment has the same id on every machine."""
 
@@ -50,10 +61,52 @@ class Experiment:
     method: Method | None = None
     seed: int = 0
     protocol: Protocols = "holdout"
+    earlier: tuple[EarlierRequest, ...] = ()
+    """Of the run that this one starts from, the first one first; empty where it starts from the original."""
 
     @property
     def id(self) -> str:
         return hashlib.blake2b(json.dumps(to_dict(self), sort_keys=True).encode(), digest_size=8).hexdigest()
+
+    @property
+    def all_requests(self) -> tuple[EarlierRequest, ...]:
+        """What its model has forgotten: the earlier requests and this one."""
+        if self.request is None or self.method is None or self.method.forgets_by == "nothing":
+            return self.earlier
+        return (*self.earlier, EarlierRequest(self.request, self.method, self.seed, self.protocol))
+
+    @property
+    def previous(self) -> "Experiment":
+        """The experiment of the model that this one starts from."""
+        if not self.earlier:
+            return Experiment(self.training, seed=self.training.seed)
+        last = self.earlier[-1]
+        return replace(
+            self, request=last.request, method=last.method, seed=last.seed, protocol=last.protocol, earlier=self.earlier[:-1]
+        )  # fmt: skip
+
+    @property
+    def request_digest(self) -> str:
+        """Digest of who was forgotten so far, on these data; "" where nothing was."""
+        requests = [(to_dict(step.request), step.seed) for step in self.all_requests]
+        if not requests:
+            return ""
+        text = json.dumps([self.training.fingerprint, requests], sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def scenario(self, data: Data) -> Scenario:
+        """Apply its request to the data, after the earlier ones."""
+        if self.request is None:
+            raise BadInput("The experiment is a training: it names nobody to forget.")
+        return scenario_of(self.earlier, self.request, data, self.seed, self.protocol)
+
+
+def scenario_of(earlier: Sequence[EarlierRequest], request: Request, data: Data, seed: int, protocol: Protocols) -> Scenario:
+    """Apply a request to the data, after the earlier ones."""
+    if not earlier:
+        return request(data, seed, protocol)
+    *before, last = earlier
+    return scenario_after(scenario_of(before, last.request, data, last.seed, last.protocol), request, seed, protocol)
 
 
 def fingerprint(data: Data) -> str:
@@ -92,8 +145,10 @@ def from_toml(path: Path) -> Experiment:
         raise BadInput(f"{path} cannot be read as TOML: {error}") from error
 
 
-def _without_none(plain: dict[str, Any]) -> dict[str, Any]:
-    return {key: _without_none(value) if isinstance(value, dict) else value for key, value in plain.items() if value is not None}
+def _without_none(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {key: _without_none(value) for key, value in plain.items() if value is not None}
+    return [_without_none(value) for value in plain] if isinstance(plain, list | tuple) else plain
 
 
 def _explain(error: BaseException) -> str:
@@ -124,6 +179,9 @@ def _build_converter() -> cattrs.Converter:
     converter.register_structure_hook(int, lambda value, _: _exact(value, (int,), "a whole number"))
     converter.register_structure_hook(float, lambda value, _: float(_exact(value, (int, float), "a number")))
     converter.register_structure_hook(int | tuple[int, ...], lambda value, _: _class_or_group(value))
+    # Left out where there are none: the ids of experiments without earlier requests stay as they were.
+    plain = make_dict_unstructure_fn(Experiment, converter, earlier=override(omit_if_default=True))
+    converter.register_unstructure_hook(Experiment, plain)
     return converter
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from duck.earlier import EarlierScores, came_back_note, score_earlier
 from duck.methods.base import METHODS, Method, check_kind
 from duck.metrics import SMALL, Confusion, Scores, confusion, evaluate, forgot_nothing
 from duck.predict import accuracy
@@ -52,6 +53,8 @@ class Outcome:
     """Of the original and of the unlearned model, on the test samples that are reported."""
     said: tuple[str, ...] = ()
     """What the method notes of this run."""
+    earlier: tuple[EarlierScores, ...] = ()
+    """Of what earlier requests forgot, the first one first."""
 
 
 class Counted:
@@ -131,7 +134,8 @@ def unlearn(
     scores = evaluate(unlearned, scenario, original)
     confusions = confusion(model, scenario), confusion(unlearned, scenario)
     times = stopwatch.seconds, prepare_seconds
-    outcome = Outcome(unlearned, scores, original, *times, len(forget), processed, tuple(history), confusions, tuple(said))
+    earlier = score_earlier(model, unlearned, scenario)
+    outcome = Outcome(unlearned, scores, original, *times, len(forget), processed, tuple(history), confusions, tuple(said), earlier)
     return outcome if recipe else by_guess(outcome, method, task.recipe)
 
 
@@ -168,7 +172,7 @@ def _observer(task: Task, stopwatch: Stopwatch, history: list[Epoch], watch: Wat
 
 def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
     """What a reader must know before believing the scores; the worst first."""
-    said = []
+    said = [came_back_note(scores) for scores in outcome.earlier if scores.came_back]
     if forgot_nothing(outcome.original, outcome.scores):
         whole = outcome.scores.forget_test is not None
         same = "accuracy on the forget samples did not fall" if whole else "neither accuracy nor loss on the forget samples got worse"
@@ -208,7 +212,8 @@ def _strange(scenario: Scenario) -> list[str]:
     data = scenario.data
     if data.test is None:
         return []
-    strange = data.test.labels[~torch.isin(data.test.labels, data.train.labels)]
+    known = torch.cat([data.train.labels, *(earlier.forget.labels for earlier in scenario.earlier)])
+    strange = data.test.labels[~torch.isin(data.test.labels, known)]
     if not len(strange):
         return []
     names = ", ".join(data.classes[label] for label in strange.unique().tolist())

@@ -15,7 +15,7 @@ from duck.data.patch import Patch, relabelled
 from duck.errors import BadInput
 from duck.registry import Registry, suggest
 from duck.runtime import seeded
-from duck.types import Data, Examples, Protocols, Scenario
+from duck.types import Data, EarlierForgetSet, Examples, Protocols, Scenario
 
 
 class Request(Protocol):
@@ -84,12 +84,12 @@ class ForgetRandomClasses:
     count: int
 
     def __call__(self, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Scenario:
-        if not 0 < self.count < data.num_classes:
-            raise BadInput(
-                f"The count of classes must lie between 1 and {data.num_classes - 1}, got {self.count}: "
-                f"{data.name} has {data.num_classes} classes."
-            )
         order = torch.randperm(data.num_classes, generator=seeded(seed, "random-classes"))
+        order = order[torch.isin(order, data.train.labels)]  # an earlier request may have forgotten some
+        if not 0 < self.count < len(order):
+            raise BadInput(
+                f"The count of classes must lie between 1 and {len(order) - 1}, got {self.count}: {data.name} has {len(order)} classes."
+            )
         return ForgetClasses(order[: self.count].tolist())(data, seed, protocol)
 
 
@@ -190,6 +190,39 @@ class Debias:
         if not 0 < self.count < len(rows):
             raise BadInput(f"{self.count} of the {len(rows)} training images of class {data.classes[label]!r}: some must be left without.")
         return rows[torch.randperm(len(rows), generator=seeded(seed, "debias", str(label)))[: self.count]]
+
+
+def scenario_after(previous: Scenario, request: Request, seed: int = 0, protocol: Protocols = "holdout") -> Scenario:
+    """Apply a request to a model that has forgotten `previous`: to the samples that are left. Those it forgot are scored again."""
+    data = previous.data
+    forgotten = EarlierForgetSet(_describe_forget_set(previous), previous.kind, data.train.take(previous.forget))
+    earlier = (*previous.earlier, forgotten)
+    left = replace(data, train=data.train.take(previous.retain))
+    _check_not_earlier(request, left, earlier)
+    return replace(request(left, seed, protocol), earlier=earlier)
+
+
+def _describe_forget_set(scenario: Scenario) -> str:
+    """A forget set in a few words: also the names of classes that were drawn at random."""
+    if scenario.kind == "samples":
+        return f"{len(scenario.forget)} {'sample' if len(scenario.forget) == 1 else 'samples'}"
+    labels = scenario.data.train.labels[scenario.forget].unique().tolist()
+    return describe(ForgetClasses(scenario.data.classes[label] for label in labels))
+
+
+def _check_not_earlier(request: Request, left: Data, earlier: tuple[EarlierForgetSet, ...]) -> None:
+    if isinstance(request, Debias):
+        raise BadInput("Bias removal starts from a model trained on the biased data: it cannot follow another request.")
+    if isinstance(request, ForgetSamples):
+        known = {name for one in earlier for name in one.forget.ids.tolist()}
+        again = [name for name in request.ids if name in known]
+        if again:
+            raise BadInput(f"An earlier request forgot {_some(again)} already: leave {'it' if len(again) == 1 else 'them'} out.")
+    if isinstance(request, ForgetClasses):
+        known_labels = torch.cat([one.forget.labels for one in earlier])
+        for label in sorted({_class_index(name, left) for name in request.classes}):
+            if label in known_labels and label not in left.train.labels:
+                raise BadInput(f"An earlier request forgot class {left.classes[label]} already: leave it out.")
 
 
 def describe(request: Request) -> str:

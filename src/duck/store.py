@@ -24,7 +24,7 @@ from duck.config import Experiment, from_dict, to_dict
 from duck.errors import BadInput
 from duck.experiment import Outcome, notes
 from duck.methods.base import METHODS
-from duck.models.weights import save_weights
+from duck.models.weights import REQUEST_DIGEST, save_weights
 from duck.runtime import device_name, device_of
 from duck.scenarios import describe
 from duck.types import Scenario
@@ -49,6 +49,8 @@ class Run:
     notes: list[str] = field(default_factory=list)
     by_class: dict[str, Any] = field(default_factory=dict)
     """For a report: the names of the classes, how many of each were to be forgotten, who is taken for whom before and after."""
+    earlier: list[dict[str, Any]] = field(default_factory=list)
+    """What earlier requests forgot, scored again: the fields of `EarlierScores`."""
     original_run: str | None = None
     source: dict[str, str | None] = field(default_factory=dict)
     """Where data and weights were read from: for finding them again, not part of the id."""
@@ -71,6 +73,7 @@ def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest:
         history,
         notes(scenario, outcome),
         _by_class(scenario, outcome),
+        [asdict(scores) for scores in outcome.earlier],
         **rest,
     )
 
@@ -102,6 +105,7 @@ def row(folder: Path, run: Run) -> dict[str, Any]:
         "prepare_seconds": run.prepare_seconds,
         "forget_samples": run.samples["forget"],
         "processed": run.samples["processed"],
+        "earlier": run.earlier,
         "notes": run.notes,
     }
 
@@ -110,8 +114,9 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
     """Write the run beside its place, then move it there in one step."""
     check_free(folder, run.experiment.id, overwrite)
     with _whole(folder) as beside:
-        save_weights(model, beside / WEIGHTS)
-        record = {"id": run.experiment.id, **asdict(run), "experiment": to_dict(run.experiment)}
+        digest = run.experiment.request_digest
+        save_weights(model, beside / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
+        record = {"id": run.experiment.id, "request_digest": digest, **asdict(run), "experiment": to_dict(run.experiment)}
         record.update(environment=environment(device_of(model)), created=datetime.now(UTC).isoformat(timespec="seconds"))
         (beside / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return folder

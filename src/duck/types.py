@@ -139,10 +139,21 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
+class EarlierForgetSet:
+    """The samples that an earlier request forgot."""
+
+    request: str
+    """In a few words, such as "class 3"."""
+    kind: Literal["class", "samples"]
+    forget: Examples
+
+
+@dataclass(frozen=True, eq=False)
 class Scenario:
     """Who is to be forgotten. Forget and retain partition the training rows; the rest are rows of the test split."""
 
     data: Data
+    """What earlier requests forgot is not among its training samples."""
     kind: Literal["class", "samples"]
     """`class`: whole classes (the paper's CR); `samples`: the classes stay (HR)."""
     seed: int
@@ -153,6 +164,8 @@ class Scenario:
     test: Tensor
     forget_test: Tensor
     retain_test: Tensor
+    earlier: tuple[EarlierForgetSet, ...] = ()
+    """Of requests that the model has already forgotten, the first one first."""
 
     def task(self, **rest: Any) -> Task:
         """What a method may see of it; `rest` are further fields of Task."""

@@ -54,8 +54,8 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 def test_two_processes_may_save_to_one_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, here = tmp_path / "w.safetensors", os.getpid()
 
-    def interrupted(model: nn.Module, file: str) -> None:
-        save_model(model, file)
+    def interrupted(model: nn.Module, file: str, metadata: dict[str, str]) -> None:
+        save_model(model, file, metadata)
         if os.getpid() == here:  # the other process writes, whole, before this one has moved its file
             with monkeypatch.context() as other:
                 other.setattr(os, "getpid", lambda: here + 1)

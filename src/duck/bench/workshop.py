@@ -30,7 +30,7 @@ from duck.experiment import notes, unlearn
 from duck.methods.base import clone
 from duck.metrics import Scores, evaluate, training_scores
 from duck.models import build
-from duck.models.weights import load_weights, save_weights
+from duck.models.weights import REQUEST_DIGEST, load_weights, save_weights
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch, device_name, seeded
 from duck.scenarios import Debias
@@ -243,7 +243,8 @@ class Workshop:
         try:
             self.kept.write(experiment.id, model, scenario)
             if self.keep_models:
-                save_weights(model, self.models / f"{experiment.id}.safetensors")
+                digest = {REQUEST_DIGEST: experiment.request_digest} if experiment.request_digest else None
+                save_weights(model, self.models / f"{experiment.id}.safetensors", digest)
         except (OSError, SafetensorError) as error:
             return [f"It could not be kept for attacks and analyses: {getattr(error, 'strerror', None) or error}."]
         return []

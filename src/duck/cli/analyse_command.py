@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
     data: Data | None = None
     for folder in args.runs:
         run = unlearning(folder, args.data, args.root, data)
-        data = run.scenario.data
+        data = run.data
         found.append(_analysed(args, run, device))
         if args.png:
             _draw(folder, args.png / _name(folder, args.runs))

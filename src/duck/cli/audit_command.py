@@ -223,7 +223,7 @@ def _checked(folder: Path, found: Unlearning) -> Path:
         problems.append("its method is not 'retrained'")
     if _in_common(other.training, found) != _in_common(found.experiment.training, found):
         problems.append("its data, model or recipe differ")
-    elif other.request is not None and not torch.equal(other.request(found.scenario.data, other.seed).forget, found.scenario.forget):
+    elif other.request is not None and not found.same_retain_set(other):
         problems.append("it was retrained without other samples")
     if problems:
         raise BadInput(f"{folder} cannot stand beside {found.folder}: {' and '.join(problems)}.")

@@ -52,17 +52,18 @@ def main(argv: list[str]) -> int:
     for name in args.methods:
         if name != "all":
             METHODS[name]  # an unknown name is an error before anything runs
-    data = args.source.load(split=args.original.model is None)
-    scenario = request(data, args.output.seed, args.who.protocol)
+    data = args.source.load(split=args.original.splits_data())
+    scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
     methods = _methods(args, scenario)
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)
     training = original.training(data, args.source)
-    experiments = {name: Experiment(training, request, method, args.output.seed, args.who.protocol) for name, method in methods.items()}
+    made = Experiment(training, request, None, args.output.seed, args.who.protocol, original.earlier())
+    experiments = {name: replace(made, method=method) for name, method in methods.items()}
     for name, experiment in experiments.items() if args.output.out else ():
         store.check_free(args.output.out / name, experiment.id, args.output.overwrite)  # type: ignore[operator]
     compared: list[Compared] = []
     try:
-        for row in _compared(args, original, training, replace(scenario, data=data.to(device)), methods):
+        for row in _compared(args, original, training, replace(scenario, data=scenario.data.to(device)), methods):
             compared.append(row)
             if args.output.out and row.outcome is not None:
                 run = store.record(experiments[row.name], scenario, row.outcome, source=args.source.source())
@@ -117,13 +118,13 @@ def _compared(
         for index, row in enumerate(runs):
             progress(index + 1, len(methods))
             say(f"{index + 1}/{len(methods)} {row.name}: {f'{row.outcome.seconds:.2f} s' if row.outcome else row.error}")
-            yield _noted(row, training, scenario)
+            yield _noted(row, training, scenario, original)
 
 
-def _noted(row: Compared, training: Training, scenario: Scenario) -> Compared:
+def _noted(row: Compared, training: Training, scenario: Scenario, original: OriginalFlags) -> Compared:
     if row.outcome is None:
         return row
-    outcome = noted(row.outcome, row.method, training, scenario.data)
+    outcome = noted(row.outcome, row.method, training, scenario.data, original)
     return replace(row, outcome=outcome, notes=tuple(notes(scenario, outcome)))
 
 

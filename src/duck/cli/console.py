@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,6 +42,18 @@ def emit(value: Any) -> None:
 def say(message: str) -> None:
     """A line for a person, beside the data."""
     stderr.print(message, highlight=False, soft_wrap=True)
+
+
+def print_earlier(earlier: Sequence[Mapping[str, Any]]) -> None:
+    """Print what earlier requests forgot, before and after the new one; nothing where there are none."""
+    if not earlier:
+        return
+    rows = []
+    for scores in earlier:
+        ranks = " -> ".join(number(scores[name]) for name in ("rank_before", "rank_after")) if scores["rank_after"] is not None else "-"
+        state = "came back" if scores["came_back"] else "stays forgotten"
+        rows.append([scores["request"], str(scores["samples"]), percent(scores["before"]), percent(scores["after"]), ranks, state])
+    table(["forgotten earlier", "n", "before %", "after %", "loss rank among unseen", ""], rows)
 
 
 def percent(value: float | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from duck import store
-from duck.cli.console import emit, number, percent, say, table, watching
+from duck.cli.console import emit, number, percent, print_earlier, say, table, watching
 from duck.cli.exits import DONE, FAILED
 from duck.cli.inputs import DataFlags, RunFlags, experiment_of, parse, peek, settled
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, data_name, data_samples, factory, noted
@@ -27,6 +27,7 @@ class Forget:
     """Make a model forget whole classes, a random share, or chosen samples.
 
     The model is a stored run (--run), or your own: --model package.module:function --weights FILE --data IMAGES.
+    The run of an earlier request is taken, too: what it forgot stays out of the retain set and is scored again.
     Say who: --classes 3 5, or --fraction 0.1, or --ids FILE with one id a line.
     Below are the settings of the chosen --method, with its preset for these data. --config takes them from a file.
     """
@@ -63,6 +64,8 @@ def main(argv: list[str]) -> int:
     args = parse(flags, argv, "forget", default)
     request = args.who.request(config.request if config else None)
     args.original.check()
+    if config is not None and config.earlier and config.earlier != args.original.earlier():
+        raise BadInput(f"{args.config} follows earlier requests: give --run the run that forgot them, and no other.")
     with distributed(args.output.device) as device:
         return _run(args, argv, request, kept, pick_device(device))
 
@@ -80,12 +83,12 @@ def _shown(argv: list[str]) -> Method:
 
 def _run(args: Any, argv: list[str], request: Request, kept: Method | None, device: torch.device) -> int:
     """`kept`: the method of --config."""
-    data = args.source.load(split=args.original.run is not None)
+    data = args.source.load(split=args.original.splits_data())
     training = args.original.training(data, args.source)
-    scenario = request(data, args.output.seed, args.who.protocol)
+    scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
     real = kept or preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets)
     method = settled(args.settings, argv, real)
-    experiment = Experiment(training, request, method, args.output.seed, args.who.protocol)
+    experiment = Experiment(training, request, method, args.output.seed, args.who.protocol, args.original.earlier())
     folder = args.output.out or Path("runs") / experiment.id
     if store.check_free(folder, experiment.id, args.output.overwrite):
         say(f"{folder} already holds this run; --overwrite makes it anew.")
@@ -95,7 +98,7 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
         outcome = unlearn(
             method,
             model,
-            replace(scenario, data=data.to(device)),
+            replace(scenario, data=scenario.data.to(device)),
             new_model=factory(training, data),
             recipe=training.recipe,
             head=args.original.head,
@@ -105,14 +108,14 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
     if not is_first():
         return DONE
     original_run = str(args.original.run) if args.original.run else None
-    outcome = noted(outcome, method, training, data)
+    outcome = noted(outcome, method, training, data, args.original)
     run = store.record(experiment, scenario, outcome, original_run=original_run, source=args.source.source())
     store.save(run, outcome.model, folder, args.output.overwrite)
     return tell(folder, args.output.json)
 
 
 def tell(folder: Path, as_json: bool) -> int:
-    """Print a stored unlearning; exit code 1 if it forgot nothing."""
+    """Print a stored unlearning; exit code 1 if it forgot nothing or if an earlier request came back."""
     run = store.load(folder)
     line = store.row(folder, run)
     if as_json:
@@ -122,8 +125,11 @@ def tell(folder: Path, as_json: bool) -> int:
             print(note)
         rows = [[name, *_cells(scores), seconds] for name, scores, seconds in _pairs(run, line)]
         table(["", "AUS", *(f"{name} %" for name in store.COLUMNS[1:]), "seconds"], rows)
+        print_earlier(run.earlier)
         asked = f"{line['scenario']}{_drawn_classes(run)}"
         print(f"{line['method']}, {asked}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}")
+    if any(scores["came_back"] for scores in run.earlier):
+        return FAILED
     return FAILED if any(note.startswith("Nothing was forgotten") for note in run.notes) else DONE
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -25,6 +26,8 @@ class Unlearning:
 
     folder: Path
     run: store.Run
+    data: Data
+    """All of them: what earlier requests forgot is not in the scenario's."""
     scenario: Scenario
 
     @property
@@ -43,16 +46,21 @@ class Unlearning:
         said = Path(self.run.original_run) if self.run.original_run else None
         if said is not None and (said / store.WEIGHTS).exists():
             return said
-        training = self.experiment.training
-        return self._beside(Experiment(training, seed=training.seed)) or self.by("original")
+        return self._beside(self.experiment.previous) or self.by("original")
 
     def named(self, folder: Path, role: Role) -> Path:
         """What the user names as its original or retrained model: a run that is something else is refused, bare weights are taken."""
         if not (folder / store.RECORD).exists():
             return folder
-        known, data = store.load(folder).experiment, self.scenario.data
+        known = store.load(folder).experiment
         if known.training.fingerprint != self.experiment.training.fingerprint:
             raise BadInput(f"--{role} {folder} was made on other data than {self.folder}.")
+        if role == "original" and self.experiment.earlier:
+            if known.all_requests != self.experiment.earlier:
+                raise BadInput(
+                    f"--{role} {folder} is not the model that {self.folder} started from: that one had forgotten other requests."
+                )
+            return folder
         method = "original" if known.method is None else METHODS.name_of(known.method)
         if method != role:
             raise BadInput(f"--{role} {folder} is not such a model: it was made by {method}.")
@@ -60,10 +68,16 @@ class Unlearning:
             raise BadInput(
                 f"--{role} {folder} is another original than that of {self.folder}: model, recipe, normalisation or seed differ."
             )
-        forgets = None if known.request is None else known.request(data, known.seed, known.protocol).forget
-        if role == "retrained" and (forgets is None or not torch.equal(forgets, self.scenario.forget)):
+        if role == "retrained" and not self.same_retain_set(known):
             raise BadInput(f"--{role} {folder} is of another request: it left out other samples than {self.folder} forgot.")
         return folder
+
+    def same_retain_set(self, other: Experiment) -> bool:
+        """Whether another experiment on these data leaves out the same samples, those of earlier requests included."""
+        if other.request is None:
+            return False
+        retain_ids = [one.data.train.ids[one.retain.numpy()] for one in (self.scenario, other.scenario(self.data))]
+        return np.array_equal(*retain_ids)
 
     def by(self, method: str) -> Path | None:
         """The run of a method for the same request on the same original, beside this one."""
@@ -95,7 +109,7 @@ def unlearning(folder: Path, name: str | None = None, root: Path | None = None, 
         data = _source(run, name, root).load(split=not made.weights)
     if fingerprint(data) != made.fingerprint:
         raise BadInput(f"The data are not those that {folder} was made on: the fingerprints differ. Name them with --data, --root.")
-    return Unlearning(folder, run, request(data, run.experiment.seed, run.experiment.protocol))
+    return Unlearning(folder, run, data, run.experiment.scenario(data))
 
 
 def _source(run: store.Run, name: str | None, root: Path | None) -> DataFlags:

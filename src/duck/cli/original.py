@@ -11,14 +11,14 @@ from torch import nn
 
 from duck import store
 from duck.cli.inputs import DataFlags, fingerprint, peek
-from duck.config import Training
+from duck.config import EarlierRequest, Training, scenario_of
 from duck.data import DATASETS
 from duck.errors import BadInput
 from duck.experiment import Outcome, by_guess
 from duck.methods.base import Method
 from duck.methods.presets import default_recipe
 from duck.models import build
-from duck.models.weights import load_weights
+from duck.models.weights import load_weights, request_digest
 from duck.scenarios import (
     ForgetClasses,
     ForgetFraction,
@@ -26,7 +26,7 @@ from duck.scenarios import (
     ForgetSamples,
     Request,
 )
-from duck.types import Data, Protocols
+from duck.types import Data, Protocols, Scenario
 
 
 @dataclass
@@ -71,19 +71,37 @@ class OriginalFlags:
     """The model: a stored run, or your own."""
 
     run: Path | None = None
-    """A run of `duck train`: brings model, weights and data."""
+    """A run of `duck train`, or of `duck forget` for a further request: brings model, weights, data and the earlier requests."""
     model: str | None = None
     """Your own model builder, package.module:function, or a name from `duck list models`."""
     weights: Path | None = None
     """Its weights: .safetensors, or a .pt state_dict."""
     head: str | None = None
     """Name of the classifier head inside the model; found by a probe where not given."""
+    ignore_earlier: bool = False
+    """Take --weights that have forgotten something before, whose forget set is not known: it is not kept apart, nor scored."""
 
     def check(self) -> None:
         if bool(self.run) == bool(self.model):
             raise BadInput("Give the model as --run RUN, or as --model BUILDER --weights FILE --data DATA.")
         if self.model and not self.weights:
             raise BadInput(f"--model {self.model} also needs --weights FILE: an untrained model has nothing to forget.")
+        if self.weights and not self.ignore_earlier:
+            check_forgot_nothing(self.weights)
+
+    def splits_data(self) -> bool:
+        """Whether data without test data give some away: a model that was trained elsewhere has seen all of them."""
+        if self.run:
+            return not store.load(self.run).experiment.training.weights
+        return self.model is None
+
+    def earlier(self) -> tuple[EarlierRequest, ...]:
+        """What the model of --run has forgotten already."""
+        return store.load(self.run).experiment.all_requests if self.run else ()
+
+    def scenario(self, request: Request, data: Data, seed: int, protocol: Protocols) -> Scenario:
+        """Apply a request to the data, after those of --run."""
+        return scenario_of(self.earlier(), request, data, seed, protocol)
 
     def training(self, data: Data, source: DataFlags) -> Training:
         """How the original came to be, as far as it is known."""
@@ -101,10 +119,29 @@ class OriginalFlags:
         return model.to(device)
 
 
-def noted(outcome: Outcome, method: Method, training: Training, data: Data) -> Outcome:
+def check_forgot_nothing(weights: Path) -> None:
+    """Refuse weights whose model has forgotten something before: a new request would learn it again."""
+    digest = request_digest(weights)
+    if not digest:
+        return
+    place = weights.parent if (weights.parent / store.RECORD).exists() else "RUN"
+    raise BadInput(
+        f"{weights} is of a model that has forgotten something before (digest of the request: {digest}). The file does not say what, and a "
+        f"new request would learn it again with the retain set. Give --run {place}, which carries the earlier request; or, if those "
+        "samples are no longer among the data, add --ignore-earlier."
+    )
+
+
+def noted(outcome: Outcome, method: Method, training: Training, data: Data, original: OriginalFlags) -> Outcome:
     """The outcome with what must be known of it where the original was trained elsewhere."""
     if not training.weights:
         return outcome
+    digest = request_digest(original.weights) if original.weights else ""
+    if digest:
+        ignored = (
+            f"The original had forgotten something before (digest of the request: {digest}), which was ignored: it may be known again."
+        )
+        outcome = replace(outcome, said=(*outcome.said, ignored))
     pixels = getattr(data.train, "pixels", None)
     if pixels is None or training.mean or training.std:
         return by_guess(outcome, method, training.recipe)
@@ -138,19 +175,13 @@ def data_samples(argv: Sequence[str]) -> int | None:
     """How many training samples they have, before they are read: of a named data set the presets know it, others are taken for small."""
     run = peek(argv, "--run")
     if run:
-        known: int | None = store.read_record(Path(run)).get("samples", {}).get("train")
-        return known
+        samples: dict[str, int] = store.read_record(Path(run)).get("samples", {})
+        return samples.get("train") or sum(samples.get(name, 0) for name in ("forget", "retain")) or None
     return None if peek(argv, "--data", "digits") in DATASETS else 0
 
 
 def _of_run(run: Path, data: Data) -> Training:
-    stored = store.load(run)
-    made = stored.experiment
-    if made.request is not None:
-        raise BadInput(
-            f"{run} is already an unlearned model; give --run its original, {stored.original_run}. What {run} forgot must be asked for "
-            "again, together with the new samples or classes: a run on the original alone would know it."
-        )
+    made = store.load(run).experiment
     if made.training.fingerprint != fingerprint(data):
         raise BadInput(f"The data are not those that {run} was trained on: the fingerprints differ. Name them with --data, --root.")
     return made.training

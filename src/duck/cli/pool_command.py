@@ -168,7 +168,8 @@ def _plan(args: MakePool, argv: list[str], shown: MakePool, made: Experiment | N
         return Plan(design, Experiment(training, seed=args.seed))
     request = args.who.request(made.request if made else None)
     kind = request(data, args.seed, args.who.protocol).kind
-    return Plan(design, Experiment(training, request, _method(args, argv, made, data, kind), args.seed, args.who.protocol))
+    earlier = made.earlier if made else ()
+    return Plan(design, Experiment(training, request, _method(args, argv, made, data, kind), args.seed, args.who.protocol, earlier))
 
 
 def _method(args: MakePool, argv: list[str], made: Experiment | None, data: Data, kind: str) -> Method:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from duck import store
-from duck.cli.console import emit, table
+from duck.cli.console import emit, print_earlier, table
 from duck.cli.inputs import parse
 
 
@@ -48,6 +48,7 @@ def _print(record: dict[str, Any]) -> None:
     before = record["original"] or {}
     rows = [[name, _plain(before.get(name)), _plain(value), str(samples.get(name, ""))] for name, value in record["scores"].items()]
     table(["score", "original", "this run", "n"], rows)
+    print_earlier(record.get("earlier", []))
     env = record["environment"]
     versions = ", ".join(f"{name} {version}" for name, version in env["packages"].items())
     print(f"{record['seconds']:.2f} s on {env['device']}; Python {env['python']}, {versions}")

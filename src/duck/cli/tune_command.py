@@ -61,9 +61,9 @@ def main(argv: list[str]) -> int:
         raise BadInput("--protocol paper has no holdout apart from the test data that are reported: tune with --protocol holdout.")
     request, device = args.who.request(), pick_device(args.output.device)
     cases = _cases(args, request)
-    data = args.source.load(split=args.original.model is None)
+    data = args.source.load(split=args.original.splits_data())
     moved = data.to(device)
-    scenarios = [one(moved, seed, args.who.protocol) for one, seed in cases]
+    scenarios = [args.original.scenario(one, moved, seed, args.who.protocol) for one, seed in cases]
     scenario = scenarios[0]
     file = _place(args, data.name, scenario.kind)
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_model
 from torch import Tensor, nn
 
@@ -18,9 +19,11 @@ from duck.models.embedding import uncompiled
 
 SHOWN = 5
 """Tensors named in an error message, of each kind."""
+REQUEST_DIGEST = "duck.request_digest"
+"""Key of the metadata of a weights file: the digest of what its model has forgotten."""
 
 
-def save_weights(model: nn.Module, path: Path | str) -> None:
+def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str] | None = None) -> None:
     """Write the weights as safetensors, whole or not at all; tied weights are stored once."""
     path = Path(path)
     if path.suffix != ".safetensors":
@@ -28,10 +31,21 @@ def save_weights(model: nn.Module, path: Path | str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{os.getpid()}.writing")
     try:
-        save_model(uncompiled(model), str(beside))
+        save_model(uncompiled(model), str(beside), dict(metadata or {}))
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def request_digest(path: Path) -> str:
+    """Return the digest of what the model in a weights file has forgotten, where we wrote one; else ""."""
+    if path.suffix != ".safetensors":
+        return ""
+    try:
+        with safe_open(path, "pt") as file:
+            return str((file.metadata() or {}).get(REQUEST_DIGEST, ""))
+    except (OSError, SafetensorError):  # `load_weights` says what is wrong with the file
+        return ""
 
 
 def load_weights(model: nn.Module, path: Path | str) -> None:

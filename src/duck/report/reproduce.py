@@ -13,8 +13,8 @@ FILE = "experiment.toml"
 
 
 def experiment_file(stored: Stored) -> str:
-    """As TOML. Ids that were to be forgotten are left out: the request's own list is to be given."""
-    experiment = stored.run.experiment
+    """As TOML. Ids that were to be forgotten are left out: the request's own list is to be given. Earlier requests come with --run."""
+    experiment = replace(stored.run.experiment, earlier=())
     if isinstance(experiment.request, ForgetSamples):
         experiment = replace(experiment, request=ForgetSamples(()))
     return to_toml(experiment)
@@ -28,6 +28,8 @@ def commands(stored: Stored) -> list[str]:
     if made.data in DATASETS and source.get("root") and made.data != "digits":
         data = ["--root", Path(source["root"] or "data").name]
     who = ["--ids", "ids.txt"] if isinstance(experiment.request, ForgetSamples) else []
+    if experiment.earlier:
+        return [_line("forget", "--run", Path(stored.run.original_run or "EARLIER").name, "--config", FILE, *who, "--out", "again")]
     if made.weights:
         foreign = ["--model", made.model, "--weights", "WEIGHTS", "--data", *(data[1:] or [made.data]), *_pixels(stored)]
         return [_line("forget", *foreign, "--config", FILE, *who, "--out", "again")]

@@ -52,6 +52,8 @@ class Plan:
     experiment: Experiment
 
     def __post_init__(self) -> None:
+        if self.experiment.earlier:
+            raise BadInput("The models of a pool are trained anew and cannot follow earlier requests: audit this run with --tier oracle.")
         whole = self.experiment.request is not None and self.experiment.method is not None
         if self.design == "request" and not whole:
             raise BadInput("A pool of design 'request' needs to know who is to be forgotten and by which method.")

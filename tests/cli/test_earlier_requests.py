@@ -1,0 +1,152 @@
+"""A second request on the command line: from the run of the first, or from its weights."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from duck import cli, store
+from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.models.weights import load_weights
+from duck.types import Task
+
+QUICK = ["--data", "digits", "--epochs", "8", "--json"]
+
+
+def duck(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+    """Run the command, check its exit code, and return its JSON or, after an error, its message."""
+    capsys.readouterr()
+    got = cli.main(list(words))
+    out, err = capsys.readouterr()
+    assert got == code, err
+    return json.loads(out) if code in (0, 1) else err
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An original, and the run that forgot class 3 of it."""
+    folder = tmp_path_factory.mktemp("runs")
+    assert cli.main(["train", *QUICK, "--out", str(folder / "original")]) == 0
+    words = ["--classes", "3", "--out", str(folder / "first"), "--json"]
+    assert cli.main(["forget", "--run", str(folder / "original"), *words]) == 0
+    return folder
+
+
+def test_a_chain_of_three_requests(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second, third = tmp_path / "second", tmp_path / "third"
+    told = duck(capsys, "forget", "--run", str(runs / "first"), "--classes", "5", "--out", str(second), "--json")
+    (earlier,) = told["earlier"]
+    assert earlier["request"] == "class 3"
+    assert earlier["after"] <= 0.05
+    assert not earlier["came_back"]
+    assert told["scores"]["forget_test"] == 0
+    assert told["scores"]["aus"] > 0.9
+    before = json.loads((runs / "first" / "run.json").read_text())
+    record = json.loads((second / "run.json").read_text())
+    assert record["original_run"] == str(runs / "first")
+    # Class 3 is neither retained nor scored.
+    assert record["samples"]["forget"] + record["samples"]["retain"] == before["samples"]["retain"]
+    assert record["samples"]["test"] == before["samples"]["retain_test"]
+    assert record["earlier"] == told["earlier"]
+    words = ["forget", "--run", str(second), "--classes", "7", "--out", str(third)]
+    told = duck(capsys, *words, "--json")
+    assert [(one["request"], one["came_back"]) for one in told["earlier"]] == [("class 3", False), ("class 5", False)]
+    assert told["scores"]["forget_test"] == 0
+    assert told["forget_samples"] + store.load(third).samples["retain"] == record["samples"]["retain"]
+    assert [one["request"]["classes"] for one in store.read_record(third)["experiment"]["earlier"]] == [[3], [5]]
+    assert duck(capsys, *words, "--json")["earlier"] == told["earlier"]
+    assert cli.main(words) == 0
+    assert "forgotten earlier" in capsys.readouterr().out
+    assert cli.main(["show", str(third)]) == 0
+    shown = capsys.readouterr().out
+    assert "class 3" in shown
+    assert "class 5" in shown
+    message = duck(capsys, "forget", "--run", str(third), "--classes", "3", "--out", str(tmp_path / "x"), code=2)
+    assert "An earlier request forgot class 3 already" in message
+
+
+def test_the_chain_is_in_the_experiment_and_leaves_other_ids_alone(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, file = tmp_path / "second", tmp_path / "experiment.toml"
+    words = ["--fraction", "0.1", "--method", "finetune", "--epochs", "1"]
+    duck(capsys, "forget", "--run", str(runs / "first"), *words, "--out", str(out), "--json")
+    assert "earlier" not in store.read_record(runs / "first")["experiment"]
+    assert cli.main(["show", str(out), "--toml"]) == 0
+    file.write_text(capsys.readouterr().out)
+    again = ["forget", "--config", str(file), "--out", str(tmp_path / "again")]
+    duck(capsys, *again, "--run", str(runs / "first"), "--json")
+    assert store.read_record(out)["id"] == store.read_record(tmp_path / "again")["id"]
+    message = duck(capsys, *again, "--run", str(runs / "original"), "--overwrite", code=2)
+    assert "follows earlier requests" in message
+
+
+def test_an_earlier_class_that_comes_back_is_said_first_and_exits_1(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass(frozen=True)
+    class Recall:
+        """A method that ends with the weights of the original, which knows all classes."""
+
+        paper: ClassVar[str] = "none"
+        scenarios: ClassVar[Kinds] = ("class",)
+        needs_retain: ClassVar[bool] = False
+        forgets_by: ClassVar[Forgets] = "omission"
+
+        def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+            recalled = clone(model)
+            load_weights(recalled, runs / "original" / "model.safetensors")
+            return recalled
+
+    monkeypatch.setitem(METHODS._entries, "recall", Recall)
+    out = tmp_path / "second"
+    words = ["forget", "--run", str(runs / "first"), "--classes", "5", "--method", "recall", "--out", str(out)]
+    told = duck(capsys, *words, "--json", code=1)
+    assert told["earlier"][0]["came_back"]
+    assert told["earlier"][0]["after"] > 0.9
+    assert told["notes"][0].startswith("An earlier request came back: class 3")
+    assert cli.main(words) == 1
+    assert capsys.readouterr().out.startswith("An earlier request came back: class 3")
+    assert cli.main(["show", str(out)]) == 0
+    assert "came back" in capsys.readouterr().out
+
+
+def test_weights_that_forgot_something_are_noticed(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = runs / "first" / "model.safetensors"
+    with safe_open(weights, "pt") as file:
+        digest = file.metadata()["duck.request_digest"]
+    assert digest == store.read_record(runs / "first")["request_digest"]
+    with safe_open(runs / "original" / "model.safetensors", "pt") as file:
+        assert "duck.request_digest" not in (file.metadata() or {})
+    words = ["forget", "--model", "convnet", "--weights", str(weights), "--data", "digits", "--classes", "5"]
+    message = duck(capsys, *words, "--out", str(tmp_path / "x"), code=2)
+    assert f"--run {runs / 'first'}" in message
+    assert "--ignore-earlier" in message
+    assert digest in message
+    assert not (tmp_path / "x").exists()
+    told = duck(capsys, *words, "--ignore-earlier", "--out", str(tmp_path / "x"), "--json")
+    assert any(digest in note for note in told["notes"])
+    bare = tmp_path / "bare.safetensors"
+    save_file(load_file(weights), bare)
+    words[words.index("--weights") + 1] = str(bare)
+    assert not any(digest in note for note in duck(capsys, *words, "--out", str(tmp_path / "y"), "--json")["notes"])
+
+
+def test_compare_and_audit_of_a_chain_start_from_the_earlier_run(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--run", str(runs / "first"), "--classes", "5", "--methods", "original", "duck", "retrained", "--out", "all", "--json"]
+    found = {row["method"]: row for row in duck(capsys, "compare", *words)}
+    assert found["duck"]["scores"]["retain_test"] > 0.9
+    earlier = {name: store.read_record(Path("all") / name)["earlier"][0] for name in found}
+    assert earlier["retrained"]["after"] == 0
+    assert earlier["original"]["after"] == earlier["original"]["before"]
+    audited = duck(capsys, "audit", "all/duck", "--original", str(runs / "first"), "--tier", "quick", "--json", code=3)
+    assert "other data" not in str(audited)
+    message = duck(capsys, "audit", "all/duck", "--original", str(runs / "original"), "--tier", "quick", code=2)
+    assert "is not the model that all/duck started from" in message
+    assert "earlier requests" in duck(capsys, "pool", "--run", "all/duck", "--models", "2", "--out", "pool", code=2)
