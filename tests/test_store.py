@@ -15,7 +15,7 @@ from duck import store
 from duck.config import Experiment, Training, from_dict, from_toml, to_dict, to_toml
 from duck.errors import BadInput
 from duck.experiment import unlearn
-from duck.methods import Duck
+from duck.methods import Duck, Original
 from duck.models.weights import load_weights
 from duck.runtime import device_name
 from duck.scenarios import ForgetClasses
@@ -50,6 +50,22 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
     load_weights(fresh, folder / store.WEIGHTS)
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
     assert sorted(path.name for path in folder.parent.iterdir()) == ["one"]
+
+
+def test_an_experiment_knows_the_requests_before_it_and_the_model_it_starts_from() -> None:
+    second = Experiment(EXPERIMENT.training, ForgetClasses([1]), Duck(), seed=4, earlier=EXPERIMENT.all_requests)
+    third = Experiment(EXPERIMENT.training, ForgetClasses([0]), Original(), earlier=second.all_requests)
+    assert second.previous == EXPERIMENT
+    assert third.previous == second
+    assert EXPERIMENT.previous == Experiment(EXPERIMENT.training, seed=EXPERIMENT.training.seed)
+    assert from_dict(json.loads(json.dumps(to_dict(third)))) == third
+    assert "earlier" not in to_dict(EXPERIMENT)
+    assert len({EXPERIMENT.id, second.id, replace(second, earlier=()).id}) == 3
+    # The method `original` forgets nothing.
+    assert third.request_digest == second.request_digest != EXPERIMENT.request_digest
+    assert EXPERIMENT.previous.request_digest == ""
+    # The digest is about who was forgotten, not how.
+    assert replace(EXPERIMENT, method=Duck(lr=0.5)).request_digest == EXPERIMENT.request_digest
 
 
 def test_another_run_is_not_overwritten_unasked(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -150,3 +152,34 @@ def test_compare_and_audit_of_a_chain_start_from_the_earlier_run(
     message = duck(capsys, "audit", "all/duck", "--original", str(runs / "original"), "--tier", "quick", code=2)
     assert "is not the model that all/duck started from" in message
     assert "earlier requests" in duck(capsys, "pool", "--run", "all/duck", "--models", "2", "--out", "pool", code=2)
+
+
+BUILDER = """
+from torch import nn
+def build(num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, num_classes))
+"""
+
+
+def test_a_second_request_to_a_model_from_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for label, name in enumerate(("circle", "square", "star")):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for index in range(40):
+            pixels = rng.integers(0, 90, (8, 8, 3), dtype=np.uint8)
+            pixels[..., label] += 120
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{index}.png")
+    Path("home_made_nets.py").write_text(BUILDER)
+    trained = ["--epochs", "15", "--augment", "none", "--out", "mine", "--json"]
+    duck(capsys, "train", "--data", "images", "--model", "home_made_nets:build", *trained)
+    foreign = ["--model", "home_made_nets:build", "--weights", "mine/model.safetensors", "--data", "images"]
+    duck(capsys, "forget", *foreign, "--classes", "circle", "--out", "first", "--json")
+    told = duck(capsys, "forget", "--run", "first", "--classes", "square", "--out", "second", "--json")
+    assert [(one["request"], one["samples"], one["after"]) for one in told["earlier"]] == [("class circle", 40, 0.0)]
+    # As in the first run, all images count as seen.
+    assert told["forget_samples"] == store.load(Path("second")).samples["retain"] == 40
+    foreign[3] = "first/model.safetensors"
+    assert "--run first" in duck(capsys, "forget", *foreign, "--classes", "square", "--out", "third", code=2)

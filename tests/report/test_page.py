@@ -314,3 +314,19 @@ def test_density_tests_stand_below_their_figure_with_n_and_least_p(tmp_path: Pat
     assert text.index("Density of forgotten against retained classes") < text.index("−4.25 0.031") < text.index("Each run")
     assert "p, least p" in text
     assert "Wilcoxon" not in said(page_of(tmp_path / "0"))
+
+
+def test_a_further_request_says_what_was_forgotten_before(tmp_path: Path) -> None:
+    folder, other = write_run(tmp_path / "second"), write_run(tmp_path / "alone")
+    record = json.loads((folder / "run.json").read_text())
+    first = {"request": {"name": "samples", "ids": ["secret.png"]}, "method": {"name": "retrained"}, "seed": 0, "protocol": "holdout"}
+    record["experiment"]["earlier"] = [first]
+    scores = {"request": "1 sample", "kind": "samples", "samples": 1, "before": 0.0, "after": 1.0, "rank_before": 0.5, "rank_after": 0.4}
+    record["earlier"] = [{**scores, "came_back": False}]
+    (folder / "run.json").write_text(json.dumps(record))
+    html = render(read([folder]))
+    assert "secret.png" not in html
+    assert "Forgotten earlier: 1 sample (0.0 % right before this request, 100.0 % after it)." in said(Page(html))
+    both = said(page_of(folder, other))
+    assert "Forget class 3 (after 1 earlier request) of digits (1 run)" in both
+    assert "Forget class 3 of digits (1 run)" in both

@@ -248,6 +248,7 @@ ENVIRONMENT = fields({"python": text, "packages": each(text), "platform": text, 
 ACCURACIES = dict.fromkeys(("forget", "retain", "test", "forget_test", "retain_test"), maybe(share))
 SCORES = fields({}, {**ACCURACIES, "aus": maybe(number), "forget_loss": loss})
 EPOCH = fields({"phase": text, "forget": share, "retain": share}, {"holdout": maybe(share)})
+EARLIER = fields({"request": text, "before": share, "after": share})
 CONFUSED = maybe(each(each(count, whole=True), whole=True))
 
 
@@ -261,7 +262,8 @@ def _same_samples(by_class: Any, where: str) -> None:
 RUN = fields(
     {"scores": SCORES, "seconds": number, "samples": both(each(count), fields(dict.fromkeys(("forget", "retain", "processed"), count)))},
     {
-        "prepare_seconds": number, "original": maybe(SCORES), "history": many(EPOCH), "notes": many(text), "created": moment,
+        "prepare_seconds": number, "original": maybe(SCORES), "history": many(EPOCH), "earlier": many(EARLIER),
+        "notes": many(text), "created": moment,
         "by_class": both(
             fields(
                 {},

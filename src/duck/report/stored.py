@@ -97,12 +97,18 @@ class Entry:
     def asked(self) -> str:
         """In a few words, however many classes go and however long their names are."""
         if not isinstance(self.request, ForgetClasses):
-            return describe(self.request)
-        return f"{'class' if self.removed == 1 else 'classes'} {shortened(list(map(str, self.request.classes)))}"
+            return self.asked_whole
+        return f"{'class' if self.removed == 1 else 'classes'} {shortened(list(map(str, self.request.classes)))}{self._after}"
 
     @cached_property
     def asked_whole(self) -> str:
-        return describe(self.request)
+        return describe(self.request) + self._after
+
+    @property
+    def _after(self) -> str:
+        """The number of earlier requests: runs that start from other models are not of the same request."""
+        count = len(self.experiment.earlier)
+        return f" (after {count} earlier {'request' if count == 1 else 'requests'})" if count else ""
 
     @property
     def removed(self) -> int | None:

@@ -32,7 +32,15 @@ class Verdict(NamedTuple):
 
 
 def asked(stored: Stored) -> str:
-    """Who was to be forgotten, with numbers. Ids are not repeated: they may name persons."""
+    """Who was to be forgotten, with numbers, and what was forgotten earlier. Ids are not repeated: they may name persons."""
+    earlier = [
+        f"{one['request']} ({100 * one['before']:.1f} % right before this request, {100 * one['after']:.1f} % after it)"
+        for one in stored.run.earlier
+    ]
+    return _asked_now(stored) + (f" Forgotten earlier: {', '.join(earlier)}." if earlier else "")
+
+
+def _asked_now(stored: Stored) -> str:
     request, samples = stored.entry.request, stored.run.samples
     count = f"{samples['forget']:,} of {samples['forget'] + samples['retain']:,} training samples"
     match request:
