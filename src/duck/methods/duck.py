@@ -7,14 +7,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize, one_hot
 
-from duck.batching import Joined, Nested, Step
+from duck.batching import Batches, Joined, Nested, Step
 from duck.errors import BadInput
 from duck.fit import Loss, fit
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.stopping import Stop, stop_rule
+from duck.methods.stopping import Enough, RankReached, Stop, snapshot, stop_rule
 from duck.models.embedding import PROBES, WithEmbedding, embedded
 from duck.runtime import autocast, evaluating, seeded
 from duck.types import Augment, Examples, Recipe, Task
+
+ROUNDS = 8
+"""Trainings on few samples; each ends with a step that overshot, which is taken back, and the next has a smaller rate."""
+GENTLE = 1 / 100
+"""Factor on the rate for few samples."""
+SMALLER = 3.0
+"""Factor by which the rate falls after a round that overshot."""
 
 
 @METHODS.register("duck")
@@ -43,8 +50,8 @@ class Duck:
     max_epochs: int = 10
     """Of the high-forget phase, if the stop rule does not end it."""
     stop: Stop = "auto"
-    """accuracy: forget accuracy below its target; loss: forget loss as high as on unseen samples of the same classes;
-    auto: loss below 200 forget samples of classes that stay, else accuracy."""
+    """accuracy: forget accuracy below its target; loss: forget loss as high as on unseen samples of the same classes, below 200 samples
+    for each of them; auto: loss below 200 forget samples of classes that stay, else accuracy."""
     tolerance: float = 0.01
     """Target of the forget accuracy where whole classes go."""
     check_every: int = 0
@@ -80,23 +87,62 @@ class Duck:
             targets = self._targets(net, task)
             stop = stop_rule(unlearned, task, self.stop, self.tolerance, mislabelled=self.target_class is not None)
             nested = Nested(task.forget, task.retain, self.batch_size, self._ratio(task), self.augment)
+            if isinstance(stop, RankReached):
+                self._forget_few(net, nested, targets, stop, high, task, generator)
+                return unlearned
             fit(
-                net, nested, self._loss(targets, 1.0, self.joint_forward), high, generator,
+                net, nested, self._loss(targets, 1.0, joint=self.joint_forward), high, generator,
                 phase="high-forget", stop=stop, check_every=self.check_every, report=task.report, steady=True,
             )  # fmt: skip
             stop.tell(task, self.max_epochs)
             if self.low_epochs:
                 joined = Joined(task.forget, task.retain, self.low_batch, self.batch_size, self.augment)
-                fit(net, joined, self._loss(targets, self.low_forget), low, generator, phase="low-forget", report=task.report, steady=True)
+                self._repair(net, joined, targets, stop, low, task, generator)
         return unlearned
+
+    def _forget_few(
+        self, net: WithEmbedding, batches: Batches, targets: Tensor, stop: RankReached, high: Recipe, task: Task, generator: torch.Generator
+    ) -> None:
+        """Pull few samples until their losses rank as wanted, with a rate that does not overshoot; no low-forget phase follows."""
+        # Every step of Adam moves each weight by about the rate, however small the gradient of a few samples is.
+        lr, loss = self.lr * GENTLE, self._loss(targets, 1.0, stop.active, self.joint_forward)
+        for _ in range(ROUNDS):
+            fit(
+                net, batches, loss, replace(high, lr=lr), generator,
+                phase="high-forget", stop=stop, check_every=1, report=task.report, steady=True,
+            )  # fmt: skip
+            if stop.met:
+                return
+            if stop.overshot:
+                lr /= SMALLER
+        task.note(
+            "Some forget samples are not as hard as unseen ones of their class: "
+            f"after {ROUNDS} rounds of at most {self.max_epochs} epochs the stop rule was not met."
+        )
+
+    def _repair(
+        self, net: WithEmbedding, batches: Batches, targets: Tensor, stop: Enough, low: Recipe, task: Task, generator: torch.Generator
+    ) -> None:
+        """The low-forget phase. Where it undoes the forgetting, it is repeated with a larger forget weight, and in the end left out."""
+        before, met = snapshot(net), stop.met
+        for weight in dict.fromkeys((self.low_forget, 3 * self.low_forget, 1.0)):
+            fit(net, batches, self._loss(targets, weight), low, generator, phase="low-forget", report=task.report, steady=True)
+            if not met or stop():
+                return
+            net.load_state_dict(before)
+        stop.met = True
+        task.note("The low-forget phase was left out: it undid what the high-forget phase had forgotten.")
 
     def _ratio(self, task: Task) -> int:
         labels = task.forget.labels.unique()
         removed = int((~torch.isin(labels, task.retain.labels)).sum())
         return 1 if removed >= self.many_classes else self.batch_ratio
 
-    def _loss(self, targets: Tensor, scale: float, joint: bool = True) -> Loss:
-        """Eq. 3 to 5. In a joint forward pass BatchNorm sees forget and retain samples together."""
+    def _loss(self, targets: Tensor, scale: float, active: Tensor | None = None, joint: bool = True) -> Loss:
+        """Eq. 3 to 5. In a joint forward pass BatchNorm sees forget and retain samples together.
+
+        active   by row, 1 for forget samples that are pulled and 0 for others; all are pulled where it is not given
+        """
         weight_forget = self.lambda_forget * scale * self.forget_loss
         weight_retain = self.lambda_retain * self.retain_loss
 
@@ -110,7 +156,10 @@ class Duck:
                 embeddings, logits = net(forget.images)[1], net(retain.images)[0]
             pull = 1 - cosine_similarity(embeddings.float(), targets[forget.rows])
             keep = cross_entropy(logits.float() / self.temperature, retain.labels, label_smoothing=self.label_smoothing)
-            return weight_forget * pull.mean() + weight_retain * keep
+            if active is None:
+                return weight_forget * pull.mean() + weight_retain * keep
+            chosen = active[forget.rows]
+            return weight_forget * (pull * chosen).sum() / chosen.sum().clamp(min=1) + weight_retain * keep
 
         return loss
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from duck.batching import Batches
 from duck.fit import Loss, fit
 from duck.methods.base import Forgets, Kinds
-from duck.predict import accuracy, outcomes
+from duck.predict import Outcomes, accuracy, outcomes
 from duck.runtime import seeded
 from duck.types import Examples, Task
 
@@ -18,6 +18,18 @@ Stop = Literal["auto", "accuracy", "loss"]
 LOOKED_AT = 2000
 FEW = 200
 """Below so many samples, forcing each to be misclassified would be over-forgetting."""
+EASIEST, HARD = 0.2, 0.8
+"""Lowest and highest rank among unseen samples that a forget sample is given."""
+TOO_HARD = 0.93
+"""Rank beyond which a forget sample is over-forgotten."""
+LOST = 0.005
+"""Holdout accuracy that a request of few samples may cost."""
+SAME, OTHERS = 400, 200
+"""Unseen samples of the forget samples' classes, and of other classes, that are looked at after every step."""
+REACHED = 0.9
+"""Share of the forget samples that must have reached their rank."""
+FEWEST_UNSEEN = 10
+"""Unseen samples of a class below which all unseen samples serve for it."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +86,87 @@ class Enough:
             task.note(f"The stop rule was not met within max_epochs = {epochs}: less was forgotten than it asks for.")
 
 
+class RankReached(Enough):
+    """The stop rule for few samples of classes that are kept, to be asked after every step.
+
+    Each forget sample is to be as hard among unseen samples of its class as it was among the training samples of its class. Its hardness
+    is the rank of its loss. A model that never saw the sample would give it such a rank on average; pulling further would mark the
+    sample as forgotten. A step after which a sample is too hard, or the holdout accuracy has fallen, is taken back.
+    """
+
+    def __init__(self, model: nn.Module, task: Task, holdout: Examples) -> None:
+        super().__init__(self._is_over)
+        self.model, self.task, self.unseen = model, task, _some_unseen(task, holdout)
+        trained, forget = _same_classes(task), task.forget.labels
+        wanted = _ranks(self._outcomes(task.forget).losses, forget, self._outcomes(trained).losses, trained.labels)
+        self.wanted = wanted.clamp(EASIEST, HARD)
+        self.ranks_before, self.accuracy_before = self._measure()
+        self.active = torch.ones(len(forget), device=task.forget.device)
+        """1 for samples that have not reached their rank; all of them before the first step."""
+        self.overshot = False
+        """Whether the last step was taken back."""
+        self._good = snapshot(model)
+
+    def _is_over(self) -> bool:
+        ranks, correct = self._measure()
+        # One unseen sample more or less is no loss.
+        lost = self.accuracy_before - correct > max(LOST, 1.5 / len(self.unseen))
+        self.overshot = lost or bool(((ranks > TOO_HARD) & (self.ranks_before <= TOO_HARD)).any())
+        if self.overshot:
+            self.model.load_state_dict(self._good)
+            return True
+        self._good = snapshot(self.model)
+        waiting = (ranks < self.wanted).to(self.active)
+        self.active.copy_(waiting)
+        return float(waiting.mean()) <= 1 - REACHED
+
+    def __call__(self) -> bool:
+        over = self.rule()
+        self.met = over and not self.overshot
+        return over
+
+    def _measure(self) -> tuple[Tensor, float]:
+        """Return the ranks of the forget samples among the unseen ones, and the accuracy on these."""
+        unseen = self._outcomes(self.unseen)
+        ranks = _ranks(self._outcomes(self.task.forget).losses, self.task.forget.labels, unseen.losses, self.unseen.labels)
+        return ranks, float(unseen.correct.double().mean())
+
+    def _outcomes(self, examples: Examples) -> Outcomes:
+        return outcomes(self.model, examples, self.task.recipe.precision)
+
+
+def snapshot(model: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of the weights and buffers of a model."""
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _some_unseen(task: Task, holdout: Examples) -> Examples:
+    """Return as many holdout samples as a rule can look at after every step, those of the forget samples' classes first."""
+    order = torch.randperm(len(holdout), generator=seeded(task.seed, "unseen"))
+    same = torch.isin(holdout.labels[order], task.forget.labels)
+    return holdout.take(torch.cat([order[same][:SAME], order[~same][:OTHERS]]))
+
+
+def _ranks(losses: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Tensor:
+    """Return the share of the others of the same class with a lower loss; of all others where there are few of the class."""
+    found, others = [], others.cpu()
+    for loss, label in zip(losses.cpu(), labels, strict=True):
+        same = others[other_labels == label]
+        found.append(((same if len(same) >= FEWEST_UNSEEN else others) < loss).double().mean())
+    return torch.stack(found)
+
+
 def stop_rule(model: nn.Module, task: Task, stop: Stop = "auto", tolerance: float = 0.01, mislabelled: bool = False) -> Enough:
-    """Asked after an epoch: is it enough?
+    """Return the rule that says whether enough was forgotten; `model` must be the original when this is called.
 
     Classes that go, and labels that were wrong from the start (`mislabelled`): forget accuracy below `tolerance`. Classes that stay:
-    forget accuracy below the original's on holdout, or, for few samples, forget loss as high as that of holdout samples of the same
-    classes. Without holdout nothing unseen can be compared with: forget loss as high as that of the hardest twentieth of the retain
-    samples of the same classes. `model` must be the original when this is called.
+    forget accuracy below the original's on holdout or, for few samples, forget losses that rank among those of holdout samples of the
+    same classes as they ranked among those of training samples (`RankReached`). Without holdout nothing unseen can be compared with:
+    forget loss as high as that of the hardest twentieth of the retain samples of the same classes.
     """
+    stays = torch.isin(task.forget.labels, task.retain.labels)
+    if stays.all() and not mislabelled and task.holdout is not None and len(stays) < FEW and stop != "accuracy":
+        return RankReached(model, task, task.holdout)
     return Enough(_rule(model, task, stop, tolerance, mislabelled))
 
 
