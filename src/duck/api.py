@@ -15,6 +15,7 @@ from duck.audits.observed import setting
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import Audit, Tier
+from duck.data.checks import check_data
 from duck.data.examples import Pixels
 from duck.data.torch_dataset import MapStyle, from_dataset
 from duck.errors import BadInput
@@ -25,7 +26,7 @@ from duck.metrics import Scores, forgot_nothing
 from duck.models import build
 from duck.models.embedding import classified, dtype_of
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
-from duck.scenarios import ForgetSamples, Request
+from duck.scenarios import ForgetSamples, Request, add_copies
 from duck.types import Data, Recipe, Report, Scenario, Task
 
 
@@ -112,6 +113,7 @@ def forget(
     watch: Watch | None = None,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
+    with_copies: bool = False,
 ) -> Result:
     """A copy of the model, in evaluation mode, that has forgotten the samples with these ids (indices into the data set, or a mask
     of its length), or what a request says.
@@ -122,12 +124,16 @@ def forget(
     new_model   builds a fresh model, and recipe says how it was trained: for the method `retrained`, which notes where it is not said
     mean, std   per channel, of pixels in 0..1: what the model was trained with. Only for uint8 tensors and PIL images; the data's own
                 where not given. Floats are taken as they are
+    with_copies also forget training samples with exactly the pixels of a forget sample
     """
     if isinstance(train_set, Data) and test is not None:
         raise BadInput("test= goes with a torch Dataset; a duck.Data has test data of its own: put them there, or leave test= out.")
     data, remarks = _data(model, train_set, test, mean, std)
     request = forget if callable(forget) and not isinstance(forget, type) else _by_ids(forget, data)
+    if with_copies:
+        request = add_copies(request, data, seed)
     scenario = request(data, seed)
+    remarks = (*remarks, *map(str, check_data(scenario)))
     chosen = preset(method, data.name, scenario.kind, len(data.train)) if isinstance(method, str) else method
     outcome = unlearn(chosen, model, scenario, new_model=new_model, recipe=recipe, head=head, watch=watch)
     task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from duck.methods.base import METHODS, Method, check_kind
 from duck.metrics import SMALL, Confusion, Scores, confusion, evaluate, forgot_nothing
-from duck.predict import accuracy
+from duck.predict import accuracy, check_model
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch, device_of
 from duck.types import Augment, Batch, Examples, Ids, Progress, Recipe, Scenario, Task
@@ -94,6 +94,10 @@ class Counted:
                 self.seen[places[batch.rows]] = True
             yield batch
 
+    @property
+    def digests(self) -> list[bytes]:
+        return self.examples.digests
+
     def fingerprint(self) -> str:
         return self.examples.fingerprint()
 
@@ -115,6 +119,7 @@ def unlearn(
     What the method computes beforehand comes from `preparations`, or is made now, and is timed apart.
     """
     check_kind(METHODS.name_of(method), scenario.kind)
+    check_model(model, scenario.data.train)
     task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
     forget = Counted(task.forget)
     stopwatch = Stopwatch(device_of(model))

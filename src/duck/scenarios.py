@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from duck.data.checks import copies_in_retain, listed
 from duck.data.patch import Patch, relabelled
 from duck.errors import BadInput
 from duck.registry import Registry, suggest
@@ -117,16 +117,15 @@ class ForgetSamples:
             raise BadInput("No id to forget was given.")
         names, counts = np.unique(np.array(self.ids), return_counts=True)
         if (counts > 1).any():
-            raise BadInput(f"Duplicated ids: {_some(names[counts > 1].tolist())}. Give each id once.")
+            raise BadInput(f"Duplicated ids: {listed(names[counts > 1].tolist())}. Give each id once.")
         known = data.train.ids
         missing = sorted(set(self.ids) - set(known.tolist()))
         unseen = sorted(set(missing) & set(data.test.ids.tolist())) if data.test is not None else []
         if unseen:
-            raise BadInput(f"The model never saw {_some(unseen)}: they are test data of {data.name}. Leave them out of the request.")
+            raise BadInput(f"The model never saw {listed(unseen)}: they are test data of {data.name}. Leave them out of the request.")
         if missing:
-            near = get_close_matches(missing[0], known.tolist(), n=1) if len(known) <= 5000 else []
-            hint = f"Did you mean {near[0]!r}?" if near else f"Ids here look like {str(known[0])!r}."
-            raise BadInput(f"Ids that are not in the training data: {_some(missing)}. {hint}")
+            # No suggestion: the nearest id is another sample, perhaps of another person.
+            raise BadInput(f"Ids that are not in the training data: {listed(missing)}. Ids here look like {str(known[0])!r}.")
         chosen = torch.from_numpy(np.isin(known, names))
         if chosen.all():
             raise BadInput("Every training sample is to be forgotten: nothing would be left to retain. Delete the model instead.")
@@ -192,6 +191,18 @@ class Debias:
         return rows[torch.randperm(len(rows), generator=seeded(seed, "debias", str(label)))[: self.count]]
 
 
+def add_copies(request: Request, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Request:
+    """Return the request with the exact copies of its samples, as a list of ids; the request itself where there are none."""
+    scenario = request(data, seed, protocol)
+    if scenario.data is not data:
+        raise BadInput("with_copies does not go with a request that changes the data, such as Debias: leave it out.")
+    copies = copies_in_retain(scenario)
+    if not len(copies):
+        return request
+    rows = torch.cat([scenario.forget, copies]).sort().values
+    return ForgetSamples(data.train.ids[rows.numpy()].tolist())
+
+
 def describe(request: Request) -> str:
     """A request in a few words."""
     match request:
@@ -206,11 +217,6 @@ def describe(request: Request) -> str:
         case Debias(true=true, wrong=wrong, count=count):
             return f"{count} patched images of class {true} called {wrong}"
     return str(request)
-
-
-def _some(names: list[str], most: int = 5) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + rest
 
 
 def _id(name: object) -> str:

@@ -1,6 +1,6 @@
 """duck compare: one scenario through many methods, in one table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,17 @@ from duck import store
 from duck.cli.console import counting, emit, number, percent, say, table
 from duck.cli.exits import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, parse
-from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, noted
+from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, noted, report_findings
 from duck.cli.train_command import trained
 from duck.comparison import Compared, compare, rows, suited
 from duck.config import Experiment, Training
+from duck.data.checks import Finding
 from duck.experiment import notes
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, default_recipe, off_topic, preset, speaks_of
 from duck.preparation import Preparations
 from duck.runtime import pick_device
-from duck.scenarios import Request, describe
+from duck.scenarios import Request, add_copies, describe
 from duck.types import Data, Scenario
 
 
@@ -43,6 +44,8 @@ class Compare:
     """paper: the paper's settings; tuned: with what was found on holdout data."""
     presets: Path | None = None
     """A file of `duck tune`, on top of the presets of the methods that it has settings for."""
+    with_copies: bool = False
+    """Also forget training samples that are exact copies of those to be forgotten."""
 
 
 def main(argv: list[str]) -> int:
@@ -53,7 +56,10 @@ def main(argv: list[str]) -> int:
         if name != "all":
             METHODS[name]  # an unknown name is an error before anything runs
     data = args.source.load(split=args.original.model is None)
+    if args.with_copies:
+        request = add_copies(request, data, args.output.seed, args.who.protocol)
     scenario = request(data, args.output.seed, args.who.protocol)
+    findings = report_findings(scenario)
     methods = _methods(args, scenario)
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)
     training = original.training(data, args.source)
@@ -62,7 +68,7 @@ def main(argv: list[str]) -> int:
         store.check_free(args.output.out / name, experiment.id, args.output.overwrite)  # type: ignore[operator]
     compared: list[Compared] = []
     try:
-        for row in _compared(args, original, training, replace(scenario, data=data.to(device)), methods):
+        for row in _compared(args, original, training, replace(scenario, data=data.to(device)), methods, findings):
             compared.append(row)
             if args.output.out and row.outcome is not None:
                 run = store.record(experiments[row.name], scenario, row.outcome, source=args.source.source())
@@ -99,7 +105,12 @@ def _methods(args: Compare, scenario: Scenario) -> dict[str, Method]:
 
 
 def _compared(
-    args: Compare, original: OriginalFlags, training: Training, scenario: Scenario, methods: dict[str, Method]
+    args: Compare,
+    original: OriginalFlags,
+    training: Training,
+    scenario: Scenario,
+    methods: dict[str, Method],
+    findings: Sequence[Finding],
 ) -> Iterator[Compared]:
     model = original.load(training, scenario.data, scenario.data.train.device)
     with counting("compare") as progress:
@@ -117,13 +128,13 @@ def _compared(
         for index, row in enumerate(runs):
             progress(index + 1, len(methods))
             say(f"{index + 1}/{len(methods)} {row.name}: {f'{row.outcome.seconds:.2f} s' if row.outcome else row.error}")
-            yield _noted(row, training, scenario)
+            yield _noted(row, training, scenario, findings)
 
 
-def _noted(row: Compared, training: Training, scenario: Scenario) -> Compared:
+def _noted(row: Compared, training: Training, scenario: Scenario, findings: Sequence[Finding]) -> Compared:
     if row.outcome is None:
         return row
-    outcome = noted(row.outcome, row.method, training, scenario.data)
+    outcome = noted(row.outcome, row.method, training, scenario.data, findings)
     return replace(row, outcome=outcome, notes=tuple(notes(scenario, outcome)))
 
 

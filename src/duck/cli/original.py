@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from duck import store
+from duck.cli.console import say
 from duck.cli.inputs import DataFlags, fingerprint, peek
 from duck.config import Training
 from duck.data import DATASETS
+from duck.data.checks import Finding, check_data
 from duck.errors import BadInput
 from duck.experiment import Outcome, by_guess
 from duck.methods.base import Method
@@ -26,7 +28,7 @@ from duck.scenarios import (
     ForgetSamples,
     Request,
 )
-from duck.types import Data, Protocols
+from duck.types import Data, Protocols, Scenario
 
 
 @dataclass
@@ -101,8 +103,17 @@ class OriginalFlags:
         return model.to(device)
 
 
-def noted(outcome: Outcome, method: Method, training: Training, data: Data) -> Outcome:
-    """The outcome with what must be known of it where the original was trained elsewhere."""
+def report_findings(scenario: Scenario) -> list[Finding]:
+    """Check the data of a request and print the findings with their ids, which records do not hold."""
+    findings = check_data(scenario)
+    for finding in findings:
+        say(str(finding))
+    return findings
+
+
+def noted(outcome: Outcome, method: Method, training: Training, data: Data, findings: Sequence[Finding] = ()) -> Outcome:
+    """The outcome with what must be known of its data and, where the original was trained elsewhere, of that."""
+    outcome = replace(outcome, said=(*outcome.said, *(finding.text for finding in findings)))
     if not training.weights:
         return outcome
     pixels = getattr(data.train, "pixels", None)
