@@ -1,7 +1,7 @@
 """The shortest way: a plain nn.Module, a plain torch Dataset, and the ids to forget."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from duck.methods.presets import default_recipe, preset
 from duck.metrics import Scores, forgot_nothing
 from duck.models import build
 from duck.models.embedding import classified, dtype_of
+from duck.models.given import accept_images, accepting_images, check_given, check_gradients, in_float32, without_hooks
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
 from duck.scenarios import ForgetSamples, Request, add_copies
 from duck.types import Data, Recipe, Report, Scenario, Task
@@ -85,6 +86,7 @@ def train(
     checkpoint: Path | None = None,
 ) -> nn.Module:
     """A model of that name, or of that factory, trained on all training samples."""
+    check_gradients()
     place = pick_device(device)
     net = (build(model, data.num_classes, data.train.shape, seed) if isinstance(model, str) else _made(model, seed, place)).to(place)
     name = model if isinstance(model, str) else ""
@@ -126,18 +128,36 @@ def forget(
                 where not given. Floats are taken as they are
     with_copies also forget training samples with exactly the pixels of a forget sample
     """
+    check_gradients()
+    check_given(model)
     if isinstance(train_set, Data) and test is not None:
         raise BadInput("test= goes with a torch Dataset; a duck.Data has test data of its own: put them there, or leave test= out.")
-    data, remarks = _data(model, train_set, test, mean, std)
+    with accepting_images(model):
+        data, remarks = _data(in_float32(model), train_set, test, mean, std)
     request = forget if callable(forget) and not isinstance(forget, type) else _by_ids(forget, data)
     if with_copies:
         request = add_copies(request, data, seed)
     scenario = request(data, seed)
     remarks = (*remarks, *map(str, check_data(scenario)))
     chosen = preset(method, data.name, scenario.kind, len(data.train)) if isinstance(method, str) else method
-    outcome = unlearn(chosen, model, scenario, new_model=new_model, recipe=recipe, head=head, watch=watch)
+    with accepting_images(model):
+        outcome = unlearn(chosen, model, scenario, new_model=_adapted(new_model), recipe=recipe, head=head, watch=watch)
+    unlearned = without_hooks(outcome.model.eval())
     task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
-    return Result(outcome.model.eval(), scenario, chosen, outcome, model, task, recipe, remarks)
+    return Result(unlearned, scenario, chosen, outcome, model, task, recipe, remarks)
+
+
+def _adapted(new_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Module] | None:
+    """The factory, of models in float32 that take images by position."""
+    if new_model is None:
+        return None
+
+    def build_adapted() -> nn.Module:
+        model = in_float32(check_given(new_model()))
+        accept_images(model)
+        return model
+
+    return build_adapted
 
 
 def _data(
@@ -156,9 +176,7 @@ def _data(
         return widths[-1]
 
     pixels = Pixels(tuple(map(float, mean)), tuple(map(float, std))) if given else None
-    # Half precision is too coarse to train in: then the error says what to do.
-    dtype = kept if (kept := dtype_of(model)) in (torch.float32, torch.float64) else None
-    data = from_dataset(train_set, test, pixels=pixels, device=device, dtype=dtype, outputs=outputs)
+    data = from_dataset(train_set, test, pixels=pixels, device=device, dtype=dtype_of(model), outputs=outputs)
     remarks = []
     own = getattr(data.train, "pixels", None)
     if own is not None and not given:
@@ -193,7 +211,15 @@ def audit(
                 is taken in its place: models of another recipe differ from the original for that alone
     """
     case, recipe = _case(unlearned, scenario, original, new_model, recipe, head)
-    retrained = [retrained] if isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList) else list(retrained)
+    references = [retrained] if isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList) else list(retrained)
+    given = [check_given(model) for model in (case.original, case.unlearned, *references)]
+    with accepting_images(*given):
+        original, changed, *references = (in_float32(model) for model in given)
+        case = replace(case, original=original, unlearned=changed, new_model=_adapted(case.new_model))
+        return _audit(case, references, recipe, tier, models)
+
+
+def _audit(case: Case, retrained: Sequence[nn.Module], recipe: Recipe | None, tier: Tier | None, models: int) -> Audit:
     chosen = tier or ("oracle" if retrained else "quick")
     if chosen == "quick":
         return audit_quick(case)

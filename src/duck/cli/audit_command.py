@@ -29,6 +29,7 @@ from duck.config import Training
 from duck.errors import BadInput
 from duck.methods.base import METHODS
 from duck.models import build
+from duck.models.given import in_float32
 from duck.models.weights import load_weights
 from duck.runtime import pick_device
 from duck.scenarios import describe
@@ -168,7 +169,7 @@ def _original(args: AuditFlags, found: Unlearning, device: torch.device) -> nn.M
 
 def _fresh(found: Unlearning) -> nn.Module:
     data = found.scenario.data
-    return build(found.experiment.training.model, data.num_classes, data.train.shape)
+    return in_float32(build(found.experiment.training.model, data.num_classes, data.train.shape))
 
 
 def _references(args: AuditFlags, found: Unlearning, case: Case, device: torch.device) -> list[nn.Module]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -275,7 +275,9 @@ def _digests(source: Resident | Streamed, fetch: Fetch) -> list[bytes]:
     return [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for images in _stored(source, fetch) for image in images]
 
 
-def _stored(source: Resident | Streamed, fetch: Fetch) -> Iterator[np.typing.NDArray[Any]]:
-    """Yield the images as they are stored, on the host, in the order of the ids."""
+def _stored(source: Resident | Streamed, fetch: Fetch) -> Iterator[np.typing.NDArray[np.uint8]]:
+    """Yield the images as they are stored, a row of bytes each, in the order of the ids."""
     for rows in source.rows.split(4096):
-        yield fetch(rows.to(source.device) if isinstance(source, Resident) else rows).cpu().contiguous().numpy()
+        images = fetch(rows.to(source.device) if isinstance(source, Resident) else rows)
+        # As bytes: NumPy has no bfloat16.
+        yield images.cpu().reshape(len(rows), -1).contiguous().view(torch.uint8).numpy()

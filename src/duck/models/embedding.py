@@ -71,10 +71,19 @@ def probe(model: nn.Module, images: Tensor, head: str | None = None) -> Head:
     if head is None:
         return _search(calls, logits, _first_of(output))
     found, width = _read(head, calls, logits), calls[head].output.shape[-1]
+    # Of a linear classifier the image is the embedding.
+    is_linear = _may_be_head(calls[head].module) and _matching([found], calls, logits) is not None
+    if not is_linear and _is_image(calls[head].input, images[:PROBES]):
+        raise BadInput(f"The head {head!r} takes the image itself, which is no embedding: name the last layer, which gives the logits.")
     # An inner module may be given as well; one that gives another element of the tuple shows that the logits are not the first.
     if _first_of(output) and width != logits.shape[1] and any(_width(part) == width for part in output[1:]):
         raise BadInput(f"The head {head!r} gives {width} outputs a sample, and the logits are {logits.shape[1]}.{_first_of(output)}")
     return found
+
+
+def _is_image(given: Tensor, images: Tensor) -> bool:
+    """Whether a module's input is the images, in whatever shape."""
+    return given.numel() == images.numel() and torch.equal(given.flatten(), images.to(given.dtype).flatten())
 
 
 def classified(model: nn.Module, images: Tensor) -> Tensor:
