@@ -14,7 +14,7 @@ from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.observed import setting
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
-from duck.audits.verdict import Audit, Tier
+from duck.audits.verdict import NOT_FORGOTTEN, Audit, Tier
 from duck.data.checks import check_data
 from duck.data.examples import Pixels
 from duck.data.torch_dataset import MapStyle, from_dataset
@@ -26,8 +26,9 @@ from duck.metrics import Scores, forgot_nothing
 from duck.models import build
 from duck.models.embedding import classified, dtype_of
 from duck.models.given import accept_images, accepting_images, check_given, check_gradients, in_float32, without_hooks
+from duck.printable import printable
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
-from duck.scenarios import ForgetSamples, Request, add_copies
+from duck.scenarios import ForgetSamples, Request, add_copies, describe_forget_set
 from duck.types import Data, Recipe, Report, Scenario, Task
 
 
@@ -72,7 +73,14 @@ class Result:
         pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
         lines = [f"  {name:<12}{old:8.3f} -> {new:.3f}" for name, old, new in pairs if old is not None and new is not None]
         done = f"{METHODS.name_of(self.method)}: {outcome.processed} of {outcome.forget_samples} samples in {self.seconds:.2f} s"
-        return "\n".join([*self.notes[:1], done, *lines, *self.notes[1:]])
+        who = f"Request: {describe_forget_set(self.scenario)}."
+        return printable("\n".join([*self.notes[:1], who, self._verdict, done, *lines, *self.notes[1:]]))
+
+    @property
+    def _verdict(self) -> str:
+        if not self.forgot:
+            return f"Verdict: {NOT_FORGOTTEN}."
+        return "Verdict: none without an audit, duck.audit(result). Lower accuracy or higher loss on the forget samples is no proof."
 
 
 def train(

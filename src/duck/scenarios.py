@@ -13,6 +13,7 @@ from torch import Tensor
 from duck.data.checks import copies_in_retain, listed
 from duck.data.patch import Patch, relabelled
 from duck.errors import BadInput
+from duck.printable import printable
 from duck.registry import Registry, suggest
 from duck.runtime import seeded
 from duck.types import Data, Examples, Protocols, Scenario
@@ -204,7 +205,21 @@ def add_copies(request: Request, data: Data, seed: int = 0, protocol: Protocols 
 
 
 def describe(request: Request) -> str:
-    """A request in a few words."""
+    """A request in a few words, safe to print."""
+    return printable(_described(request))
+
+
+def describe_forget_set(scenario: Scenario) -> str:
+    """The forgotten classes, or the ids of the forgotten samples, in a few words."""
+    data, count = scenario.data, len(scenario.forget)
+    samples = "1 sample" if count == 1 else f"{count} samples"
+    if scenario.kind == "samples":
+        return f"{samples}: {listed(data.train.ids[scenario.forget.numpy()].tolist())}"
+    names = [data.classes[label] for label in data.train.labels[scenario.forget].unique().tolist()]
+    return printable(f"{'class' if len(names) == 1 else 'classes'} {', '.join(names)}, {samples}")
+
+
+def _described(request: Request) -> str:
     match request:
         case ForgetClasses(classes=classes):
             return f"{'class' if len(classes) == 1 else 'classes'} {', '.join(map(str, classes))}"
@@ -213,7 +228,7 @@ def describe(request: Request) -> str:
         case ForgetRandomClasses(count=count):
             return f"{count} random {'class' if count == 1 else 'classes'}"
         case ForgetSamples(ids=ids):
-            return f"{len(ids)} samples"
+            return "1 sample" if len(ids) == 1 else f"{len(ids)} samples"
         case Debias(true=true, wrong=wrong, count=count):
             return f"{count} patched images of class {true} called {wrong}"
     return str(request)

@@ -174,7 +174,7 @@ def test_log_probabilities_are_logits() -> None:
         def forward(self, images: Tensor) -> Tensor:
             return torch.log(super().forward(images))
 
-    assert duck.forget(Log(), TRAIN, [7, 8], method="original").scores.retain > 0.9  # type: ignore[arg-type]
+    assert duck.forget(Log(), TRAIN, [7, 8], method="original").scores.retain > 0.9
 
 
 # On the command line
@@ -189,8 +189,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with_copies[100], test.images[0] = train.images[3], train.images[5]
     labels = train.labels.clone()
     labels[100] = labels[3]
-    pairs = {"images": with_copies.numpy(), "labels": labels.numpy()}
-    np.savez(folder / "data.npz", **pairs, test_images=test.images.numpy(), test_labels=test.labels.numpy())
+    unseen = {"test_images": test.images.numpy(), "test_labels": test.labels.numpy()}
+    np.savez(folder / "data.npz", allow_pickle=False, images=with_copies.numpy(), labels=labels.numpy(), **unseen)
     words = ["train", "--data", str(folder / "data.npz"), "--model", "convnet", "--epochs", "2", "--out", str(folder / "run"), "--json"]
     assert cli.main(words) == 0
     return folder / "run"

@@ -40,12 +40,12 @@ class Unnamed(KeywordOnly):
 
 
 class MoreKeywords(KeywordOnly):
-    def forward(self, *, images: Tensor | None = None, **options: Any) -> Any:  # type: ignore[override]
+    def forward(self, *, images: Tensor | None = None, **options: Any) -> Any:
         return self.inner(images)
 
 
 class AnyKeywords(KeywordOnly):
-    def forward(self, **inputs: Tensor) -> Any:
+    def forward(self, **inputs: Tensor) -> Any:  # type: ignore[override]
         return self.inner(inputs["picture"])
 
 
@@ -125,7 +125,7 @@ def test_half_precision_models_are_computed_in_float32(dtype: torch.dtype) -> No
 def test_half_precision_samples_go_with_them() -> None:
     batch = next(DATA.train.batches(240))
     train = TensorDataset(batch.images.bfloat16(), batch.labels)
-    assert duck.forget(trained_net().bfloat16(), train, duck.ForgetClasses([1])).scores.retain > 0.9  # type: ignore[arg-type]
+    assert duck.forget(trained_net().bfloat16(), train, duck.ForgetClasses([1])).scores.retain > 0.9
 
 
 @pytest.mark.parametrize("head", ["first", ""])

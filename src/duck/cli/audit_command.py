@@ -22,7 +22,7 @@ from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Tier, file_of, save
 from duck.cli import exits
-from duck.cli.console import counting, emit, say
+from duck.cli.console import counting, emit, say, write
 from duck.cli.inputs import parse
 from duck.cli.kin import Unlearning, unlearning
 from duck.config import Training
@@ -100,7 +100,7 @@ def main(argv: list[str]) -> int:
     if args.json:
         emit(audit.to_dict())
     else:
-        print(audit)
+        write(audit)
     if unkept:
         say(unkept)
     return EXITS[audit.verdict]

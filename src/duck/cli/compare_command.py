@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from duck import store
-from duck.cli.console import counting, emit, number, percent, say, table
+from duck.cli.console import counting, emit, number, percent, say, table, write
 from duck.cli.exits import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, parse
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, noted, report_findings
@@ -146,19 +146,19 @@ def _settings(name: str, scenario: Scenario, which: Preset, more: Path | None) -
 
 def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario) -> None:
     n = {name: len(getattr(scenario, name)) for name in ("forget", "retain", "test", "forget_test", "retain_test")}
-    print(f"Forget {describe(request)} of {scenario.data.name}; n: {', '.join(f'{name} {count}' for name, count in n.items() if count)}")
+    write(f"Forget {describe(request)} of {scenario.data.name}; n: {', '.join(f'{name} {count}' for name, count in n.items() if count)}")
     kept, gone = ("retain_test", "forget_test") if scenario.kind == "class" else ("test", "forget")
     columns = ["method", "AUS", *(f"{name} %" for name in n if n[name]), f"gap {kept}", f"gap {gone}", "seconds", "before"]
     table(columns, [_cells(row, [name for name in n if n[name]], kept, gone) for row in found if "error" not in row])
     for row in found:
         if "error" in row:
-            print(f"{row['method']} failed: {row['error']}")
+            write(f"{row['method']} failed: {row['error']}")
     said = {
         row["method"]: row["notes"] for row in found if row["method"] != "original" and row.get("notes")
     }  # of it they go without saying
     for note in dict.fromkeys(note for told in said.values() for note in told):
-        print(f"{', '.join(name for name, told in said.items() if note in told)}: {note}")
-    print("Gaps are to Retrained, in points; `before` are the seconds of what a method prepares once for an original.")
+        write(f"{', '.join(name for name, told in said.items() if note in told)}: {note}")
+    write("Gaps are to Retrained, in points; `before` are the seconds of what a method prepares once for an original.")
 
 
 def _cells(row: dict[str, Any], names: list[str], kept: str, gone: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from duck import store
-from duck.cli.console import emit, number, percent, say, table, watching
+from duck.cli.console import emit, number, percent, say, table, watching, write
 from duck.cli.exits import DONE, FAILED
 from duck.cli.inputs import DataFlags, RunFlags, experiment_of, parse, peek, settled
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, data_name, data_samples, factory, noted, report_findings
@@ -124,11 +124,11 @@ def tell(folder: Path, as_json: bool) -> int:
         emit(line)
     else:
         for note in run.notes:
-            print(note)
+            write(note)
         rows = [[name, *_cells(scores), seconds] for name, scores, seconds in _pairs(run, line)]
         table(["", "AUS", *(f"{name} %" for name in store.COLUMNS[1:]), "seconds"], rows)
         asked = f"{line['scenario']}{_drawn_classes(run)}"
-        print(f"{line['method']}, {asked}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}")
+        write(f"{line['method']}, {asked}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}")
     return FAILED if any(note.startswith("Nothing was forgotten") for note in run.notes) else DONE
 
 
