@@ -25,7 +25,8 @@ from duck.methods.presets import default_recipe, preset
 from duck.metrics import Scores, forgot_nothing
 from duck.models import build
 from duck.models.embedding import classified, dtype_of
-from duck.models.given import accept_images, accepting_images, check_given, check_gradients, in_float32, without_hooks
+from duck.models.given import accept_images, accepting_images, check_given, check_gradients, in_dtypes_of, in_float32, without_hooks
+from duck.predict import check_model
 from duck.printable import printable
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
 from duck.scenarios import ForgetSamples, Request, add_copies, describe_forget_set
@@ -96,11 +97,14 @@ def train(
     """A model of that name, or of that factory, trained on all training samples."""
     check_gradients()
     place = pick_device(device)
-    net = (build(model, data.num_classes, data.train.shape, seed) if isinstance(model, str) else _made(model, seed, place)).to(place)
+    given = build(model, data.num_classes, data.train.shape, seed) if isinstance(model, str) else _made(model, seed, place)
+    net, train_set = in_float32(check_given(given)).to(place), data.train.to(place)
     name = model if isinstance(model, str) else ""
     recipe = recipe or default_recipe(data.name, len(data.train), data.augment, name)
-    fit.train(net, data.train.to(place), recipe, seeded(seed, "train"), report, checkpoint)
-    return net.eval()
+    with accepting_images(net):
+        check_model(net, train_set)
+        fit.train(net, train_set, recipe, seeded(seed, "train"), report, checkpoint)
+    return in_dtypes_of(net, given).eval()
 
 
 def _made(factory: Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
@@ -235,6 +239,7 @@ def _audit(case: Case, retrained: Sequence[nn.Module], recipe: Recipe | None, ti
         raise BadInput(f"tier is 'quick' or 'oracle', got {chosen!r}. The full tier needs a pool of models: `duck audit RUN --tier full`.")
     if models < 1:
         raise BadInput(f"models is at least 1, got {models}.")
+    check_gradients()
     setting(case.scenario)  # nothing is trained for an audit that cannot be
     fresh: list[nn.Module] = []
     if case.new_model is not None and recipe is not None and (tier or not retrained):

@@ -128,6 +128,25 @@ def test_half_precision_samples_go_with_them() -> None:
     assert duck.forget(trained_net().bfloat16(), train, duck.ForgetClasses([1])).scores.retain > 0.9
 
 
+RECIPE = duck.Recipe(epochs=12, batch_size=32, lr=0.05, schedule="cosine")
+
+
+def test_training_takes_such_models_too() -> None:
+    half = duck.train(lambda: toy_net(1).bfloat16(), DATA, recipe=RECIPE, device="cpu")
+    assert {weight.dtype for weight in half.parameters()} == {torch.bfloat16}
+    assert accuracy(half.float(), DATA.train) > 0.9
+    by_keyword = duck.train(lambda: KeywordOnly(toy_net(1)), DATA, recipe=RECIPE, device="cpu")
+    assert len(by_keyword._forward_pre_hooks) == 0
+    assert accuracy(by_keyword.get_submodule("inner"), DATA.train) > 0.9
+
+
+def test_training_refuses_probabilities_and_wrappers() -> None:
+    with pytest.raises(BadInput, match=r"probabilities.*logits"):
+        duck.train(lambda: nn.Sequential(toy_net(1), nn.Softmax(1)), DATA, recipe=RECIPE, device="cpu")
+    with pytest.raises(BadInput, match=r"DataParallel.*model\.module"):
+        duck.train(lambda: nn.DataParallel(toy_net(1)), DATA, recipe=RECIPE, device="cpu")
+
+
 @pytest.mark.parametrize("head", ["first", ""])
 def test_a_head_that_takes_the_image_is_refused(head: str) -> None:
     class Flat(nn.Module):

@@ -67,7 +67,8 @@ def probe(model: nn.Module, images: Tensor, head: str | None = None) -> Head:
         raise BadInput(f"The model has no module {head!r} to be its head. {suggest(head, [name for name in named if name])}")
     watched = {name: module for name, module in named.items() if name == head or (head is None and _may_be_head(module))}
     output, calls = _probe(model, images[:PROBES], watched)
-    logits = _checked_logits(output)
+    logits = logits_of(output)
+    check_logits(logits)
     if head is None:
         return _search(calls, logits, _first_of(output))
     found, width = _read(head, calls, logits), calls[head].output.shape[-1]
@@ -88,20 +89,18 @@ def _is_image(given: Tensor, images: Tensor) -> bool:
 
 def classified(model: nn.Module, images: Tensor) -> Tensor:
     """The logits of these images, in one forward pass that leaves the model as it was."""
-    return _checked_logits(_probe(uncompiled(model), images, {})[0])
+    return logits_of(_probe(uncompiled(model), images, {})[0])
 
 
-def _checked_logits(output: Any) -> Tensor:
-    """The logits in what a model returns. Raises BadInput for probabilities: a softmax of them is almost the same for every class."""
-    logits = logits_of(output)
+def check_logits(logits: Tensor) -> None:
+    """Raise BadInput for probabilities: a softmax of them is almost the same for every class."""
     values = logits.float()
-    rounding = 16 * torch.finfo(logits.dtype).eps if logits.is_floating_point() else 0.0
+    rounding = max(1e-4, 16 * torch.finfo(logits.dtype).eps if logits.is_floating_point() else 0.0)
     if values.shape[1] > 1 and (values >= 0).all() and ((values.sum(1) - 1).abs() <= rounding).all():
         raise BadInput(
             "The model returns probabilities, not logits: the values of each sample are at least 0 and sum to 1. Losses would be wrong. "
             "Return what goes into the softmax, or the logarithm of the probabilities."
         )
-    return logits
 
 
 @contextmanager
