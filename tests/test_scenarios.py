@@ -144,3 +144,10 @@ def test_what_a_method_sees() -> None:
 def test_descriptions() -> None:
     requests = (ForgetClasses([3]), ForgetClasses([1, "cat"]), ForgetFraction(0.1), ForgetSamples(["1", "2"]))
     assert [describe(request) for request in requests] == ["class 3", "classes 1, cat", "10 % of the samples", "2 samples"]
+
+
+@pytest.mark.parametrize("wrong", ["-1", "t20x", "0239"])
+def test_no_other_sample_is_suggested_for_an_unknown_id(wrong: str) -> None:
+    with pytest.raises(BadInput, match=r"not in the training data: .* Ids here look like '0'\.$") as caught:
+        ForgetSamples([wrong])(DATA)
+    assert "mean" not in str(caught.value)

@@ -1,7 +1,7 @@
 """The shortest way: a plain nn.Module, a plain torch Dataset, and the ids to forget."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.observed import setting
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
-from duck.audits.verdict import Audit, Tier
+from duck.audits.verdict import NOT_FORGOTTEN, Audit, Tier
+from duck.data.checks import check_data
 from duck.data.examples import Pixels
 from duck.data.torch_dataset import MapStyle, from_dataset
 from duck.earlier import EarlierScores
@@ -25,8 +26,11 @@ from duck.methods.presets import default_recipe, preset
 from duck.metrics import Scores, forgot_nothing
 from duck.models import build
 from duck.models.embedding import classified, dtype_of
+from duck.models.given import accept_images, accepting_images, check_given, check_gradients, in_dtypes_of, in_float32, without_hooks
+from duck.predict import check_model
+from duck.printable import printable
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
-from duck.scenarios import ForgetSamples, Request, scenario_after
+from duck.scenarios import ForgetSamples, Request, add_copies, describe_forget_set, scenario_after
 from duck.types import Data, Recipe, Report, Scenario, Task
 
 
@@ -79,7 +83,14 @@ class Result:
         lines = [f"  {name:<12}{old:8.3f} -> {new:.3f}" for name, old, new in pairs if old is not None and new is not None]
         lines += [f"  {one.request}, forgotten earlier: {one.before:.3f} -> {one.after:.3f} (n = {one.samples})" for one in self.earlier]
         done = f"{METHODS.name_of(self.method)}: {outcome.processed} of {outcome.forget_samples} samples in {self.seconds:.2f} s"
-        return "\n".join([*self.notes[:1], done, *lines, *self.notes[1:]])
+        who = f"Request: {describe_forget_set(self.scenario)}."
+        return printable("\n".join([*self.notes[:1], who, self._verdict, done, *lines, *self.notes[1:]]))
+
+    @property
+    def _verdict(self) -> str:
+        if not self.forgot:
+            return f"Verdict: {NOT_FORGOTTEN}."
+        return "Verdict: none without an audit, duck.audit(result). Lower accuracy or higher loss on the forget samples is no proof."
 
 
 def train(
@@ -93,12 +104,16 @@ def train(
     checkpoint: Path | None = None,
 ) -> nn.Module:
     """A model of that name, or of that factory, trained on all training samples."""
+    check_gradients()
     place = pick_device(device)
-    net = (build(model, data.num_classes, data.train.shape, seed) if isinstance(model, str) else _made(model, seed, place)).to(place)
+    given = build(model, data.num_classes, data.train.shape, seed) if isinstance(model, str) else _made(model, seed, place)
+    net, train_set = in_float32(check_given(given)).to(place), data.train.to(place)
     name = model if isinstance(model, str) else ""
     recipe = recipe or default_recipe(data.name, len(data.train), data.augment, name)
-    fit.train(net, data.train.to(place), recipe, seeded(seed, "train"), report, checkpoint)
-    return net.eval()
+    with accepting_images(net):
+        check_model(net, train_set)
+        fit.train(net, train_set, recipe, seeded(seed, "train"), report, checkpoint)
+    return in_dtypes_of(net, given).eval()
 
 
 def _made(factory: Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
@@ -121,6 +136,7 @@ def forget(
     watch: Watch | None = None,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
+    with_copies: bool = False,
 ) -> Result:
     """A copy of the model, in evaluation mode, that has forgotten the samples with these ids (indices into the data set, or a mask
     of its length), or what a request says.
@@ -134,10 +150,13 @@ def forget(
     new_model   builds a fresh model, and recipe says how it was trained: for the method `retrained`, which notes where it is not said
     mean, std   per channel, of pixels in 0..1: what the model was trained with. Only for uint8 tensors and PIL images; the data's own
                 where not given. Floats are taken as they are
+    with_copies also forget training samples with exactly the pixels of a forget sample
     """
+    check_gradients()
     if isinstance(train_set, Data) and test is not None:
         raise BadInput("test= goes with a torch Dataset; a duck.Data has test data of its own: put them there, or leave test= out.")
     previous, original = (model, model.model) if isinstance(model, Result) else (None, model)
+    check_given(original)
     if previous is not None:
         if train_set is not None or test is not None or len(mean) or len(std):
             raise BadInput("The result of an earlier request brings its training and test data: leave train_set, test, mean and std out.")
@@ -146,14 +165,33 @@ def forget(
     elif train_set is None:
         raise BadInput("train_set= is missing: what the model was trained on. Only the result of an earlier request brings its data.")
     else:
-        data, remarks = _data(original, train_set, test, mean, std)
+        with accepting_images(original):
+            data, remarks = _data(in_float32(original), train_set, test, mean, std)
     request = forget if callable(forget) and not isinstance(forget, type) else _by_ids(forget, data)
+    if with_copies:
+        request = add_copies(request, data, seed)
     scenario = scenario_after(previous.scenario, request, seed) if previous is not None else request(data, seed)
+    remarks = (*remarks, *map(str, check_data(scenario)))
     chosen = preset(method, data.name, scenario.kind, len(data.train)) if isinstance(method, str) else method
-    outcome = unlearn(chosen, original, scenario, new_model=new_model, recipe=recipe, head=head, watch=watch)
+    with accepting_images(original):
+        outcome = unlearn(chosen, original, scenario, new_model=_adapted(new_model), recipe=recipe, head=head, watch=watch)
+    unlearned = without_hooks(outcome.model.eval())
     task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
     everything = data if previous is not None else scenario.data  # bias removal changes the data
-    return Result(outcome.model.eval(), scenario, chosen, outcome, original, task, recipe, remarks, everything)
+    return Result(unlearned, scenario, chosen, outcome, original, task, recipe, remarks, everything)
+
+
+def _adapted(new_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Module] | None:
+    """The factory, of models in float32 that take images by position."""
+    if new_model is None:
+        return None
+
+    def build_adapted() -> nn.Module:
+        model = in_float32(check_given(new_model()))
+        accept_images(model)
+        return model
+
+    return build_adapted
 
 
 def _data(
@@ -172,9 +210,7 @@ def _data(
         return widths[-1]
 
     pixels = Pixels(tuple(map(float, mean)), tuple(map(float, std))) if given else None
-    # Half precision is too coarse to train in: then the error says what to do.
-    dtype = kept if (kept := dtype_of(model)) in (torch.float32, torch.float64) else None
-    data = from_dataset(train_set, test, pixels=pixels, device=device, dtype=dtype, outputs=outputs)
+    data = from_dataset(train_set, test, pixels=pixels, device=device, dtype=dtype_of(model), outputs=outputs)
     remarks = []
     own = getattr(data.train, "pixels", None)
     if own is not None and not given:
@@ -209,7 +245,15 @@ def audit(
                 is taken in its place: models of another recipe differ from the original for that alone
     """
     case, recipe = _case(unlearned, scenario, original, new_model, recipe, head)
-    retrained = [retrained] if isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList) else list(retrained)
+    references = [retrained] if isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList) else list(retrained)
+    given = [check_given(model) for model in (case.original, case.unlearned, *references)]
+    with accepting_images(*given):
+        original, changed, *references = (in_float32(model) for model in given)
+        case = replace(case, original=original, unlearned=changed, new_model=_adapted(case.new_model))
+        return _audit(case, references, recipe, tier, models)
+
+
+def _audit(case: Case, retrained: Sequence[nn.Module], recipe: Recipe | None, tier: Tier | None, models: int) -> Audit:
     chosen = tier or ("oracle" if retrained else "quick")
     if chosen == "quick":
         return audit_quick(case)
@@ -217,6 +261,7 @@ def audit(
         raise BadInput(f"tier is 'quick' or 'oracle', got {chosen!r}. The full tier needs a pool of models: `duck audit RUN --tier full`.")
     if models < 1:
         raise BadInput(f"models is at least 1, got {models}.")
+    check_gradients()
     setting(case.scenario)  # nothing is trained for an audit that cannot be
     fresh: list[nn.Module] = []
     if case.new_model is not None and recipe is not None and (tier or not retrained):

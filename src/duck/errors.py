@@ -1,15 +1,20 @@
 """Errors that a user can cause and can mend; the command prints them in one line and exits with 2."""
 
+from duck.printable import printable
+
 
 class DuckError(Exception):
-    """What was wrong with which input, and what to do next."""
+    """What was wrong with which input, and what to do next. Names in it are shown without terminal escapes."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UnknownName(DuckError, KeyError):
     """A name that no table holds."""
 
     def __str__(self) -> str:  # KeyError would print the repr
-        return str(self.args[0])
+        return printable(str(self.args[0]))
 
 
 class BadInput(DuckError, ValueError):

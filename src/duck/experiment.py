@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from duck.earlier import EarlierScores, came_back_note, score_earlier
 from duck.methods.base import METHODS, Method, check_kind
 from duck.metrics import SMALL, Confusion, Scores, confusion, evaluate, forgot_nothing
-from duck.predict import accuracy
+from duck.models.given import in_dtypes_of, in_float32
+from duck.predict import accuracy, check_model
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch, device_of
 from duck.types import Augment, Batch, Examples, Ids, Progress, Recipe, Scenario, Task
@@ -97,6 +98,10 @@ class Counted:
                 self.seen[places[batch.rows]] = True
             yield batch
 
+    @property
+    def digests(self) -> list[bytes]:
+        return self.examples.digests
+
     def fingerprint(self) -> str:
         return self.examples.fingerprint()
 
@@ -115,10 +120,13 @@ def unlearn(
 ) -> Outcome:
     """Run the method and score the result. `watch` hears of each epoch; its time does not count.
 
+    Half-precision models are computed in float32; the result has their precision, and the scores are those of its rounded weights.
     What the method computes beforehand comes from `preparations`, or is made now, and is timed apart.
     """
     check_kind(METHODS.name_of(method), scenario.kind)
-    task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
+    given, model = model, in_float32(model)
+    check_model(model, scenario.data.train)
+    task = scenario.task(new_model=None if new_model is None else lambda: in_float32(new_model()), recipe=recipe or Recipe(), head=head)
     forget = Counted(task.forget)
     stopwatch = Stopwatch(device_of(model))
     history: list[Epoch] = []
@@ -130,12 +138,14 @@ def unlearn(
     _load_optimizers()
     with stopwatch:
         unlearned = method(model, replace(task, forget=forget, prepared=prepared, report=report, note=said.append))
+    returned = in_dtypes_of(unlearned, given)
+    unlearned = in_float32(returned)
     processed = {"training": int(forget.seen.sum()), "omission": len(forget), "nothing": 0}[method.forgets_by]
     scores = evaluate(unlearned, scenario, original)
     confusions = confusion(model, scenario), confusion(unlearned, scenario)
     times = stopwatch.seconds, prepare_seconds
     earlier = score_earlier(model, unlearned, scenario)
-    outcome = Outcome(unlearned, scores, original, *times, len(forget), processed, tuple(history), confusions, tuple(said), earlier)
+    outcome = Outcome(returned, scores, original, *times, len(forget), processed, tuple(history), confusions, tuple(said), earlier)
     return outcome if recipe else by_guess(outcome, method, task.recipe)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.errors import TooFewOutputs
-from duck.models.embedding import PROBES, embedded, logits_of, taking
+from duck.models.embedding import PROBES, check_logits, classified, embedded, logits_of, taking
 from duck.runtime import Precision, autocast, device_of, evaluating
 from duck.types import Examples, Predictions
 
@@ -31,6 +31,11 @@ def predict(model: nn.Module, examples: Examples, head: str | None = None) -> Pr
             logits.append(output.float().cpu())
             embeddings.append(embedding.float().cpu())
     return Predictions(torch.cat(logits), torch.cat(embeddings), examples.labels, examples.ids)
+
+
+def check_model(model: nn.Module, examples: Examples) -> None:
+    """Raise BadInput where the model cannot take the samples, or returns no logits."""
+    check_logits(classified(model, next(examples.batches(PROBES)).images))
 
 
 def check_width(logits: Tensor, examples: Examples) -> None:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -11,8 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from duck.data.checks import copies_in_retain, listed
 from duck.data.patch import Patch, relabelled
 from duck.errors import BadInput
+from duck.printable import printable
 from duck.registry import Registry, suggest
 from duck.runtime import seeded
 from duck.types import Data, EarlierForgetSet, Examples, Protocols, Scenario
@@ -117,16 +118,15 @@ class ForgetSamples:
             raise BadInput("No id to forget was given.")
         names, counts = np.unique(np.array(self.ids), return_counts=True)
         if (counts > 1).any():
-            raise BadInput(f"Duplicated ids: {_some(names[counts > 1].tolist())}. Give each id once.")
+            raise BadInput(f"Duplicated ids: {listed(names[counts > 1].tolist())}. Give each id once.")
         known = data.train.ids
         missing = sorted(set(self.ids) - set(known.tolist()))
         unseen = sorted(set(missing) & set(data.test.ids.tolist())) if data.test is not None else []
         if unseen:
-            raise BadInput(f"The model never saw {_some(unseen)}: they are test data of {data.name}. Leave them out of the request.")
+            raise BadInput(f"The model never saw {listed(unseen)}: they are test data of {data.name}. Leave them out of the request.")
         if missing:
-            near = get_close_matches(missing[0], known.tolist(), n=1) if len(known) <= 5000 else []
-            hint = f"Did you mean {near[0]!r}?" if near else f"Ids here look like {str(known[0])!r}."
-            raise BadInput(f"Ids that are not in the training data: {_some(missing)}. {hint}")
+            # No suggestion: the nearest id is another sample, perhaps of another person.
+            raise BadInput(f"Ids that are not in the training data: {listed(missing)}. Ids here look like {str(known[0])!r}.")
         chosen = torch.from_numpy(np.isin(known, names))
         if chosen.all():
             raise BadInput("Every training sample is to be forgotten: nothing would be left to retain. Delete the model instead.")
@@ -195,15 +195,15 @@ class Debias:
 def scenario_after(previous: Scenario, request: Request, seed: int = 0, protocol: Protocols = "holdout") -> Scenario:
     """Apply a request to a model that has forgotten `previous`: to the samples that are left. Those it forgot are scored again."""
     data = previous.data
-    forgotten = EarlierForgetSet(_describe_forget_set(previous), previous.kind, data.train.take(previous.forget))
+    forgotten = EarlierForgetSet(_describe_without_ids(previous), previous.kind, data.train.take(previous.forget))
     earlier = (*previous.earlier, forgotten)
     left = replace(data, train=data.train.take(previous.retain))
     _check_not_earlier(request, left, earlier)
     return replace(request(left, seed, protocol), earlier=earlier)
 
 
-def _describe_forget_set(scenario: Scenario) -> str:
-    """A forget set in a few words: also the names of classes that were drawn at random."""
+def _describe_without_ids(scenario: Scenario) -> str:
+    """A forget set in a few words for records, which hold no ids; also the names of classes that were drawn at random."""
     if scenario.kind == "samples":
         return f"{len(scenario.forget)} {'sample' if len(scenario.forget) == 1 else 'samples'}"
     labels = scenario.data.train.labels[scenario.forget].unique().tolist()
@@ -217,7 +217,7 @@ def _check_not_earlier(request: Request, left: Data, earlier: tuple[EarlierForge
         known = {name for one in earlier for name in one.forget.ids.tolist()}
         again = [name for name in request.ids if name in known]
         if again:
-            raise BadInput(f"An earlier request forgot {_some(again)} already: leave {'it' if len(again) == 1 else 'them'} out.")
+            raise BadInput(f"An earlier request forgot {listed(again)} already: leave {'it' if len(again) == 1 else 'them'} out.")
     if isinstance(request, ForgetClasses):
         known_labels = torch.cat([one.forget.labels for one in earlier])
         for label in sorted({_class_index(name, left) for name in request.classes}):
@@ -225,8 +225,34 @@ def _check_not_earlier(request: Request, left: Data, earlier: tuple[EarlierForge
                 raise BadInput(f"An earlier request forgot class {left.classes[label]} already: leave it out.")
 
 
+def add_copies(request: Request, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Request:
+    """Return the request with the exact copies of its samples, as a list of ids; the request itself where there are none."""
+    scenario = request(data, seed, protocol)
+    if scenario.data is not data:
+        raise BadInput("with_copies does not go with a request that changes the data, such as Debias: leave it out.")
+    copies = copies_in_retain(scenario)
+    if not len(copies):
+        return request
+    rows = torch.cat([scenario.forget, copies]).sort().values
+    return ForgetSamples(data.train.ids[rows.numpy()].tolist())
+
+
 def describe(request: Request) -> str:
-    """A request in a few words."""
+    """A request in a few words, safe to print."""
+    return printable(_described(request))
+
+
+def describe_forget_set(scenario: Scenario) -> str:
+    """The forgotten classes, or the ids of the forgotten samples, in a few words."""
+    data, count = scenario.data, len(scenario.forget)
+    samples = "1 sample" if count == 1 else f"{count} samples"
+    if scenario.kind == "samples":
+        return f"{samples}: {listed(data.train.ids[scenario.forget.numpy()].tolist())}"
+    names = [data.classes[label] for label in data.train.labels[scenario.forget].unique().tolist()]
+    return printable(f"{'class' if len(names) == 1 else 'classes'} {', '.join(names)}, {samples}")
+
+
+def _described(request: Request) -> str:
     match request:
         case ForgetClasses(classes=classes):
             return f"{'class' if len(classes) == 1 else 'classes'} {', '.join(map(str, classes))}"
@@ -235,15 +261,10 @@ def describe(request: Request) -> str:
         case ForgetRandomClasses(count=count):
             return f"{count} random {'class' if count == 1 else 'classes'}"
         case ForgetSamples(ids=ids):
-            return f"{len(ids)} samples"
+            return "1 sample" if len(ids) == 1 else f"{len(ids)} samples"
         case Debias(true=true, wrong=wrong, count=count):
             return f"{count} patched images of class {true} called {wrong}"
     return str(request)
-
-
-def _some(names: list[str], most: int = 5) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + rest
 
 
 def _id(name: object) -> str:

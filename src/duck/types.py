@@ -48,6 +48,10 @@ class Examples(Protocol):
         """One pass. With a generator: shuffled, every sample seen, every batch full (the last one is filled up from the
         beginning of the order, so that no short batch disturbs BatchNorm). Without: in order, the last may be short."""
 
+    @property
+    def digests(self) -> list[bytes]:
+        """A hash of the pixels of each sample, in order: equal for exact copies."""
+
     def fingerprint(self) -> str:
         """A hash of ids, labels and pixels."""
 

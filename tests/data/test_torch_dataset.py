@@ -265,7 +265,7 @@ def at(place: int, special: Any, otherwise: Callable[[int], Any]) -> Callable[[i
         (at(9, (features(9), "cat"), lambda i: (features(i), i % 2)), r"sample 9 .* label, got str of length 3"),
         (at(4, ("text", 0), lambda i: (features(i), i % 2)), r"sample 4 must be a tensor, an array or an 8-bit image, got str"),
         (at(4, features(4), lambda i: (features(i), i % 2)), r"sample 4 must be a pair \(x, y\) or a dict, got Tensor of shape \(3,\)"),
-        (lambda i: (features(i), i % 2, i), r"sample 0 must be a pair \(x, y\) or a dict, got tuple of length 3"),
+        (lambda i: (features(i),), r"sample 0 must be a pair \(x, y\) or a dict, got tuple of length 1"),
         (lambda i: {"text": "x", "label": 0}, r"sample 0 must have one of .*'image'.* it has text, label"),
         (lambda i: (Image.new("I;16", (4, 4)), i % 2), r"sample 0 must be .* 8-bit image, got Image.*: its pixels have more than 8 bits"),
         (lambda i: (features(i), i % 2 + 1), r"training labels of dataset must be 0 to 2, .* found 1, 2"),
@@ -287,3 +287,18 @@ def test_sets_that_cannot_be_used() -> None:
         from_dataset(good, Made(lambda index: (features(index), index if index < 2 else None), 4))
     with pytest.raises(BadInput, match=r"test images of dataset have shape \(2,\)"):
         from_dataset(good, Made(lambda index: (torch.zeros(2), 0)))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        lambda i: (features(i), i % 2, i),
+        lambda i: [features(i), i % 2, "name", {}],
+        lambda i: {"pixel_values": features(i), "target": i % 2},
+        lambda i: {"image": features(i), "targets": torch.tensor(i % 2), "index": i},
+    ],
+)
+def test_further_elements_and_other_names_of_the_label(item: Callable[[int], Any]) -> None:
+    data = from_dataset(Made(item))
+    assert torch.equal(next(data.train.batches(3)).images, torch.stack([features(i) for i in range(3)]))
+    assert data.train.labels.tolist() == [i % 2 for i in range(40)]

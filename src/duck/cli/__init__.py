@@ -6,6 +6,7 @@ from importlib import import_module
 
 from duck.cli.exits import CRASHED, DONE, INTERRUPTED, MISUSE, UNREAD, unread
 from duck.errors import DuckError
+from duck.printable import printable
 from duck.registry import suggest
 
 COMMANDS = {
@@ -81,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _say(message: str, code: int) -> int:
     try:
-        print(message, file=sys.stderr, flush=True)
+        print(printable(message), file=sys.stderr, flush=True)
     except BrokenPipeError:
         unread(sys.stderr)
     return code

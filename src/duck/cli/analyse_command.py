@@ -15,7 +15,7 @@ from torch import nn
 from duck.analysis.attribution import Incomplete, require_captum
 from duck.analysis.feature_space import DIMENSIONS, Run, density_tests
 from duck.analysis.study import POINTS, RESULT, SHOWN, analyse
-from duck.cli.console import emit, say, table
+from duck.cli.console import emit, say, table, write
 from duck.cli.inputs import parse
 from duck.cli.kin import Unlearning, unlearning
 from duck.errors import BadInput
@@ -153,16 +153,16 @@ def _draw(folder: Path, target: Path) -> None:
 def _tell(folders: tuple[Path, ...], found: list[dict[str, Any]], tests: list[dict[str, Any]]) -> None:
     for folder, result in zip(folders, found, strict=True):
         spaces = ", ".join(f"{name} {space['dimensions']} ({100 * space['variance']:.0f} %)" for name, space in result["spaces"].items())
-        print(f"{folder}: log density (natural) of each class; n: {_counts(result['samples'])}; dimensions (variance kept): {spaces}")
+        write(f"{folder}: log density (natural) of each class; n: {_counts(result['samples'])}; dimensions (variance kept): {spaces}")
         table(["class", *(f"{name} {split}" for name, split in _columns(result))], _rows(result))
         for image in result.get("shap", {}).get("images", []):
             parts = [f"{name} {numbers['probability']:.3f} (gap {numbers['gap']:.4f})" for name, numbers in image["numbers"].items()]
-            print(f"SHAP of {image['title']}: probability of its class: {', '.join(parts)}")
-        print(f"{result['seconds']:.1f} s; all of it in {folder / RESULT}")
+            write(f"SHAP of {image['title']}: probability of its class: {', '.join(parts)}")
+        write(f"{result['seconds']:.1f} s; all of it in {folder / RESULT}")
     if len(found) > 1 and not tests:
-        print("No tests over these runs: they compare forgotten classes with retained ones, and not every run removed a class.")
+        write("No tests over these runs: they compare forgotten classes with retained ones, and not every run removed a class.")
     elif len(found) > 1:
-        print(f"Two-sided Wilcoxon signed-rank tests over {len(found)} runs, which allow no p below {2.0 ** (1 - len(found)):.3g}:")
+        write(f"Two-sided Wilcoxon signed-rank tests over {len(found)} runs, which allow no p below {2.0 ** (1 - len(found)):.3g}:")
         cells = [[t["split"], t["compared"], f"{t['difference']:+.2f}", f"{t['p']:.3g}", str(t["n"]), f"{t['least_p']:.3g}"] for t in tests]
         table(["split", "log density", "median difference", "p", "n", "least p"], cells)
 

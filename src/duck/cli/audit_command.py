@@ -22,13 +22,14 @@ from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Tier, file_of, save
 from duck.cli import exits
-from duck.cli.console import counting, emit, say
+from duck.cli.console import counting, emit, say, write
 from duck.cli.inputs import parse
 from duck.cli.kin import Unlearning, unlearning
 from duck.config import Training
 from duck.errors import BadInput
 from duck.methods.base import METHODS
 from duck.models import build
+from duck.models.given import in_float32
 from duck.models.weights import load_weights
 from duck.runtime import pick_device
 from duck.scenarios import describe
@@ -99,7 +100,7 @@ def main(argv: list[str]) -> int:
     if args.json:
         emit(audit.to_dict())
     else:
-        print(audit)
+        write(audit)
     if unkept:
         say(unkept)
     return EXITS[audit.verdict]
@@ -168,7 +169,7 @@ def _original(args: AuditFlags, found: Unlearning, device: torch.device) -> nn.M
 
 def _fresh(found: Unlearning) -> nn.Module:
     data = found.scenario.data
-    return build(found.experiment.training.model, data.num_classes, data.train.shape)
+    return in_float32(build(found.experiment.training.model, data.num_classes, data.train.shape))
 
 
 def _references(args: AuditFlags, found: Unlearning, case: Case, device: torch.device) -> list[nn.Module]:

@@ -1,6 +1,6 @@
 """duck compare: one scenario through many methods, in one table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -8,19 +8,20 @@ from typing import Any
 import torch
 
 from duck import store
-from duck.cli.console import counting, emit, number, percent, say, table
+from duck.cli.console import counting, emit, number, percent, say, table, write
 from duck.cli.exits import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, parse
-from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, noted
+from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, noted, report_findings
 from duck.cli.train_command import trained
 from duck.comparison import Compared, compare, rows, suited
 from duck.config import Experiment, Training
+from duck.data.checks import Finding
 from duck.experiment import notes
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, default_recipe, off_topic, preset, speaks_of
 from duck.preparation import Preparations
 from duck.runtime import pick_device
-from duck.scenarios import Request, describe
+from duck.scenarios import Request, add_copies, describe
 from duck.types import Data, Scenario
 
 
@@ -43,6 +44,8 @@ class Compare:
     """paper: the paper's settings; tuned: with what was found on holdout data."""
     presets: Path | None = None
     """A file of `duck tune`, on top of the presets of the methods that it has settings for."""
+    with_copies: bool = False
+    """Also forget training samples that are exact copies of those to be forgotten."""
 
 
 def main(argv: list[str]) -> int:
@@ -53,7 +56,10 @@ def main(argv: list[str]) -> int:
         if name != "all":
             METHODS[name]  # an unknown name is an error before anything runs
     data = args.source.load(split=args.original.splits_data())
+    if args.with_copies:
+        request = add_copies(request, data, args.output.seed, args.who.protocol)
     scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
+    findings = report_findings(scenario)
     methods = _methods(args, scenario)
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)
     training = original.training(data, args.source)
@@ -63,7 +69,7 @@ def main(argv: list[str]) -> int:
         store.check_free(args.output.out / name, experiment.id, args.output.overwrite)  # type: ignore[operator]
     compared: list[Compared] = []
     try:
-        for row in _compared(args, original, training, replace(scenario, data=scenario.data.to(device)), methods):
+        for row in _compared(args, original, training, replace(scenario, data=scenario.data.to(device)), methods, findings):
             compared.append(row)
             if args.output.out and row.outcome is not None:
                 run = store.record(experiments[row.name], scenario, row.outcome, source=args.source.source())
@@ -100,7 +106,12 @@ def _methods(args: Compare, scenario: Scenario) -> dict[str, Method]:
 
 
 def _compared(
-    args: Compare, original: OriginalFlags, training: Training, scenario: Scenario, methods: dict[str, Method]
+    args: Compare,
+    original: OriginalFlags,
+    training: Training,
+    scenario: Scenario,
+    methods: dict[str, Method],
+    findings: Sequence[Finding],
 ) -> Iterator[Compared]:
     model = original.load(training, scenario.data, scenario.data.train.device)
     with counting("compare") as progress:
@@ -118,13 +129,13 @@ def _compared(
         for index, row in enumerate(runs):
             progress(index + 1, len(methods))
             say(f"{index + 1}/{len(methods)} {row.name}: {f'{row.outcome.seconds:.2f} s' if row.outcome else row.error}")
-            yield _noted(row, training, scenario, original)
+            yield _noted(row, training, scenario, original, findings)
 
 
-def _noted(row: Compared, training: Training, scenario: Scenario, original: OriginalFlags) -> Compared:
+def _noted(row: Compared, training: Training, scenario: Scenario, original: OriginalFlags, findings: Sequence[Finding]) -> Compared:
     if row.outcome is None:
         return row
-    outcome = noted(row.outcome, row.method, training, scenario.data, original)
+    outcome = noted(row.outcome, row.method, training, scenario.data, original, findings)
     return replace(row, outcome=outcome, notes=tuple(notes(scenario, outcome)))
 
 
@@ -136,19 +147,19 @@ def _settings(name: str, scenario: Scenario, which: Preset, more: Path | None) -
 
 def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario) -> None:
     n = {name: len(getattr(scenario, name)) for name in ("forget", "retain", "test", "forget_test", "retain_test")}
-    print(f"Forget {describe(request)} of {scenario.data.name}; n: {', '.join(f'{name} {count}' for name, count in n.items() if count)}")
+    write(f"Forget {describe(request)} of {scenario.data.name}; n: {', '.join(f'{name} {count}' for name, count in n.items() if count)}")
     kept, gone = ("retain_test", "forget_test") if scenario.kind == "class" else ("test", "forget")
     columns = ["method", "AUS", *(f"{name} %" for name in n if n[name]), f"gap {kept}", f"gap {gone}", "seconds", "before"]
     table(columns, [_cells(row, [name for name in n if n[name]], kept, gone) for row in found if "error" not in row])
     for row in found:
         if "error" in row:
-            print(f"{row['method']} failed: {row['error']}")
+            write(f"{row['method']} failed: {row['error']}")
     said = {
         row["method"]: row["notes"] for row in found if row["method"] != "original" and row.get("notes")
     }  # of it they go without saying
     for note in dict.fromkeys(note for told in said.values() for note in told):
-        print(f"{', '.join(name for name, told in said.items() if note in told)}: {note}")
-    print("Gaps are to Retrained, in points; `before` are the seconds of what a method prepares once for an original.")
+        write(f"{', '.join(name for name, told in said.items() if note in told)}: {note}")
+    write("Gaps are to Retrained, in points; `before` are the seconds of what a method prepares once for an original.")
 
 
 def _cells(row: dict[str, Any], names: list[str], kept: str, gone: str) -> list[str]:

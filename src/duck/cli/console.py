@@ -14,6 +14,7 @@ from rich.table import Table
 
 from duck.cli.exits import unread
 from duck.experiment import Epoch, Watch
+from duck.printable import printable
 from duck.types import Progress as News
 
 
@@ -39,9 +40,14 @@ def emit(value: Any) -> None:
     print(json.dumps(value))
 
 
+def write(text: object) -> None:
+    """Lines of a result to stdout; names in them are shown without terminal escapes."""
+    print(printable(str(text)))
+
+
 def say(message: str) -> None:
     """A line for a person, beside the data."""
-    stderr.print(message, highlight=False, soft_wrap=True)
+    stderr.print(printable(message), highlight=False, soft_wrap=True)
 
 
 def print_earlier(earlier: Sequence[Mapping[str, Any]]) -> None:
@@ -68,7 +74,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A plain table to stdout."""
     shown = Table(*columns, box=None, pad_edge=False)
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*map(printable, row))
     _Console(width=None if sys.stdout.isatty() else 160).print(shown)
 
 
@@ -76,7 +82,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def counting(title: str) -> Iterator[Callable[[int, int], None]]:
     """A bar for work that counts: a download, decoding."""
     with _bar(transient=True) as bar:
-        task = bar.add_task(title, total=None, visible=False)
+        task = bar.add_task(printable(title), total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
@@ -86,7 +92,7 @@ def watching(title: str, quiet: bool = False) -> Iterator[Watch]:
     if quiet:
         yield lambda _: None
     elif stderr.is_terminal:
-        with _LiveTable(title) as live:
+        with _LiveTable(printable(title)) as live:
             yield live
     else:
         yield _Lines(title)

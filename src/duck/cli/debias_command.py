@@ -13,7 +13,7 @@ import numpy as np
 from duck.analysis import bias
 from duck.analysis.attribution import Attribution, Incomplete, require_captum
 from duck.api import train
-from duck.cli.console import emit, percent, say, table, watching
+from duck.cli.console import emit, percent, say, table, watching, write
 from duck.cli.inputs import DataFlags, RunFlags, fingerprint, parse, peek, settled, shown_recipe, words_of
 from duck.config import to_dict
 from duck.data import DATASETS
@@ -169,10 +169,10 @@ def _store(out: Path, result: dict[str, Any], freed: bias.Freed, attributions: d
 
 def _tell(result: dict[str, Any]) -> None:
     true, wrong, side = result["true"], result["wrong"], result["patch"]
-    print(
+    write(
         f"{result['data']}, seed {result['seed']}: {result['count']} images of class {true} with a {side} x {side} square, called {wrong}."
     )
-    print(f"Unseen images of class {true} with the square, n = {result['n']} [95 % interval]:")
+    write(f"Unseen images of class {true} with the square, n = {result['n']} [95 % interval]:")
     shap, rows = result["shap"], []
     for name, said in result["called"].items():
         mean = f"{shap['mean'][name]:+.4f} ± {shap['std'][name]:.4f}" if shap else "-"
@@ -180,12 +180,12 @@ def _tell(result: dict[str, Any]) -> None:
     columns = [f"called {wrong} %", f"called {true} %", f"{true} without square, right %", "test %", f"square's mean SHAP for {wrong}"]
     table(["model", *columns], rows)
     for pair, test in (shap["tests"] if shap else {}).items():
-        print(f"SHAP {pair}: p = {test['p']:.2g} over {test['n']} images (two-sided Wilcoxon; least p for so many {test['least_p']:.2g})")
-    print(f"A_f against the wrong label: {percent(result['forget']['biased'])} % -> {percent(result['forget']['duck'])} %")
+        write(f"SHAP {pair}: p = {test['p']:.2g} over {test['n']} images (two-sided Wilcoxon; least p for so many {test['least_p']:.2g})")
+    write(f"A_f against the wrong label: {percent(result['forget']['biased'])} % -> {percent(result['forget']['duck'])} %")
     for note in result["notes"]:
-        print(note)
+        write(note)
     seconds = {"training": result["train_seconds"], **result["seconds"]}
-    print(", ".join(f"{name} {value:.2f} s" for name, value in seconds.items()))
+    write(", ".join(f"{name} {value:.2f} s" for name, value in seconds.items()))
 
 
 def _interval(said: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from duck.api import train
 from duck.audits import verdict
 from duck.audits.auditing import Case, audit_quick
 from duck.audits.quick import Coverage
-from duck.cli.console import emit, number, percent, say, table, watching
+from duck.cli.console import emit, number, percent, say, table, watching, write
 from duck.cli.inputs import fingerprint, parse
 from duck.config import Experiment, Training
 from duck.data import load
@@ -101,10 +101,10 @@ def _tell(done: list[Done], out: Path, report: Path) -> None:
     table(columns, [_cells(one) for one in done])
     rows = [one.row for one in done]
     for retrained, duck in zip(rows[1::3], rows[2::3], strict=True):
-        print(f"{duck['scenario']}: DUCK took 1/{retrained['seconds'] / duck['seconds']:.1f} of the time of retraining.")
+        write(f"{duck['scenario']}: DUCK took 1/{retrained['seconds'] / duck['seconds']:.1f} of the time of retraining.")
     for note in dict.fromkeys(note for row in rows[2::3] for note in row["notes"]):
-        print(note)
-    print(f"Report: {report}\nModels: {out}/*/{store.WEIGHTS}")
+        write(note)
+    write(f"Report: {report}\nModels: {out}/*/{store.WEIGHTS}")
     say(f"Next: `duck audit {out / 'class-duck'} --tier oracle` for a verdict, or the README for your own model and data.")
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from duck import store
-from duck.cli.console import emit, number, percent, print_earlier, say, table, watching
+from duck.cli.console import emit, number, percent, print_earlier, say, table, watching, write
 from duck.cli.exits import DONE, FAILED
 from duck.cli.inputs import DataFlags, RunFlags, experiment_of, parse, peek, settled
-from duck.cli.original import OriginalFlags, RequestFlags, data_flags, data_name, data_samples, factory, noted
+from duck.cli.original import OriginalFlags, RequestFlags, data_flags, data_name, data_samples, factory, noted, report_findings
 from duck.config import Experiment
 from duck.errors import BadInput
 from duck.experiment import unlearn
@@ -19,7 +19,7 @@ from duck.methods.base import Method
 from duck.methods.presets import Preset, preset, speaks_of
 from duck.preparation import Preparations
 from duck.runtime import distributed, is_first, pick_device
-from duck.scenarios import ForgetRandomClasses, Request
+from duck.scenarios import ForgetRandomClasses, Request, add_copies
 
 
 @dataclass
@@ -44,6 +44,8 @@ class Forget:
     """A file of `duck tune`, on top of the presets."""
     config: Path | None = None
     """An experiment as `duck show RUN --toml` prints it: method, settings, who, seed. Flags go on top."""
+    with_copies: bool = False
+    """Also forget training samples that are exact copies of those to be forgotten."""
 
 
 def main(argv: list[str]) -> int:
@@ -85,6 +87,8 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
     """`kept`: the method of --config."""
     data = args.source.load(split=args.original.splits_data())
     training = args.original.training(data, args.source)
+    if args.with_copies:
+        request = add_copies(request, data, args.output.seed, args.who.protocol)
     scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
     real = kept or preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets)
     method = settled(args.settings, argv, real)
@@ -93,6 +97,7 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
     if store.check_free(folder, experiment.id, args.output.overwrite):
         say(f"{folder} already holds this run; --overwrite makes it anew.")
         return tell(folder, args.output.json)
+    findings = report_findings(scenario)
     model = args.original.load(training, data, device)
     with watching(f"{args.method} on {training.data}", quiet=not is_first()) as watch:
         outcome = unlearn(
@@ -108,7 +113,7 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
     if not is_first():
         return DONE
     original_run = str(args.original.run) if args.original.run else None
-    outcome = noted(outcome, method, training, data, args.original)
+    outcome = noted(outcome, method, training, data, args.original, findings)
     run = store.record(experiment, scenario, outcome, original_run=original_run, source=args.source.source())
     store.save(run, outcome.model, folder, args.output.overwrite)
     return tell(folder, args.output.json)
@@ -122,12 +127,12 @@ def tell(folder: Path, as_json: bool) -> int:
         emit(line)
     else:
         for note in run.notes:
-            print(note)
+            write(note)
         rows = [[name, *_cells(scores), seconds] for name, scores, seconds in _pairs(run, line)]
         table(["", "AUS", *(f"{name} %" for name in store.COLUMNS[1:]), "seconds"], rows)
         print_earlier(run.earlier)
         asked = f"{line['scenario']}{_drawn_classes(run)}"
-        print(f"{line['method']}, {asked}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}")
+        write(f"{line['method']}, {asked}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}")
     if any(scores["came_back"] for scores in run.earlier):
         return FAILED
     return FAILED if any(note.startswith("Nothing was forgotten") for note in run.notes) else DONE

@@ -14,6 +14,7 @@ from duck.config import Experiment
 from duck.errors import BadInput
 from duck.methods.base import METHODS
 from duck.models import build
+from duck.models.given import in_float32
 from duck.models.weights import load_weights
 from duck.types import Data, Scenario
 
@@ -39,7 +40,7 @@ class Unlearning:
         data = self.scenario.data
         net = build(self.experiment.training.model, data.num_classes, data.train.shape)
         load_weights(net, folder / store.WEIGHTS)
-        return net.to(device).eval()
+        return in_float32(net).to(device).eval()
 
     def original(self) -> Path | None:
         """Where the original lies: as the run says, else the training, or the run of the method `original`, beside it."""

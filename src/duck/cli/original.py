@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from duck import store
+from duck.cli.console import say
 from duck.cli.inputs import DataFlags, fingerprint, peek
 from duck.config import EarlierRequest, Training, scenario_of
 from duck.data import DATASETS
+from duck.data.checks import Finding, check_data
 from duck.errors import BadInput
 from duck.experiment import Outcome, by_guess
 from duck.methods.base import Method
@@ -132,8 +134,19 @@ def check_forgot_nothing(weights: Path) -> None:
     )
 
 
-def noted(outcome: Outcome, method: Method, training: Training, data: Data, original: OriginalFlags) -> Outcome:
-    """The outcome with what must be known of it where the original was trained elsewhere."""
+def report_findings(scenario: Scenario) -> list[Finding]:
+    """Check the data of a request and print the findings with their ids, which records do not hold."""
+    findings = check_data(scenario)
+    for finding in findings:
+        say(str(finding))
+    return findings
+
+
+def noted(
+    outcome: Outcome, method: Method, training: Training, data: Data, original: OriginalFlags, findings: Sequence[Finding] = ()
+) -> Outcome:
+    """The outcome with what must be known of its data and, where the original was trained elsewhere, of that."""
+    outcome = replace(outcome, said=(*outcome.said, *(finding.text for finding in findings)))
     if not training.weights:
         return outcome
     digest = request_digest(original.weights) if original.weights else ""

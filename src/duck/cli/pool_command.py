@@ -18,7 +18,7 @@ from duck.audits.pool.files import merge
 from duck.audits.pool.plan import Design, Plan
 from duck.audits.pool.reader import Pool
 from duck.audits.pool.training import Ending, News, build_pool, suitable_workers
-from duck.cli.console import emit, percent, say, stderr, table
+from duck.cli.console import emit, percent, say, stderr, table, write
 from duck.cli.exits import DONE, INTERRUPTED
 from duck.cli.inputs import DataFlags, fingerprint, flags_in, parse, peek, settled, shown_recipe
 from duck.cli.original import RequestFlags, data_flags
@@ -248,7 +248,7 @@ def _tell(folder: Path, as_json: bool, ending: Ending | None = None) -> int:
         emit({**told, **(ending._asdict() if ending else {})})
         return DONE
     watched = ", ".join(f"{count} {role}" for role, count in told["samples"].items())
-    print(f"{told['design']} pool {folder}: {told['models']} models, {told['oracles']} oracles; watched samples: {watched}")
+    write(f"{told['design']} pool {folder}: {told['models']} models, {told['oracles']} oracles; watched samples: {watched}")
     counts = {"before": told["models"], "after": told["models"], "oracle": told["oracles"]}
     rows = [[state, str(counts[state]), *(_mean(row[name]) for name in ("train", "test"))] for state, row in told["accuracy"].items()]
     table(["", "n", "train % (std)", "test % (std)"], rows)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from duck.cli.console import emit, say
+from duck.cli.console import emit, say, write
 from duck.cli.exits import DONE
 from duck.cli.inputs import check_file, parse
 from duck.cli.kin import unlearning
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
         counts = {"runs": len(runs), "removals": len(removals)}
         emit({"report": str(page), **counts, "unread": broken, "figures": [str(file) for file in drawn]})
     else:
-        print(page)
+        write(page)
         shown = f"{len(runs)} runs, {len(removals)} bias removals, {len(lines)} lines of a bench"
         say(f"{shown}, {page.stat().st_size / 1e6:.1f} MB; {len(drawn)} figures for print.")
     if page.stat().st_size > SIZE:

@@ -14,6 +14,7 @@ from duck.config import Experiment, Training
 from duck.methods.presets import RecipeName, default_recipe
 from duck.metrics import training_scores
 from duck.models import MODELS
+from duck.models.given import in_float32
 from duck.runtime import Stopwatch, distributed, is_first, pick_device
 from duck.types import Data, Recipe
 
@@ -86,7 +87,7 @@ def trained(data: Data, source: DataFlags, run: RunFlags, model_name: str, recip
     with watching(f"train {model_name} on {data.name}", quiet=not is_first()) as watch, stopwatch:
         model = train(model_name, data, run.seed, recipe, device=str(device), report=watch, checkpoint=checkpoint)
     if is_first():
-        record = store.Run(experiment, training_scores(model, data), stopwatch.seconds, _samples(data), source=source.source())
+        record = store.Run(experiment, training_scores(in_float32(model), data), stopwatch.seconds, _samples(data), source=source.source())
         store.save(record, model, folder, run.overwrite)
         shutil.rmtree(checkpoint.parent, ignore_errors=True)
     return folder

@@ -11,7 +11,7 @@ import tyro
 from torch import nn
 
 from duck.cli.compare_command import original_or_trained
-from duck.cli.console import counting, emit, number, percent, say, table
+from duck.cli.console import counting, emit, number, percent, say, table, write
 from duck.cli.exits import DONE, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, check_file, parse
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory
@@ -155,15 +155,15 @@ def _tell(trials: list[Trial], args: Tune, found: dict[str, Any], file: Path) ->
     table(["trial", *names, score, "kept %", "forgotten %"], cells)
     for trial in trials:
         if trial.error:
-            print(f"trial {trial.number} failed: {trial.error}")
+            write(f"trial {trial.number} failed: {trial.error}")
     pruned = [str(trial.number) for trial in trials if trial.pruned]
     if pruned:
-        print(f"Stopped early, as they could not become the best: trials {', '.join(pruned)}.")
+        write(f"Stopped early, as they could not become the best: trials {', '.join(pruned)}.")
     edges = at_edge(args.method, trials)
     if edges:
-        print(f"The best value of {', '.join(edges)} is at the edge of what was tried: a larger --budget looks beyond it.")
+        write(f"The best value of {', '.join(edges)} is at the edge of what was tried: a larger --budget looks beyond it.")
     changed = ", ".join(f"{name} {_value(value)}" for name, value in found.items())
-    print(f"Best: the preset {args.start!r} {f'with {changed}' if changed else 'itself'}. Written to {file}")
+    write(f"Best: the preset {args.start!r} {f'with {changed}' if changed else 'itself'}. Written to {file}")
     say(f"Use it: duck forget --method {args.method} --presets {file} ...")
 
 

@@ -5,6 +5,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -143,6 +144,10 @@ class Resident(_Indexed):
             part = slice(start, start + step)
             yield moves(self.images, rows[part], part) if moves else self.images[rows[part]]
 
+    @cached_property
+    def digests(self) -> list[bytes]:
+        return _digests(self, self.images.__getitem__)
+
     def fingerprint(self) -> str:
         return _fingerprint(self, self.images.__getitem__)
 
@@ -196,6 +201,10 @@ class Streamed(_Indexed):
                 return torch.cat([one(row, reseed) for row in rows.split(1)])
 
         return fetch
+
+    @cached_property
+    def digests(self) -> list[bytes]:
+        return _digests(self, self._fetch())
 
     def fingerprint(self) -> str:
         return _fingerprint(self, self._fetch())
@@ -257,6 +266,18 @@ def _fingerprint(source: Resident | Streamed, fetch: Fetch) -> str:
     digest = hashlib.blake2b(digest_size=16)
     digest.update("\n".join(source.ids.tolist()).encode())
     digest.update(np.ascontiguousarray(source.labels.numpy()).tobytes())
-    for rows in source.rows.split(4096):
-        digest.update(fetch(rows.to(source.device) if isinstance(source, Resident) else rows).cpu().contiguous().numpy().tobytes())
+    for images in _stored(source, fetch):
+        digest.update(images.tobytes())
     return digest.hexdigest()
+
+
+def _digests(source: Resident | Streamed, fetch: Fetch) -> list[bytes]:
+    return [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for images in _stored(source, fetch) for image in images]
+
+
+def _stored(source: Resident | Streamed, fetch: Fetch) -> Iterator[np.typing.NDArray[np.uint8]]:
+    """Yield the images as they are stored, a row of bytes each, in the order of the ids."""
+    for rows in source.rows.split(4096):
+        images = fetch(rows.to(source.device) if isinstance(source, Resident) else rows)
+        # As bytes: NumPy has no bfloat16.
+        yield images.cpu().reshape(len(rows), -1).contiguous().view(torch.uint8).numpy()

@@ -1,4 +1,4 @@
-"""Any map-style torch Dataset of (x, y) pairs, or of dicts as the Hugging Face libraries give them."""
+"""Any map-style torch Dataset of (x, y) pairs, with anything after them, or of dicts as the Hugging Face libraries give them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from duck.types import Data, Examples
 
 PROBES = 32
 """Samples that are read twice, to see whether the data set changes them at random."""
-IMAGE_KEYS, LABEL_KEYS = ("pixel_values", "image", "img"), ("label", "labels")
+IMAGE_KEYS, LABEL_KEYS = ("pixel_values", "image", "img"), ("label", "labels", "target", "targets")
 
 
 Outputs = Callable[[Tensor], int]
@@ -174,7 +174,7 @@ def _pair(item: Any, here: str) -> tuple[Any, Any]:
         if not images or not labels:
             raise BadInput(f"{here} must have one of {IMAGE_KEYS} and one of {LABEL_KEYS}; it has {', '.join(map(str, item))}.")
         return item[images[0]], item[labels[0]]
-    if not isinstance(item, (tuple, list)) or len(item) != 2:
+    if not isinstance(item, (tuple, list)) or len(item) < 2:
         raise BadInput(f"{here} must be a pair (x, y) or a dict, got {_kind(item)}.")
     return item[0], item[1]
 

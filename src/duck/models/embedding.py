@@ -68,18 +68,39 @@ def probe(model: nn.Module, images: Tensor, head: str | None = None) -> Head:
     watched = {name: module for name, module in named.items() if name == head or (head is None and _may_be_head(module))}
     output, calls = _probe(model, images[:PROBES], watched)
     logits = logits_of(output)
+    check_logits(logits)
     if head is None:
         return _search(calls, logits, _first_of(output))
     found, width = _read(head, calls, logits), calls[head].output.shape[-1]
+    # Of a linear classifier the image is the embedding.
+    is_linear = _may_be_head(calls[head].module) and _matching([found], calls, logits) is not None
+    if not is_linear and _is_image(calls[head].input, images[:PROBES]):
+        raise BadInput(f"The head {head!r} takes the image itself, which is no embedding: name the last layer, which gives the logits.")
     # An inner module may be given as well; one that gives another element of the tuple shows that the logits are not the first.
     if _first_of(output) and width != logits.shape[1] and any(_width(part) == width for part in output[1:]):
         raise BadInput(f"The head {head!r} gives {width} outputs a sample, and the logits are {logits.shape[1]}.{_first_of(output)}")
     return found
 
 
+def _is_image(given: Tensor, images: Tensor) -> bool:
+    """Whether a module's input is the images, in whatever shape."""
+    return given.numel() == images.numel() and torch.equal(given.flatten(), images.to(given.dtype).flatten())
+
+
 def classified(model: nn.Module, images: Tensor) -> Tensor:
     """The logits of these images, in one forward pass that leaves the model as it was."""
     return logits_of(_probe(uncompiled(model), images, {})[0])
+
+
+def check_logits(logits: Tensor) -> None:
+    """Raise BadInput for probabilities: a softmax of them is almost the same for every class."""
+    values = logits.float()
+    rounding = max(1e-4, 16 * torch.finfo(logits.dtype).eps if logits.is_floating_point() else 0.0)
+    if values.shape[1] > 1 and (values >= 0).all() and ((values.sum(1) - 1).abs() <= rounding).all():
+        raise BadInput(
+            "The model returns probabilities, not logits: the values of each sample are at least 0 and sum to 1. Losses would be wrong. "
+            "Return what goes into the softmax, or the logarithm of the probabilities."
+        )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from duck.errors import BadInput
+from duck.models.given import accept_images, check_given
 from duck.models.table import Shape
 from duck.registry import suggest
 
@@ -30,6 +31,7 @@ def build_imported(name: str, num_classes: int, shape: Shape) -> nn.Module:
             raise BadInput(f"{name} failed when called with {arguments}: {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
         raise BadInput(f"{name} returned a {type(model).__name__}; it must return a torch.nn.Module.")
+    accept_images(check_given(model))
     return model
 
 

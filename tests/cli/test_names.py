@@ -1,0 +1,101 @@
+"""What is printed about a run: who was forgotten, the verdict, and no control characters of names."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import duck
+from duck import cli
+from duck.errors import BadInput
+from duck.methods import Original
+from duck.scenarios import ForgetClasses, ForgetSamples, describe
+from tests.toys import toy_data, toy_examples, trained_net
+
+ESCAPE = "\x1b[31mred\x1b[0m"
+
+
+def test_a_result_says_who_was_forgotten_and_the_verdict() -> None:
+    by_class = str(duck.forget(trained_net(), toy_data(), ForgetClasses(["b"])))
+    assert "Request: class b, 60 samples." in by_class
+    assert "Verdict: none without an audit" in by_class
+    assert "duck.audit(result)" in by_class
+    nothing = str(duck.forget(trained_net(), toy_data(), [1, 2], method=Original()))
+    assert "Request: 2 samples: '1', '2'." in nothing
+    assert "Verdict: not forgotten." in nothing
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images of classes of which one has a name with terminal escapes."""
+    folder = tmp_path_factory.mktemp("names") / "images"
+    toys = toy_examples(120, seed=0)
+    for row, (image, label) in enumerate(zip(toys.images, toys.labels.tolist(), strict=True)):
+        place = folder / ("a", "b", "c", ESCAPE)[label]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[0].numpy()).save(place / f"{row}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(images: Path) -> Path:
+    folder = images.parent / "original"
+    assert cli.main(["train", "--data", str(images), "--model", "convnet", "--epochs", "12", "--out", str(folder)]) == 0
+    return folder
+
+
+def test_show_says_who_was_forgotten_and_the_verdict(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "forgot"
+    assert cli.main(["forget", "--run", str(run), "--classes", "b", "--out", str(out)]) == 0
+    capsys.readouterr()
+    assert cli.main(["show", str(out)]) == 0
+    shown = capsys.readouterr().out
+    count = json.loads((out / "run.json").read_text())["samples"]["forget"]
+    assert f"Request: class b, {count} samples ('b' {count})." in shown
+    assert f"Verdict: none without an audit. Run `duck audit {out}`." in shown
+    for tier, verdict in (("quick", "not forgotten"), ("oracle", "forgotten")):
+        (out / f"audit-{tier}.json").write_text(json.dumps({"verdict": verdict, "models": 5}))
+        assert cli.main(["show", str(out)]) == 0
+        assert f"Verdict ({tier} audit): {verdict}." in capsys.readouterr().out
+    (out / "audit-oracle.json").write_text("{")
+    assert cli.main(["show", str(out)]) == 0
+    assert "audit-oracle.json cannot be read" in capsys.readouterr().out
+    assert cli.main(["show", str(run)]) == 0
+    assert "Verdict" not in capsys.readouterr().out
+
+
+def test_show_of_a_run_that_forgot_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "same"
+    assert cli.main(["forget", "--run", str(run), "--fraction", "0.2", "--method", "original", "--out", str(out)]) == 1
+    capsys.readouterr()
+    assert cli.main(["show", str(out)]) == 0
+    assert "Verdict: not forgotten." in capsys.readouterr().out
+
+
+def test_names_are_printed_without_terminal_escapes(run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / f"forgot {ESCAPE}"
+    words = ["--run", str(run), "--classes", ESCAPE]
+    for command in (
+        ["forget", *words, "--out", str(out)],
+        ["show", str(out)],
+        ["audit", str(out)],
+        ["compare", *words, "--methods", "original"],
+        ["forget", "--run", str(run), "--classes", f"{ESCAPE}x"],
+        ["show", str(tmp_path / ESCAPE)],
+        ["forget", "--run", str(run), "--ids", str(tmp_path / ESCAPE)],
+        [ESCAPE],
+    ):
+        capsys.readouterr()
+        cli.main(command)
+        said = "".join(capsys.readouterr())
+        assert "\x1b" not in said, command
+        assert "\\x1b[31mred" in said, command
+
+
+def test_names_in_errors_and_requests_are_escaped() -> None:
+    assert str(BadInput(f"No class {ESCAPE}.")) == "No class \\x1b[31mred\\x1b[0m."
+    assert str(BadInput("two\nlines, ünïcode 猫")) == "two\nlines, ünïcode 猫"
+    assert describe(ForgetClasses([ESCAPE])) == "class \\x1b[31mred\\x1b[0m"
+    assert describe(ForgetSamples(np.array(["1"]))) == "1 sample"
