@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -50,6 +51,15 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
     load_weights(fresh, folder / store.WEIGHTS)
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
     assert sorted(path.name for path in folder.parent.iterdir()) == ["one"]
+
+
+def test_a_loss_that_is_no_number_is_null_in_the_record(tmp_path: Path) -> None:
+    made = run()
+    diverged = replace(made, scores={**made.scores, "forget_loss": float("nan")}, history=[{**made.history[0], "loss": float("inf")}])
+    folder = store.save(diverged, trained_net(), tmp_path / "one")
+    assert not {"NaN", "Infinity"} & set(re.findall(r"\w+", (folder / store.RECORD).read_text()))
+    assert store.load(folder).scores["forget_loss"] is None
+    assert store.load(folder).history[0]["loss"] is None
 
 
 def test_another_run_is_not_overwritten_unasked(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import tomllib
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,6 +14,7 @@ from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn
 
 from duck.errors import BadInput, DuckError
+from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.registry import Registry, suggest
 from duck.scenarios import SCENARIOS, Request
@@ -53,7 +53,7 @@ class Experiment:
 
     @property
     def id(self) -> str:
-        return hashlib.blake2b(json.dumps(to_dict(self), sort_keys=True).encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(to_json(to_dict(self), sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def fingerprint(data: Data) -> str:

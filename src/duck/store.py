@@ -23,6 +23,7 @@ from duck.comparison import COLUMNS as COLUMNS
 from duck.config import Experiment, from_dict, to_dict
 from duck.errors import BadInput
 from duck.experiment import Outcome, notes
+from duck.json_text import to_json
 from duck.methods.base import METHODS
 from duck.models.weights import save_weights
 from duck.runtime import device_name, device_of
@@ -113,7 +114,7 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
         save_weights(model, beside / WEIGHTS)
         record = {"id": run.experiment.id, **asdict(run), "experiment": to_dict(run.experiment)}
         record.update(environment=environment(device_of(model)), created=datetime.now(UTC).isoformat(timespec="seconds"))
-        (beside / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        (beside / RECORD).write_text(to_json(record, indent=1) + "\n", encoding="utf-8")
     return folder
 
 

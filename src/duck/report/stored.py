@@ -1,6 +1,5 @@
 """Runs on disk with their audits and analyses, read once. Nothing is computed anew."""
 
-import json
 import os
 import re
 import shlex
@@ -16,6 +15,7 @@ from duck.analysis import bias, study
 from duck.audits.verdict import NO_VERDICT, OLD_FILE, TIERS, file_of
 from duck.config import Experiment, to_dict
 from duck.errors import BadInput, DuckError
+from duck.json_text import to_json
 from duck.methods.base import METHODS
 from duck.report.groups import Group, group_of
 from duck.report.numbers import Measured, aus_range, share
@@ -202,7 +202,7 @@ def question_of(experiment: Experiment) -> str:
     """All of an experiment but its method, as text."""
     plain = to_dict(experiment)
     rest = {key: value for key, value in plain.items() if key != "method"}
-    return json.dumps(rest, sort_keys=True)
+    return to_json(rest, sort_keys=True)
 
 
 def shortened(names: Sequence[str]) -> str:
