@@ -21,7 +21,7 @@ from duck.errors import BadInput
 from duck.experiment import Outcome, Watch, notes, unlearn
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import default_recipe, preset
-from duck.metrics import Scores, forgot_nothing
+from duck.metrics import KeptAccuracy, Scores
 from duck.models import build
 from duck.models.embedding import classified, dtype_of
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
@@ -58,7 +58,12 @@ class Result:
     @property
     def forgot(self) -> bool:
         """False: the model remembers the forget samples as well as before."""
-        return not forgot_nothing(self.outcome.original, self.outcome.scores)
+        return self.outcome.forgot is not False
+
+    @property
+    def kept_accuracy(self) -> KeptAccuracy:
+        """Accuracy before and after on what was to be kept; `damaged`: more was lost than `max_accuracy_loss`."""
+        return self.outcome.kept_accuracy
 
     @property
     def notes(self) -> list[str]:
@@ -112,6 +117,7 @@ def forget(
     watch: Watch | None = None,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
+    max_accuracy_loss: float | None = None,
 ) -> Result:
     """A copy of the model, in evaluation mode, that has forgotten the samples with these ids (indices into the data set, or a mask
     of its length), or what a request says.
@@ -122,6 +128,9 @@ def forget(
     new_model   builds a fresh model, and recipe says how it was trained: for the method `retrained`, which notes where it is not said
     mean, std   per channel, of pixels in 0..1: what the model was trained with. Only for uint8 tensors and PIL images; the data's own
                 where not given. Floats are taken as they are
+    max_accuracy_loss
+                share of accuracy on unseen samples that may be lost, such as 0.1 for 10 points; beyond it the result says first that the
+                model is damaged (`result.kept_accuracy.damaged`). None: the larger of 5 points and 3 standard errors
     """
     if isinstance(train_set, Data) and test is not None:
         raise BadInput("test= goes with a torch Dataset; a duck.Data has test data of its own: put them there, or leave test= out.")
@@ -129,7 +138,9 @@ def forget(
     request = forget if callable(forget) and not isinstance(forget, type) else _by_ids(forget, data)
     scenario = request(data, seed)
     chosen = preset(method, data.name, scenario.kind, len(data.train)) if isinstance(method, str) else method
-    outcome = unlearn(chosen, model, scenario, new_model=new_model, recipe=recipe, head=head, watch=watch)
+    outcome = unlearn(
+        chosen, model, scenario, new_model=new_model, recipe=recipe, head=head, watch=watch, max_accuracy_loss=max_accuracy_loss
+    )
     task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
     return Result(outcome.model.eval(), scenario, chosen, outcome, model, task, recipe, remarks)
 

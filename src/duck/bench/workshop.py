@@ -235,6 +235,8 @@ class Workshop:
             "compiled": compiled,
             "forget_samples": outcome.forget_samples,
             "processed": outcome.processed,
+            "status": outcome.status,
+            "kept_accuracy": asdict(outcome.kept_accuracy),
             "notes": [*notes(scenario, outcome), *self._keep(experiment, outcome.model, scenario)],
         }
         return line, outcome.model

@@ -6,7 +6,7 @@ from typing import IO
 
 DONE = 0
 FAILED = 1
-"""Nothing was forgotten, an audit says "not forgotten", or runs of a grid failed."""
+"""Nothing was forgotten, too much accuracy was lost, an audit says "not forgotten", or runs of a grid failed."""
 MISUSE = 2
 NO_VERDICT = 3
 CRASHED = 4
