@@ -130,7 +130,8 @@ def _models_of(place: Path) -> int:
 
 
 def _headline(audit: Audit) -> list[str]:
-    powered = ", audit not powered" if audit.powered is False else ""
+    # A conviction by a lower tier needs no powered comparison with retrained models.
+    powered = ", audit not powered" if audit.powered is False and audit.verdict != NOT_FORGOTTEN else ""
     return [f"Verdict ({audit.tier} tier): {audit.verdict}{powered}.", *_wrapped(audit.subject), *_listed("Why:", audit.reasons)]
 
 
