@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 import duck
 from duck.errors import BadInput
+from duck.methods import Ssd
 from duck.methods.presets import default_recipe
 from duck.models import build
 from duck.predict import accuracy
@@ -77,6 +78,16 @@ def test_three_lines_on_a_home_made_net(model: HomeMade, digits: tuple[TensorDat
     assert result.scores.aus is not None
     assert result.scores.aus > 0.95
     assert f"{len(ids)} of {len(ids)} samples" in str(result)
+
+
+def test_a_ruined_model_is_the_first_line(model: HomeMade, digits: tuple[TensorDataset, TensorDataset]) -> None:
+    ruining = Ssd(alpha=0.0, dampening=0.01)
+    result = duck.forget(model, digits[0], forget=range(100), test=digits[1], method=ruining)
+    kept = result.kept_accuracy
+    assert kept.damaged
+    assert kept.original - kept.unlearned > 0.5
+    assert str(result).splitlines()[0] == str(kept)
+    assert not duck.forget(model, digits[0], forget=range(100), test=digits[1], method=ruining, max_accuracy_loss=1).kept_accuracy.damaged
 
 
 def test_a_few_samples_without_unseen_data(model: HomeMade, digits: tuple[TensorDataset, TensorDataset]) -> None:

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,11 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from duck import fit
+from duck.errors import BadInput
 from duck.experiment import Counted, Epoch, notes, unlearn
-from duck.methods import METHODS, Duck, NegGrad, RandomLabel
+from duck.methods import METHODS, Duck, FineTuning, NegGrad, Original, RandomLabel, Retrained
 from duck.methods.base import Forgets, Kinds, Method, clone
-from duck.runtime import Stopwatch
-from duck.types import Progress, Task
+from duck.runtime import Stopwatch, seeded
+from duck.scenarios import ForgetSamples
+from duck.types import Progress, Scenario, Task
 from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, trained_net
 
 
@@ -55,6 +58,68 @@ def test_a_method_that_skips_samples_is_found_out(monkeypatch: pytest.MonkeyPatc
     said = notes(scenario, outcome)
     assert said[0].startswith("Nothing was forgotten")
     assert said[1] == "Only 30 of 60 forget samples were processed."
+
+
+@dataclass(frozen=True)
+class Ruins(Half):
+    """Forgets everything."""
+
+    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        ruined = clone(model)
+        with torch.no_grad():
+            for parameter in ruined.parameters():
+                parameter.zero_()
+        list(task.forget.batches(8, torch.Generator().manual_seed(0)))
+        return ruined
+
+
+@pytest.mark.parametrize("make", [class_scenario, samples_scenario])
+def test_a_ruined_model_is_reported_first(make: Callable[[], Scenario], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS._entries, "ruins", Ruins)
+    scenario = make()
+    outcome = unlearn(Ruins(), trained_net(), scenario)
+    kept = outcome.kept_accuracy
+    assert kept.original - kept.unlearned > 0.6
+    assert outcome.status == "damaged"
+    assert notes(scenario, outcome)[0] == str(kept)
+    assert unlearn(Ruins(), trained_net(), scenario, max_accuracy_loss=0.9).status == "done"
+    with pytest.raises(BadInput, match="got 90"):
+        unlearn(Ruins(), trained_net(), scenario, max_accuracy_loss=90)
+
+
+def undertrained() -> nn.Module:
+    net = toy_net()
+    fit.train(net, toy_data().train, replace(RECIPE, epochs=2), seeded(0, "toy"))
+    return net.eval()
+
+
+def test_an_original_that_still_improves_is_not_taken_for_remembering() -> None:
+    scenario = samples_scenario()
+    outcome = unlearn(FineTuning(lr=0.05, epochs=10), undertrained(), scenario, recipe=RECIPE)
+    assert outcome.scores.forget_loss < outcome.original.forget_loss / 2
+    assert outcome.scores.forget >= outcome.original.forget
+    assert not any(note.startswith("Nothing was forgotten") for note in notes(scenario, outcome))
+    assert outcome.forgot is None
+    assert outcome.status == "done"
+
+
+def test_single_samples_of_a_model_that_did_not_change_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS._entries, "half", Half)
+    scenario = ForgetSamples(["7", "8"])(toy_data())
+    outcome = unlearn(Half(), undertrained(), scenario)
+    assert outcome.status == "nothing forgotten"
+    assert notes(scenario, outcome)[0].startswith("Nothing was forgotten")
+
+
+def test_a_model_retrained_without_a_sample_that_it_gets_right_has_forgotten_it() -> None:
+    scenario = ForgetSamples(["7"])(toy_data())
+    original = trained_net()
+    outcome = unlearn(Retrained(), original, scenario, new_model=toy_net, recipe=replace(RECIPE, epochs=20))
+    assert outcome.scores.forget == outcome.original.forget == 1
+    assert outcome.scores.forget_loss < outcome.original.forget_loss
+    assert not any(note.startswith("Nothing was forgotten") for note in notes(scenario, outcome))
+    assert outcome.status == "done"
+    assert unlearn(Original(), original, scenario).status == "nothing forgotten"
 
 
 @dataclass(frozen=True)

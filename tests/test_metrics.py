@@ -6,12 +6,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import percentileofscore
 from sklearn.metrics import accuracy_score, log_loss
 from torch import Tensor
 
 from duck.errors import BadInput
-from duck.metrics import Scores, aus, evaluate, forgot_nothing
-from duck.predict import predict
+from duck.metrics import Scores, aus, evaluate, forgot, judge_kept, kept_accuracy
+from duck.predict import outcomes, predict
 from tests.toys import class_scenario, head_of, samples_scenario, trained_net
 
 unit = st.floats(0, 1)
@@ -97,10 +98,93 @@ def test_predictions_are_rows_of_ids_and_the_head_maps_embeddings_to_logits() ->
 
 
 @pytest.mark.parametrize(
-    ("forget", "loss", "nothing"), [(1.0, 0.01, True), (0.99, 0.01, False), (1.0, 0.5, False), (1.0, 0.0099, True), (1.0, 0.010001, True)]
+    ("original", "unlearned", "n", "limit", "damaged"),
+    [
+        (0.925, 0.201, 360, None, True),
+        (0.95, 0.899, 100_000, None, True),
+        (0.95, 0.901, 100_000, None, False),  # 5 points
+        (0.95, 0.88, 100, None, False),  # 3 standard errors of so few are more
+        (0.95, 0.75, 100, None, True),
+        (1.0, 0.0, 1, None, False),
+        (1.0, 0.0, 3, None, True),
+        (0.95, 0.90, 100, 0.04, True),
+        (0.95, 0.50, 100, 0.5, False),
+        (0.5, 0.9, 100, 0.0, False),
+    ],
 )
-def test_forgetting_nothing_is_neither_less_accuracy_nor_more_loss(forget: float, loss: float, nothing: bool) -> None:
-    original = Scores(0.5, 1.0, 1.0, 1.0, None, 1.0, 0.01)
-    assert forgot_nothing(original, replace(original, forget=forget, forget_loss=loss)) == nothing
-    whole = replace(original, forget_test=1.0)
-    assert forgot_nothing(whole, replace(whole, forget=forget, forget_loss=loss)) == (forget == 1.0)
+def test_a_loss_of_kept_accuracy_beyond_the_limit_is_damage(
+    original: float, unlearned: float, n: int, limit: float | None, damaged: bool
+) -> None:
+    assert kept_accuracy("test", original, unlearned, n, limit).damaged == damaged
+
+
+def test_the_default_limit_by_hand() -> None:
+    # (96 / 102) (6 / 102) + (76 / 102) (26 / 102), over 102.
+    assert kept_accuracy("test", 0.95, 0.75, 100).limit == pytest.approx(3 * ((96 * 6 + 76 * 26) / 102**3) ** 0.5)
+    assert kept_accuracy("test", 0.95, 0.75, 10_000).limit == 0.05
+
+
+def test_a_limit_is_a_share() -> None:
+    with pytest.raises(BadInput, match=r"0.05 for 5 points; got 5"):
+        kept_accuracy("test", 0.9, 0.8, 100, 5)
+
+
+def test_kept_accuracy_is_of_unseen_samples_where_there_are_some() -> None:
+    ruined = Scores(0.1, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0)
+    whole, some = class_scenario(), samples_scenario()
+    blind = replace(some, data=replace(some.data, test=None), test=some.test[:0])
+    found = [judge_kept(scenario, ruined, ruined) for scenario in (whole, some)]
+    assert [(one.split, one.original, one.n) for one in found] == [("retain_test", 0.5, 120), ("test", 0.3, 160)]
+    unknown = replace(ruined, test=None, forget_test=None, retain_test=None)
+    assert (judge_kept(blind, unknown, unknown).split, judge_kept(blind, unknown, unknown).n) == ("retain", 180)
+
+
+@pytest.mark.parametrize("shift", [0.0, 4.0])
+def test_the_rank_of_forget_losses_is_that_among_unseen_samples_of_their_class(shift: float) -> None:
+    scenario, model = samples_scenario(), trained_net()
+    assert scenario.data.test is not None
+    with torch.no_grad():
+        head_of(model).bias[1] += shift
+    members = outcomes(model, scenario.data.train.take(scenario.forget))
+    others = outcomes(model, scenario.data.test.take(scenario.test))
+    labels, unseen = scenario.data.train.labels[scenario.forget], scenario.data.test.labels[scenario.test]
+    pairs = zip(members.losses.tolist(), labels, strict=True)
+    ranks = [percentileofscore(others.losses[unseen == label].numpy(), loss, "mean") / 100 for loss, label in pairs]
+    assert evaluate(model, scenario).forget_rank == pytest.approx(sum(ranks) / len(ranks))
+    assert evaluate(model, class_scenario()).forget_rank is None
+
+
+BEFORE = Scores(0.5, 1.0, 1.0, 1.0, None, 1.0, 0.01, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("forget", "loss", "rank", "found"),
+    [
+        (0.99, 0.01, 0.2, True),
+        (1.0, 0.5, 0.2, True),
+        (1.0, float("nan"), 0.2, True),
+        (1.0, 0.01, 0.5, False),  # nothing changed
+        (1.0, 0.010001, 0.5, False),
+        (1.0, 0.005, 0.2, False),  # better than before, and than unseen samples
+        (1.0, 0.005, None, False),
+        (1.0, 0.005, 0.48, None),  # the whole model got better
+    ],
+)
+def test_single_samples_are_remembered_where_they_stand_out_from_unseen_ones(
+    forget: float, loss: float, rank: float | None, found: bool | None
+) -> None:
+    assert forgot(samples_scenario(), BEFORE, replace(BEFORE, forget=forget, forget_loss=loss, forget_rank=rank)) is found
+
+
+def test_few_samples_can_have_low_ranks_by_chance() -> None:
+    scenario = samples_scenario()
+    one = replace(scenario, forget=scenario.forget[:1])
+    after = replace(BEFORE, forget_loss=0.005, forget_rank=0.1)
+    assert forgot(scenario, BEFORE, after) is False
+    assert forgot(one, BEFORE, after) is None
+
+
+@pytest.mark.parametrize(("before", "after", "found"), [(1.0, 1.0, False), (0.9, 1.0, False), (1.0, 0.9, True), (0.0, 0.0, True)])
+def test_of_whole_classes_the_accuracy_decides(before: float, after: float, found: bool) -> None:
+    scores = [replace(BEFORE, forget=value, forget_loss=loss) for value, loss in ((before, 0.01), (after, 5.0))]
+    assert forgot(class_scenario(), *scores) is found

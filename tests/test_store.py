@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -66,6 +67,15 @@ def test_an_experiment_knows_the_requests_before_it_and_the_model_it_starts_from
     assert EXPERIMENT.previous.request_digest == ""
     # The digest is about who was forgotten, not how.
     assert replace(EXPERIMENT, method=Duck(lr=0.5)).request_digest == EXPERIMENT.request_digest
+
+
+def test_a_loss_that_is_no_number_is_null_in_the_record(tmp_path: Path) -> None:
+    made = run()
+    diverged = replace(made, scores={**made.scores, "forget_loss": float("nan")}, history=[{**made.history[0], "loss": float("inf")}])
+    folder = store.save(diverged, trained_net(), tmp_path / "one")
+    assert not {"NaN", "Infinity"} & set(re.findall(r"\w+", (folder / store.RECORD).read_text()))
+    assert store.load(folder).scores["forget_loss"] is None
+    assert store.load(folder).history[0]["loss"] is None
 
 
 def test_another_run_is_not_overwritten_unasked(tmp_path: Path) -> None:

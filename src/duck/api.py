@@ -23,7 +23,7 @@ from duck.errors import BadInput
 from duck.experiment import Outcome, Watch, notes, unlearn
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import default_recipe, preset
-from duck.metrics import Scores, forgot_nothing
+from duck.metrics import KeptAccuracy, Scores
 from duck.models import build
 from duck.models.embedding import classified, dtype_of
 from duck.models.given import accept_images, accepting_images, check_given, check_gradients, in_dtypes_of, in_float32, without_hooks
@@ -70,7 +70,12 @@ class Result:
     @property
     def forgot(self) -> bool:
         """False: the model remembers the forget samples as well as before."""
-        return not forgot_nothing(self.outcome.original, self.outcome.scores)
+        return self.outcome.forgot is not False
+
+    @property
+    def kept_accuracy(self) -> KeptAccuracy:
+        """Accuracy before and after on what was to be kept; `damaged`: more was lost than `max_accuracy_loss`."""
+        return self.outcome.kept_accuracy
 
     @property
     def notes(self) -> list[str]:
@@ -137,6 +142,7 @@ def forget(
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
     with_copies: bool = False,
+    max_accuracy_loss: float | None = None,
 ) -> Result:
     """A copy of the model, in evaluation mode, that has forgotten the samples with these ids (indices into the data set, or a mask
     of its length), or what a request says.
@@ -151,6 +157,9 @@ def forget(
     mean, std   per channel, of pixels in 0..1: what the model was trained with. Only for uint8 tensors and PIL images; the data's own
                 where not given. Floats are taken as they are
     with_copies also forget training samples with exactly the pixels of a forget sample
+    max_accuracy_loss
+                share of accuracy on unseen samples that may be lost, such as 0.1 for 10 points; beyond it the result says first that the
+                model is damaged (`result.kept_accuracy.damaged`). None: the larger of 5 points and 3 standard errors
     """
     check_gradients()
     if isinstance(train_set, Data) and test is not None:
@@ -174,7 +183,10 @@ def forget(
     remarks = (*remarks, *map(str, check_data(scenario)))
     chosen = preset(method, data.name, scenario.kind, len(data.train)) if isinstance(method, str) else method
     with accepting_images(original):
-        outcome = unlearn(chosen, original, scenario, new_model=_adapted(new_model), recipe=recipe, head=head, watch=watch)
+        outcome = unlearn(
+            chosen, original, scenario, new_model=_adapted(new_model), recipe=recipe, head=head, watch=watch,
+            max_accuracy_loss=max_accuracy_loss,
+        )  # fmt: skip
     unlearned = without_hooks(outcome.model.eval())
     task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
     everything = data if previous is not None else scenario.data  # bias removal changes the data

@@ -8,7 +8,7 @@ from torch import nn
 
 from duck.experiment import Outcome, Watch, notes, unlearn
 from duck.methods.base import METHODS, Method
-from duck.metrics import evaluate
+from duck.metrics import check_limit, evaluate
 from duck.preparation import Preparations
 from duck.types import Recipe, Scenario
 
@@ -38,17 +38,19 @@ def compare(
     head: str | None = None,
     watch: Watch | None = None,
     preparations: Preparations | None = None,
+    max_accuracy_loss: float | None = None,
 ) -> Iterator[Compared]:
     """A row for each method as it ends; one that fails says why and does not stop the others.
 
-    With a `watch` each outcome has its history; looking does not count as the method's time.
+    With a `watch` each outcome has its history; looking does not count as the method's time. `max_accuracy_loss` as in `unlearn`.
     """
+    check_limit(max_accuracy_loss)
     original, shared = evaluate(model, scenario), preparations or Preparations()
     for name, method in methods.items():
         try:
             outcome = unlearn(
                 method, model, scenario, new_model=new_model, recipe=recipe, head=head,
-                original=original, watch=watch, preparations=shared,
+                original=original, watch=watch, preparations=shared, max_accuracy_loss=max_accuracy_loss,
             )  # fmt: skip
         except Exception as error:
             yield Compared(name, method, None, f"{type(error).__name__}: {error}")
@@ -81,6 +83,8 @@ def _row(row: Compared, oracle: Outcome | None) -> dict[str, Any]:
         "prepare_seconds": row.outcome.prepare_seconds,
         "forget_samples": row.outcome.forget_samples,
         "processed": row.outcome.processed,
+        "status": row.outcome.status,
+        "kept_accuracy": asdict(row.outcome.kept_accuracy),
         "notes": list(row.notes),
     }
 

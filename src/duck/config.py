@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from duck.errors import BadInput, DuckError
+from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.registry import Registry, suggest
 from duck.scenarios import SCENARIOS, Request, scenario_after
@@ -66,7 +66,7 @@ class Experiment:
 
     @property
     def id(self) -> str:
-        return hashlib.blake2b(json.dumps(to_dict(self), sort_keys=True).encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(to_json(to_dict(self), sort_keys=True).encode(), digest_size=8).hexdigest()
 
     @property
     def all_requests(self) -> tuple[EarlierRequest, ...]:
@@ -91,7 +91,7 @@ class Experiment:
         requests = [(to_dict(step.request), step.seed) for step in self.all_requests]
         if not requests:
             return ""
-        text = json.dumps([self.training.fingerprint, requests], sort_keys=True)
+        text = to_json([self.training.fingerprint, requests], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def scenario(self, data: Data) -> Scenario:

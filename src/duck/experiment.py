@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from duck.earlier import EarlierScores, came_back_note, score_earlier
 from duck.methods.base import METHODS, Method, check_kind
-from duck.metrics import SMALL, Confusion, Scores, confusion, evaluate, forgot_nothing
+from duck.metrics import SMALL, Confusion, KeptAccuracy, Scores, check_limit, confusion, evaluate, forgot, judge_kept
 from duck.models.given import in_dtypes_of, in_float32
 from duck.predict import accuracy, check_model
 from duck.preparation import Preparations
@@ -33,6 +33,15 @@ class Epoch(NamedTuple):
 
 
 Watch = Callable[[Progress | Epoch], None]
+Status = Literal["done", "nothing forgotten", "damaged"]
+"""damaged: more accuracy was lost than is accepted."""
+
+
+def status_of(forgot: bool | None, damaged: bool) -> Status:
+    """Return how an unlearning ended, the worst first."""
+    if damaged:
+        return "damaged"
+    return "nothing forgotten" if forgot is False else "done"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +61,18 @@ class Outcome:
     history: tuple[Epoch, ...]
     confusions: tuple[Confusion | None, Confusion | None]
     """Of the original and of the unlearned model, on the test samples that are reported."""
+    kept_accuracy: KeptAccuracy
+    """What the unlearning cost, and whether that is more than is accepted."""
+    forgot: bool | None
+    """False: nothing was forgotten. None: the scores cannot tell."""
     said: tuple[str, ...] = ()
     """What the method notes of this run."""
     earlier: tuple[EarlierScores, ...] = ()
     """Of what earlier requests forgot, the first one first."""
+
+    @property
+    def status(self) -> Status:
+        return status_of(self.forgot, self.kept_accuracy.damaged)
 
 
 class Counted:
@@ -117,12 +134,15 @@ def unlearn(
     original: Scores | None = None,
     watch: Watch | None = None,
     preparations: Preparations | None = None,
+    max_accuracy_loss: float | None = None,
 ) -> Outcome:
     """Run the method and score the result. `watch` hears of each epoch; its time does not count.
 
     Half-precision models are computed in float32; the result has their precision, and the scores are those of its rounded weights.
-    What the method computes beforehand comes from `preparations`, or is made now, and is timed apart.
+    What the method computes beforehand comes from `preparations`, or is made now, and is timed apart. A model that loses more kept
+    accuracy than `max_accuracy_loss` is damaged; None: the larger of 5 points and 3 standard errors.
     """
+    check_limit(max_accuracy_loss)
     check_kind(METHODS.name_of(method), scenario.kind)
     given, model = model, in_float32(model)
     check_model(model, scenario.data.train)
@@ -144,9 +164,17 @@ def unlearn(
     scores = evaluate(unlearned, scenario, original)
     confusions = confusion(model, scenario), confusion(unlearned, scenario)
     times = stopwatch.seconds, prepare_seconds
+    judged = judge_kept(scenario, original, scores, max_accuracy_loss), _forgot(method, scenario, original, scores)
     earlier = score_earlier(model, unlearned, scenario)
-    outcome = Outcome(returned, scores, original, *times, len(forget), processed, tuple(history), confusions, tuple(said), earlier)
+    outcome = Outcome(returned, scores, original, *times, len(forget), processed, tuple(history), confusions, *judged, tuple(said), earlier)
     return outcome if recipe else by_guess(outcome, method, task.recipe)
+
+
+def _forgot(method: Method, scenario: Scenario, original: Scores, scores: Scores) -> bool | None:
+    """As the scores show it, unless the method leaves no doubt: a fresh model never saw the samples."""
+    if METHODS.name_of(method) == "retrained":
+        return True
+    return False if method.forgets_by == "nothing" else forgot(scenario, original, scores)
 
 
 def by_guess(outcome: Outcome, method: Method, recipe: Recipe) -> Outcome:
@@ -183,10 +211,17 @@ def _observer(task: Task, stopwatch: Stopwatch, history: list[Epoch], watch: Wat
 def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
     """What a reader must know before believing the scores; the worst first."""
     said = [came_back_note(scores) for scores in outcome.earlier if scores.came_back]
-    if forgot_nothing(outcome.original, outcome.scores):
-        whole = outcome.scores.forget_test is not None
+    if outcome.kept_accuracy.damaged:
+        said.append(str(outcome.kept_accuracy))
+    if outcome.forgot is False:
+        whole = scenario.kind == "class"
         same = "accuracy on the forget samples did not fall" if whole else "neither accuracy nor loss on the forget samples got worse"
         said.append(f"Nothing was forgotten: {same}.")
+    if outcome.forgot is None:
+        said.append(
+            "The scores do not show whether the samples were forgotten: on them the model is no worse than before, and no better than on "
+            "unseen samples."
+        )
     said += [*_unknown(scenario, outcome.original), *outcome.said]
     if outcome.processed < outcome.forget_samples:
         said.append(f"Only {outcome.processed} of {outcome.forget_samples} forget samples were processed.")

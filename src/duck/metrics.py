@@ -1,9 +1,10 @@
-"""Scores of an unlearned model: accuracies of every split and AUS."""
+"""Scores of an unlearned model: accuracies of every split, AUS, and whether too much accuracy was lost or nothing forgotten."""
 
+import math
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from duck.errors import BadInput
 from duck.predict import accuracy, outcomes
@@ -12,6 +13,13 @@ from duck.types import Data, Scenario
 SMALL = 200
 """Below so many forget samples an accuracy on them is too coarse for AUS to rank by."""
 
+MAX_ACCURACY_LOSS = 0.05
+"""Accuracy that an unlearned model may lose on what it was to keep, where the user sets no limit."""
+STANDARD_ERRORS = 3
+"""The default limit is at least so many standard errors of the loss: few samples cannot show a small one."""
+ONE_SIDED = 1.645
+"""Standard errors below 0.5 from which a mean rank is called low: 5 % of the ranks of unseen samples are."""
+TOO_MUCH_LOST = "The model lost too much accuracy"
 
 Confusion = dict[str, dict[str, int]]
 """True class -> class by the model -> how many; pairs that do not occur are left out. The keys are text, as in JSON."""
@@ -29,6 +37,27 @@ class Scores:
     retain_test: float | None
     forget_loss: float
     """Mean cross-entropy on the forget samples: moves where the accuracy of few samples cannot."""
+    forget_rank: float | None = None
+    """Mean rank, in 0..1, of the forget samples' losses among those of unseen samples of the same class: about 0.5 where the model never
+    saw them, lower where it knows them. None where whole classes go or there are no such samples."""
+
+
+@dataclass(frozen=True)
+class KeptAccuracy:
+    """Accuracy on what was to be kept, before and after, and whether more of it was lost than is accepted."""
+
+    split: str
+    """Unseen samples, those of retained classes where classes go; retained training samples where there are no unseen ones."""
+    original: float
+    unlearned: float
+    n: int
+    limit: float
+    """The largest loss that is accepted."""
+    damaged: bool
+
+    def __str__(self) -> str:
+        fell = f"{self.split.replace('_', '-')} accuracy fell from {100 * self.original:.1f} % to {100 * self.unlearned:.1f} %"
+        return f"{TOO_MUCH_LOST}: {fell} (n = {self.n}); the limit is {100 * self.limit:.1f} points."
 
 
 def aus(kind: str, original_test: float, test: float, forget: float) -> float:
@@ -44,23 +73,87 @@ def aus(kind: str, original_test: float, test: float, forget: float) -> float:
     return (1 - (original_test - test)) / (1 + delta)
 
 
+def kept_accuracy(split: str, original: float, unlearned: float, n: int, limit: float | None = None) -> KeptAccuracy:
+    """Compare the accuracy on what was to be kept with that of the original.
+
+    limit       largest loss that is accepted, in 0..1; None: the larger of 5 points and 3 standard errors of the loss
+    """
+    check_limit(limit)
+    if limit is None:
+        limit = min(1.0, max(MAX_ACCURACY_LOSS, STANDARD_ERRORS * _error_of_difference(original, unlearned, n)))
+    return KeptAccuracy(split, original, unlearned, n, limit, damaged=original - unlearned > limit)
+
+
+def check_limit(limit: float | None) -> None:
+    """Raise an error where a limit of the accuracy loss is not a share."""
+    if limit is not None and not 0 <= limit <= 1:
+        raise BadInput(f"The largest accepted loss of accuracy is a share in [0, 1], such as 0.05 for 5 points; got {limit}.")
+
+
+def _error_of_difference(first: float, second: float, n: int) -> float:
+    """Standard error of the difference of two accuracies. One success and one failure are added to each (Agresti and Caffo 2000), so that
+    it is not 0 where all of a few samples are right."""
+    shares = ((share * n + 1) / (n + 2) for share in (first, second))
+    return math.sqrt(sum(share * (1 - share) for share in shares) / (n + 2))
+
+
 def evaluate(model: nn.Module, scenario: Scenario, original: Scores | None = None) -> Scores:
     """Scores on data that no stop rule saw. Without `original` the model is its own original."""
     data = scenario.data
     forget = outcomes(model, data.train.take(scenario.forget))
-    forget_accuracy = float(forget.correct.double().mean())
+    forget_accuracy, forget_loss = float(forget.correct.double().mean()), float(forget.losses.double().mean())
     retain = accuracy(model, data.train.take(scenario.retain))
     if data.test is None or not len(scenario.test):
-        return Scores(None, forget_accuracy, retain, None, None, None, float(forget.losses.double().mean()))
-    correct = outcomes(model, data.test).correct.double().cpu()
+        return Scores(None, forget_accuracy, retain, None, None, None, forget_loss)
+    unseen = outcomes(model, data.test)
+    correct = unseen.correct.double().cpu()
     part = {
         name: float(correct[rows].mean()) if len(rows) else None
         for name, rows in (("test", scenario.test), ("forget_test", scenario.forget_test), ("retain_test", scenario.retain_test))
     }
-    kept, gone = ("retain_test", part["forget_test"]) if scenario.kind == "class" else ("test", forget_accuracy)
+    gone = part["forget_test"] if scenario.kind == "class" else forget_accuracy
+    kept = _kept_split(scenario)
     before = part[kept] if original is None else getattr(original, kept)
     score = None if part[kept] is None or gone is None or before is None else aus(scenario.kind, before, part[kept] or 0.0, gone)
-    return Scores(score, forget_accuracy, retain, **part, forget_loss=float(forget.losses.double().mean()))
+    rank = None if scenario.kind == "class" else _mean_rank(scenario, forget.losses.cpu(), unseen.losses.cpu())
+    return Scores(score, forget_accuracy, retain, **part, forget_loss=forget_loss, forget_rank=rank)
+
+
+def _kept_split(scenario: Scenario) -> str:
+    """The unseen samples whose accuracy is to be kept."""
+    return "retain_test" if scenario.kind == "class" else "test"
+
+
+def judge_kept(scenario: Scenario, original: Scores, unlearned: Scores, limit: float | None = None) -> KeptAccuracy:
+    """Return what an unlearning cost in accuracy; `limit` as in `kept_accuracy`."""
+    split = _kept_split(scenario)
+    if getattr(original, split) is None:
+        split = "retain"
+    return kept_accuracy(split, getattr(original, split), getattr(unlearned, split), len(getattr(scenario, split)), limit)
+
+
+def _peers(scenario: Scenario) -> tuple[Tensor, Tensor]:
+    """Return which forget samples and which reported test samples share a class with one of the others."""
+    assert scenario.data.test is not None
+    forget, unseen = scenario.data.train.labels[scenario.forget], scenario.data.test.labels[scenario.test]
+    return torch.isin(forget, unseen), torch.isin(unseen, forget)
+
+
+def _mean_rank(scenario: Scenario, forget: Tensor, unseen: Tensor) -> float | None:
+    """Among unseen samples of the same class; of equal losses half count as lower. `unseen` are the losses of all test samples."""
+    data = scenario.data
+    assert data.test is not None
+    compared, _ = _peers(scenario)
+    if not compared.any():
+        return None
+    labels, others = data.train.labels[scenario.forget], data.test.labels[scenario.test]
+    ranks = torch.zeros(len(forget), dtype=torch.float64)
+    for label in labels[compared].unique():
+        peers = unseen[scenario.test][others == label].sort().values
+        own = forget[labels == label].contiguous()
+        places = [torch.searchsorted(peers, own, right=right).double() for right in (False, True)]
+        ranks[labels == label] = (places[0] + places[1]) / (2 * len(peers))
+    return float(ranks[compared].mean())
 
 
 def confusion(model: nn.Module, scenario: Scenario) -> Confusion | None:
@@ -85,7 +178,22 @@ def training_scores(model: nn.Module, data: Data) -> dict[str, float | None]:
     return {"train": accuracy(model, data.train), "test": accuracy(model, reported)}
 
 
-def forgot_nothing(original: Scores, unlearned: Scores) -> bool:
-    """Neither the accuracy nor the loss on the forget samples got worse; where classes go, the accuracy alone decides."""
-    surer = unlearned.forget_loss <= original.forget_loss * 1.001 + 1e-6
-    return unlearned.forget >= original.forget and (surer or original.forget_test is not None)
+def forgot(scenario: Scenario, original: Scores, unlearned: Scores) -> bool | None:
+    """Return whether the scores show that something was forgotten; None where they cannot tell.
+
+    Of whole classes the accuracy must fall. Of single samples accuracy or loss gets worse; where neither does, nothing was forgotten if
+    nothing changed or if the samples still stand out from unseen ones. Else a model that goes on improving, or a few samples that any
+    good model gets right, would be taken for remembering.
+    """
+    if scenario.kind == "class":
+        return unlearned.forget < original.forget or not unlearned.forget
+    tolerance = 0.001 * original.forget_loss + 1e-6
+    change = unlearned.forget_loss - original.forget_loss
+    if unlearned.forget < original.forget or not change <= tolerance:
+        return True
+    if unlearned.forget_rank is None or (unlearned.forget == original.forget and change >= -tolerance):
+        return False
+    members, others = (int(rows.sum()) for rows in _peers(scenario))
+    # A rank among many is uniform in 0..1, with a variance of 1/12.
+    error = math.sqrt((1 / members + 1 / others) / 12)
+    return False if unlearned.forget_rank < 0.5 - ONE_SIDED * error else None

@@ -12,6 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from duck.json_text import to_json
 from duck.methods.base import METHODS, Method, Prepares
 from duck.runtime import Stopwatch, device_of
 from duck.types import Ids, Task
@@ -41,7 +42,7 @@ class Preparations:
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             beside, place = self.folder / f"{key}.{os.getpid()}.writing", self.folder / f"{key}.safetensors"
-            save_file({name: value.contiguous() for name, value in tensors.items()}, beside, {"seconds": json.dumps(stopwatch.seconds)})
+            save_file({name: value.contiguous() for name, value in tensors.items()}, beside, {"seconds": to_json(stopwatch.seconds)})
             beside.replace(place)
         return tensors, stopwatch.seconds
 
@@ -72,7 +73,7 @@ def _key(method: Method, model: nn.Module, task: Task) -> str:
     settings = {name: getattr(method, name) for name in method.prepared_from}
     frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
     facts = [METHODS.name_of(method), settings, task.num_classes, repr(task.recipe), task.head, frozen]
-    digest.update(json.dumps(facts, default=str).encode())
+    digest.update(to_json(facts, default=str).encode())
     for value in model.state_dict().values():
         digest.update(value.detach().cpu().contiguous().view(-1).numpy().tobytes())
     ids, labels = np.concatenate([task.forget.ids, task.retain.ids]), torch.cat([task.forget.labels, task.retain.labels])

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,8 +22,10 @@ from torch import nn
 from duck.comparison import COLUMNS as COLUMNS
 from duck.config import Experiment, from_dict, to_dict
 from duck.errors import BadInput
-from duck.experiment import Outcome, notes
+from duck.experiment import Outcome, Status, notes, status_of
+from duck.json_text import to_json
 from duck.methods.base import METHODS
+from duck.metrics import KeptAccuracy, kept_accuracy
 from duck.models.weights import REQUEST_DIGEST, save_weights
 from duck.runtime import device_name, device_of
 from duck.scenarios import describe
@@ -56,6 +58,15 @@ class Run:
     """Where data and weights were read from: for finding them again, not part of the id."""
     environment: dict[str, Any] = field(default_factory=dict)
     created: str = ""
+    kept_accuracy: dict[str, Any] | None = None
+    """Fields of `metrics.KeptAccuracy`: what the unlearning cost, and whether the model is `damaged`."""
+    forgot: bool | None = None
+    """False: nothing was forgotten. None: the scores cannot tell, or it is an original."""
+
+    @property
+    def status(self) -> Status:
+        """The exit code of `duck forget` follows from it."""
+        return status_of(self.forgot, bool(self.kept_accuracy and self.kept_accuracy["damaged"]))
 
 
 def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest: Any) -> Run:
@@ -74,6 +85,8 @@ def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest:
         notes(scenario, outcome),
         _by_class(scenario, outcome),
         [asdict(scores) for scores in outcome.earlier],
+        kept_accuracy=asdict(outcome.kept_accuracy),
+        forgot=outcome.forgot,
         **rest,
     )
 
@@ -88,6 +101,16 @@ def _by_class(scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
         "original": before,
         "unlearned": after,
     }
+
+
+def with_limit(run: Run, limit: float) -> Run:
+    """Return the run judged by another limit of the loss of accuracy."""
+    if run.kept_accuracy is None:
+        return run
+    known = KeptAccuracy(**run.kept_accuracy)
+    judged = kept_accuracy(known.split, known.original, known.unlearned, known.n, limit)
+    others = [note for note in run.notes if note != str(known)]
+    return replace(run, kept_accuracy=asdict(judged), notes=[str(judged), *others] if judged.damaged else others)
 
 
 def row(folder: Path, run: Run) -> dict[str, Any]:
@@ -106,6 +129,8 @@ def row(folder: Path, run: Run) -> dict[str, Any]:
         "forget_samples": run.samples["forget"],
         "processed": run.samples["processed"],
         "earlier": run.earlier,
+        "status": run.status,
+        "kept_accuracy": run.kept_accuracy,
         "notes": run.notes,
     }
 
@@ -116,15 +141,19 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
     with _whole(folder) as beside:
         digest = run.experiment.request_digest
         save_weights(model, beside / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
-        record = {"id": run.experiment.id, "request_digest": digest, **asdict(run), "experiment": to_dict(run.experiment)}
+        about = {"id": run.experiment.id, "request_digest": digest, "status": run.status}
+        record = {**about, **asdict(run), "experiment": to_dict(run.experiment)}
         record.update(environment=environment(device_of(model)), created=datetime.now(UTC).isoformat(timespec="seconds"))
-        (beside / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        (beside / RECORD).write_text(to_json(record, indent=1) + "\n", encoding="utf-8")
     return folder
 
 
 def load(folder: Path) -> Run:
     """The record of a run."""
     record = read_record(folder)
+    if "forgot" not in record:
+        # Records of earlier versions have it in their notes alone.
+        record["forgot"] = False if any(note.startswith("Nothing was forgotten") for note in record.get("notes", [])) else None
     names = set(Run.__dataclass_fields__)
     return Run(**{**{k: v for k, v in record.items() if k in names}, "experiment": from_dict(record["experiment"])})
 

@@ -18,6 +18,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from duck.errors import BadInput, MissingExtra
+from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.metrics import aus
 from duck.predict import logits_on, outcomes
@@ -285,7 +286,7 @@ def _drawable(settings: Settings, space: Space) -> Settings:
     for key, options in space.items():
         value = _value(settings, key)
         if "choices" in options:
-            drawable[key] = json.dumps(value if value in options["choices"] else options["choices"][0])
+            drawable[key] = to_json(value if value in options["choices"] else options["choices"][0])
         elif "low" in options:
             drawable[key] = min(max(value, options["low"]), options["high"])
     return drawable
@@ -295,7 +296,7 @@ def _suggest(asked: Any, key: str, options: Mapping[str, Any]) -> Any:
     if "fixed" in options:
         return options["fixed"]
     if "choices" in options:
-        return json.loads(asked.suggest_categorical(key, [json.dumps(choice) for choice in options["choices"]]))
+        return json.loads(asked.suggest_categorical(key, [to_json(choice) for choice in options["choices"]]))
     log = options.get("log", False)
     if options.get("integer"):
         return asked.suggest_int(key, options["low"], options["high"], log=log)

@@ -9,9 +9,9 @@ import pytest
 
 from duck.audits import controls
 from duck.audits.observed import Observed, Part, Rows
-from duck.audits.oracle import More, decide, oracle
-from duck.audits.quick import Coverage
-from duck.audits.readings import Judgement
+from duck.audits.oracle import More, all_measures, decide, oracle
+from duck.audits.quick import Coverage, quick
+from duck.audits.readings import Judgement, Readings
 from duck.audits.verdict import Audit, Control, Reading, Row
 from tests.audits.witnesses import GONE, class_setting, model, sample_model, samples_setting
 
@@ -69,7 +69,7 @@ def test_a_head_that_knows_half_of_the_forget_samples_is_told_where_few_are_unse
     assert oracle(where, clean, model(0, knows=True), references, "subject").verdict == "forgotten"
     audit = oracle(where, leaky, model(0, knows=True), references, "subject")
     assert audit.verdict == "not forgotten"
-    assert [reason.partition(":")[0] for reason in audit.reasons] == ["recognised"]
+    assert [reason.partition(":")[0] for reason in audit.reasons if not reason.startswith("Quick tier")] == ["recognised"]
     assert audit.attacks["recognised"].n == 94
 
 
@@ -80,9 +80,81 @@ def test_unprocessed_samples_convict_even_a_model_that_looks_right() -> None:
 
 
 def test_two_retrained_models_give_no_verdict() -> None:
-    audit = judged(model(0, knows=True), count=2)
+    audit = judged(model(50, knows=False), count=2)
     assert (audit.verdict, audit.powered, dict(audit.controls)) == ("no verdict", False, {})
     assert "too few" in audit.reasons[0]
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_too_few_retrained_models_do_not_take_back_what_the_quick_tier_found(count: int) -> None:
+    original = model(0, knows=True)
+    first = quick(class_setting(), original, original, "subject")
+    assert first.verdict == "not forgotten"
+    audit = judged(original, count)
+    assert audit.verdict == "not forgotten"
+    assert audit.reasons[: len(first.reasons)] == tuple(f"Quick tier: {reason}" for reason in first.reasons)
+    assert "too few" in audit.reasons[-1]
+    assert "not powered" not in str(audit)
+    assert audit.attacks["accuracy forget"].p == first.attacks["accuracy forget"].p
+    uncounted = judged(model(50, knows=False), count, Coverage(80, 90))
+    assert (uncounted.verdict, uncounted.reasons[0]) == ("not forgotten", "Only 80 of 90 forget samples were processed.")
+
+
+def test_a_failed_control_does_not_take_back_what_the_quick_tier_found() -> None:
+    """Retrained models that are far from as good as the original cannot be compared with."""
+    models = [sample_model(100 + index, 0.0) for index in range(6)]
+    poor = [replace(one, retain=replace(one.retain, logits=-one.retain.logits)) for one in models]
+    unlearned = sample_model(51, 4.0)
+    first = quick(samples_setting(), unlearned, sample_model(0, 4.0), "subject")
+    assert first.verdict == "not forgotten"
+    audit = oracle(samples_setting(), unlearned, sample_model(0, 4.0), poor, "subject")
+    assert not audit.controls[controls.AS_GOOD].passed
+    assert (audit.verdict, audit.powered) == ("not forgotten", False)
+    assert audit.reasons[0] == f"Quick tier: {first.reasons[0]}"
+    assert "The oracle tier alone gives: no verdict." in audit.reasons
+
+
+def test_what_retrained_models_show_as_well_is_no_conviction() -> None:
+    """The forget samples are easier than unseen ones, whoever looks at them."""
+
+    def with_easy_samples(one: Observed) -> Observed:
+        logits = one.forget.logits.copy()
+        logits[np.arange(len(logits)), one.forget.labels] += 2.0
+        return replace(one, forget=replace(one.forget, logits=logits))
+
+    models = [with_easy_samples(sample_model(100 + index, 0.0)) for index in range(6)]
+    unlearned, original = with_easy_samples(sample_model(51, 0.0)), sample_model(0, 4.0)
+    assert quick(samples_setting(), unlearned, original, "subject").verdict == "not forgotten"
+    audit = oracle(samples_setting(), unlearned, original, models, "subject")
+    assert audit.verdict != "not forgotten"
+    assert any(reason.startswith("Quick tier") and "Not counted" in reason for reason in audit.reasons)
+    told = oracle(samples_setting(), with_easy_samples(sample_model(51, 2.0)), original, models, "subject")
+    assert told.verdict == "not forgotten"
+
+
+def test_a_pool_whose_controls_fail_does_not_take_back_what_retrained_models_showed() -> None:
+    """The attack on the pool takes oracles for models that know the samples: its control fails, and that of the other tier does not."""
+    told = {"U-LiRA": "AUC 0.5"}
+    rows = {"U-LiRA": Row("", "AUC", 99, Reading(1.0, 0.9, 1.0), Reading(0.5, 0.4, 0.6), None)}
+    more = More(rows=rows, p={"unlearned": {"U-LiRA": 0.5}, "retrained": {"U-LiRA": 1e-9}}, told=told)
+    masked = controls.masked(model(0, knows=True), class_setting())
+    alone = judged(masked)
+    audit = oracle(class_setting(), masked, model(0, knows=True), retrained(), "subject", more=more)
+    assert not audit.controls["retrained"].passed
+    assert (alone.verdict, audit.verdict, audit.tier) == ("not forgotten", "not forgotten", "full")
+    assert {f"Oracle tier: {reason}" for reason in alone.reasons if not reason.startswith("Quick tier")} <= set(audit.reasons)
+
+
+def test_a_further_attack_does_not_raise_the_p_values_of_the_others() -> None:
+    readings = Readings({"unlearned": model(0, knows=True), **{f"r{at}": one for at, one in enumerate(retrained())}})
+    measures = [measure for measure in all_measures(class_setting(), model(0, knows=True)) if measure.primary]
+    references = [f"r{at}" for at in range(6)]
+    alone = readings.judge(measures, "unlearned", references)
+    more = readings.judge(measures, "unlearned", references, {"U-LiRA": 0.9})
+    assert min(alone.p.values()) > 0
+    assert {name: more.p[name] for name in alone.p} == alone.p
+    first = readings.judge(measures, "unlearned", references, {"U-LiRA": 1e-30}).p["U-LiRA"]
+    assert first == pytest.approx(5e-30)
 
 
 @pytest.mark.parametrize("count", [3, 4])

@@ -7,7 +7,7 @@ import pytest
 
 from duck.audits.controls import masked
 from duck.audits.observed import Observed, Part, compared
-from duck.audits.quick import Coverage, hand_picked, p_values, quick
+from duck.audits.quick import NO_TRACE, NO_TRACE_OF_DAMAGED, Coverage, hand_picked, p_values, quick
 from duck.audits.verdict import Audit
 from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
 
@@ -160,3 +160,15 @@ def test_curves_rise_from_nothing_to_all() -> None:
     curve = of_samples(sample_model(1, 4.0)).roc["loss attack"]["unlearned"]
     assert (curve["fpr"][-1], curve["tpr"][-1]) == (1.0, 1.0)
     assert np.all(np.diff(curve["tpr"]) >= 0)
+
+
+def test_a_ruined_model_is_named_before_it_is_said_that_no_trace_was_found() -> None:
+    original = sample_model(0, 4.0)
+    draw = np.random.default_rng(7)
+    parts = {name: replace(part, logits=draw.normal(size=part.logits.shape)) for name, part in vars(original).items()}
+    ruined = quick(samples_setting(), Observed(**parts), original, "subject")
+    assert ruined.verdict == "no verdict"
+    assert ruined.reasons[0].startswith("The model lost too much accuracy: test accuracy fell from ")
+    assert ruined.reasons[-1] == NO_TRACE_OF_DAMAGED
+    sound = quick(samples_setting(), sample_model(3, 0.0), original, "subject")
+    assert sound.reasons == (NO_TRACE,)

@@ -46,12 +46,25 @@ def test_curve_and_area_are_scikit_learns(digits: int) -> None:
 
 
 def test_hits_at_a_rate_of_false_alarms() -> None:
-    # Others at 0..199: at 1 % two may be called, 199 and 198. Members at 1.5, 5.5, ..., 397.5: 51 of them lie above 197.
+    # Others at 0..199: 1 % of 201 places is 2.01. Members at 1.5, 5.5, ..., 397.5: 50 lie above 198, the second, and 51 above 197.
     found = roc(scored([*np.arange(100) * 4 + 1.5, *range(200)], [1] * 100 + [0] * 200))
     at = found.tpr_at(0.01)
-    assert at.value == pytest.approx(0.51)
-    assert (at.low, at.high) == pytest.approx(tuple(stats.binomtest(51, 100).proportion_ci(0.95, "exact")))
+    assert at.value == pytest.approx(0.99 * 0.50 + 0.01 * 0.51)
+    exact = stats.beta.ppf(0.025, 50.01, 50.99), stats.beta.ppf(0.975, 51.01, 49.99)
+    assert (at.low, at.high) == pytest.approx(exact)
     assert at.n == 100
+
+
+@pytest.mark.parametrize(("others", "rate"), [(100, 0.01), (150, 0.01), (199, 0.01), (1000, 0.001), (40, 0.05)])
+def test_hits_of_an_attack_that_tells_nothing_are_the_false_alarms(others: int, rate: float) -> None:
+    hits = [roc(drawn(seed, 0.0, (200, others))).tpr_at(rate).value for seed in range(1500)]
+    error = np.std(hits) / len(hits) ** 0.5
+    assert error < rate / 10
+    assert abs(np.mean(hits) - rate) < 3 * error
+
+
+def test_every_member_is_called_where_every_non_member_may_be() -> None:
+    assert roc(drawn(0, -3.0)).tpr_at(1).value == 1
 
 
 def test_delong_by_hand() -> None:

@@ -86,6 +86,14 @@ def test_the_originals_scores_are_those_of_its_own_row(ran: Path) -> None:
     assert found["class", 3, "duck"]["original"] != found["class", 8, "duck"]["original"]
 
 
+def test_a_line_says_what_the_unlearning_cost(ran: Path) -> None:
+    for line in (found for key, found in lines(ran).items() if key[0] == "class"):
+        kept = line["kept_accuracy"]
+        assert (kept["original"], kept["unlearned"]) == (line["original"]["retain_test"], line["scores"]["retain_test"])
+        assert kept["damaged"] == (kept["original"] - kept["unlearned"] > kept["limit"])
+        assert (line["status"] == "damaged") == kept["damaged"] == any(note.startswith("The model lost too much") for note in line["notes"])
+
+
 def test_nothing_is_said_of_where_it_ran(ran: Path) -> None:
     text = (ran / "results" / "toy-few.jsonl").read_text()
     assert str(ran) not in text

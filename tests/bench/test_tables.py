@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from duck.bench import Facts, Format, Results, Row, Table, find_grid, make_table, parse_only, render
+from duck.metrics import kept_accuracy
 from tests.bench.lines import cell_of, line_of
 
 CR, HR = find_grid("paper/table-cr"), find_grid("paper/table-hr")
@@ -125,6 +126,17 @@ def test_failures_and_notes_are_told(results: Results) -> None:
         f"cifar10, class, scrub ({scrub}) failed in 1 of 10: Diverged: a & b_c",
     ]
     assert [note.partition(":")[0] for note in table.notes[2:]] == ["Never run in cifar10, class"]
+
+
+def test_lost_accuracy_is_one_note_for_all_runs_of_a_row(results: Results) -> None:
+    for case, after in ((0, 0.2), (1, 0.3)):
+        put(results, CR, "ssd", case, notes=[str(kept_accuracy("retain_test", 0.9, after, 9000)), "Another note."])
+    table = make_table(CR, results, parse_only("dataset=cifar10,method=ssd", CR))
+    preset = row(table, "ssd")["preset"]
+    assert table.notes[:2] == [
+        f"cifar10, class, ssd ({preset}), 2 of 2: The model lost too much accuracy.",
+        f"cifar10, class, ssd ({preset}), 2 of 2: Another note.",
+    ]
 
 
 def test_results_of_other_settings_and_other_nets_are_left_out(results: Results) -> None:

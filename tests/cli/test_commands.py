@@ -266,6 +266,27 @@ def test_forgetting_nothing_says_so_first_and_exits_1(original: Path, tmp_path: 
     assert "forgot class" not in out
 
 
+def test_a_ruined_model_is_the_first_line_a_field_and_exit_1(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["forget", "--run", str(original), "--fraction", "0.1", "--lr", "1e9", "--out", str(tmp_path / "ruined")]
+    told = duck(capsys, *words, "--json", code=1)
+    kept = told["kept_accuracy"]
+    assert kept["original"] - kept["unlearned"] > kept["limit"] >= 0.05
+    assert (told["status"], kept["split"], kept["damaged"]) == ("damaged", "test", True)
+    record = json.loads((tmp_path / "ruined" / "run.json").read_text(), parse_constant=pytest.fail)
+    assert (record["status"], record["kept_accuracy"]) == ("damaged", kept)
+    assert cli.main(words) == 1
+    first = capsys.readouterr().out.splitlines()[0]
+    assert f"{100 * kept['unlearned']:.1f} %" in first
+    # The limit is no part of the run: a stored one is judged by another.
+    assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
+    fresh = [*words[:-1], str(tmp_path / "accepted"), "--max-accuracy-loss", "1", "--json"]
+    assert duck(capsys, *fresh)["kept_accuracy"]["limit"] == 1
+    assert duck(capsys, *fresh[:-3], "--max-accuracy-loss", "0.05", "--json", code=1)["notes"][0] == told["notes"][0].replace(
+        f"{100 * kept['limit']:.1f} points", "5.0 points"
+    )
+    assert "got 5.0" in duck(capsys, *words, "--max-accuracy-loss", "5", code=2)
+
+
 BUILDER = """
 from torch import nn
 def build(num_classes):

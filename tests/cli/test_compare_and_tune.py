@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from duck import cli
 from duck.methods import NegGrad, Retrained
+from duck.methods.base import clone
 
 
 def duck(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -52,6 +54,31 @@ def test_the_table_names_n_and_the_failures(original: str, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert out.startswith("Forget 10 % of the samples of digits; n: forget 147, retain 1325, test 157")
     assert "boundary-expand failed: BadInput: boundary-expand can only forget whole classes" in out
+
+
+def _diverged(self: NegGrad, model: nn.Module, task: Any) -> nn.Module:
+    broken = clone(model)
+    with torch.no_grad():
+        for parameter in broken.parameters():
+            parameter.fill_(float("nan"))
+    return broken
+
+
+def test_a_model_that_diverged_is_named_first_and_leaves_valid_json(
+    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(NegGrad, "__call__", _diverged)
+    words = ["compare", "--run", original, "--fraction", "0.1", "--methods"]
+    found = duck(capsys, *words, "original", "neg-grad", "--out", "kept")
+    assert [row["status"] for row in found] == ["nothing forgotten", "damaged"]
+    record = json.loads(Path("kept/neg-grad/run.json").read_text(), parse_constant=pytest.fail)
+    assert record["scores"]["forget_loss"] is None
+    assert record["kept_accuracy"] == found[1]["kept_accuracy"]
+    assert cli.main([*words, "neg-grad"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"neg-grad: {found[1]['notes'][0]}"
+    assert sum(found[1]["notes"][0] in line for line in lines) == 1
 
 
 def test_tune_writes_a_preset_that_forget_takes(
@@ -172,7 +199,8 @@ def test_a_retraining_of_a_model_from_elsewhere_notes_that_its_recipe_is_a_guess
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Retrained, "__call__", lambda self, model, task: _blank(task.new_model()))
-    foreign = ["--model", "convnet", "--weights", f"{original}/model.safetensors", "--data", "digits", "--classes", "3"]
+    asked = ["--classes", "3", "--max-accuracy-loss", "1"]  # a blank model is worth nothing
+    foreign = ["--model", "convnet", "--weights", f"{original}/model.safetensors", "--data", "digits", *asked]
     note = (
         "The original's recipe is not known: retrained with 30 epochs of sgd, batch size 64, learning rate 0.1 (one-cycle), augment none."
     )
@@ -183,7 +211,7 @@ def test_a_retraining_of_a_model_from_elsewhere_notes_that_its_recipe_is_a_guess
     assert duck(capsys, "show", "kept/retrained")["notes"] == alone["notes"]
     assert cli.main(["compare", *foreign, "--methods", "retrained"]) == 0
     assert f"retrained: {note} A gap to Retrained may come from that." in capsys.readouterr().out
-    known = duck(capsys, "compare", "--run", original, "--classes", "3", "--methods", "retrained")
+    known = duck(capsys, "compare", "--run", original, *asked, "--methods", "retrained")
     assert not [one for one in known[0]["notes"] if "recipe" in one]
 
 

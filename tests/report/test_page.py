@@ -261,6 +261,14 @@ def test_an_old_run_without_confusion_and_curves_still_has_a_page(tmp_path: Path
     assert "Forget everything of the class “3”" in text
 
 
+def test_a_loss_that_was_no_number_is_left_out(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    record = json.loads((folder / "run.json").read_text())
+    record["scores"]["forget_loss"] = None
+    (folder / "run.json").write_text(json.dumps(record))
+    assert "0.010 before, – after" in said(page_of(folder))
+
+
 def test_of_many_runs_it_says_who_did_what_and_who_left_samples_out(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path / f"duck-{seed}", seed=seed)

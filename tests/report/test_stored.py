@@ -89,6 +89,18 @@ def test_no_verdict_hides_none(tmp_path: Path) -> None:
     assert audit["tier"] == "full"
 
 
+def test_a_report_of_a_higher_tier_carries_what_a_lower_one_found(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    lower = {"verdict": "not forgotten", "tier": "quick", "reasons": ["loss attack: they stand out.", "SVM attack: they stand out."]}
+    higher = {"verdict": "forgotten", "tier": "oracle", "reasons": ["Quick tier: SVM attack: they stand out. Not counted."]}
+    (folder / "audit-quick.json").write_text(json.dumps(lower))
+    (folder / "audit-oracle.json").write_text(json.dumps(higher))
+    audit = read([folder])[0].audit
+    assert audit is not None
+    assert audit["tier"] == "oracle"
+    assert audit["reasons"] == [*higher["reasons"], "Quick tier, not forgotten: loss attack: they stand out."]
+
+
 def test_no_runs(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="holds no unlearning: `duck forget"):
         read([tmp_path])

@@ -2,14 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from duck.audits import controls
+from duck.audits.intervals import holm, prediction_interval
 from duck.audits.measures import Attack, Measure, accuracies, attacks, distances, membership, neighbours, score, zrf
 from duck.audits.observed import Observed, Setting
 from duck.audits.probes import probes
-from duck.audits.quick import OTHER_COPIES, UNCOUNTED, Coverage, Curves, coverage_row, curves, left_out, missed
-from duck.audits.readings import Judgement, Readings, rows
-from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Control, Reading, Row, p_text
+from duck.audits.quick import (
+    OTHER_COPIES,
+    UNCOUNTED,
+    Coverage,
+    Curves,
+    coverage_row,
+    curves,
+    findings,
+    hand_picked,
+    left_out,
+    lost_accuracy,
+    missed,
+    p_values,
+)
+from duck.audits.readings import ALPHA, Judgement, Readings, rows
+from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Control, Reading, Row, Tier, p_text
 
 LEAST, ENOUGH = 3, 5
 """Retrained models: fewer than the first give no verdict; fewer than the second can convict and not acquit."""
@@ -47,12 +62,67 @@ def oracle(
     found |= {name: replace(row, judged=name in judged.p, p=judged.p.get(name)) for name, row in extra.rows.items()}
     if coverage is not None:
         found["coverage"] = coverage_row(coverage)
+    tier: Tier = "full" if more else "oracle"
+    by_quick, excused = _by_quick(where, readings, measures, references, found)
+    for name, finding in by_quick.items():
+        found[name] = found[name] if found[name].judged else replace(found[name], judged=True, p=finding.p)
     verdict, powered, reasons = decide(judged, checked, found, len(references), missed(coverage), extra.told)
+    lower = [finding.said for finding in by_quick.values()]
+    if verdict != NOT_FORGOTTEN:
+        lower += missed(coverage)
+    if more and verdict == NO_VERDICT and not few:
+        base = Judgement({name: value for name, value in judged.p.items() if name not in extra.p.get("unlearned", {})})
+        checked_alone = controls.check(readings, measures, ["original", *forgeries], references, {})
+        alone, _, why = decide(base, checked_alone, found, len(references), missed(coverage))
+        lower += [f"Oracle tier: {reason}" for reason in why if alone == NOT_FORGOTTEN]
+    verdict, reasons = carry(tier, verdict, reasons, lower)
+    lost = lost_accuracy(where, unlearned, original)
     return Audit(
-        subject, verdict, powered, "full" if more else "oracle", (*reasons, *notes), found, checked,
+        subject, verdict, powered, tier, (*lost, *reasons, *excused, *notes), found, checked,
         {**curves({**attacks(where), **extra.attacks}, readings), **extra.roc}, _not_tested(where, coverage, more is not None),
         len(references),
     )  # fmt: skip
+
+
+class QuickFinding(NamedTuple):
+    """A test of the quick tier that convicts the model."""
+
+    p: float
+    said: str
+
+
+def _by_quick(
+    where: Setting, readings: Readings, measures: Sequence[Measure], references: Sequence[str], found: Mapping[str, Row]
+) -> tuple[dict[str, QuickFinding], list[str]]:
+    """What the quick tier finds, and in words those of its findings that retrained models show as well."""
+    p = holm(p_values(where, readings.models["unlearned"], hand_picked(where, readings.models["original"])))
+    by_name = {measure.name: measure for measure in measures}
+    standing, excused = {}, []
+    for name, said in findings(p, found, where).items():
+        if _shown_by_retrained(readings, by_name[name], references):
+            excused.append(f"Quick tier: {said} Not counted: the retrained models show the same.")
+        else:
+            standing[name] = QuickFinding(p[name], f"Quick tier: {said}")
+    return standing, excused
+
+
+def _shown_by_retrained(readings: Readings, measure: Measure, references: Sequence[str]) -> bool:
+    """Whether a further retrained model could show what the unlearned one shows on these samples.
+
+    The quick tier takes unseen samples for what a model says of samples it never saw, which may not hold on these data. All models are
+    asked about the same samples, so that only the spread between models counts, not the error of drawing samples.
+    """
+    if len(references) < ENOUGH:
+        return False
+    values = [readings.value(measure, name, references).value for name in references]
+    return prediction_interval(values).p_value(readings.value(measure, "unlearned", references).value) >= ALPHA
+
+
+def carry(tier: Tier, verdict: str, reasons: Sequence[str], lower: Sequence[str]) -> tuple[str, list[str]]:
+    """The verdict and reasons of a tier with the findings of lower ones: further evidence does not take back a conviction."""
+    if not lower or verdict == NOT_FORGOTTEN:
+        return verdict, [*reasons, *lower]
+    return NOT_FORGOTTEN, [*lower, f"The {tier} tier alone gives: {verdict}.", *reasons]
 
 
 def all_measures(where: Setting, original: Observed, untrained: Observed | None = None) -> list[Measure]:

@@ -11,6 +11,7 @@ from duck.audits.observed import Observed, Setting, compared
 from duck.audits.readings import Readings, rows
 from duck.audits.roc import roc
 from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, Reading, Row, p_text
+from duck.metrics import kept_accuracy
 
 ALPHA = 0.01
 """Stricter than the other tiers: no control stands beside these tests."""
@@ -34,16 +35,19 @@ def quick(where: Setting, unlearned: Observed, original: Observed, subject: str,
     found = rows(readings, measures, (), p, p)
     if coverage is not None:
         found["coverage"] = coverage_row(coverage)
-    reasons = (*_findings(p, found, where), *missed(coverage), *([PICKED] if chosen else []))
-    guilty = any(value < ALPHA for value in p.values()) or bool(missed(coverage))
+    lost = lost_accuracy(where, unlearned, original)
+    guilty = (*findings(p, found, where).values(), *missed(coverage))
+    reasons = (*lost, *guilty, *([PICKED] if chosen else []))
     if not guilty:
-        reasons = (*reasons, "No trace was found, but without retrained models none of these tests would expose a masked output.")
+        reasons = (*reasons, NO_TRACE_OF_DAMAGED if lost else NO_TRACE)
     verdict = NOT_FORGOTTEN if guilty else NO_VERDICT
     return Audit(
         subject, verdict, None, "quick", reasons, found, roc=curves(attacks(where), readings), not_tested=not_tested(where, coverage)
     )
 
 
+NO_TRACE = "No trace was found, but without retrained models none of these tests would expose a masked output."
+NO_TRACE_OF_DAMAGED = "No trace was found, which says little: a model that lost so much accuracy would show none."
 UNCOUNTED = "Whether every forget sample was processed: only runs and results say that."
 OTHER_COPIES = "Other copies of the data or of the model: back-ups, caches, models made from this one."
 PICKED = (
@@ -86,8 +90,19 @@ def p_values(where: Setting, unlearned: Observed, chosen: bool = False) -> dict[
     return found
 
 
-def _findings(p: dict[str, float], found: dict[str, Row], where: Setting) -> list[str]:
-    return [_finding(name, value, found[name].unlearned, where) for name, value in p.items() if value < ALPHA]
+def findings(p: Mapping[str, float], found: Mapping[str, Row], where: Setting) -> dict[str, str]:
+    """What convicts by these corrected p-values, in words."""
+    return {name: _finding(name, value, found[name].unlearned, where) for name, value in p.items() if value < ALPHA}
+
+
+def lost_accuracy(where: Setting, unlearned: Observed, original: Observed) -> tuple[str, ...]:
+    """Whether the model lost too much accuracy on unseen samples of what it was to keep, in words."""
+    rows = where.reported
+    if not len(rows):
+        return ()
+    before, after = (float(seen.unseen.correct[rows].mean()) for seen in (original, unlearned))
+    kept = kept_accuracy("retain_test" if where.kind == "class" else "test", before, after, len(rows))
+    return (str(kept),) if kept.damaged else ()
 
 
 def _finding(name: str, p: float, reading: Reading | None, where: Setting) -> str:

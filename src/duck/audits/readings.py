@@ -58,10 +58,14 @@ class Readings:
         return prediction_interval([scaled(measure, value.value) for value in values], [_error(measure, value) for value in values])
 
     def judge(self, measures: Sequence[Measure], who: str, references: Sequence[str], more: Mapping[str, float] | None = None) -> Judgement:
-        """Of one model by the others: only primary measures count. `more`: p-values of further attacks."""
+        """Of one model by the others: only primary measures count. `more`: p-values of further attacks.
+
+        Holm's correction of the measures does not count the further attacks, which are corrected for all: more tests must not take back
+        what fewer found.
+        """
         rest = [name for name in references if name != who]
         p = {m.name: self.band(m, rest).p_value(scaled(m, self.value(m, who, rest).value)) for m in measures if m.primary}
-        return Judgement(holm({**p, **(more or {})}))
+        return Judgement({**holm({**p, **(more or {})}), **holm(p)})
 
     def _pair(self, measure: Measure, who: str, other: str) -> Array:
         key = measure.name, who, other

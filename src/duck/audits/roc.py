@@ -46,15 +46,25 @@ class Roc:
         return float((2 * self.hits / (self.hits + self.alarms + self.members)).max())
 
     def tpr_at(self, fpr: float) -> Estimate:
-        """The highest true-positive rate of a threshold with at most this rate of false alarms; Clopper-Pearson interval."""
+        """The true-positive rate at this false-positive rate; Clopper-Pearson interval.
+
+        Members that lie above the j-th highest of n non-members are j / (n + 1) of those that are drawn like non-members. The rate is
+        interpolated between the two j around fpr x (n + 1): where an attack tells nothing, its mean is fpr, however few the non-members.
+        """
         if not 0 < fpr <= 1:
             raise BadInput(f"The false-positive rate must lie in (0, 1], got {fpr}.")
         least = least_others(fpr)
         if self.others < least:
             raise BadInput(f"A rate of false alarms of {100 * fpr:g} % needs at least {least} non-members, there are {self.others}.")
-        allowed = math.floor(fpr * self.others + 1e-9)
-        rate = float(self.tpr[np.searchsorted(self.alarms, allowed, side="right") - 1])
+        place = fpr * (self.others + 1)
+        below = math.floor(place + 1e-9)
+        weight = max(0.0, place - below)
+        rate = (1 - weight) * self._tpr_above(below) + weight * self._tpr_above(below + 1)
         return Estimate(rate, *clopper_pearson(rate * self.samples, self.samples), self.samples)
+
+    def _tpr_above(self, rank: int) -> float:
+        """The share of members above the non-member of this rank, 1 the highest; above none of them where the rank is 0."""
+        return float(self.tpr[np.searchsorted(self.alarms, rank - 1, side="right") - 1]) if rank else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the curve thinned, its beginning finer than its rest. A rate that the number of non-members cannot resolve is None."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from duck.errors import BadInput
+from duck.json_text import to_json
 
 Tier = Literal["quick", "oracle", "full"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -111,7 +112,7 @@ def save(audit: Audit, folder: Path) -> bool:
         return False
     beside = place.with_name(f".{place.name}.{os.getpid()}.writing")
     try:
-        beside.write_text(json.dumps(audit.to_dict(), indent=1) + "\n", encoding="utf-8")
+        beside.write_text(to_json(audit.to_dict(), indent=1) + "\n", encoding="utf-8")
         os.replace(beside, place)
     except OSError as error:
         raise BadInput(f"{place} cannot be written: {error.strerror}. The audit was done but not kept.") from error
@@ -129,7 +130,8 @@ def _models_of(place: Path) -> int:
 
 
 def _headline(audit: Audit) -> list[str]:
-    powered = ", audit not powered" if audit.powered is False else ""
+    # A conviction by a lower tier needs no powered comparison with retrained models.
+    powered = ", audit not powered" if audit.powered is False and audit.verdict != NOT_FORGOTTEN else ""
     return [f"Verdict ({audit.tier} tier): {audit.verdict}{powered}.", *_wrapped(audit.subject), *_listed("Why:", audit.reasons)]
 
 

@@ -1,6 +1,5 @@
 """The claims of the DUCK paper, answered from the results of a folder."""
 
-import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -28,6 +27,7 @@ from duck.bench.lines import Line
 from duck.bench.measures import DENSITIES
 from duck.bench.results import Results
 from duck.bench.tables import recipe_differences
+from duck.json_text import to_json
 
 Answer = Literal["holds", "does not hold", "in part", "not run"]
 ClaimFormat = Literal["text", "markdown", "json"]
@@ -79,7 +79,7 @@ def check_claims(results: Results) -> list[Claim]:
 def render_claims(claims: Sequence[Claim], form: ClaimFormat) -> str:
     """Print claims as text, Markdown or JSON, without a newline at the end."""
     if form == "json":
-        return json.dumps([asdict(claim) for claim in claims])
+        return to_json([asdict(claim) for claim in claims])
     bullet, bold = ("- ", "**") if form == "markdown" else ("  ", "")
     parts = []
     for number, claim in enumerate(claims, start=1):

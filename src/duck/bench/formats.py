@@ -2,13 +2,13 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
 from duck.bench.measures import Column
 from duck.bench.tables import Row, Table
+from duck.json_text import to_json
 
 Format = Literal["text", "markdown", "latex", "csv", "json"]
 MISSING = "missing"
@@ -160,7 +160,7 @@ def _flat(row: Row, columns: Sequence[str]) -> dict[str, Any]:
 
 
 def _json(table: Table) -> str:
-    return json.dumps(table.rows)
+    return to_json(table.rows)
 
 
 FORMATS: dict[Format, Callable[[Table], str]] = {"text": _text, "markdown": _markdown, "latex": _latex, "csv": _csv, "json": _json}

@@ -1,7 +1,6 @@
 """Grids as data: which data sets, who is to be forgotten, by which methods, with which presets."""
 
 import hashlib
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 from duck.config import Experiment, fingerprint, from_dict, structure, to_dict
 from duck.errors import BadInput, UnknownName
 from duck.fit import check_recipe
+from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
@@ -504,7 +504,7 @@ def line_id(made: Experiment, measurement: Mapping[str, Any] | None) -> str:
     """Of a line of results: that of its experiment or, of an attack or study, of the experiment and its settings."""
     if measurement is None:
         return made.id
-    text = f"{made.id}/{json.dumps(measurement, sort_keys=True)}"
+    text = f"{made.id}/{to_json(measurement, sort_keys=True)}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 

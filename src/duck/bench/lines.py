@@ -1,10 +1,10 @@
 """What a line of results must hold, so that plans and tables can rest on it."""
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, get_args
 
 from duck.bench.measures import ACCURACIES, COLUMNS
+from duck.json_text import to_json
 from duck.types import Augment
 
 Line = dict[str, Any]
@@ -125,4 +125,4 @@ def _wrong(held: Mapping[str, Any], needed: Mapping[str, Right], where: str = ""
         if name not in held:
             yield f"{where}{name} is missing"
         elif not right(held[name]):
-            yield f"{where}{name} is {json.dumps(held[name])[:40]}"
+            yield f"{where}{name} is {to_json(held[name])[:40]}"

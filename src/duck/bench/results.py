@@ -11,6 +11,7 @@ from duck.bench.grids import Facts, line_id, measured
 from duck.bench.lines import Line, flaw, is_ours, is_trial, sound
 from duck.config import from_dict
 from duck.errors import BadInput, DuckError
+from duck.json_text import to_json
 
 
 class Results:
@@ -51,7 +52,7 @@ class Results:
         path = self.folder / f"{name.replace('/', '-')}.jsonl"
         begun = b"" if _ends_whole(path) else b"\n"
         with path.open("ab") as file:
-            file.write(begun + json.dumps(line).encode() + b"\n")
+            file.write(begun + to_json(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         self._keep(line)
@@ -80,7 +81,7 @@ class Results:
     def _count_trial(self, line: Line) -> None:
         """Count a trial once, also where a file was copied."""
         key = line["dataset"], line["scenario"], line["method"]
-        name = json.dumps([*key, line["number"], line["settings"]], sort_keys=True)
+        name = to_json([*key, line["number"], line["settings"]], sort_keys=True)
         if name in self._known_trials:
             return
         self._known_trials.add(name)

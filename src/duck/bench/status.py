@@ -1,6 +1,5 @@
 """What is done of the grids, what is missing, and what to run next."""
 
-import json
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -26,6 +25,7 @@ from duck.bench.results import Results
 from duck.bench.tables import find_line, recipe_differences
 from duck.config import Experiment, from_dict
 from duck.errors import DuckError
+from duck.json_text import to_json
 from duck.methods.base import METHODS
 
 MATCHED = "matched pool"
@@ -356,7 +356,7 @@ HEAD = ("grid", "data set", "what", "done", "missing", "failed", "minutes left")
 def render_status(rows: Sequence[Status], form: StatusFormat, device: str | None = None) -> str:
     """Return the rows as a table. `device`: the one that the minutes are of."""
     if form == "json":
-        return json.dumps([asdict(row) for row in rows])
+        return to_json([asdict(row) for row in rows])
     table = [list(HEAD), *(_shown(row) for row in rows)]
     total = sum(row.minutes or 0.0 for row in rows)
     missing, unmeasured = (sum(getattr(row, name) for row in rows) for name in ("missing", "unmeasured"))

@@ -29,6 +29,7 @@ from duck.bench.measures import COLUMNS, Column, measures
 from duck.bench.notes import compared_with, never_run, of_runs, strays, unresolved
 from duck.bench.results import Results
 from duck.methods.base import METHODS
+from duck.metrics import TOO_MUCH_LOST
 
 ORACLE = "retrained"
 PAPER = {"class": "cr", "samples": "hr"}
@@ -253,7 +254,7 @@ def _row(place: Place, group: Group, oracle: Mapping[Case, Line], measurement: s
         row["seconds"] = _median(line["seconds"] for line in timed)
     row["prepare_seconds"] = _median(line["prepare_seconds"] for line in timed)
     row["errors"] = _counted(line["error"] for line in group.lines.values() if "error" in line)
-    told = (note for line in found.values() for note in line["notes"])
+    told = (_in_general(note) for line in found.values() for note in line["notes"])
     row["notes"] = _counted(told) if group.method != "original" else {}
     return row
 
@@ -295,6 +296,11 @@ def _minus(ours: float | None, theirs: float | None) -> float | None:
 def _median(values: Iterable[float]) -> float | None:
     known = list(values)
     return statistics.median(known) if known else None
+
+
+def _in_general(note: str) -> str:
+    """Return a note of a run as it holds for several: how much accuracy was lost differs, that it was too much does not."""
+    return f"{TOO_MUCH_LOST}." if note.startswith(TOO_MUCH_LOST) else note
 
 
 def _counted(messages: Iterable[str]) -> dict[str, int]:

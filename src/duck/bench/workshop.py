@@ -27,6 +27,7 @@ from duck.config import Experiment, Training, to_dict
 from duck.data import Count, load
 from duck.errors import BadInput, DuckError, UnknownName
 from duck.experiment import notes, unlearn
+from duck.json_text import to_json
 from duck.methods.base import clone
 from duck.metrics import Scores, evaluate, training_scores
 from duck.models import build
@@ -234,6 +235,8 @@ class Workshop:
             "compiled": compiled,
             "forget_samples": outcome.forget_samples,
             "processed": outcome.processed,
+            "status": outcome.status,
+            "kept_accuracy": asdict(outcome.kept_accuracy),
             "notes": [*notes(scenario, outcome), *self._keep(experiment, outcome.model, scenario)],
         }
         return line, outcome.model
@@ -292,7 +295,7 @@ class Workshop:
         save_weights(model, weights)
         # Last, and in one step: where the record is, the weights are whole.
         beside = weights.with_suffix(f".{os.getpid()}.writing")
-        beside.write_text(json.dumps(line), encoding="utf-8")
+        beside.write_text(to_json(line), encoding="utf-8")
         os.replace(beside, weights.with_suffix(".json"))
         return model, line
 

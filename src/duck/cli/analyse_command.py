@@ -1,6 +1,5 @@
 """duck analyse: feature space and SHAP maps of stored runs, beside their original and a retrained model."""
 
-import json
 import math
 import os
 import warnings
@@ -19,6 +18,7 @@ from duck.cli.console import emit, say, table, write
 from duck.cli.inputs import parse
 from duck.cli.kin import Unlearning, unlearning
 from duck.errors import BadInput
+from duck.json_text import to_json
 from duck.runtime import pick_device
 from duck.types import Data, Examples
 
@@ -105,7 +105,7 @@ def _analysed(args: Analyse, run: Unlearning, device: torch.device) -> dict[str,
     for warning in caught:
         say(str(warning.message))
     beside = run.folder / f".{RESULT}.{os.getpid()}.writing"
-    beside.write_text(json.dumps(result), encoding="utf-8")
+    beside.write_text(to_json(result), encoding="utf-8")
     beside.replace(run.folder / RESULT)
     return result
 

@@ -19,6 +19,7 @@ from duck.data.checks import Finding
 from duck.experiment import notes
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, default_recipe, off_topic, preset, speaks_of
+from duck.metrics import KeptAccuracy, check_limit
 from duck.preparation import Preparations
 from duck.runtime import pick_device
 from duck.scenarios import Request, add_copies, describe
@@ -31,7 +32,7 @@ class Compare:
 
     The model is --run RUN, or your own as for `duck forget`; with neither, a model is trained on --data first.
     With --out, each unlearned model is stored as a run below that folder as it ends, with its accuracies after each epoch.
-    Exit code 1 where every method failed.
+    Exit code 1 where every method failed or lost too much accuracy.
     """
 
     source: DataFlags
@@ -46,12 +47,15 @@ class Compare:
     """A file of `duck tune`, on top of the presets of the methods that it has settings for."""
     with_copies: bool = False
     """Also forget training samples that are exact copies of those to be forgotten."""
+    max_accuracy_loss: float | None = None
+    """Share of accuracy on unseen samples that a method may lose, as for `duck forget`: what loses more is named first."""
 
 
 def main(argv: list[str]) -> int:
     default = Compare(data_flags(argv), RunFlags(), OriginalFlags(), RequestFlags())
     args = parse(Compare, argv, "compare", default)
     request, device = args.who.request(), pick_device(args.output.device)
+    check_limit(args.max_accuracy_loss)
     for name in args.methods:
         if name != "all":
             METHODS[name]  # an unknown name is an error before anything runs
@@ -74,7 +78,8 @@ def main(argv: list[str]) -> int:
             if args.output.out and row.outcome is not None:
                 run = store.record(experiments[row.name], scenario, row.outcome, source=args.source.source())
                 store.save(run, row.outcome.model, args.output.out / row.name, args.output.overwrite)
-        code = DONE if any(row.outcome for row in compared) else FAILED
+        sound = [row for row in compared if row.outcome is not None and row.outcome.status != "damaged"]
+        code = DONE if sound else FAILED
     except KeyboardInterrupt:
         say(f"Interrupted: {len(compared)} of {len(methods)} methods ended.")
         code = INTERRUPTED
@@ -125,6 +130,7 @@ def _compared(
             # What is stored has the curves of a run, as from `duck forget`; a table alone needs none.
             watch=(lambda _: None) if args.output.out else None,
             preparations=Preparations(Path("runs") / ".prepared"),
+            max_accuracy_loss=args.max_accuracy_loss,
         )
         for index, row in enumerate(runs):
             progress(index + 1, len(methods))
@@ -147,6 +153,9 @@ def _settings(name: str, scenario: Scenario, which: Preset, more: Path | None) -
 
 def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario) -> None:
     n = {name: len(getattr(scenario, name)) for name in ("forget", "retain", "test", "forget_test", "retain_test")}
+    damaged = {row["method"]: KeptAccuracy(**row["kept_accuracy"]) for row in found if row.get("status") == "damaged"}
+    for method, note in damaged.items():
+        write(f"{method}: {note}")
     write(f"Forget {describe(request)} of {scenario.data.name}; n: {', '.join(f'{name} {count}' for name, count in n.items() if count)}")
     kept, gone = ("retain_test", "forget_test") if scenario.kind == "class" else ("test", "forget")
     columns = ["method", "AUS", *(f"{name} %" for name in n if n[name]), f"gap {kept}", f"gap {gone}", "seconds", "before"]
@@ -155,7 +164,7 @@ def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario) -> 
         if "error" in row:
             write(f"{row['method']} failed: {row['error']}")
     said = {
-        row["method"]: row["notes"] for row in found if row["method"] != "original" and row.get("notes")
+        row["method"]: row["notes"][row["method"] in damaged :] for row in found if row["method"] != "original" and row.get("notes")
     }  # of it they go without saying
     for note in dict.fromkeys(note for told in said.values() for note in told):
         write(f"{', '.join(name for name, told in said.items() if note in told)}: {note}")

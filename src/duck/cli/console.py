@@ -1,6 +1,5 @@
 """What a person sees: a live table on stderr, results on stdout."""
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from duck.cli.exits import unread
 from duck.experiment import Epoch, Watch
+from duck.json_text import to_json
 from duck.printable import printable
 from duck.types import Progress as News
 
@@ -37,7 +37,7 @@ stderr = _Console(stderr=True)
 
 def emit(value: Any) -> None:
     """One JSON value to stdout."""
-    print(json.dumps(value))
+    print(to_json(value))
 
 
 def write(text: object) -> None:

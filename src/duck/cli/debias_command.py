@@ -1,6 +1,5 @@
 """duck debias: plant a bias, train on it, unlearn it, and see on unseen images whether it is gone."""
 
-import json
 import shlex
 import warnings
 from dataclasses import asdict, dataclass, field
@@ -18,6 +17,7 @@ from duck.cli.inputs import DataFlags, RunFlags, fingerprint, parse, peek, settl
 from duck.config import to_dict
 from duck.data import DATASETS
 from duck.errors import BadInput
+from duck.json_text import to_json
 from duck.methods.presets import Preset, default_recipe
 from duck.models import MODELS, build
 from duck.models.weights import save_weights
@@ -163,7 +163,7 @@ def _store(out: Path, result: dict[str, Any], freed: bias.Freed, attributions: d
     (out / bias.MAPS).unlink(missing_ok=True)
     if attributions:
         np.savez_compressed(out / bias.MAPS, **bias.maps(attributions))
-    (out / bias.RESULT).write_text(json.dumps(result), encoding="utf-8")
+    (out / bias.RESULT).write_text(to_json(result), encoding="utf-8")
     say(f"Stored in {out}: {bias.RESULT}, {'the SHAP maps, ' if attributions else ''}three models.")
 
 

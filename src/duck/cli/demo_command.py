@@ -1,6 +1,5 @@
 """duck demo: the whole way on embedded data: train, forget a class and a tenth, retrain, compare, audit, look inside, report."""
 
-import json
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from duck.cli.inputs import fingerprint, parse
 from duck.config import Experiment, Training
 from duck.data import load
 from duck.experiment import unlearn
+from duck.json_text import to_json
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import evaluate
 from duck.models import build
@@ -92,7 +92,7 @@ def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: 
         models[ROLES[method_name]] = outcome.model
     if name == "class":
         say("looking into the feature space ...")
-        (folder / RESULT).write_text(json.dumps(analyse(models, scenario, points=POINTS)), encoding="utf-8")
+        (folder / RESULT).write_text(to_json(analyse(models, scenario, points=POINTS)), encoding="utf-8")
     return done
 
 

@@ -13,13 +13,16 @@ from duck.cli.inputs import DataFlags, RunFlags, experiment_of, parse, peek, set
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, data_name, data_samples, factory, noted, report_findings
 from duck.config import Experiment
 from duck.errors import BadInput
-from duck.experiment import unlearn
+from duck.experiment import Status, unlearn
 from duck.methods import METHODS
 from duck.methods.base import Method
 from duck.methods.presets import Preset, preset, speaks_of
+from duck.metrics import check_limit
 from duck.preparation import Preparations
 from duck.runtime import distributed, is_first, pick_device
 from duck.scenarios import ForgetRandomClasses, Request, add_copies
+
+EXIT_CODES: dict[Status, int] = {"done": DONE, "nothing forgotten": FAILED, "damaged": FAILED}
 
 
 @dataclass
@@ -29,6 +32,7 @@ class Forget:
     The model is a stored run (--run), or your own: --model package.module:function --weights FILE --data IMAGES.
     The run of an earlier request is taken, too: what it forgot stays out of the retain set and is scored again.
     Say who: --classes 3 5, or --fraction 0.1, or --ids FILE with one id a line.
+    Exit code 1: nothing was forgotten, or too much accuracy was lost.
     Below are the settings of the chosen --method, with its preset for these data. --config takes them from a file.
     """
 
@@ -42,6 +46,9 @@ class Forget:
     """paper: the paper's settings; tuned: with what was found on holdout data."""
     presets: Path | None = None
     """A file of `duck tune`, on top of the presets."""
+    max_accuracy_loss: float | None = None
+    """Share of accuracy on unseen samples that may be lost, such as 0.1 for 10 points. A model that loses more is reported as damaged,
+    with exit code 1. Where not given: the larger of 5 points and 3 standard errors."""
     config: Path | None = None
     """An experiment as `duck show RUN --toml` prints it: method, settings, who, seed. Flags go on top."""
     with_copies: bool = False
@@ -68,6 +75,7 @@ def main(argv: list[str]) -> int:
     args.original.check()
     if config is not None and config.earlier and config.earlier != args.original.earlier():
         raise BadInput(f"{args.config} follows earlier requests: give --run the run that forgot them, and no other.")
+    check_limit(args.max_accuracy_loss)
     with distributed(args.output.device) as device:
         return _run(args, argv, request, kept, pick_device(device))
 
@@ -96,7 +104,7 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
     folder = args.output.out or Path("runs") / experiment.id
     if store.check_free(folder, experiment.id, args.output.overwrite):
         say(f"{folder} already holds this run; --overwrite makes it anew.")
-        return tell(folder, args.output.json)
+        return tell(folder, args.output.json, args.max_accuracy_loss)
     findings = report_findings(scenario)
     model = args.original.load(training, data, device)
     with watching(f"{args.method} on {training.data}", quiet=not is_first()) as watch:
@@ -109,6 +117,7 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
             head=args.original.head,
             watch=watch,
             preparations=Preparations(folder.parent / ".prepared"),
+            max_accuracy_loss=args.max_accuracy_loss,
         )
     if not is_first():
         return DONE
@@ -119,9 +128,12 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
     return tell(folder, args.output.json)
 
 
-def tell(folder: Path, as_json: bool) -> int:
-    """Print a stored unlearning; exit code 1 if it forgot nothing or if an earlier request came back."""
+def tell(folder: Path, as_json: bool, max_accuracy_loss: float | None = None) -> int:
+    """Print a stored unlearning; exit code 1 if it forgot nothing, lost too much accuracy (by another limit where one is given), or if
+    an earlier request came back."""
     run = store.load(folder)
+    if max_accuracy_loss is not None:
+        run = store.with_limit(run, max_accuracy_loss)
     line = store.row(folder, run)
     if as_json:
         emit(line)
@@ -133,9 +145,7 @@ def tell(folder: Path, as_json: bool) -> int:
         print_earlier(run.earlier)
         asked = f"{line['scenario']}{_drawn_classes(run)}"
         write(f"{line['method']}, {asked}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}")
-    if any(scores["came_back"] for scores in run.earlier):
-        return FAILED
-    return FAILED if any(note.startswith("Nothing was forgotten") for note in run.notes) else DONE
+    return FAILED if any(scores["came_back"] for scores in run.earlier) else EXIT_CODES[run.status]
 
 
 def _drawn_classes(run: store.Run) -> str:

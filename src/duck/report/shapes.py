@@ -246,7 +246,7 @@ ANALYSIS = fields(
 
 ENVIRONMENT = fields({"python": text, "packages": each(text), "platform": text, "device": text})
 ACCURACIES = dict.fromkeys(("forget", "retain", "test", "forget_test", "retain_test"), maybe(share))
-SCORES = fields({}, {**ACCURACIES, "aus": maybe(number), "forget_loss": loss})
+SCORES = fields({}, {**ACCURACIES, "aus": maybe(number), "forget_loss": maybe(loss), "forget_rank": maybe(share)})
 EPOCH = fields({"phase": text, "forget": share, "retain": share}, {"holdout": maybe(share)})
 EARLIER = fields({"request": text, "before": share, "after": share})
 CONFUSED = maybe(each(each(count, whole=True), whole=True))

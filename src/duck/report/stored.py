@@ -1,6 +1,5 @@
 """Runs on disk with their audits and analyses, read once. Nothing is computed anew."""
 
-import json
 import os
 import re
 import shlex
@@ -13,9 +12,10 @@ from typing import Any
 
 from duck import store
 from duck.analysis import bias, study
-from duck.audits.verdict import NO_VERDICT, OLD_FILE, TIERS, file_of
+from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, OLD_FILE, TIERS, file_of
 from duck.config import Experiment, to_dict
 from duck.errors import BadInput, DuckError
+from duck.json_text import to_json
 from duck.methods.base import METHODS
 from duck.report.groups import Group, group_of
 from duck.report.numbers import Measured, aus_range, share
@@ -208,7 +208,7 @@ def question_of(experiment: Experiment) -> str:
     """All of an experiment but its method, as text."""
     plain = to_dict(experiment)
     rest = {key: value for key, value in plain.items() if key != "method"}
-    return json.dumps(rest, sort_keys=True)
+    return to_json(rest, sort_keys=True)
 
 
 def shortened(names: Sequence[str]) -> str:
@@ -328,9 +328,20 @@ def _stored(folder: Path, name: str, anchor: str) -> Stored:
 
 
 def _strongest(audits: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:
-    """The one of the highest tier that came to a verdict, whichever was made last; where none did, the highest."""
+    """The one of the highest tier that came to a verdict, whichever was made last; where none did, the highest.
+
+    What a lower tier found against the model is among its reasons, also where it was stored by a version that did not carry it.
+    """
     found = [audit for audit in audits if audit is not None]
-    return max(found, key=lambda audit: (audit["verdict"] != NO_VERDICT, _rank(audit)), default=None)
+    chosen = max(found, key=lambda audit: (audit["verdict"] != NO_VERDICT, _rank(audit)), default=None)
+    if chosen is None:
+        return None
+    reasons = list(chosen.get("reasons", []))
+    for audit in found:
+        if audit["verdict"] == NOT_FORGOTTEN and _rank(audit) < _rank(chosen):
+            missing = [reason for reason in audit.get("reasons", []) if not any(reason in known for known in reasons)]
+            reasons += [f"{str(audit['tier']).capitalize()} tier, {NOT_FORGOTTEN}: {reason}" for reason in missing]
+    return {**chosen, "reasons": reasons}
 
 
 def _rank(audit: Mapping[str, Any]) -> int:

@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 
 from duck.audits.pool.plan import FIELDS, Job, Layout, differences, digest_of
 from duck.errors import BadInput
+from duck.json_text import to_json
 from duck.types import Ids
 
 ABOUT, SAMPLES = "pool.json", "samples.npz"
@@ -44,7 +45,7 @@ class Files:
 
     @property
     def digest(self) -> str:
-        return hashlib.blake2b(json.dumps(self.fingerprint, sort_keys=True).encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(to_json(self.fingerprint, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def path(self, job: Job) -> Path:
         return self.folder / f"{job.part}-{job.number:04d}.safetensors"
@@ -56,7 +57,7 @@ class Files:
 
     def write(self, job: Job, arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> None:
         """In one step: a kill leaves the whole file or none."""
-        metadata = {"pool": self.digest, "about": json.dumps(about)}
+        metadata = {"pool": self.digest, "about": to_json(about)}
         beside = self.folder / f".{job.part}-{job.number:04d}.{os.getpid()}.writing"
         try:
             save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, beside, metadata)
@@ -135,7 +136,7 @@ def create(folder: Path, fingerprint: Fingerprint, layout: Layout) -> Files:
         if there is None or not (folder / SAMPLES).exists():
             _whole(folder / SAMPLES, lambda file: np.savez(file, ids=layout.ids, labels=layout.labels, roles=layout.roles))
         if there is None:
-            _whole(folder / ABOUT, lambda file: file.write(json.dumps({"fingerprint": fingerprint}, indent=1).encode()))
+            _whole(folder / ABOUT, lambda file: file.write(to_json({"fingerprint": fingerprint}, indent=1).encode()))
     except OSError as error:
         raise BadInput(f"{folder} cannot be written: {error.strerror}. Choose another --out.") from error
     files = there or Files(folder, fingerprint)

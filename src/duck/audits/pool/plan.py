@@ -14,6 +14,7 @@ from torch import Tensor
 
 from duck.config import Experiment, to_dict
 from duck.errors import BadInput
+from duck.json_text import to_json
 from duck.methods.base import METHODS, check_kind
 from duck.runtime import seeded
 from duck.scenarios import ForgetFraction, ForgetRandomClasses
@@ -81,7 +82,7 @@ def recipe_of(plan: Plan) -> dict[str, Any]:
     recipe = {key: value for key, value in made["training"]["recipe"].items() if key != "compile"}
     rest = {key: made[key] for key in ("request", "method", "protocol", "seed")}
     data = {"name": made["training"]["data"], "fingerprint": made["training"]["fingerprint"]}
-    plain: dict[str, Any] = json.loads(json.dumps({"design": plan.design, "data": data, **training, "recipe": recipe, **rest}))
+    plain: dict[str, Any] = json.loads(to_json({"design": plan.design, "data": data, **training, "recipe": recipe, **rest}))
     return plain
 
 
