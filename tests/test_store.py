@@ -18,7 +18,7 @@ from duck.experiment import unlearn
 from duck.methods import Duck
 from duck.models.weights import load_weights
 from duck.runtime import device_name
-from duck.scenarios import ForgetClasses
+from duck.scenarios import ForgetClasses, ForgetSamples
 from duck.types import Recipe
 from tests.toys import RECIPE, class_scenario, toy_net, trained_net
 
@@ -75,18 +75,92 @@ def test_overwriting_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_overwrite_that_fails_leaves_the_run_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, folder, real = run(), tmp_path / "one", os.replace
+    made, folder = run(), tmp_path / "one"
     store.save(made, trained_net(), folder)
 
     def fails(source: Path, target: Path) -> None:
-        if Path(source).suffix == ".writing" and Path(target) == folder:
-            raise OSError(28, "No space left on device")
-        real(source, target)
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", fails)
+    monkeypatch.setattr(os, "rename", fails)
     with pytest.raises(BadInput, match=r"one cannot be written: No space left on device. Nothing new was kept"):
         store.save(replace(made, seconds=123.0), trained_net(), folder, overwrite=True)
     assert store.load(folder).seconds == made.seconds
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+    assert sorted(path.name for path in folder.iterdir()) == [store.WEIGHTS, store.RECORD]
+
+
+def test_what_a_killed_process_of_the_same_number_left_does_not_lose_the_run(tmp_path: Path) -> None:
+    """In a container every process has the number 1."""
+    (tmp_path / f".one.{os.getpid()}.writing").mkdir()
+    folder = store.save(run(), trained_net(), tmp_path / "one")
+    assert store.load(folder).seconds > 0
+
+
+def add_files(folder: Path) -> None:
+    """Audits of ours, a file of the user's, and another run."""
+    for name in ("audit-quick.json", "audit.json", "analysis.json", "notes.txt"):
+        (folder / name).write_text("{}")
+    store.save(run(), trained_net(), folder / "nested")
+
+
+def test_a_run_that_is_there_stays_unless_it_is_to_be_overwritten(tmp_path: Path) -> None:
+    made, folder = run(), tmp_path / "one"
+    store.save(made, trained_net(), folder)
+    add_files(folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    store.save(replace(made, seconds=123.0), trained_net(), folder)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_overwriting_removes_only_what_we_wrote_about_the_old_run(tmp_path: Path) -> None:
+    made, folder = run(), tmp_path / "one"
+    store.save(made, trained_net(), folder)
+    add_files(folder)
+    nested = (folder / "nested" / store.RECORD).read_text()
+    store.save(replace(made, seconds=123.0), trained_net(), folder, overwrite=True)
+    assert sorted(path.name for path in folder.iterdir()) == [store.WEIGHTS, "nested", "notes.txt", store.RECORD]
+    assert store.load(folder).seconds == 123.0
+    assert (folder / "nested" / store.RECORD).read_text() == nested
+
+
+def test_an_overwrite_that_was_killed_is_finished_by_the_next_reader(tmp_path: Path) -> None:
+    made, folder = run(), tmp_path / "one"
+    store.save(made, trained_net(), folder)
+    store.save(replace(made, seconds=123.0), trained_net(), tmp_path / "new")
+    (folder / store.RECORD).unlink()
+    (tmp_path / "new" / ".contents.json").write_text(json.dumps([store.WEIGHTS, store.RECORD]))
+    (tmp_path / "new").rename(folder / ".replacement")
+    assert store.is_run(folder)
+    assert store.load(folder).seconds == 123.0
+    assert sorted(path.name for path in folder.iterdir()) == [store.WEIGHTS, store.RECORD]
+
+
+def test_records_that_hold_sample_ids_are_private(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        made = run()
+        store.save(made, trained_net(), tmp_path / "classes")
+        named = replace(made.experiment, request=ForgetSamples(["cat/1.png"]))
+        store.save(replace(made, experiment=named), trained_net(), tmp_path / "samples")
+    finally:
+        os.umask(before)
+    modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.glob("*/*")}
+    assert modes == {
+        "classes/run.json": 0o644,
+        "classes/model.safetensors": 0o644,
+        "samples/run.json": 0o600,
+        "samples/model.safetensors": 0o644,
+    }
+
+
+def test_two_processes_cannot_make_one_run(tmp_path: Path) -> None:
+    with store.reserve(tmp_path / "one", EXPERIMENT.id, overwrite=False) as there:
+        assert not there
+        with pytest.raises(BadInput, match="one is in use: process"), store.reserve(tmp_path / "one", EXPERIMENT.id, overwrite=True):
+            pass
+        store.save(run(), trained_net(), tmp_path / "one")
+    with store.reserve(tmp_path / "one", EXPERIMENT.id, overwrite=False) as there:
+        assert there
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 

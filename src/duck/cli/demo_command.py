@@ -1,6 +1,5 @@
 """duck demo: the whole way on embedded data: train, forget a class and a tenth, retrain, compare, audit, look inside, report."""
 
-import json
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from duck import store
+from duck import files, store
 from duck.analysis.study import RESULT, analyse
 from duck.api import train
 from duck.audits import verdict
@@ -92,7 +91,7 @@ def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: 
         models[ROLES[method_name]] = outcome.model
     if name == "class":
         say("looking into the feature space ...")
-        (folder / RESULT).write_text(json.dumps(analyse(models, scenario, points=POINTS)), encoding="utf-8")
+        files.write_json(folder / RESULT, analyse(models, scenario, points=POINTS), indent=None)
     return done
 
 

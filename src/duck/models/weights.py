@@ -1,6 +1,5 @@
 """Weights on disk: safetensors of our own, safetensors or a state_dict of the user's. No file is allowed to run code."""
 
-import os
 import pickle
 import re
 import warnings
@@ -13,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_model
 from torch import Tensor, nn
 
+from duck import files
 from duck.errors import BadInput
 from duck.models.embedding import uncompiled
 
@@ -25,13 +25,8 @@ def save_weights(model: nn.Module, path: Path | str) -> None:
     path = Path(path)
     if path.suffix != ".safetensors":
         raise BadInput(f"Weights are saved as .safetensors, got {path}.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.writing")
-    try:
-        save_model(uncompiled(model), str(beside))
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with files.writing(path) as file:
+        save_model(uncompiled(model), str(file))
 
 
 def load_weights(model: nn.Module, path: Path | str) -> None:
