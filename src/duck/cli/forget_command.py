@@ -1,5 +1,6 @@
 """duck forget: a stored or foreign model, without what it was told to forget."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,8 @@ def main(argv: list[str]) -> int:
     args = parse(flags, argv, "forget", default)
     request = args.who.request(config.request if config else None)
     args.original.check()
-    with distributed(args.output.device) as device:
-        return _run(args, argv, request, kept, pick_device(device))
+    with distributed(args.output.device) as device, ExitStack() as held:
+        return _run(args, argv, request, kept, pick_device(device), held)
 
 
 def _shown(argv: list[str]) -> Method:
@@ -78,8 +79,8 @@ def _shown(argv: list[str]) -> Method:
     return preset(name, data, kind, data_samples(argv), chosen, more)
 
 
-def _run(args: Any, argv: list[str], request: Request, kept: Method | None, device: torch.device) -> int:
-    """`kept`: the method of --config."""
+def _run(args: Any, argv: list[str], request: Request, kept: Method | None, device: torch.device, held: ExitStack) -> int:
+    """`kept`: the method of --config; `held`: the run folder, until the command ends."""
     data = args.source.load(split=args.original.run is not None)
     training = args.original.training(data, args.source)
     scenario = request(data, args.output.seed, args.who.protocol)
@@ -87,7 +88,7 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
     method = settled(args.settings, argv, real)
     experiment = Experiment(training, request, method, args.output.seed, args.who.protocol)
     folder = args.output.out or Path("runs") / experiment.id
-    if store.check_free(folder, experiment.id, args.output.overwrite):
+    if held.enter_context(store.reserve(folder, experiment.id, args.output.overwrite)):
         say(f"{folder} already holds this run; --overwrite makes it anew.")
         return tell(folder, args.output.json)
     model = args.original.load(training, data, device)

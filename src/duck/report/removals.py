@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from duck.analysis.bias import MAPS
+from duck.analysis.bias import FILES, MAPS
 from duck.errors import BadInput
+from duck.files import finish_replacing
 from duck.report.numbers import Measured
 from duck.report.shapes import (
     ENVIRONMENT,
@@ -126,6 +127,7 @@ def _in(path: Path, unread: list[Unread]) -> list[Path]:
 
 
 def _folder(path: Path) -> dict[str, Any]:
+    finish_replacing(path, FILES)
     try:
         return _checked(read_json(path / BIAS))
     except Wrong as wrong:

@@ -271,17 +271,17 @@ def sorted_out(path: Path) -> tuple[list[Path], list[Path]]:
         raise BadInput(f"{path} is a file; lines of `duck bench` are given as --results FOLDER.")
     if (path / BIAS).exists():
         return [], [path]
-    if (path / store.RECORD).exists() or not path.is_dir():
+    if store.is_run(path) or not path.is_dir():
         return [path], []
-    runs, removals = (_inside(path, name) for name in (store.RECORD, BIAS))
+    runs, removals = store.find_runs(path), _removals(path)
     unlearnings = [run for run in runs if not _is_original(run)]
     if not unlearnings and not removals:
         raise BadInput(f"{path} holds no unlearning: `duck forget --out {path}/NAME` would make one.")
     return unlearnings, removals
 
 
-def _inside(folder: Path, name: str) -> list[Path]:
-    return sorted(file.parent for file in folder.glob(f"*/{name}") if not file.parent.name.startswith("."))
+def _removals(folder: Path) -> list[Path]:
+    return sorted(file.parent for file in folder.glob(f"*/{BIAS}") if not file.parent.name.startswith("."))
 
 
 def _is_original(folder: Path) -> bool:
