@@ -1,17 +1,21 @@
 """Runs are written whole or not at all, and say what made them."""
 
+import copy
 import json
+import math
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from duck import store
+from duck import cli, store
 from duck.config import Experiment, Training, from_dict, from_toml, to_dict, to_toml
 from duck.errors import BadInput
 from duck.experiment import unlearn
@@ -209,6 +213,46 @@ def test_what_is_not_a_run(tmp_path: Path, content: str | None, message: str) ->
         (tmp_path / "run.json").write_text(content)
     with pytest.raises(BadInput, match=message):
         store.load(tmp_path)
+
+
+def places_in(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a record; of lists the first item alone."""
+    if place:
+        yield place
+    inner = value.items() if isinstance(value, dict) else list(enumerate(value))[:1] if isinstance(value, list) else ()
+    for name, item in inner:
+        yield from places_in(item, (*place, name))
+
+
+def tampered(record: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    """The record with another value at a place, or without it where there is none."""
+    changed = copy.deepcopy(record)
+    inner = changed
+    for name in place[:-1]:
+        inner = inner[name]
+    if value is None:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value[0]
+    return changed
+
+
+def test_a_tampered_record_is_used_or_named_with_its_file_and_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command that ends with 4 or without the name of the file leaves the user with nothing to do."""
+    folder = store.save(run(), trained_net(), tmp_path / "one")
+    record, refused = json.loads((folder / store.RECORD).read_text()), 0
+    for place in list(places_in(record)):
+        for value in (None, [None], ["x"], [-1], [[]], [{"a": None}], [math.nan]):
+            (folder / store.RECORD).write_text(json.dumps(tampered(record, place, value)))
+            code = cli.main(["show", str(folder)])
+            codes = {code, cli.main(["show", str(folder), "--toml"])}
+            told = capsys.readouterr().err
+            assert codes <= {0, 2}, (place, value, told)
+            assert (2 not in codes) or f"{folder / store.RECORD}" in told, (place, value, told)
+            if code == 2:
+                refused += 1
+                assert str(place[0]) in told, (place, value, told)
+    assert refused > 300
 
 
 def test_the_id_is_of_everything_that_decides_the_result() -> None:

@@ -6,7 +6,7 @@ import platform
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from duck import files
+from duck import files, shapes
 from duck.comparison import COLUMNS as COLUMNS
 from duck.config import Experiment, from_dict, to_dict
-from duck.errors import BadInput
+from duck.errors import BadInput, DuckError
 from duck.experiment import Outcome, notes
 from duck.methods.base import METHODS
 from duck.models.weights import save_weights
@@ -96,7 +96,7 @@ def row(folder: Path, run: Run) -> dict[str, Any]:
         "method": METHODS.name_of(method),
         "scenario": describe(request),
         "protocol": run.experiment.protocol,
-        "scores": {name: run.scores[name] for name in COLUMNS},
+        "scores": {name: run.scores.get(name) for name in COLUMNS},
         "seconds": run.seconds,
         "prepare_seconds": run.prepare_seconds,
         "forget_samples": run.samples["forget"],
@@ -121,21 +121,41 @@ def load(folder: Path) -> Run:
     """The record of a run."""
     record = read_record(folder)
     names = set(Run.__dataclass_fields__)
-    return Run(**{**{k: v for k, v in record.items() if k in names}, "experiment": from_dict(record["experiment"])})
+    try:
+        experiment = from_dict(record["experiment"])
+    except (DuckError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _broken(folder, f"experiment: {error}") from error
+    return Run(**{**{k: v for k, v in record.items() if k in names}, "experiment": experiment})
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """run.json as plain data: no torch needed."""
+    """run.json as plain data, checked; what an older version did not write has its default."""
     files.finish_replacing(folder, OURS)
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(f"{folder} is not a run: it has no {RECORD}. `duck train --out {folder}` would make one.") from None
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{folder / RECORD} cannot be read: {error}") from error
     if not isinstance(record, dict) or "experiment" not in record:
-        raise BadInput(f"{folder / RECORD} is not the record of a run.")
-    return record
+        raise BadInput(f"{folder / RECORD} is not the record of a run: it has no experiment.")
+    try:
+        shapes.record(record, "")
+    except shapes.Wrong as wrong:
+        raise _broken(folder, str(wrong)) from wrong
+    return {**_defaults(), **record}
+
+
+def _defaults() -> dict[str, Any]:
+    made = ((field.name, field.default if field.default_factory is MISSING else field.default_factory()) for field in fields(Run))
+    return {name: value for name, value in made if value is not MISSING}
+
+
+def _broken(folder: Path, why: str) -> BadInput:
+    reason = why.removesuffix(".")
+    return BadInput(
+        f"{folder / RECORD} does not hold what a run holds ({reason}): it is broken, or of another version. Leave it out, or make it anew."
+    )
 
 
 def is_run(folder: Path) -> bool:

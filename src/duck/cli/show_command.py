@@ -39,18 +39,20 @@ def main(argv: list[str]) -> int:
 
 def _print(record: dict[str, Any]) -> None:
     made, samples = record["experiment"]["training"], record["samples"]
-    print(f"Run {record['id']} of {record['created']}: {made['model']} on {made['data']}, seed {record['experiment']['seed']}")
+    seed = record["experiment"].get("seed", 0)
+    print(f"Run {record.get('id', '')} of {record['created']}: {made['model']} on {made['data']}, seed {seed}")
     for note in record["notes"]:
         print(note)
-    if record["experiment"]["method"]:
+    if record["experiment"].get("method"):
         settings = ", ".join(f"{key} {value}" for key, value in record["experiment"]["method"].items() if key != "name")
         print(f"Method {record['experiment']['method']['name']}: {settings}")
     before = record["original"] or {}
     rows = [[name, _plain(before.get(name)), _plain(value), str(samples.get(name, ""))] for name, value in record["scores"].items()]
     table(["score", "original", "this run", "n"], rows)
     env = record["environment"]
-    versions = ", ".join(f"{name} {version}" for name, version in env["packages"].items())
-    print(f"{record['seconds']:.2f} s on {env['device']}; Python {env['python']}, {versions}")
+    if env:
+        versions = ", ".join(f"{name} {version}" for name, version in env["packages"].items())
+        print(f"{record['seconds']:.2f} s on {env['device']}; Python {env['python']}, {versions}")
 
 
 def _plain(value: float | None) -> str:

@@ -14,7 +14,8 @@ from duck.analysis.bias import FILES, MAPS
 from duck.errors import BadInput
 from duck.files import finish_replacing
 from duck.report.numbers import Measured
-from duck.report.shapes import (
+from duck.report.stored import BIAS, Unread, anchor, distinct, sorted_out
+from duck.shapes import (
     ENVIRONMENT,
     Wrong,
     count,
@@ -31,7 +32,6 @@ from duck.report.shapes import (
     share,
     text,
 )
-from duck.report.stored import BIAS, Unread, anchor, distinct, sorted_out
 
 THREE = {"biased": "biased", "duck": "DUCK", "corrected": "corrected"}
 """The models, and the word for each."""

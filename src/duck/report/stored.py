@@ -20,8 +20,9 @@ from duck.methods.base import METHODS
 from duck.report.groups import Group, group_of
 from duck.report.numbers import Measured, aus_range, share
 from duck.report.shapes import ANALYSIS as ANALYSIS_SHAPE
-from duck.report.shapes import AUDIT, RUN, Check, Wrong, read_json
+from duck.report.shapes import AUDIT
 from duck.scenarios import ForgetClasses, ForgetRandomClasses, Request, describe
+from duck.shapes import Check, Wrong, read_json
 from duck.store import Run
 
 ANALYSIS, BIAS = study.RESULT, bias.RESULT
@@ -306,8 +307,6 @@ def _named(folder: Path, name: str, number: int) -> Stored:
 
 
 def _stored(folder: Path, name: str, anchor: str) -> Stored:
-    if not _is_original(folder):
-        RUN(store.read_record(folder), "")
     run = store.load(folder)
     row = store.row(folder, run)
     kind = run.by_class.get("kind") or ("class" if run.samples.get("forget_test") else "samples")
