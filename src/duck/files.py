@@ -31,9 +31,11 @@ from duck.errors import BadInput
 
 try:
     import fcntl
-except ImportError:  # Windows: nothing is locked there, and what a kill leaves stays
+except ImportError:
     fcntl = None  # type: ignore[assignment]
 
+HAS_LOCKS = fcntl is not None
+"""Not on Windows: nothing is locked there, and what a kill leaves stays."""
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.writing")
 LONGEST = 40
 """Letters of a name that a temporary one repeats: with more it could be too long for the file system."""
@@ -111,7 +113,7 @@ def remove_stale(folder: Path) -> None:
         with suppress(OSError):
             handle = os.open(path, os.O_RDONLY)
             try:
-                if fcntl is not None:
+                if HAS_LOCKS:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(path, ignore_errors=True)
             finally:
@@ -153,7 +155,7 @@ def finish_replacing(folder: Path, ours: Sequence[str]) -> None:
     except OSError:
         return
     try:
-        if fcntl is not None:
+        if HAS_LOCKS:
             fcntl.flock(handle, fcntl.LOCK_EX)
         _finish(folder, ours)
     except FileNotFoundError:
@@ -219,7 +221,7 @@ def _new_folder(parent: Path, name: str, mode: int) -> tuple[Path, int]:
         except FileNotFoundError:
             continue
         with suppress(OSError):  # a file system without locks
-            if fcntl is not None:
+            if HAS_LOCKS:
                 fcntl.flock(handle, fcntl.LOCK_EX)
         if _is_open(folder, handle):
             return folder, handle
@@ -275,7 +277,7 @@ def _finish(folder: Path, ours: Sequence[str]) -> None:
 
 
 def _acquire(file: Path) -> int | None:
-    if fcntl is None:
+    if not HAS_LOCKS:
         return None
     file.parent.mkdir(parents=True, exist_ok=True)
     while True:
