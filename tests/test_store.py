@@ -237,12 +237,16 @@ def tampered(record: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict
     return changed
 
 
+VALUES: list[list[Any] | None] = [None, [None], ["x"], [-1], [[]], [{"a": None}], [math.nan]]
+"""One item each, or None for a field that is taken out."""
+
+
 def test_a_tampered_record_is_used_or_named_with_its_file_and_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A command that ends with 4 or without the name of the file leaves the user with nothing to do."""
     folder = store.save(run(), trained_net(), tmp_path / "one")
     record, refused = json.loads((folder / store.RECORD).read_text()), 0
     for place in list(places_in(record)):
-        for value in (None, [None], ["x"], [-1], [[]], [{"a": None}], [math.nan]):
+        for value in VALUES:
             (folder / store.RECORD).write_text(json.dumps(tampered(record, place, value)))
             code = cli.main(["show", str(folder)])
             codes = {code, cli.main(["show", str(folder), "--toml"])}

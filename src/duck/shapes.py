@@ -221,7 +221,7 @@ def _kind(value: Any) -> str:
 
 ENVIRONMENT = fields({"python": text, "packages": each(text), "platform": text, "device": text})
 ACCURACIES = dict.fromkeys(("forget", "retain", "test", "forget_test", "retain_test"), maybe(share))
-SCORES = fields({}, {**ACCURACIES, "aus": maybe(number), "forget_loss": loss})
+SCORES = both(fields({}, {**ACCURACIES, "train": maybe(share), "aus": maybe(number), "forget_loss": loss}), each(maybe(loss)))
 EPOCH = fields({"phase": text, "forget": share, "retain": share}, {"holdout": maybe(share)})
 CONFUSED = maybe(each(each(count, whole=True), whole=True))
 
@@ -248,9 +248,7 @@ ABOUT = {
     "id": text, "prepare_seconds": number, "notes": many(text), "created": moment, "original_run": maybe(text),
     "source": each(maybe(text)), "environment": lambda value, where: ENVIRONMENT(value, where) if value else fields({})(value, where),
 }  # fmt: skip
-ORIGINAL = fields(
-    {"scores": each(maybe(share)), "seconds": number, "samples": each(count), "experiment": fields({"training": TRAINING})}, ABOUT
-)
+ORIGINAL = fields({"scores": SCORES, "seconds": number, "samples": each(count), "experiment": fields({"training": TRAINING})}, ABOUT)
 RUN = fields(
     {
         "scores": SCORES, "seconds": number,
