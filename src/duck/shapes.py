@@ -251,7 +251,7 @@ ABOUT = {
 ORIGINAL = fields({"scores": SCORES, "seconds": number, "samples": each(count), "experiment": fields({"training": TRAINING})}, ABOUT)
 RUN = fields(
     {
-        "scores": SCORES, "seconds": number,
+        "scores": both(fields({**ACCURACIES, "aus": maybe(number)}), SCORES), "seconds": number,
         "samples": both(each(count), fields(dict.fromkeys(("forget", "retain", "processed"), count))),
         "experiment": fields(
             {"training": TRAINING, "method": fields({"name": text})},

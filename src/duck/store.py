@@ -96,7 +96,7 @@ def row(folder: Path, run: Run) -> dict[str, Any]:
         "method": METHODS.name_of(method),
         "scenario": describe(request),
         "protocol": run.experiment.protocol,
-        "scores": {name: run.scores.get(name) for name in COLUMNS},
+        "scores": {name: run.scores[name] for name in COLUMNS},
         "seconds": run.seconds,
         "prepare_seconds": run.prepare_seconds,
         "forget_samples": run.samples["forget"],
