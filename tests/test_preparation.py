@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from duck.data.examples import examples
 from duck.experiment import unlearn
+from duck.files import CacheWarning
 from duck.methods import METHODS, Original
 from duck.methods.base import Forgets, Kinds, clone
 from duck.preparation import Preparations
@@ -121,6 +122,29 @@ def test_it_is_found_again_on_disk_with_the_seconds_of_the_first_making(tmp_path
     assert torch.equal(first[0]["powers"], again[0]["powers"])
     assert first[1] == again[1]
     assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
+
+
+@pytest.mark.parametrize("content", [b"", b"half", None])
+def test_a_file_that_cannot_be_read_is_made_again(content: bytes | None, tmp_path: Path) -> None:
+    model, task = trained_net(), toy_task(class_scenario())
+    expected, _ = Preparations(tmp_path)(Slow(), model, task)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:-5] if content is None else content)
+    with pytest.warns(CacheWarning, match=rf"{file.name} cannot be read .* computed again"):
+        again, _ = Preparations(tmp_path)(Slow(), model, task)
+    assert expected is not None
+    assert again is not None
+    assert torch.equal(expected["powers"], again["powers"])
+    Preparations(tmp_path)(Slow(), model, task)
+    assert MADE == [2, 2]
+
+
+def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.warns(CacheWarning, match=r"file/below cannot be written \(Not a directory\)"):
+        tensors, _ = Preparations(tmp_path / "file" / "below")(Slow(), trained_net(), toy_task(class_scenario()))
+    assert tensors is not None
+    assert tensors["powers"].tolist() == [0.0, 1.0, 4.0]
 
 
 def test_methods_that_prepare_nothing_take_no_time() -> None:

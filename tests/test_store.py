@@ -1,25 +1,29 @@
 """Runs are written whole or not at all, and say what made them."""
 
+import copy
 import json
+import math
 import os
 import re
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from duck import store
+from duck import cli, store
 from duck.config import Experiment, Training, from_dict, from_toml, to_dict, to_toml
 from duck.errors import BadInput
 from duck.experiment import unlearn
 from duck.methods import Duck, Original
 from duck.models.weights import load_weights
 from duck.runtime import device_name
-from duck.scenarios import ForgetClasses
+from duck.scenarios import ForgetClasses, ForgetSamples
 from duck.types import Recipe
 from tests.toys import RECIPE, class_scenario, toy_net, trained_net
 
@@ -101,18 +105,92 @@ def test_overwriting_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_overwrite_that_fails_leaves_the_run_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, folder, real = run(), tmp_path / "one", os.replace
+    made, folder = run(), tmp_path / "one"
     store.save(made, trained_net(), folder)
 
     def fails(source: Path, target: Path) -> None:
-        if Path(source).suffix == ".writing" and Path(target) == folder:
-            raise OSError(28, "No space left on device")
-        real(source, target)
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", fails)
+    monkeypatch.setattr(os, "rename", fails)
     with pytest.raises(BadInput, match=r"one cannot be written: No space left on device. Nothing new was kept"):
         store.save(replace(made, seconds=123.0), trained_net(), folder, overwrite=True)
     assert store.load(folder).seconds == made.seconds
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+    assert sorted(path.name for path in folder.iterdir()) == [store.WEIGHTS, store.RECORD]
+
+
+def test_what_a_killed_process_of_the_same_number_left_does_not_lose_the_run(tmp_path: Path) -> None:
+    """In a container every process has the number 1."""
+    (tmp_path / f".one.{os.getpid()}.writing").mkdir()
+    folder = store.save(run(), trained_net(), tmp_path / "one")
+    assert store.load(folder).seconds > 0
+
+
+def add_files(folder: Path) -> None:
+    """Audits of ours, a file of the user's, and another run."""
+    for name in ("audit-quick.json", "audit.json", "analysis.json", "notes.txt"):
+        (folder / name).write_text("{}")
+    store.save(run(), trained_net(), folder / "nested")
+
+
+def test_a_run_that_is_there_stays_unless_it_is_to_be_overwritten(tmp_path: Path) -> None:
+    made, folder = run(), tmp_path / "one"
+    store.save(made, trained_net(), folder)
+    add_files(folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    store.save(replace(made, seconds=123.0), trained_net(), folder)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_overwriting_removes_only_what_we_wrote_about_the_old_run(tmp_path: Path) -> None:
+    made, folder = run(), tmp_path / "one"
+    store.save(made, trained_net(), folder)
+    add_files(folder)
+    nested = (folder / "nested" / store.RECORD).read_text()
+    store.save(replace(made, seconds=123.0), trained_net(), folder, overwrite=True)
+    assert sorted(path.name for path in folder.iterdir()) == [store.WEIGHTS, "nested", "notes.txt", store.RECORD]
+    assert store.load(folder).seconds == 123.0
+    assert (folder / "nested" / store.RECORD).read_text() == nested
+
+
+def test_an_overwrite_that_was_killed_is_finished_by_the_next_reader(tmp_path: Path) -> None:
+    made, folder = run(), tmp_path / "one"
+    store.save(made, trained_net(), folder)
+    store.save(replace(made, seconds=123.0), trained_net(), tmp_path / "new")
+    (folder / store.RECORD).unlink()
+    (tmp_path / "new" / ".contents.json").write_text(json.dumps([store.WEIGHTS, store.RECORD]))
+    (tmp_path / "new").rename(folder / ".replacement")
+    assert store.is_run(folder)
+    assert store.load(folder).seconds == 123.0
+    assert sorted(path.name for path in folder.iterdir()) == [store.WEIGHTS, store.RECORD]
+
+
+def test_records_that_hold_sample_ids_are_private(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        made = run()
+        store.save(made, trained_net(), tmp_path / "classes")
+        named = replace(made.experiment, request=ForgetSamples(["cat/1.png"]))
+        store.save(replace(made, experiment=named), trained_net(), tmp_path / "samples")
+    finally:
+        os.umask(before)
+    modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.glob("*/*")}
+    assert modes == {
+        "classes/run.json": 0o644,
+        "classes/model.safetensors": 0o644,
+        "samples/run.json": 0o600,
+        "samples/model.safetensors": 0o644,
+    }
+
+
+def test_two_processes_cannot_make_one_run(tmp_path: Path) -> None:
+    with store.reserve(tmp_path / "one", EXPERIMENT.id, overwrite=False) as there:
+        assert not there
+        with pytest.raises(BadInput, match="one is in use: process"), store.reserve(tmp_path / "one", EXPERIMENT.id, overwrite=True):
+            pass
+        store.save(run(), trained_net(), tmp_path / "one")
+    with store.reserve(tmp_path / "one", EXPERIMENT.id, overwrite=False) as there:
+        assert there
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 
@@ -161,6 +239,50 @@ def test_what_is_not_a_run(tmp_path: Path, content: str | None, message: str) ->
         (tmp_path / "run.json").write_text(content)
     with pytest.raises(BadInput, match=message):
         store.load(tmp_path)
+
+
+def places_in(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a record; of lists the first item alone."""
+    if place:
+        yield place
+    inner = value.items() if isinstance(value, dict) else list(enumerate(value))[:1] if isinstance(value, list) else ()
+    for name, item in inner:
+        yield from places_in(item, (*place, name))
+
+
+def tampered(record: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    """The record with another value at a place, or without it where there is none."""
+    changed = copy.deepcopy(record)
+    inner = changed
+    for name in place[:-1]:
+        inner = inner[name]
+    if value is None:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value[0]
+    return changed
+
+
+VALUES: list[list[Any] | None] = [None, [None], ["x"], [-1], [[]], [{"a": None}], [math.nan]]
+"""One item each, or None for a field that is taken out."""
+
+
+def test_a_tampered_record_is_used_or_named_with_its_file_and_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command that ends with 4 or without the name of the file leaves the user with nothing to do."""
+    folder = store.save(run(), trained_net(), tmp_path / "one")
+    record, refused = json.loads((folder / store.RECORD).read_text()), 0
+    for place in list(places_in(record)):
+        for value in VALUES:
+            (folder / store.RECORD).write_text(json.dumps(tampered(record, place, value)))
+            code = cli.main(["show", str(folder)])
+            codes = {code, cli.main(["show", str(folder), "--toml"])}
+            told = capsys.readouterr().err
+            assert codes <= {0, 2}, (place, value, told)
+            assert (2 not in codes) or f"{folder / store.RECORD}" in told, (place, value, told)
+            if code == 2:
+                refused += 1
+                assert str(place[0]) in told, (place, value, told)
+    assert refused > 300
 
 
 def test_the_id_is_of_everything_that_decides_the_result() -> None:

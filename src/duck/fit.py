@@ -1,7 +1,6 @@
 """The one training loop. Methods bring batches and a loss; everything about steps, epochs and devices is here."""
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from duck import files
 from duck.batching import Batches, Passes, Step
 from duck.errors import BadInput, Diverged, OutOfMemory
 from duck.models.embedding import logits_of
@@ -278,7 +278,6 @@ class _Saver:
 
     def __init__(self, path: Path) -> None:
         self.path, self.next = path, 0.0
-        path.parent.mkdir(parents=True, exist_ok=True)
 
     def __call__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator, device: torch.device, epoch: int
@@ -290,12 +289,10 @@ class _Saver:
         random = {"generator": generator.get_state(), "cpu": torch.get_rng_state()}
         if device.type == "cuda":
             random["cuda"] = torch.cuda.get_rng_state(device)
-        beside = self.path.with_suffix(".writing")
         try:
-            torch.save({**state, "random": random}, beside)
-            os.replace(beside, self.path)
+            with files.writing(self.path) as file:
+                torch.save({**state, "random": random}, file)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-            beside.unlink(missing_ok=True)
             raise BadInput(f"The checkpoint {self.path} cannot be written: {error} Free some space or choose another --out.") from error
         self.next = time.monotonic() + 20 * (time.monotonic() - begun)
 

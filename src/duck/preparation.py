@@ -2,16 +2,16 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from duck import files
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method, Prepares
 from duck.runtime import Stopwatch, device_of
@@ -40,19 +40,21 @@ class Preparations:
         with Stopwatch(device_of(model)) as stopwatch:
             tensors = method.prepare(model, task)
         if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            beside, place = self.folder / f"{key}.{os.getpid()}.writing", self.folder / f"{key}.safetensors"
-            save_file({name: value.contiguous() for name, value in tensors.items()}, beside, {"seconds": to_json(stopwatch.seconds)})
-            beside.replace(place)
+            with files.writing_cache(self.folder), files.writing(self.folder / f"{key}.safetensors") as file:
+                save_file({name: value.contiguous() for name, value in tensors.items()}, file, {"seconds": to_json(stopwatch.seconds)})
         return tensors, stopwatch.seconds
 
     def _read(self, key: str, device: object) -> tuple[Mapping[str, Tensor], float] | None:
         place = self.folder / f"{key}.safetensors" if self.folder is not None else None
         if place is None or not place.exists():
             return None
-        with safe_open(place, "pt") as file:
-            seconds = float(json.loads(file.metadata()["seconds"]))
-        return load_file(place, device=str(device)), seconds
+        try:
+            with safe_open(place, "pt") as file:
+                seconds = float(json.loads(file.metadata()["seconds"]))
+            return load_file(place, device=str(device)), seconds
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            files.warn(f"{place} cannot be read ({error}): it is computed again.")
+            return None
 
 
 def _some(task: Task, everyone: Ids) -> list[bytes]:

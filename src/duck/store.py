@@ -2,36 +2,34 @@
 
 import errno
 import json
-import os
 import platform
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
+from duck import files, shapes
 from duck.comparison import COLUMNS as COLUMNS
 from duck.config import Experiment, from_dict, to_dict
-from duck.errors import BadInput
+from duck.errors import BadInput, DuckError
 from duck.experiment import Outcome, Status, notes, status_of
-from duck.json_text import to_json
 from duck.methods.base import METHODS
 from duck.metrics import KeptAccuracy, kept_accuracy
 from duck.models.weights import REQUEST_DIGEST, save_weights
-from duck.runtime import device_name, device_of
-from duck.scenarios import describe
+from duck.runtime import device_name, device_of, is_first
+from duck.scenarios import ForgetSamples, describe
 from duck.types import Scenario
 
 RECORD, WEIGHTS = "run.json", "model.safetensors"
+OURS = (RECORD, WEIGHTS, "audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json", "analysis.json")
+"""The files of a run folder that we write: the run, and what was found out about it."""
 
 
 @dataclass(frozen=True)
@@ -136,15 +134,16 @@ def row(folder: Path, run: Run) -> dict[str, Any]:
 
 
 def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> Path:
-    """Write the run beside its place, then move it there in one step."""
-    check_free(folder, run.experiment.id, overwrite)
-    with _whole(folder) as beside:
-        digest = run.experiment.request_digest
-        save_weights(model, beside / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
-        about = {"id": run.experiment.id, "request_digest": digest, "status": run.status}
-        record = {**about, **asdict(run), "experiment": to_dict(run.experiment)}
-        record.update(environment=environment(device_of(model)), created=datetime.now(UTC).isoformat(timespec="seconds"))
-        (beside / RECORD).write_text(to_json(record, indent=1) + "\n", encoding="utf-8")
+    """Write a run in one step. The same run that is there already stays as it is, with its audits, unless it is to be overwritten."""
+    if check_free(folder, run.experiment.id, overwrite):
+        return folder
+    digest = run.experiment.request_digest
+    about = {"id": run.experiment.id, "request_digest": digest, "status": run.status}
+    record = {**about, **asdict(run), "experiment": to_dict(run.experiment)}
+    record.update(environment=environment(device_of(model)), created=datetime.now(UTC).isoformat(timespec="seconds"))
+    with _explained(folder), files.replacing(folder, OURS) as new:
+        save_weights(model, new / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
+        files.write_json(new / RECORD, record, private=isinstance(run.experiment.request, ForgetSamples))
     return folder
 
 
@@ -155,20 +154,65 @@ def load(folder: Path) -> Run:
         # Records of earlier versions have it in their notes alone.
         record["forgot"] = False if any(note.startswith("Nothing was forgotten") for note in record.get("notes", [])) else None
     names = set(Run.__dataclass_fields__)
-    return Run(**{**{k: v for k, v in record.items() if k in names}, "experiment": from_dict(record["experiment"])})
+    try:
+        experiment = from_dict(record["experiment"])
+    except (DuckError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _broken(folder, f"experiment: {error}") from error
+    return Run(**{**{k: v for k, v in record.items() if k in names}, "experiment": experiment})
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """run.json as plain data: no torch needed."""
+    """run.json as plain data, checked; what an older version did not write has its default."""
+    files.finish_replacing(folder, OURS)
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(f"{folder} is not a run: it has no {RECORD}. `duck train --out {folder}` would make one.") from None
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{folder / RECORD} cannot be read: {error}") from error
     if not isinstance(record, dict) or "experiment" not in record:
-        raise BadInput(f"{folder / RECORD} is not the record of a run.")
-    return record
+        raise BadInput(f"{folder / RECORD} is not the record of a run: it has no experiment.")
+    try:
+        shapes.record(record, "")
+    except shapes.Wrong as wrong:
+        raise _broken(folder, str(wrong)) from wrong
+    return {**_defaults(), **record}
+
+
+def _defaults() -> dict[str, Any]:
+    made = ((field.name, field.default if field.default_factory is MISSING else field.default_factory()) for field in fields(Run))
+    return {name: value for name, value in made if value is not MISSING}
+
+
+def _broken(folder: Path, why: str) -> BadInput:
+    reason = why.removesuffix(".")
+    return BadInput(
+        f"{folder / RECORD} does not hold what a run holds ({reason}): it is broken, or of another version. Leave it out, or make it anew."
+    )
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run."""
+    files.finish_replacing(folder, OURS)
+    return (folder / RECORD).exists()
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The runs in a folder, by name; hidden ones are half-written."""
+    found = {file.parent for name in (RECORD, files.REPLACEMENT) for file in folder.glob(f"*/{name}")}
+    return sorted(run for run in found if not run.name.startswith(".") and is_run(run))
+
+
+@contextmanager
+def reserve(folder: Path, run_id: str, overwrite: bool) -> Iterator[bool]:
+    """Check the place of a run and keep other processes away from it. Yield whether the same run is there already."""
+    if check_free(folder, run_id, overwrite):
+        yield True
+    elif not is_first():  # of several processes of one training the first one writes
+        yield False
+    else:
+        with files.lock(folder):
+            yield check_free(folder, run_id, overwrite)
 
 
 def check_free(folder: Path, run_id: str, overwrite: bool) -> bool:
@@ -176,10 +220,10 @@ def check_free(folder: Path, run_id: str, overwrite: bool) -> bool:
     if not folder.exists():
         check_writable(folder)
         return False
-    if not (folder / RECORD).exists():
+    if not is_run(folder):
         raise BadInput(f"{folder} exists and is not a run: choose another --out.")
     if overwrite:
-        check_writable(folder)
+        check_writable(folder / RECORD)
         return False
     if read_record(folder).get("id") != run_id:
         raise BadInput(f"{folder} holds another run: choose another --out, or --overwrite it.")
@@ -192,7 +236,8 @@ def check_writable(place: Path) -> None:
     if not above.is_dir():
         raise BadInput(f"{place} cannot be written: {above} is not a folder. Choose another place.")
     try:
-        tempfile.TemporaryDirectory(prefix=".duck-", dir=above).cleanup()
+        with files.temporary_folder(above, place.name):
+            pass
     except OSError as error:
         raise BadInput(f"{place} cannot be written: nothing can be made in {above} ({error.strerror}). Choose another place.") from error
 
@@ -203,38 +248,17 @@ def unfinished(folder: Path, run_id: str) -> Path:
 
 
 @contextmanager
-def _whole(folder: Path) -> Iterator[Path]:
-    beside = folder.parent / f".{folder.name}.{os.getpid()}.writing"
+def _explained(folder: Path) -> Iterator[None]:
     try:
-        beside.mkdir(parents=True)
-        yield beside
-        _put(beside, folder)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
+        yield
+    except files.WRITE_ERRORS as error:
         advice = "free some space or choose" if _is_full(error) else "choose"
-        raise BadInput(f"{folder} cannot be written: {reason}. Nothing new was kept; {advice} another --out.") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        raise BadInput(f"{folder} cannot be written: {files.reason(error)}. Nothing new was kept; {advice} another --out.") from error
 
 
 def _is_full(error: Exception) -> bool:
     """Whether it is about a full disk; safetensors says so in its text alone."""
     return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or f"(os error {errno.ENOSPC})" in str(error)
-
-
-def _put(beside: Path, folder: Path) -> None:
-    """In its place. What was there is removed when the new one stands, or put back."""
-    if not folder.exists():
-        os.replace(beside, folder)
-        return
-    old = beside.with_suffix(".old")
-    os.replace(folder, old)
-    try:
-        os.replace(beside, folder)
-    except BaseException:
-        os.replace(old, folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from duck.audits.retraining import Retraining
 from duck.config import Training
 from duck.data.examples import Pixels
 from duck.errors import BadInput
+from duck.files import CacheWarning
 from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, toy_task, trained_net
 
 SHORT = duck.Recipe(epochs=3, batch_size=32, lr=0.05)
@@ -223,6 +224,25 @@ def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(tm
     # Neither the seed of the original nor its weights, nor how fast the training was, make another retrained model.
     alike = replace(TRAINING, seed=7, weights="abc", recipe=replace(TRAINING.recipe, compile=True))
     assert replace(making, training=alike, recipe=replace(making.recipe, compile=True)).missing(2) == 0
+
+
+def test_a_retrained_model_that_cannot_be_read_is_trained_again(tmp_path: Path) -> None:
+    making = Retraining(class_scenario(), trained_net(), toy_net, duck.Recipe(epochs=1, batch_size=64), TRAINING, tmp_path)
+    (first,) = making(1)
+    (file,) = tmp_path.rglob("*.safetensors")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    with pytest.warns(CacheWarning, match=rf"{file.name} is truncated .* trained again"):
+        (again,) = making(1)
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items())
+    assert file.read_bytes() == whole
+
+
+def test_retrained_models_that_cannot_be_kept_are_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    making = Retraining(class_scenario(), trained_net(), toy_net, duck.Recipe(epochs=1, batch_size=64), TRAINING, tmp_path / "file" / "x")
+    with pytest.warns(CacheWarning, match=r"cannot be written \(Not a directory\)"):
+        assert len(making(1)) == 1
 
 
 def test_the_task_of_a_result_is_what_the_method_saw() -> None:

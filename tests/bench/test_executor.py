@@ -30,6 +30,7 @@ from duck.bench import (
 from duck.bench.estimates import expected, remaining
 from duck.bench.workshop import in_short
 from duck.config import from_dict, to_dict
+from duck.files import CacheWarning
 from duck.methods import METHODS
 from duck.methods.base import Forgets, Kinds, clone
 from duck.metrics import evaluate
@@ -136,18 +137,34 @@ def test_an_original_is_trained_once_and_known_to_the_next_folder_of_results(ran
 
 def test_two_processes_may_train_the_same_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = left(FEW, Results(tmp_path / "results"), "case=3,method=original").jobs[0]
-    real, here = os.replace, os.getpid()
+    real, others = os.replace, [Workshop(digits(), tmp_path, CPU)]
 
     def interrupted(source: Path, target: Path) -> None:
-        if Path(target).suffix == ".json" and os.getpid() == here:
-            with monkeypatch.context() as other:
-                other.setattr(os, "getpid", lambda: here + 1)
-                assert "error" not in Workshop(digits(), tmp_path, CPU)(job)
+        if Path(target).suffix == ".json" and others:
+            assert "error" not in others.pop()(job)
         real(source, target)
 
     monkeypatch.setattr(os, "replace", interrupted)
     assert "error" not in Workshop(digits(), tmp_path, CPU)(job)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_an_original_that_cannot_be_read_is_trained_again(suffix: str, tmp_path: Path) -> None:
+    job = left(FEW, Results(tmp_path / "results"), "case=3,method=original").jobs[0]
+    before = Workshop(digits(), tmp_path, CPU)(job)
+    (file,) = tmp_path.glob(f"*{suffix}")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.warns(CacheWarning, match=rf"{file.name} .* trained again"):
+        assert Workshop(digits(), tmp_path, CPU)(job)["scores"] == before["scores"]
+    assert Workshop(digits(), tmp_path, CPU)(job)["scores"] == before["scores"]
+
+
+def test_an_original_that_cannot_be_kept_costs_no_result(tmp_path: Path) -> None:
+    job = left(FEW, Results(tmp_path / "results"), "case=3,method=original").jobs[0]
+    (tmp_path / "file").touch()
+    with pytest.warns(CacheWarning, match=r"cannot be written \(Not a directory\)"):
+        assert "error" not in Workshop(digits(), tmp_path / "file" / "models", CPU)(job)
 
 
 @dataclass(frozen=True)

@@ -208,6 +208,24 @@ def test_without_shap_no_maps_of_an_earlier_study_stay(tmp_path: Path, capsys: p
     assert not (tmp_path / "bias" / "shap.npz").exists()
 
 
+def test_a_study_replaces_only_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["debias", "--epochs", "1", "--shap", "0", "--out", tmp_path / "bias", "--overwrite", "--json"]
+    (tmp_path / "bias").mkdir()
+    (tmp_path / "bias" / "duck.safetensors").write_text("a model of mine")
+    assert "bias exists and is not a bias removal: choose another --out" in duck(capsys, *words, code=2)
+    assert (tmp_path / "bias" / "duck.safetensors").read_text() == "a model of mine"
+    (tmp_path / "bias" / "duck.safetensors").rename(tmp_path / "bias" / "mine")
+    (tmp_path / "bias" / "bias.json").write_text("{}")
+    duck(capsys, *words)
+    assert sorted(path.name for path in (tmp_path / "bias").iterdir()) == [
+        "bias.json",
+        "biased.safetensors",
+        "corrected.safetensors",
+        "duck.safetensors",
+        "mine",
+    ]
+
+
 def test_debias_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["debias", "--epochs", "2", "--shap", "0", "--count", "20", "--patch", "3", "--preset", "paper"]) == 0
     out = capsys.readouterr().out

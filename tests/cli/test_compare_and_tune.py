@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from duck import cli
+from duck import cli, files
 from duck.methods import NegGrad, Retrained
 from duck.methods.base import clone
 
@@ -263,3 +263,51 @@ def test_a_file_of_presets_must_be_about_one_of_the_compared_methods(
     assert cli.main([*words, "original", "ssd"]) == 2
     err = capsys.readouterr().err
     assert "which would be in [METHOD.digits.tuned.class]: it has [neg-grad.digits.tuned.class]." in err
+
+
+def test_compare_again_leaves_the_runs_that_are_there(
+    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--run", original, "--classes", "3", "--methods", "original", "ssd", "--out", "kept"]
+    first = duck(capsys, "compare", *words)
+    for name in ("audit-quick.json", "notes.txt"):
+        Path("kept/original", name).write_text("{}")
+    before = {path: path.stat().st_mtime_ns for path in Path("kept").rglob("*")}
+    again = duck(capsys, "compare", *words)
+    assert {path: path.stat().st_mtime_ns for path in Path("kept").rglob("*")} == before
+    assert [row["scores"] for row in again] == [row["scores"] for row in first]
+    capsys.readouterr()
+    assert cli.main(["compare", *words]) == 0
+    assert "kept/original already holds this run, which stays; --overwrite replaces it." in " ".join(capsys.readouterr().err.split())
+    duck(capsys, "compare", *words, "--overwrite")
+    assert sorted(path.name for path in Path("kept/original").iterdir()) == ["model.safetensors", "notes.txt", "run.json"]
+
+
+def test_two_commands_cannot_write_one_run(
+    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    forget = ["forget", "--run", original, "--classes", "3"]
+    with files.lock(Path("runs/one")):
+        for words in ([*forget, "--out", "runs/one"], ["train", "--data", "digits", "--out", "runs/one"]):
+            assert cli.main(words) == 2
+            assert "runs/one is in use: process" in " ".join(capsys.readouterr().err.split())
+    with files.lock(Path("kept/ssd")):
+        assert cli.main(["compare", *forget[1:], "--methods", "ssd", "original", "--out", "kept"]) == 2
+        assert "kept/ssd is in use: process" in " ".join(capsys.readouterr().err.split())
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_tune_replaces_only_files_that_it_wrote(
+    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["tune", "ssd", "--run", original, "--classes", "3", "--budget", "1", "--out", "x.toml", "--overwrite"]
+    Path("x.toml").write_text("[project]\n")
+    assert cli.main(words) == 2
+    assert "x.toml exists and was not written by this command" in " ".join(capsys.readouterr().err.split())
+    assert Path("x.toml").read_text() == "[project]\n"
+    Path("x.toml").unlink()
+    for _ in range(2):
+        assert cli.main(words) == 0

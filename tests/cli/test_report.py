@@ -157,3 +157,34 @@ def test_wrong_input(words: list[str], message: str, runs: Path, tmp_path: Path,
     words = [word.replace("ORIGINAL", str(runs / "original")) for word in words]
     assert message in duck(capsys, *words, "-o", str(tmp_path / "report.html"), code=2)
     assert not (tmp_path / "report.html").exists()
+
+
+def test_only_a_page_of_ours_is_replaced_and_in_one_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, out = write_run(tmp_path / "run"), tmp_path / "report.html"
+    record = (run / "run.json").read_text()
+    told = duck(capsys, "report", str(run), "-o", str(run / "run.json"), code=2)
+    assert "run.json exists and was not written by this command: choose another name" in told
+    assert (run / "run.json").read_text() == record
+    out.write_text("<!doctype html><title>My thesis</title>")
+    duck(capsys, "report", str(run), "-o", str(out), code=2)
+    assert out.read_text() == "<!doctype html><title>My thesis</title>"
+    out.unlink()
+    duck(capsys, "report", str(run), "-o", str(out), "--json")
+    (tmp_path / "sent.html").hardlink_to(out)
+    page = out.read_text()
+    write_run(tmp_path / "second", seed=1)
+    duck(capsys, "report", str(run), str(tmp_path / "second"), "-o", str(out), "--json")
+    assert (tmp_path / "sent.html").read_text() == page != out.read_text()
+
+
+def test_only_figures_of_ours_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, figures = write_run(tmp_path / "run"), tmp_path / "figures"
+    words = ["report", str(run), "-o", str(tmp_path / "report.html"), "--figures", str(figures), "--json"]
+    drawn = duck(capsys, *words)["figures"]
+    assert duck(capsys, *words)["figures"] == drawn
+    for file in map(Path, drawn[:2]):
+        ours = file.read_bytes()
+        file.write_bytes(b"a picture of mine")
+        assert f"{file} exists and was not written by this command" in duck(capsys, *words, code=2)
+        assert file.read_bytes() == b"a picture of mine"
+        file.write_bytes(ours)

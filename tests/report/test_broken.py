@@ -39,9 +39,12 @@ BREAK: dict[str, tuple[Callable[[Path], Any], str]] = {
     "half-written": (half, "broken/run.json cannot be read: "),
     "missing": (Path.unlink, "broken holds no unlearning"),
     "a list": (lambda file: file.write_text("[1]"), "broken/run.json is not the record of a run"),
-    "no text": (lambda file: file.write_bytes(b"\xff\xfe{}"), "broken does not hold what a run holds"),
-    "nested": (lambda file: file.write_text("[" * 100_000), "broken does not hold what a run holds"),
-    "another experiment": (lambda file: file.write_text('{"experiment": {}}'), "broken does not hold what a run holds (scores is missing)"),
+    "no text": (lambda file: file.write_bytes(b"\xff\xfe{}"), "broken/run.json cannot be read: "),
+    "nested": (lambda file: file.write_text("[" * 100_000), "broken/run.json cannot be read: "),
+    "another experiment": (
+        lambda file: file.write_text('{"experiment": {}}'),
+        "broken/run.json does not hold what a run holds (scores is missing)",
+    ),
     "a count too few": (lambda file: changed(file, lambda run: run["samples"].pop("processed")), "(samples.processed is missing)"),
     "an accuracy of 3": (lambda file: changed(file, lambda run: run["scores"].update(test=3)), "(scores.test is no share"),
     "NaN": (lambda file: changed(file, lambda run: run["scores"].update(aus=math.nan)), "(scores.aus is NaN, not a number)"),
@@ -65,7 +68,11 @@ def test_the_page_is_made_of_the_runs_that_can_be_read(how: str, tmp_path: Path,
     out = tmp_path / "report.html"
     code, told, page = report(capsys, out, broken, good)
     assert code == 0
-    assert f"{tmp_path}/runs/{reason}" in told if reason.startswith("broken") else f"{broken} does not hold" in told and reason in told
+    assert (
+        f"{tmp_path}/runs/{reason}" in told
+        if reason.startswith("broken")
+        else f"{broken}/run.json does not hold" in told and reason in told
+    )
     assert "Could not be read: " in page
     assert reason in page
     assert page.index(reason) < page.index("What was asked")
@@ -77,6 +84,15 @@ def test_the_page_is_made_of_the_runs_that_can_be_read(how: str, tmp_path: Path,
     code, told, page = report(capsys, out, broken)
     assert (code, page) == (2, "")
     assert reason in told
+
+
+def test_a_run_that_lost_all_accuracy_does_not_stop_the_page_of_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, ruined = write_run(tmp_path / "good"), write_run(tmp_path / "ruined", method="ssd")
+    changed(ruined / "run.json", lambda run: run["scores"].update(test=0.0, retain_test=0.0, retain=0.0, aus=0.05))
+    changed(ruined / "run.json", lambda run: run["original"].update(test=1.0, retain_test=1.0))
+    code, _, page = report(capsys, tmp_path / "report.html", good, ruined)
+    assert code == 0
+    assert "AUS: what is still remembered against what was lost" in page
 
 
 def test_where_no_run_can_be_read_each_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

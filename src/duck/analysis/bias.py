@@ -24,6 +24,8 @@ from duck.scenarios import Debias
 from duck.types import Data, Recipe, Scenario
 
 RESULT, MAPS = "bias.json", "shap.npz"
+FILES = (RESULT, MAPS, "biased.safetensors", "duck.safetensors", "corrected.safetensors")
+"""What we write into the folder of a bias removal."""
 """What `duck debias` leaves in its folder, and `duck report` reads."""
 IMAGES = 128
 """Unseen images whose SHAP values are taken."""

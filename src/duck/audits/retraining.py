@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
+from duck import files
 from duck.config import Training
 from duck.errors import BadInput
 from duck.methods.retrained import Retrained
@@ -48,15 +49,16 @@ class Retraining:
         if self.folder and self._place(seed).exists():
             with global_seed(seeded(seed, "loaded"), device_of(self.original)):  # the caller's generator stays as it was
                 model = self.new_model().to(device_of(self.original))
-            load_weights(model, self._place(seed))
-            return model.eval()
+            try:
+                load_weights(model, self._place(seed))
+                return model.eval()
+            except BadInput as error:
+                files.warn(f"{error} This retrained model is trained again.")
         task = self.scenario.task(seed=seed, new_model=self.new_model, recipe=self.recipe)
         model = Retrained()(self.original, task).eval()
         if self.folder:
-            try:
+            with files.writing_cache(self.folder):
                 save_weights(model, self._place(seed))
-            except OSError as error:
-                raise BadInput(f"{self.folder} cannot be written: {error.strerror}. Free some space, or give --retrained RUNS.") from error
         return model
 
     def _place(self, seed: int) -> Path:

@@ -1,15 +1,14 @@
 """What an audit says: a verdict in plain words, the numbers behind it, and what was not tested."""
 
 import json
-import os
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from duck import files
 from duck.errors import BadInput
-from duck.json_text import to_json
 
 Tier = Literal["quick", "oracle", "full"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -110,14 +109,11 @@ def save(audit: Audit, folder: Path) -> bool:
     place = folder / file_of(audit.tier)
     if _models_of(place) > audit.models:
         return False
-    beside = place.with_name(f".{place.name}.{os.getpid()}.writing")
     try:
-        beside.write_text(to_json(audit.to_dict(), indent=1) + "\n", encoding="utf-8")
-        os.replace(beside, place)
+        folder.stat()  # a run that is gone is not made anew by its audit
+        files.write_json(place, audit.to_dict())
     except OSError as error:
         raise BadInput(f"{place} cannot be written: {error.strerror}. The audit was done but not kept.") from error
-    finally:
-        beside.unlink(missing_ok=True)
     return True
 
 

@@ -1,13 +1,14 @@
 """What unlearned models say of forgotten and of unseen samples, kept for attacks: a model is made once, and attacked anywhere."""
 
-import os
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import nn
 
+from duck import files
 from duck.audits.aligned import Outputs
 from duck.errors import BadInput
 from duck.models.embedding import logits_of
@@ -42,13 +43,8 @@ class Kept:
         rows = torch.isin(test.labels, scenario.data.train.labels[scenario.forget]).nonzero().flatten()
         sides = {"forgotten": scenario.data.train.take(scenario.forget), "unseen": test.take(rows)}
         arrays = {f"{name}_{field}": value for name, side in sides.items() for field, value in _said(model, side).items()}
-        self.folder.mkdir(parents=True, exist_ok=True)
-        beside = self.folder / f".{experiment}.{os.getpid()}.npz"
-        try:
-            np.savez_compressed(beside, allow_pickle=False, **arrays)  # most of it are ids
-            os.replace(beside, self._path(experiment))
-        finally:
-            beside.unlink(missing_ok=True)
+        with files.writing(self._path(experiment), private=True) as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)  # most of it are ids
 
     def there(self) -> set[str]:
         """The experiments whose models were asked."""
@@ -62,10 +58,11 @@ class Kept:
         try:
             with np.load(path, allow_pickle=False) as held:
                 sides = [Outputs(*(held[f"{name}_{field}"] for field in FIELDS)) for name in ("forgotten", "unseen")]
-        except (OSError, ValueError, KeyError) as error:
-            if isinstance(error, BadInput):
-                raise
-            raise BadInput(f"The outputs {path.name} cannot be read ({error}): delete them to make them anew.") from error
+        except BadInput:  # read well, and of no use
+            raise
+        except (OSError, EOFError, BadZipFile, ValueError, KeyError) as error:
+            files.warn(f"The outputs {path.name} cannot be read ({error}): they are made again.")
+            return None
         return Target(*sides)
 
     def _path(self, experiment: str) -> Path:

@@ -1,7 +1,6 @@
 """Where runs are done: each data set read once, each original trained or loaded once, each request's original scores taken once."""
 
 import json
-import os
 import re
 import resource
 import sys
@@ -13,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
-from duck import fit
+from duck import files, fit
 from duck.api import train
 from duck.bench import studies
 from duck.bench.attacks import Attacker
@@ -27,7 +25,6 @@ from duck.config import Experiment, Training, to_dict
 from duck.data import Count, load
 from duck.errors import BadInput, DuckError, UnknownName
 from duck.experiment import notes, unlearn
-from duck.json_text import to_json
 from duck.methods.base import clone
 from duck.metrics import Scores, evaluate, training_scores
 from duck.models import build
@@ -248,8 +245,8 @@ class Workshop:
             if self.keep_models:
                 digest = {REQUEST_DIGEST: experiment.request_digest} if experiment.request_digest else None
                 save_weights(model, self.models / f"{experiment.id}.safetensors", digest)
-        except (OSError, SafetensorError) as error:
-            return [f"It could not be kept for attacks and analyses: {getattr(error, 'strerror', None) or error}."]
+        except files.WRITE_ERRORS as error:
+            return [f"It could not be kept for attacks and analyses: {files.reason(error)}."]
         return []
 
     def _ready(self, job: Job) -> Station:
@@ -276,11 +273,15 @@ class Workshop:
         weights = self.models / f"{_key(job.experiment)}.safetensors"
         if weights.stem in self._failed:
             raise BadInput(f"Its original could not be made: {self._failed[weights.stem]}")
-        if not weights.with_suffix(".json").exists():
-            return self._train(made, data, weights)
-        model = build(made.model, data.num_classes, data.train.shape)
-        load_weights(model, weights)
-        return model.to(self.device).eval(), _read(weights.with_suffix(".json"))
+        if weights.with_suffix(".json").exists():
+            model = build(made.model, data.num_classes, data.train.shape)
+            try:
+                line = _read(weights.with_suffix(".json"))
+                load_weights(model, weights)
+                return model.to(self.device).eval(), line
+            except BadInput as error:
+                files.warn(f"{error} The original is trained again.")
+        return self._train(made, data, weights)
 
     def _train(self, made: Training, data: Data, weights: Path) -> tuple[nn.Module, Line]:
         try:
@@ -292,11 +293,10 @@ class Workshop:
         timing = {"seconds": stopwatch.seconds, "wall_seconds": stopwatch.seconds, "compiled": made.recipe.compile}
         shared = {} if self.alone else {"alone": False}
         line = {"scores": training_scores(model, data), **timing, **shared, **_machine(self.device)}
-        save_weights(model, weights)
-        # Last, and in one step: where the record is, the weights are whole.
-        beside = weights.with_suffix(f".{os.getpid()}.writing")
-        beside.write_text(to_json(line), encoding="utf-8")
-        os.replace(beside, weights.with_suffix(".json"))
+        with files.writing_cache(self.models):
+            save_weights(model, weights)
+            # Last: where the record is, the weights are whole.
+            files.write_json(weights.with_suffix(".json"), line, indent=None)
         return model, line
 
 
@@ -316,8 +316,10 @@ def _key(experiment: Experiment) -> str:
 def _read(record: Path) -> Line:
     try:
         line: Line = json.loads(record.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise BadInput(f"The record {record.name} of an original cannot be read: delete it to train anew.") from error
+    except (OSError, ValueError) as error:
+        raise BadInput(f"The record {record.name} of an original cannot be read.") from error
+    if not isinstance(line, dict) or "scores" not in line or "seconds" not in line:
+        raise BadInput(f"{record.name} is not the record of an original.")
     return line
 
 

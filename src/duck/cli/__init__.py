@@ -2,10 +2,15 @@
 
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 from duck.cli.exits import CRASHED, DONE, INTERRUPTED, MISUSE, UNREAD, unread
 from duck.errors import DuckError
+from duck.files import CacheWarning
 from duck.printable import printable
 from duck.registry import suggest
 
@@ -60,7 +65,8 @@ def main(argv: list[str] | None = None) -> int:
     # Before torch loads. OpenMP's threads spin while they wait for each other; beside other work that takes many times as long as sleeping.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
-        code = int(import_module(f"duck.cli.{words[0]}_command").main(words[1:]))
+        with _warnings_in_one_line(words[0]):
+            code = int(import_module(f"duck.cli.{words[0]}_command").main(words[1:]))
         sys.stdout.flush()
         return code
     except DuckError as error:
@@ -78,6 +84,23 @@ def main(argv: list[str] | None = None) -> int:
         if type(error).__name__ == "OutOfMemoryError":  # torch's own; naming the class would load torch
             return _say(f"duck {words[0]}: the device ran out of memory. Lower --image-size, or use --device cpu.", MISUSE)
         return _say(f"duck {words[0]} failed: {type(error).__name__}: {error} (DUCK_TRACEBACK=1 shows where)", CRASHED)
+
+
+@contextmanager
+def _warnings_in_one_line(command: str) -> Iterator[None]:
+    """Say what a cache that cannot be used costs as everything else is said, not as Python does."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_plain(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, CacheWarning):
+                _say(f"duck {command}: {message}", DONE)
+            else:
+                show(message, category, *place, **more)
+
+        warnings.simplefilter("always", CacheWarning)
+        warnings.showwarning = show_plain
+        yield
 
 
 def _say(message: str, code: int) -> int:

@@ -1,7 +1,6 @@
 """duck analyse: feature space and SHAP maps of stored runs, beside their original and a retrained model."""
 
 import math
-import os
 import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 import tyro
 from torch import nn
 
+from duck import files
 from duck.analysis.attribution import Incomplete, require_captum
 from duck.analysis.feature_space import DIMENSIONS, Run, density_tests
 from duck.analysis.study import POINTS, RESULT, SHOWN, analyse
@@ -18,7 +18,6 @@ from duck.cli.console import emit, say, table, write
 from duck.cli.inputs import parse
 from duck.cli.kin import Unlearning, unlearning
 from duck.errors import BadInput
-from duck.json_text import to_json
 from duck.runtime import pick_device
 from duck.types import Data, Examples
 
@@ -104,9 +103,7 @@ def _analysed(args: Analyse, run: Unlearning, device: torch.device) -> dict[str,
         result = analyse(models, scenario, points=args.points, dimensions=args.dimensions, explain=explain, head=args.head, seed=args.seed)
     for warning in caught:
         say(str(warning.message))
-    beside = run.folder / f".{RESULT}.{os.getpid()}.writing"
-    beside.write_text(to_json(result), encoding="utf-8")
-    beside.replace(run.folder / RESULT)
+    files.write_json(run.folder / RESULT, result, indent=None, private="shap" in result)  # which names images
     return result
 
 

@@ -1,6 +1,7 @@
 """duck compare: one scenario through many methods, in one table."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -69,25 +70,33 @@ def main(argv: list[str]) -> int:
     training = original.training(data, args.source)
     made = Experiment(training, request, None, args.output.seed, args.who.protocol, original.earlier())
     experiments = {name: replace(made, method=method) for name, method in methods.items()}
-    for name, experiment in experiments.items() if args.output.out else ():
-        store.check_free(args.output.out / name, experiment.id, args.output.overwrite)  # type: ignore[operator]
     compared: list[Compared] = []
-    try:
-        for row in _compared(args, original, training, replace(scenario, data=scenario.data.to(device)), methods, findings):
-            compared.append(row)
-            if args.output.out and row.outcome is not None:
-                run = store.record(experiments[row.name], scenario, row.outcome, source=args.source.source())
-                store.save(run, row.outcome.model, args.output.out / row.name, args.output.overwrite)
-        sound = [row for row in compared if row.outcome is not None and row.outcome.status != "damaged"]
-        code = DONE if sound else FAILED
-    except KeyboardInterrupt:
-        say(f"Interrupted: {len(compared)} of {len(methods)} methods ended.")
-        code = INTERRUPTED
+    with ExitStack() as held:
+        _reserve(args.output, experiments, held)
+        try:
+            for row in _compared(args, original, training, replace(scenario, data=scenario.data.to(device)), methods, findings):
+                compared.append(row)
+                if args.output.out and row.outcome is not None:
+                    run = store.record(experiments[row.name], scenario, row.outcome, source=args.source.source())
+                    store.save(run, row.outcome.model, args.output.out / row.name, args.output.overwrite)
+            sound = [row for row in compared if row.outcome is not None and row.outcome.status != "damaged"]
+            code = DONE if sound else FAILED
+        except KeyboardInterrupt:
+            say(f"Interrupted: {len(compared)} of {len(methods)} methods ended.")
+            code = INTERRUPTED
     if args.output.json:
         emit(rows(compared))
     else:
         _tell(rows(compared), request, scenario)
     return code
+
+
+def _reserve(output: RunFlags, experiments: dict[str, Experiment], held: ExitStack) -> None:
+    """Keep other processes away from the run folders, and say which of the runs are there already."""
+    for name, experiment in experiments.items() if output.out else ():
+        folder = (output.out or Path()) / name
+        if held.enter_context(store.reserve(folder, experiment.id, output.overwrite)):
+            say(f"{folder} already holds this run, which stays; --overwrite replaces it.")
 
 
 def original_or_trained(original: OriginalFlags, source: DataFlags, seed: int, data: Data, device: torch.device) -> OriginalFlags:

@@ -2,6 +2,7 @@
 
 import shlex
 import warnings
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from duck import files
 from duck.analysis import bias
 from duck.analysis.attribution import Attribution, Incomplete, require_captum
 from duck.api import train
@@ -17,7 +19,6 @@ from duck.cli.inputs import DataFlags, RunFlags, fingerprint, parse, peek, settl
 from duck.config import to_dict
 from duck.data import DATASETS
 from duck.errors import BadInput
-from duck.json_text import to_json
 from duck.methods.presets import Preset, default_recipe
 from duck.models import MODELS, build
 from duck.models.weights import save_weights
@@ -72,7 +73,19 @@ def main(argv: list[str]) -> int:
     if args.output.out and args.output.out.exists() and not args.output.overwrite:
         raise BadInput(f"{args.output.out} exists: choose another --out, or --overwrite it.")
     if args.output.out:
-        check_writable(args.output.out / bias.RESULT)
+        _check_place(args.output.out)
+    with files.lock(args.output.out) if args.output.out else nullcontext():
+        return _run(args, argv)
+
+
+def _check_place(out: Path) -> None:
+    files.finish_replacing(out, bias.FILES)
+    if out.exists() and not (out / bias.RESULT).exists():
+        raise BadInput(f"{out} exists and is not a bias removal: choose another --out.")
+    check_writable(out / bias.RESULT)
+
+
+def _run(args: DebiasFlags, argv: list[str]) -> int:
     data = args.source.load().to(pick_device(args.output.device))
     usual = default_recipe(data.name, len(data.train), data.augment, args.model)
     result = _study(args, data, settled(args.recipe, argv, usual), usual)
@@ -157,13 +170,12 @@ def _explained(args: DebiasFlags, debias: Debias, scenario: Scenario, freed: bia
 
 
 def _store(out: Path, result: dict[str, Any], freed: bias.Freed, attributions: dict[str, Attribution]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    for name, model in freed.models.items():
-        save_weights(model, out / f"{name}.safetensors")
-    (out / bias.MAPS).unlink(missing_ok=True)
-    if attributions:
-        np.savez_compressed(out / bias.MAPS, **bias.maps(attributions))
-    (out / bias.RESULT).write_text(to_json(result), encoding="utf-8")
+    with files.replacing(out, bias.FILES) as new:
+        for name, model in freed.models.items():
+            save_weights(model, new / f"{name}.safetensors")
+        if attributions:
+            np.savez_compressed(new / bias.MAPS, **bias.maps(attributions))
+        files.write_json(new / bias.RESULT, result, indent=None)
     say(f"Stored in {out}: {bias.RESULT}, {'the SHAP maps, ' if attributions else ''}three models.")
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from duck import store
+from duck import files, store
 from duck.analysis.study import RESULT, analyse
 from duck.api import train
 from duck.audits import verdict
@@ -18,11 +18,10 @@ from duck.cli.inputs import fingerprint, parse
 from duck.config import Experiment, Training
 from duck.data import load
 from duck.experiment import unlearn
-from duck.json_text import to_json
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import evaluate
 from duck.models import build
-from duck.report import read, write_report
+from duck.report import MARK, read, write_report
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
 from duck.types import Data
@@ -30,6 +29,7 @@ from duck.types import Data
 REQUESTS: dict[str, Request] = {"class": ForgetClasses([3]), "tenth": ForgetFraction(0.1)}
 METHODS = ("original", "retrained", "duck")
 ROLES = {"original": "original", "retrained": "retrained", "duck": "unlearned"}
+PAGE = "report.html"
 POINTS = 800
 """Of the map of the feature space: enough to see, and quick."""
 
@@ -56,6 +56,12 @@ class Done(NamedTuple):
 
 def main(argv: list[str]) -> int:
     args = parse(Demo, argv, "demo")
+    files.check_replaceable(args.out / PAGE, MARK.encode())
+    with files.lock(args.out):
+        return _run(args)
+
+
+def _run(args: Demo) -> int:
     device = pick_device(args.device)
     data = load("digits", device=device)
     recipe = default_recipe(data.name, len(data.train), data.augment)
@@ -63,7 +69,7 @@ def main(argv: list[str]) -> int:
     with watching("train convnet on digits") as watch:
         original = train("convnet", data, args.seed, recipe, device=str(device), report=watch)
     done = [one for name in REQUESTS for one in _scenario(args, name, original, data, training)]
-    report = write_report(args.out / "report.html", read(Path(one.row["run"]) for one in done))
+    report = write_report(args.out / PAGE, read(Path(one.row["run"]) for one in done))
     if args.json:
         emit([one.row for one in done])
     else:
@@ -92,7 +98,7 @@ def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: 
         models[ROLES[method_name]] = outcome.model
     if name == "class":
         say("looking into the feature space ...")
-        (folder / RESULT).write_text(to_json(analyse(models, scenario, points=POINTS)), encoding="utf-8")
+        files.write_json(folder / RESULT, analyse(models, scenario, points=POINTS), indent=None)
     return done
 
 

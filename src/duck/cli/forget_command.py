@@ -1,5 +1,6 @@
 """duck forget: a stored or foreign model, without what it was told to forget."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,8 @@ def main(argv: list[str]) -> int:
     if config is not None and config.earlier and config.earlier != args.original.earlier():
         raise BadInput(f"{args.config} follows earlier requests: give --run the run that forgot them, and no other.")
     check_limit(args.max_accuracy_loss)
-    with distributed(args.output.device) as device:
-        return _run(args, argv, request, kept, pick_device(device))
+    with distributed(args.output.device) as device, ExitStack() as held:
+        return _run(args, argv, request, kept, pick_device(device), held)
 
 
 def _shown(argv: list[str]) -> Method:
@@ -91,8 +92,8 @@ def _shown(argv: list[str]) -> Method:
     return preset(name, data, kind, data_samples(argv), chosen, more)
 
 
-def _run(args: Any, argv: list[str], request: Request, kept: Method | None, device: torch.device) -> int:
-    """`kept`: the method of --config."""
+def _run(args: Any, argv: list[str], request: Request, kept: Method | None, device: torch.device, held: ExitStack) -> int:
+    """`kept`: the method of --config; `held`: the run folder, until the command ends."""
     data = args.source.load(split=args.original.splits_data())
     training = args.original.training(data, args.source)
     if args.with_copies:
@@ -102,7 +103,7 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
     method = settled(args.settings, argv, real)
     experiment = Experiment(training, request, method, args.output.seed, args.who.protocol, args.original.earlier())
     folder = args.output.out or Path("runs") / experiment.id
-    if store.check_free(folder, experiment.id, args.output.overwrite):
+    if held.enter_context(store.reserve(folder, experiment.id, args.output.overwrite)):
         say(f"{folder} already holds this run; --overwrite makes it anew.")
         return tell(folder, args.output.json, args.max_accuracy_loss)
     findings = report_findings(scenario)

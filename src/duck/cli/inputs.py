@@ -59,7 +59,7 @@ class RunFlags:
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     overwrite: bool = False
-    """Replace a run that is at --out."""
+    """Replace the run at --out, with its audits and analysis; other files in the folder stay."""
     json: bool = False
     """One JSON value to stdout instead of a table."""
 

@@ -51,7 +51,7 @@ class Unlearning:
 
     def named(self, folder: Path, role: Role) -> Path:
         """What the user names as its original or retrained model: a run that is something else is refused, bare weights are taken."""
-        if not (folder / store.RECORD).exists():
+        if not store.is_run(folder):
             return folder
         known = store.load(folder).experiment
         if known.training.fingerprint != self.experiment.training.fingerprint:
@@ -85,7 +85,7 @@ class Unlearning:
         return self._beside(replace(self.experiment, method=METHODS[method]()))
 
     def _beside(self, wanted: Experiment) -> Path | None:
-        folders = (record.parent for record in sorted(self.folder.resolve().parent.glob(f"*/{store.RECORD}")))
+        folders = store.find_runs(self.folder.resolve().parent)
         return next((folder for folder in folders if _id(folder) == wanted.id), None)
 
 
@@ -99,7 +99,7 @@ def _id(folder: Path) -> str | None:
 
 def unlearning(folder: Path, name: str | None = None, root: Path | None = None, data: Data | None = None) -> Unlearning:
     """The run in that folder. Its data are read again, from where it says or from `name` and `root`, unless `data` are those."""
-    if not (folder / store.RECORD).exists():
+    if not store.is_run(folder):
         raise BadInput(f"{folder} is not a run: it has no {store.RECORD}. `duck forget --out {folder}` would make one.")
     run = store.load(folder)
     made, request = run.experiment.training, run.experiment.request

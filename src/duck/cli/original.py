@@ -174,8 +174,8 @@ def data_flags(argv: Sequence[str]) -> DataFlags:
         return DataFlags(peek(argv, "--data", "digits"))
     record: dict[str, Any] = store.read_record(Path(run))
     source, made = record["source"], record["experiment"]["training"]
-    place = source["data"], Path(source["root"])
-    return DataFlags(*place, image_size=made["image_size"], mean=tuple(made["mean"]), std=tuple(made["std"]))
+    place = source.get("data") or made["data"], Path(source.get("root") or "data")
+    return DataFlags(*place, image_size=made.get("image_size"), mean=tuple(made.get("mean", ())), std=tuple(made.get("std", ())))
 
 
 def data_name(argv: Sequence[str]) -> str:

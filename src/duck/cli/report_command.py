@@ -12,7 +12,9 @@ from duck.cli.exits import DONE
 from duck.cli.inputs import check_file, parse
 from duck.cli.kin import unlearning
 from duck.errors import BadInput
+from duck.files import check_replaceable
 from duck.report import (
+    MARK,
     SIZE,
     Curve,
     Density,
@@ -65,6 +67,7 @@ def main(argv: list[str]) -> int:
     if not args.runs and not args.results:
         raise BadInput("Name the runs to report on: `duck report runs/forgot -o report.html`, a folder of runs, or --results of a bench.")
     check_file(args.out)
+    check_replaceable(args.out, MARK.encode())
     if args.figures is not None:
         check_writable(args.figures / "figure.png")
     runs, removals, unread = _read(args.runs)

@@ -44,14 +44,15 @@ def main(argv: list[str]) -> int:
 
 def _print(record: dict[str, Any], folder: Path) -> None:
     made, samples = record["experiment"]["training"], record["samples"]
-    write(f"Run {record['id']} of {record['created']}: {made['model']} on {made['data']}, seed {record['experiment']['seed']}")
-    if record["experiment"]["request"]:
+    seed = record["experiment"].get("seed", 0)
+    write(f"Run {record.get('id', '')} of {record['created']}: {made['model']} on {made['data']}, seed {seed}")
+    if record["experiment"].get("request"):
         write(f"Request: {_request(store.load(folder))}.")
         for line in _verdict(folder, record["notes"]):
             write(line)
     for note in record["notes"]:
         write(note)
-    if record["experiment"]["method"]:
+    if record["experiment"].get("method"):
         settings = ", ".join(f"{key} {value}" for key, value in record["experiment"]["method"].items() if key != "name")
         write(f"Method {record['experiment']['method']['name']}: {settings}")
     before = record["original"] or {}
@@ -59,8 +60,9 @@ def _print(record: dict[str, Any], folder: Path) -> None:
     table(["score", "original", "this run", "n"], rows)
     print_earlier(record.get("earlier", []))
     env = record["environment"]
-    versions = ", ".join(f"{name} {version}" for name, version in env["packages"].items())
-    write(f"{record['seconds']:.2f} s on {env['device']}; Python {env['python']}, {versions}")
+    if env:
+        versions = ", ".join(f"{name} {version}" for name, version in env["packages"].items())
+        write(f"{record['seconds']:.2f} s on {env['device']}; Python {env['python']}, {versions}")
 
 
 def _request(run: store.Run) -> str:

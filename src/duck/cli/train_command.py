@@ -77,20 +77,26 @@ def trained(data: Data, source: DataFlags, run: RunFlags, model_name: str, recip
     """The run of this training, made now unless it is there already."""
     experiment = Experiment(_training(data, source, model_name, recipe, run.seed), seed=run.seed)
     folder = run.out or Path("runs") / experiment.id
-    if store.check_free(folder, experiment.id, run.overwrite):
-        say(f"{folder} already holds this run; --overwrite makes it anew.")
-        return folder
+    with store.reserve(folder, experiment.id, run.overwrite) as there:
+        if there:
+            say(f"{folder} already holds this run; --overwrite makes it anew.")
+        else:
+            _train(data, source, run, experiment, folder, device)
+    return folder
+
+
+def _train(data: Data, source: DataFlags, run: RunFlags, experiment: Experiment, folder: Path, device: torch.device) -> None:
+    training = experiment.training
     checkpoint = store.unfinished(folder, experiment.id) / "checkpoint.pt"
     if checkpoint.exists() and is_first():
         say(f"Going on from {checkpoint}.")
     data, stopwatch = data.to(device), Stopwatch(device)
-    with watching(f"train {model_name} on {data.name}", quiet=not is_first()) as watch, stopwatch:
-        model = train(model_name, data, run.seed, recipe, device=str(device), report=watch, checkpoint=checkpoint)
+    with watching(f"train {training.model} on {data.name}", quiet=not is_first()) as watch, stopwatch:
+        model = train(training.model, data, run.seed, training.recipe, device=str(device), report=watch, checkpoint=checkpoint)
     if is_first():
         record = store.Run(experiment, training_scores(in_float32(model), data), stopwatch.seconds, _samples(data), source=source.source())
         store.save(record, model, folder, run.overwrite)
         shutil.rmtree(checkpoint.parent, ignore_errors=True)
-    return folder
 
 
 def _training(data: Data, source: DataFlags, model_name: str, recipe: Recipe, seed: int) -> Training:

@@ -10,6 +10,7 @@ import tomli_w
 import tyro
 from torch import nn
 
+from duck import files
 from duck.cli.compare_command import original_or_trained
 from duck.cli.console import counting, emit, number, percent, say, table, write
 from duck.cli.exits import DONE, INTERRUPTED
@@ -23,6 +24,9 @@ from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
 from duck.tuning import Objective, Trial, at_edge, best, changes, space_of, tune, with_settings
 from duck.types import Scenario
+
+MARK = "# The best of"
+"""The first words of every file that is written here: others are not replaced."""
 
 
 @dataclass
@@ -133,6 +137,7 @@ def _place(args: Tune, data: str, kind: str) -> Path:
     check_file(file)
     if file.exists() and not args.output.overwrite:
         raise BadInput(f"{file} exists: choose another --out, or --overwrite it.")
+    files.check_replaceable(file, MARK.encode())
     return file
 
 
@@ -140,12 +145,11 @@ def _write(file: Path, args: Tune, scenario: Scenario, found: Method, trials: Se
     """Write every setting: whatever preset the file is put on, it is what the best trial ran with."""
     settings = {name: value for name, value in asdict(found).items() if value is not None}  # type: ignore[call-overload]
     about = {"from": "search", "objective": best(trials).objective, "trials": len(trials), "date": datetime.now(UTC).date().isoformat()}
-    file.parent.mkdir(parents=True, exist_ok=True)
     who = describe(args.who.request()) + (", each alone" if args.each else "") + (f", {args.draws} draws" if args.draws > 1 else "")
     where = f"the holdout of {scenario.data.name}: {who}; seed {scenario.seed}"
-    note = f"# The best of {len(trials)} trials on {where}, from the preset {args.start!r}.\n"
+    note = f"{MARK} {len(trials)} trials on {where}, from the preset {args.start!r}.\n"
     tables = {args.method: {scenario.data.name: {"tuned": {scenario.kind: {**settings, "source": about}}}}}
-    file.write_text(note + tomli_w.dumps(tables), encoding="utf-8")
+    files.write_text(file, note + tomli_w.dumps(tables))
 
 
 def _tell(trials: list[Trial], args: Tune, found: dict[str, Any], file: Path) -> None:

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from duck.errors import BadInput
+from duck import files
 
 
 def user_cache() -> Path:
@@ -26,13 +27,16 @@ def cached(name: str, key: str, folders: Sequence[Path], make: Callable[[], Tens
     problems = []
     for folder in folders:
         try:
-            _write(folder / file, made)
+            with files.writing(folder / file) as place, place.open("wb") as out:
+                np.save(out, made, allow_pickle=False)
         except OSError as error:
             problems.append(f"{folder} ({error.strerror})")
             continue
         _remove_others(folder, name, file)
         return torch.from_numpy(made)
-    raise BadInput(f"Cannot keep the decoded images ({made.nbytes / 2**20:.0f} MiB) in {' or '.join(problems)}. Make one of them writable.")
+    size = f"{made.nbytes / 2**20:.0f} MiB"
+    files.warn(f"The decoded images ({size}) cannot be kept in {' or '.join(problems)}: they are decoded again the next time.")
+    return torch.from_numpy(made)
 
 
 def _mapped(file: Path) -> Tensor | None:
@@ -44,18 +48,8 @@ def _mapped(file: Path) -> Tensor | None:
         return None
 
 
-def _write(file: Path, array: np.typing.NDArray[np.uint8]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as out:
-            np.save(out, array, allow_pickle=False)
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _remove_others(folder: Path, name: str, current: str) -> None:
     for old in folder.glob(f".{name}-*.npy"):
         if old.name != current:
-            old.unlink()
+            with suppress(OSError):
+                old.unlink()

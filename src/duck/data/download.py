@@ -2,9 +2,7 @@
 
 import hashlib
 import http.client
-import os
 import tarfile
-import tempfile
 import urllib.request
 import zipfile
 import zlib
@@ -13,6 +11,7 @@ from typing import NamedTuple
 
 from duck.data import Count
 from duck.errors import BadInput
+from duck.files import move_folder, temporary_folder
 
 BLOCK = 2**20
 
@@ -43,9 +42,8 @@ def locate(archive: Archive, needed: tuple[str, ...], root: Path, download: bool
 def fetch_archive(url: str, md5: str, root: Path, progress: Count | None = None) -> Path:
     """Stream a .tar.gz or .zip, verify it, and unpack the one folder in it under the root. An interruption leaves nothing behind."""
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as temporary:
-            file, content = Path(temporary) / "archive", Path(temporary) / "content"
+        with temporary_folder(root, "download") as temporary:
+            file, content = temporary / "archive", temporary / "content"
             _verify(url, _stream(url, file, progress), md5)
             _unpack(url, file, content)
             return _move(url, content, root)
@@ -105,5 +103,5 @@ def _move(url: str, content: Path, root: Path) -> Path:
     target = root / entries[0].name
     if target.exists():
         raise BadInput(f"{target} is there already. Remove it first to fetch it again.")
-    os.replace(entries[0], target)
+    move_folder(entries[0], target)
     return target

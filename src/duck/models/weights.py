@@ -1,6 +1,5 @@
 """Weights on disk: safetensors of our own, safetensors or a state_dict of the user's. No file is allowed to run code."""
 
-import os
 import pickle
 import re
 import warnings
@@ -14,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_model
 from torch import Tensor, nn
 
+from duck import files
 from duck.errors import BadInput
 from duck.models.embedding import uncompiled
 
@@ -28,13 +28,8 @@ def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str]
     path = Path(path)
     if path.suffix != ".safetensors":
         raise BadInput(f"Weights are saved as .safetensors, got {path}.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.writing")
-    try:
-        save_model(uncompiled(model), str(beside), dict(metadata or {}))
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with files.writing(path) as file:
+        save_model(uncompiled(model), str(file), dict(metadata or {}))
 
 
 def request_digest(path: Path) -> str:

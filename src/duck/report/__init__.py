@@ -3,15 +3,18 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from duck import files
 from duck.report import of_removal, of_run, of_runs
 from duck.report.benched import Curve, Density, of_attacks, of_densities, of_lines
 from duck.report.page import SIZE, budget, files_unread, render
+from duck.report.plots import MARK
 from duck.report.printed import save
 from duck.report.removals import Removal, read_removals, survey_removals
 from duck.report.samples import Sample, forgotten_samples
 from duck.report.stored import Entry, Stored, Unread, read, survey
 
 __all__ = [
+    "MARK",
     "SIZE",
     "Curve",
     "Density",
@@ -45,10 +48,9 @@ def write_report(
     unread: Sequence[Unread] = (),
     studies: Sequence[Density] = (),
 ) -> Path:
-    """Write the page and return where it is."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    page = render(runs, lines, samples, removals, curves, unread, studies)
-    path.write_text(page, encoding="utf-8")
+    """Write the page and return where it is; an error where another file is."""
+    files.check_replaceable(path, MARK.encode())
+    files.write_text(path, render(runs, lines, samples, removals, curves, unread, studies))
     return path
 
 

@@ -182,7 +182,8 @@ def _contour_panels(title: str, series: Sequence[Series]) -> list[Panel]:
     deltas = [entry.delta or 0.0 for one in series for entry in one.entries]
     drops = [entry.drop or 0.0 for one in series for entry in one.entries]
     right = min(1.0, _beyond(max(deltas), 0.2))
-    down, up = -_beyond(-min(drops), 0.05), _beyond(max(drops), 0.1)
+    # AUS is of accuracies: none can be lost or gained beyond all of it, however ruined a run is.
+    down, up = -min(1.0, _beyond(-min(drops), 0.05)), min(1.0, _beyond(max(drops), 0.1))
     panels = [_contour_panel(title, series, right, down, up)]
     near = [max(delta, drop) <= NEAR for delta, drop in zip(deltas, drops, strict=True)]
     if sum(near) > 3 and max(right, up) > 2.5 * NEAR:

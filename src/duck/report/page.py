@@ -15,6 +15,7 @@ from duck.report.benched import Curve, Density
 from duck.report.class_densities import density_tests
 from duck.report.interactive import figure
 from duck.report.numbers import Measured
+from duck.report.plots import MARK
 from duck.report.removals import SHARES, THREE, Removal
 from duck.report.reproduce import FILE, commands, experiment_file
 from duck.report.samples import Sample
@@ -46,6 +47,7 @@ def render(
     entries = [*(run.entry for run in runs), *lines]
     shown = samples or {}
     return _pages().get_template("report.html.j2").render(
+        mark=MARK,
         title=_title(runs, lines, removals),
         style=_file("report.css"),
         script=script,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Numbers = Sequence[float | None]
+MARK = "duck-unlearning report"
+"""In every page and figure: a file without it is not ours, and is not replaced."""
 
 # The colours that Okabe and Ito chose for eyes of every kind. Ink and the like follow the page, light or dark.
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BROWN = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C6D31"

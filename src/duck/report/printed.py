@@ -4,11 +4,13 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from duck import files
 from duck.errors import MissingExtra
 from duck.report.plots import (
     BAND_OPACITY,
     BLUE,
     INK,
+    MARK,
     MUTED,
     PAPER,
     VERMILION,
@@ -34,6 +36,8 @@ COLORS = {INK: "#000000", MUTED: "#767676", PAPER: "#FFFFFF"}
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P"}
 LINES = {"line": "-", "dots": ":"}
 STYLE: dict[Any, Any] = {"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False, "pdf.fonttype": 42}
+METADATA: dict[str, dict[str, Any]] = {".png": {"Software": MARK}, ".pdf": {"Creator": MARK, "CreationDate": None}}
+"""No date inside: the same runs give the same file."""
 WIDTH, ALONE, WIDEST = 3.2, 4.8, 3
 """Inches of a panel, also where it is the only one; panels beside each other."""
 
@@ -51,19 +55,19 @@ def save(plot: Plot, folder: Path) -> list[Path]:
         heights = [max(panel.height for panel in plot.panels[row * columns : (row + 1) * columns]) / 115 for row in range(rows)]
         width = heights[0] if all(panel.square for panel in plot.panels) else ALONE if columns == 1 else WIDTH
         figure = Figure(figsize=(width * columns, sum(heights) + 0.5), layout="constrained")
-        places = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
-        for place, panel in zip(places, plot.panels, strict=False):
+        axes = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
+        for place, panel in zip(axes, plot.panels, strict=False):
             _draw(place, panel)
-        for place in places[len(plot.panels) :]:
+        for place in axes[len(plot.panels) :]:
             place.set_axis_off()
         _legend(figure, plot)
         figure.suptitle(_literal(plot.title), fontsize=9, wrap=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        files = [folder / f"{plot.name}.{kind}" for kind in ("png", "pdf")]
-        for file in files:
-            # No date inside: the same runs give the same file.
-            figure.savefig(file, dpi=200, metadata={"CreationDate": None} if file.suffix == ".pdf" else {})
-    return files
+        places = [folder / f"{plot.name}{suffix}" for suffix in METADATA]
+        for place in places:
+            files.check_replaceable(place, MARK.encode())
+            with files.writing(place) as file:
+                figure.savefig(file, dpi=200, metadata=METADATA[place.suffix])
+    return places
 
 
 def _draw(place: "Axes", panel: Panel) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from duck.analysis.bias import MAPS
+from duck.analysis.bias import FILES, MAPS
 from duck.errors import BadInput
+from duck.files import finish_replacing
 from duck.report.numbers import Measured
-from duck.report.shapes import (
+from duck.report.stored import BIAS, Unread, anchor, distinct, sorted_out
+from duck.shapes import (
     ENVIRONMENT,
     Wrong,
     count,
@@ -30,7 +32,6 @@ from duck.report.shapes import (
     share,
     text,
 )
-from duck.report.stored import BIAS, Unread, anchor, distinct, sorted_out
 
 THREE = {"biased": "biased", "duck": "DUCK", "corrected": "corrected"}
 """The models, and the word for each."""
@@ -126,6 +127,7 @@ def _in(path: Path, unread: list[Unread]) -> list[Path]:
 
 
 def _folder(path: Path) -> dict[str, Any]:
+    finish_replacing(path, FILES)
     try:
         return _checked(read_json(path / BIAS))
     except Wrong as wrong:

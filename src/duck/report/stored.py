@@ -20,8 +20,9 @@ from duck.methods.base import METHODS
 from duck.report.groups import Group, group_of
 from duck.report.numbers import Measured, aus_range, share
 from duck.report.shapes import ANALYSIS as ANALYSIS_SHAPE
-from duck.report.shapes import AUDIT, RUN, Check, Wrong, read_json
+from duck.report.shapes import AUDIT
 from duck.scenarios import ForgetClasses, ForgetRandomClasses, Request, describe
+from duck.shapes import Check, Wrong, read_json
 from duck.store import Run
 
 ANALYSIS, BIAS = study.RESULT, bias.RESULT
@@ -277,17 +278,17 @@ def sorted_out(path: Path) -> tuple[list[Path], list[Path]]:
         raise BadInput(f"{path} is a file; lines of `duck bench` are given as --results FOLDER.")
     if (path / BIAS).exists():
         return [], [path]
-    if (path / store.RECORD).exists() or not path.is_dir():
+    if store.is_run(path) or not path.is_dir():
         return [path], []
-    runs, removals = (_inside(path, name) for name in (store.RECORD, BIAS))
+    runs, removals = store.find_runs(path), _removals(path)
     unlearnings = [run for run in runs if not _is_original(run)]
     if not unlearnings and not removals:
         raise BadInput(f"{path} holds no unlearning: `duck forget --out {path}/NAME` would make one.")
     return unlearnings, removals
 
 
-def _inside(folder: Path, name: str) -> list[Path]:
-    return sorted(file.parent for file in folder.glob(f"*/{name}") if not file.parent.name.startswith("."))
+def _removals(folder: Path) -> list[Path]:
+    return sorted(file.parent for file in folder.glob(f"*/{BIAS}") if not file.parent.name.startswith("."))
 
 
 def _is_original(folder: Path) -> bool:
@@ -312,8 +313,6 @@ def _named(folder: Path, name: str, number: int) -> Stored:
 
 
 def _stored(folder: Path, name: str, anchor: str) -> Stored:
-    if not _is_original(folder):
-        RUN(store.read_record(folder), "")
     run = store.load(folder)
     row = store.row(folder, run)
     kind = run.by_class.get("kind") or ("class" if run.samples.get("forget_test") else "samples")

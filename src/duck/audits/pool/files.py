@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from safetensors.numpy import save_file
 
 from duck.audits.pool.plan import FIELDS, Job, Layout, differences, digest_of
 from duck.errors import BadInput
+from duck.files import WRITE_ERRORS, is_temporary, reason, write_bytes, write_json, writing
 from duck.json_text import to_json
 from duck.types import Ids
 
@@ -58,15 +57,13 @@ class Files:
     def write(self, job: Job, arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> None:
         """In one step: a kill leaves the whole file or none."""
         metadata = {"pool": self.digest, "about": to_json(about)}
-        beside = self.folder / f".{job.part}-{job.number:04d}.{os.getpid()}.writing"
         try:
-            save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, beside, metadata)
-            os.replace(beside, self.path(job))
-        except (OSError, SafetensorError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise BadInput(f"{self.path(job)} cannot be written: {reason}. The models before it are kept; free some space.") from error
-        finally:
-            beside.unlink(missing_ok=True)
+            with writing(self.path(job)) as file:
+                save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, file, metadata)
+        except WRITE_ERRORS as error:
+            raise BadInput(
+                f"{self.path(job)} cannot be written: {reason(error)}. The models before it are kept; free some space."
+            ) from error
 
     def about(self, job: Job) -> dict[str, Any]:
         """What was noted of a model: accuracies, seconds, device."""
@@ -134,9 +131,10 @@ def create(folder: Path, fingerprint: Fingerprint, layout: Layout) -> Files:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if there is None or not (folder / SAMPLES).exists():
-            _whole(folder / SAMPLES, lambda file: np.savez(file, ids=layout.ids, labels=layout.labels, roles=layout.roles))
+            with writing(folder / SAMPLES, private=True) as file:
+                np.savez(file, ids=layout.ids, labels=layout.labels, roles=layout.roles)
         if there is None:
-            _whole(folder / ABOUT, lambda file: file.write(to_json({"fingerprint": fingerprint}, indent=1).encode()))
+            write_json(folder / ABOUT, {"fingerprint": fingerprint})
     except OSError as error:
         raise BadInput(f"{folder} cannot be written: {error.strerror}. Choose another --out.") from error
     files = there or Files(folder, fingerprint)
@@ -163,11 +161,11 @@ def merge(folders: Sequence[Path], out: Path) -> Files:
     merged = Files(out, pools[0].fingerprint)
     out.mkdir(parents=True, exist_ok=True)
     for name in (SAMPLES, ABOUT):  # first: a merge that is cut short leaves a pool
-        _copy(pools[0].folder / name, out / name)
+        write_bytes(out / name, (pools[0].folder / name).read_bytes(), private=name == SAMPLES)
     for pool in pools:
         for job in sorted(pool.done() - merged.done()):
             with pool.open(job):
-                _copy(pool.path(job), merged.path(job))
+                write_bytes(merged.path(job), pool.path(job).read_bytes())
     return merged
 
 
@@ -179,21 +177,6 @@ def _begun(folder: Path, fingerprint: Fingerprint, whose: str) -> Files | None:
             return None
         refuse_other(there.fingerprint, fingerprint, f"the pool in {folder}", whose)
         return there
-    if folder.exists() and any(path.name != SAMPLES and not path.name.endswith(".writing") for path in folder.iterdir()):
+    if folder.exists() and any(path.name != SAMPLES and not is_temporary(path) for path in folder.iterdir()):
         raise BadInput(f"{folder} exists and is not a pool: choose another --out.")
     return None
-
-
-def _copy(source: Path, place: Path) -> None:
-    with source.open("rb") as content:
-        _whole(place, lambda file: shutil.copyfileobj(content, file))
-
-
-def _whole(place: Path, fill: Any) -> None:
-    beside = place.with_name(f".{place.name}.{os.getpid()}.writing")
-    try:
-        with beside.open("wb") as file:
-            fill(file)
-        os.replace(beside, place)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -1,0 +1,303 @@
+"""The only writer of files: whole or not at all, on the disk when it returns, and never over what is not ours.
+
+`writing`            a file, by any means that takes a path; `write_bytes`, `write_text` and `write_json` are short for it
+`replacing`          the files of a folder together; other files in it stay
+`temporary_folder`   a folder that is removed at the end, or by the next writer after a kill
+`move_folder`        a finished folder of many files
+`lock`               one process a run folder
+`check_replaceable`  an error where a file was written by somebody else
+`writing_cache`      what only saves time: a failure is a warning
+
+What is not finished lies in a hidden folder beside its place, locked by its process. The lock ends with the process, so
+that the next writer tells what was left behind from what is in work. Process numbers would not do: in containers they repeat.
+"""
+
+import errno
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from duck.errors import BadInput
+from duck.json_text import to_json
+
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
+
+HAS_LOCKS = fcntl is not None
+"""Not on Windows: nothing is locked there, and what a kill leaves stays."""
+TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.writing")
+LONGEST = 40
+"""Letters of a name that a temporary one repeats: with more it could be too long for the file system."""
+REPLACEMENT, CONTENTS = ".replacement", ".contents.json"
+
+
+WRITE_ERRORS = (OSError, SafetensorError)
+"""What a file that cannot be written raises."""
+
+
+class CacheWarning(UserWarning):
+    """A file that only saves time could not be read or written. The result is the same."""
+
+
+@contextmanager
+def writing(place: Path, *, private: bool = False) -> Iterator[Path]:
+    """Yield a path to write to; at the end the file there takes its place in one step.
+
+    `private`: only its owner may read it, as for files that hold sample ids; else the mode follows the umask.
+    """
+    place = Path(os.path.realpath(place))  # a link stays, and what it points to is replaced
+    if place.exists() and not place.is_file() and not place.is_dir():
+        raise OSError(errno.EINVAL, "not a regular file", str(place))
+    with temporary_folder(place.parent, place.name, private=private) as folder:
+        file = folder / place.name
+        yield file
+        _settle(file, private)
+        os.replace(file, place)
+        _sync(place.parent)
+
+
+def write_bytes(place: Path, content: bytes, *, private: bool = False) -> None:
+    """Write a file in one step."""
+    with writing(place, private=private) as file:
+        file.write_bytes(content)
+
+
+def write_text(place: Path, text: str, *, private: bool = False) -> None:
+    """Write a file in one step, as UTF-8."""
+    write_bytes(place, text.encode(), private=private)
+
+
+def write_json(place: Path, value: Any, *, indent: int | None = 1, private: bool = False) -> None:
+    """Write a JSON file in one step."""
+    write_text(place, to_json(value, indent=indent) + "\n", private=private)
+
+
+@contextmanager
+def temporary_folder(parent: Path, name: str, *, private: bool = False) -> Iterator[Path]:
+    """Yield a new hidden folder, which is removed at the end unless it was moved; what killed processes left beside it is removed first."""
+    parent.mkdir(parents=True, exist_ok=True)
+    remove_stale(parent)
+    folder, handle = _new_folder(parent, name, 0o700 if private else 0o777)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def move_folder(source: Path, place: Path) -> None:
+    """Move a folder with many files to where nothing is, after they are all on the disk."""
+    os.sync()  # one file after another would take minutes
+    os.rename(source, place)
+    _sync(place.parent)
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove what processes that were killed left half-written in a folder: hidden copies of models that knew the data."""
+    try:
+        found = [Path(entry) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False) and is_temporary(Path(entry))]
+    except OSError:
+        return
+    for path in found:
+        with suppress(OSError):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                if HAS_LOCKS:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether this is the name of something that is being written."""
+    return TEMPORARY.fullmatch(path.name) is not None
+
+
+@contextmanager
+def replacing(folder: Path, ours: Sequence[str]) -> Iterator[Path]:
+    """Yield an empty folder to fill; at the end its files are those of `folder`, all or none of them.
+
+    `ours`: the names that we write there, first the record without which the folder counts for nothing. Of these, the ones that are not
+    written again are removed. All else in the folder stays. Killed on the way, `finish_replacing` does the rest.
+    """
+    there = folder.exists()
+    with temporary_folder(folder if there else folder.parent, folder.name) as new:
+        yield new
+        for file in new.iterdir():
+            _sync(file)
+        if not there:
+            _sync(new)
+            os.rename(new, folder)
+            _sync(folder.parent)
+            return
+        write_json(new / CONTENTS, sorted(file.name for file in new.iterdir()))
+        # From here on the new files count: whatever stops this process, the next reader goes on with it.
+        os.rename(new, folder / REPLACEMENT)
+        _finish(folder, ours)
+
+
+def finish_replacing(folder: Path, ours: Sequence[str]) -> None:
+    """Go on with a replacement whose process was killed; wait for one that is at work."""
+    try:
+        handle = os.open(folder / REPLACEMENT, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        if HAS_LOCKS:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        _finish(folder, ours)
+    except FileNotFoundError:
+        pass  # its own process was quicker
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Keep other processes from writing the same run; an error where one does so already."""
+    real = Path(os.path.realpath(folder))
+    file = real.with_name(f".{real.name}.lock")
+    try:
+        handle = _acquire(file)
+    except BlockingIOError:
+        raise BadInput(f"{folder} is in use: {_owner(file)} writes it. Wait until it ends, or choose another --out.") from None
+    except OSError:  # a place that cannot be written, or knows no locks: whoever writes there says so
+        handle = None
+    try:
+        yield
+    finally:
+        if handle is not None:
+            file.unlink(missing_ok=True)
+            os.close(handle)
+
+
+def check_replaceable(place: Path, mark: bytes) -> None:
+    """An error where a file is there that does not hold the mark of what we write."""
+    try:
+        ours = not place.exists() or (place.is_file() and mark in place.read_bytes())
+    except OSError as error:
+        raise BadInput(f"{place} cannot be read: {error.strerror}. Choose another name.") from error
+    if not ours:
+        raise BadInput(f"{place} exists and was not written by this command: choose another name, or remove it first.")
+
+
+@contextmanager
+def writing_cache(place: Path) -> Iterator[None]:
+    """Warn where a file or folder that only saves time cannot be written; the result is not lost."""
+    try:
+        yield
+    except WRITE_ERRORS as error:
+        warn(f"{place} cannot be written ({reason(error)}): what it would hold is made again the next time.")
+
+
+def warn(message: str) -> None:
+    """Warn of a cache that cannot be used."""
+    warnings.warn(message, CacheWarning, stacklevel=3)
+
+
+def reason(error: Exception) -> str:
+    """Why a file cannot be read or written, in the system's words where it has some."""
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _new_folder(parent: Path, name: str, mode: int) -> tuple[Path, int]:
+    while True:
+        folder = parent / f".{name[:LONGEST]}.{secrets.token_hex(8)}.writing"
+        folder.mkdir(mode)
+        try:
+            handle = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        with suppress(OSError):  # a file system without locks
+            if HAS_LOCKS:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        if _is_open(folder, handle):
+            return folder, handle
+        os.close(handle)  # another writer took it for stale before it was locked
+
+
+def _is_open(path: Path, handle: int) -> bool:
+    """Whether the handle is of what is at the path now."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _settle(file: Path, private: bool) -> None:
+    """Mode and content. Some libraries make private files whatever the umask: the folder around it knows the umask."""
+    file.chmod(0o600 if private else file.parent.stat().st_mode & 0o666)
+    _sync(file)
+
+
+def _sync(path: Path) -> None:
+    """On the disk, not only in memory. Some systems cannot do that with folders."""
+    folder = path.is_dir()
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        if folder:
+            return
+        raise
+    try:
+        os.fsync(handle)
+    except OSError:
+        if not folder:
+            raise
+    finally:
+        os.close(handle)
+
+
+def _finish(folder: Path, ours: Sequence[str]) -> None:
+    new, record = folder / REPLACEMENT, ours[0]
+    if (new / record).exists():
+        names = json.loads((new / CONTENTS).read_text(encoding="utf-8"))
+        # First the old record: it must not be read with new files, nor the new one with old files.
+        for name in (record, *(name for name in ours if name not in names)):
+            (folder / name).unlink(missing_ok=True)
+        for name in names:
+            if name != record and (new / name).exists():
+                os.replace(new / name, folder / name)
+        _sync(folder)
+        os.replace(new / record, folder / record)
+        _sync(folder)
+    shutil.rmtree(new, ignore_errors=True)
+
+
+def _acquire(file: Path) -> int | None:
+    if not HAS_LOCKS:
+        return None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise
+        if _is_open(file, handle):
+            with suppress(OSError):  # a full disk: it is locked all the same
+                os.ftruncate(handle, 0)
+                os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
+            return handle
+        os.close(handle)  # its owner has just removed it
+
+
+def _owner(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace") or "another process"
+    except OSError:
+        return "another process"

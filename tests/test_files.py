@@ -1,0 +1,249 @@
+"""The one writer: whole files or none, private where asked, nothing left by a killed process, one writer per run folder."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from duck import files
+from duck.errors import BadInput
+
+ROOT = Path(__file__).parent.parent
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def killed(code: str, *words: str) -> None:
+    """Run code in another process until it prints a line, then kill it."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    with subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+
+
+@pytest.fixture(autouse=True)
+def umask() -> object:
+    before = os.umask(0o027)
+    yield
+    os.umask(before)
+
+
+def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
+    files.write_text(tmp_path / "new" / "a.txt", "one")
+    files.write_text(tmp_path / "new" / "a.txt", "two")
+    files.write_bytes(tmp_path / "new" / "b", b"\x00")
+    files.write_json(tmp_path / "new" / "c.json", {"a": 1})
+    assert (tmp_path / "new" / "a.txt").read_text() == "two"
+    assert (tmp_path / "new" / "b").read_bytes() == b"\x00"
+    assert json.loads((tmp_path / "new" / "c.json").read_text()) == {"a": 1}
+    assert names(tmp_path / "new") == ["a.txt", "b", "c.json"]
+
+
+def test_modes_follow_the_umask_or_are_private(tmp_path: Path) -> None:
+    """safetensors makes its files readable by their owner alone, whatever the umask."""
+    with files.writing(tmp_path / "w.safetensors") as file:
+        save_file({"a": torch.zeros(3)}, file)
+    with files.writing(tmp_path / "p.safetensors", private=True) as file:
+        assert mode(file.parent) == 0o700
+        save_file({"a": torch.zeros(3)}, file)
+    files.write_text(tmp_path / "a", "x")
+    files.write_json(tmp_path / "ids.json", ["cat/1.png"], private=True)
+    assert {name: mode(tmp_path / name) for name in names(tmp_path)} == {
+        "a": 0o640,
+        "ids.json": 0o600,
+        "p.safetensors": 0o600,
+        "w.safetensors": 0o640,
+    }
+    with files.replacing(tmp_path / "run", ["run.json"]) as new:
+        (new / "run.json").touch()
+    assert mode(tmp_path / "run") == 0o750
+
+
+def test_file_and_folder_are_on_the_disk_before_and_after_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    sync, move = os.fsync, os.replace
+
+    def fsync(handle: int) -> None:
+        events.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        sync(handle)
+
+    def replace(source: Path, target: Path) -> None:
+        events.append("rename")
+        move(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    files.write_text(tmp_path / "a", "x")
+    assert events == ["file", "rename", "folder"]
+
+
+def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
+    files.write_text(tmp_path / "a", "old")
+
+    def fail() -> None:
+        with files.writing(tmp_path / "a") as file:
+            file.write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (tmp_path / "a").read_text() == "old"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_link_is_followed_and_a_device_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("target")
+    files.write_text(tmp_path / "link", "x")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "x"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        files.write_text(tmp_path / "pipe", "x")
+    assert names(tmp_path) == ["link", "pipe", "target"]
+
+
+WRITES = """
+import sys, time
+from pathlib import Path
+from duck import files
+with files.writing(Path(sys.argv[1]) / "model") as file:
+    file.write_text("knew the data")
+    print("half", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_what_a_killed_process_leaves_is_removed_at_the_next_write(tmp_path: Path) -> None:
+    killed(WRITES, str(tmp_path))
+    (left,) = names(tmp_path)
+    assert files.is_temporary(tmp_path / left)
+    (tmp_path / ".mine.writing").mkdir()
+    files.write_text(tmp_path / "other", "x")
+    assert names(tmp_path) == [".mine.writing", "other"]
+
+
+def test_what_a_living_process_writes_stays(tmp_path: Path) -> None:
+    with files.writing(tmp_path / "one") as file:
+        file.write_text("x")
+        files.remove_stale(tmp_path)
+        files.write_text(tmp_path / "one", "first")
+    assert (tmp_path / "one").read_text() == "x"
+    assert names(tmp_path) == ["one"]
+
+
+LOCKS = """
+import sys, time
+from pathlib import Path
+from duck import files
+with files.lock(Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", LOCKS, str(tmp_path / "runs" / "one")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            with pytest.raises(BadInput, match=rf"one is in use: process {process.pid} on \S+ writes it.*choose another --out"):
+                files.lock(tmp_path / "runs" / "x" / ".." / "one").__enter__()
+        finally:
+            process.kill()
+    with files.lock(tmp_path / "runs" / "one"):
+        assert names(tmp_path / "runs") == [".one.lock"]
+    assert names(tmp_path / "runs") == []
+
+
+def test_a_lock_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with files.lock(tmp_path / "file" / "run"):
+        pass
+
+
+OURS = ["run.json", "model", "audit.json"]
+
+
+def test_a_replacement_touches_only_our_files(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with files.replacing(folder, OURS) as new:
+        (new / "run.json").write_text("1")
+        (new / "model").write_text("1")
+    assert names(tmp_path) == ["run"]
+    (folder / "audit.json").write_text("of 1")
+    (folder / "notes.txt").write_text("mine")
+    (folder / "nested").mkdir()
+    (folder / "nested" / "run.json").write_text("another run")
+    with files.replacing(folder, OURS) as new:
+        (new / "run.json").write_text("2")
+        (new / "model").write_text("2")
+    assert names(folder) == ["model", "nested", "notes.txt", "run.json"]
+    assert (folder / "run.json").read_text() == (folder / "model").read_text() == "2"
+    assert (folder / "nested" / "run.json").read_text() == "another run"
+
+
+REPLACES = """
+import os, sys
+from pathlib import Path
+from duck import files
+folder, last = Path(sys.argv[1]), int(sys.argv[2])
+calls = iter(range(100))
+def dying(real):
+    def call(*words, **more):
+        if next(calls) == last:
+            os._exit(9)
+        return real(*words, **more)
+    return call
+os.replace, os.unlink, os.rmdir, os.rename, Path.unlink = map(dying, (os.replace, os.unlink, os.rmdir, os.rename, Path.unlink))
+with files.replacing(folder, ["run.json", "model", "audit.json"]) as new:
+    for name in ("run.json", "model"):
+        (new / name).write_text("2")
+"""
+
+
+def test_a_replacement_killed_at_any_step_is_the_old_or_the_new(tmp_path: Path) -> None:
+    environment, seen = {**os.environ, "PYTHONPATH": str(ROOT / "src")}, []
+    for last in range(20):
+        folder = tmp_path / str(last)
+        folder.mkdir()
+        for name in (*OURS, "mine"):
+            (folder / name).write_text("1")
+        code = subprocess.run([sys.executable, "-c", REPLACES, str(folder), str(last)], env=environment, check=False).returncode
+        files.finish_replacing(folder, OURS)
+        files.remove_stale(folder)
+        version = (folder / "run.json").read_text()
+        seen.append(version)
+        assert names(folder) == (["audit.json", "mine", "model", "run.json"] if version == "1" else ["mine", "model", "run.json"])
+        assert (folder / "model").read_text() == version
+        if code == 0:
+            break
+    assert code == 0
+    assert seen[0] == "1"
+    assert seen.count("2") > 4
+    assert sorted(seen) == seen
+
+
+def test_only_a_file_with_our_mark_may_be_replaced(tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    files.check_replaceable(page, b"made by us")
+    page.write_text("made by us, of course")
+    files.check_replaceable(page, b"made by us")
+    page.write_text('{"id": 1}')
+    with pytest.raises(BadInput, match="page exists and was not written by this command: choose another name"):
+        files.check_replaceable(page, b"made by us")
