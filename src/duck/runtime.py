@@ -4,6 +4,7 @@ import gc
 import os
 import platform
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,6 +18,16 @@ from torch import nn
 from duck.errors import BadInput
 
 Precision = Literal["auto", "float32", "bfloat16"]
+
+
+def worker_command(module: str, *words: str) -> list[str]:
+    """The command line of a Python process that runs a module of ours. It does not look for modules in the working folder."""
+    return [sys.executable, "-P", "-m", module, *words]
+
+
+def worker_environment(**more: str) -> dict[str, str]:
+    """The environment of such a process: it finds modules where this one does."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **more}
 
 
 def pick_device(name: str = "auto") -> torch.device:

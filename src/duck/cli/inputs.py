@@ -106,6 +106,18 @@ def shown_recipe(data: str, model: str = "", name: RecipeName = "standard") -> R
     return default_recipe(data, samples, "none" if plain else "crop-flip", model, name)
 
 
+def check_model_code(model: str, source: Path | str, trusted: bool) -> None:
+    """Raise an error where `source` names model code that the user has neither named nor trusted.
+
+    A model of our own is only a name; "package.module:function" is imported and called, and can do anything.
+    """
+    if ":" in model and not trusted:
+        raise BadInput(
+            f"{source} names the model builder {model!r}, which would be imported and executed. Look at that code first; "
+            "if you trust it, add --trust-model-code."
+        )
+
+
 def check_file(path: Path) -> None:
     """An error where no such file can be written: asked before the work that is to be kept there."""
     if path.is_dir():

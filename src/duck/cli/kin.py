@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from duck import store
-from duck.cli.inputs import DataFlags, fingerprint
+from duck.cli.inputs import DataFlags, check_model_code, fingerprint
 from duck.config import Experiment
 from duck.errors import BadInput
 from duck.methods.base import METHODS
@@ -82,14 +82,18 @@ def _id(folder: Path) -> str | None:
         return None
 
 
-def unlearning(folder: Path, name: str | None = None, root: Path | None = None, data: Data | None = None) -> Unlearning:
-    """The run in that folder. Its data are read again, from where it says or from `name` and `root`, unless `data` are those."""
+def unlearning(folder: Path, name: str | None = None, root: Path | None = None, data: Data | None = None, *, trusted: bool) -> Unlearning:
+    """The run in that folder. Its data are read again, from where it says or from `name` and `root`, unless `data` are those.
+
+    `trusted`: the model builder that the run names may be imported and called.
+    """
     if not (folder / store.RECORD).exists():
         raise BadInput(f"{folder} is not a run: it has no {store.RECORD}. `duck forget --out {folder}` would make one.")
     run = store.load(folder)
     made, request = run.experiment.training, run.experiment.request
     if request is None or run.experiment.method is None:
         raise BadInput(f"{folder} is an original model: give the run of an unlearning (`duck forget`).")
+    check_model_code(made.model, folder, trusted)
     if data is None or fingerprint(data) != made.fingerprint:
         # Nobody knows which images a model from elsewhere has not seen.
         data = _source(run, name, root).load(split=not made.weights)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from duck import store
-from duck.cli.inputs import DataFlags, fingerprint, peek
+from duck.cli.inputs import DataFlags, check_model_code, fingerprint, peek
 from duck.config import Training
 from duck.data import DATASETS
 from duck.errors import BadInput
@@ -78,6 +78,8 @@ class OriginalFlags:
     """Its weights: .safetensors, or a .pt state_dict."""
     head: str | None = None
     """Name of the classifier head inside the model; found by a probe where not given."""
+    trust_model_code: bool = False
+    """Import and call the model builder (package.module:function) that a stored run names. Its code can do anything."""
 
     def check(self) -> None:
         if bool(self.run) == bool(self.model):
@@ -88,7 +90,7 @@ class OriginalFlags:
     def training(self, data: Data, source: DataFlags) -> Training:
         """How the original came to be, as far as it is known."""
         if self.run:
-            return _of_run(self.run, data)
+            return _of_run(self.run, data, self.trust_model_code)
         assert self.model is not None
         assert self.weights is not None
         digest = hashlib.blake2b(_bytes(self.weights), digest_size=16).hexdigest()
@@ -143,7 +145,7 @@ def data_samples(argv: Sequence[str]) -> int | None:
     return None if peek(argv, "--data", "digits") in DATASETS else 0
 
 
-def _of_run(run: Path, data: Data) -> Training:
+def _of_run(run: Path, data: Data, trusted: bool) -> Training:
     stored = store.load(run)
     made = stored.experiment
     if made.request is not None:
@@ -153,6 +155,7 @@ def _of_run(run: Path, data: Data) -> Training:
         )
     if made.training.fingerprint != fingerprint(data):
         raise BadInput(f"The data are not those that {run} was trained on: the fingerprints differ. Name them with --data, --root.")
+    check_model_code(made.training.model, run, trusted)
     return made.training
 
 

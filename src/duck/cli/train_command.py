@@ -9,7 +9,7 @@ import torch
 from duck import store
 from duck.api import train
 from duck.cli.console import emit, percent, say, table, watching
-from duck.cli.inputs import DataFlags, RunFlags, experiment_of, fingerprint, parse, peek, settled, shown_recipe
+from duck.cli.inputs import DataFlags, RunFlags, check_model_code, experiment_of, fingerprint, flags_in, parse, peek, settled, shown_recipe
 from duck.config import Experiment, Training
 from duck.methods.presets import RecipeName, default_recipe
 from duck.metrics import training_scores
@@ -36,6 +36,8 @@ class Train:
     Tiny-ImageNet)."""
     config: Path | None = None
     """An experiment as `duck show RUN --toml` prints it: data, model, recipe, seed. Flags go on top."""
+    trust_model_code: bool = False
+    """Import and call the model builder (package.module:function) that a --config names. Its code can do anything."""
 
 
 def main(argv: list[str]) -> int:
@@ -44,6 +46,7 @@ def main(argv: list[str]) -> int:
     args = parse(Train, argv, "train", default)
     if ":" not in args.model:
         MODELS[args.model]  # an unknown name is an error before the data are read
+    check_model_code(args.model, str(args.config), args.trust_model_code or "--model" in flags_in(argv))
     with distributed(args.run.device) as device:
         data = args.source.load()
         real = default.recipe
