@@ -8,8 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from duck.checks import check_settings
 from duck.methods.base import METHODS, Method, check_kind
 from duck.metrics import SMALL, Confusion, Scores, confusion, evaluate, forgot_nothing
+from duck.models.weights import check_weights
 from duck.predict import accuracy
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch, device_of
@@ -115,6 +117,8 @@ def unlearn(
     What the method computes beforehand comes from `preparations`, or is made now, and is timed apart.
     """
     check_kind(METHODS.name_of(method), scenario.kind)
+    check_settings(method)
+    check_weights(model.state_dict(), "The model")
     task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
     forget = Counted(task.forget)
     stopwatch = Stopwatch(device_of(model))

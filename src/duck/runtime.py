@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from duck.checks import check_seed
 from duck.errors import BadInput
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -70,6 +71,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 def seeded(seed: int, *streams: str) -> torch.Generator:
     """A generator of its own for each purpose: the same seed and purpose give the same numbers."""
+    check_seed(seed)
     generator = torch.Generator()
     mixed = seed
     for byte in "/".join(streams).encode():
@@ -92,6 +94,7 @@ def global_seed(generator: torch.Generator, device: torch.device) -> Iterator[No
 @contextmanager
 def fixed_seed(seed: int, device: torch.device) -> Iterator[None]:
     """The same, with a number. Of the accelerators only the given one is seeded: the others' generators would not be put back."""
+    check_seed(seed)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         if device.type in ("cpu", "cuda"):
             torch.default_generator.manual_seed(seed)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import tyro
 
+from duck.checks import check_numbers
 from duck.cli.console import counting
 from duck.config import Experiment, from_toml
 from duck.config import fingerprint as fingerprint
@@ -68,6 +69,7 @@ def parse(cls: type[T], argv: Sequence[str], command: str, default: T | None = N
     """The dataclass filled from flags. Flags of nested dataclasses carry no prefix."""
     options: dict[str, Any] = {} if default is None else {"default": default}
     parsed: T = tyro.cli(cls, prog=f"duck {command}", args=list(argv), config=(tyro.conf.OmitArgPrefixes,), **options)
+    check_numbers(parsed)
     return parsed
 
 

@@ -58,7 +58,7 @@ class RequestFlags:
         if len(given) != 1:
             raise BadInput(f"Say who is to be forgotten with one of {', '.join(asked)}; given: {', '.join(given) or 'none'}.")
         if self.classes:
-            return ForgetClasses(int(name) if name.isdigit() else name for name in self.classes)
+            return ForgetClasses(int(name) if name.isdecimal() else name for name in self.classes)
         if self.random_classes is not None:
             return ForgetRandomClasses(self.random_classes)
         if self.fraction is not None:

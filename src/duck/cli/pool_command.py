@@ -151,7 +151,7 @@ def _make(args: MakePool, argv: list[str], shown: MakePool, begun: float) -> int
 
 def _share(text: str) -> tuple[int, int]:
     number, _, parts = text.partition("/")
-    if not (number.isdigit() and parts.isdigit()):
+    if not (number.isdecimal() and parts.isdecimal()):
         raise BadInput(f"--share is K/N, such as 1/2 on the first of two machines; got {text!r}.")
     return int(number), int(parts)
 

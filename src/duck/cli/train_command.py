@@ -11,6 +11,8 @@ from duck.api import train
 from duck.cli.console import emit, percent, say, table, watching
 from duck.cli.inputs import DataFlags, RunFlags, check_model_code, experiment_of, fingerprint, flags_in, parse, peek, settled, shown_recipe
 from duck.config import Experiment, Training
+from duck.errors import BadInput
+from duck.fit import check_recipe
 from duck.methods.presets import RecipeName, default_recipe
 from duck.metrics import training_scores
 from duck.models import MODELS
@@ -47,13 +49,22 @@ def main(argv: list[str]) -> int:
     if ":" not in args.model:
         MODELS[args.model]  # an unknown name is an error before the data are read
     check_model_code(args.model, str(args.config), args.trust_model_code or "--model" in flags_in(argv))
+    check_recipe(args.recipe)
     with distributed(args.run.device) as device:
         data = args.source.load()
+        if config is not None and not flags_in(argv) & {"--data", "--image-size", "--mean", "--std"}:
+            _check_data(config, args.config, data)
         real = default.recipe
         if config is None:
             facts = data.name, len(data.train), data.augment
             real = default_recipe(*facts, args.model, args.recipe_preset)
         return _run(replace(args, recipe=settled(args.recipe, argv, real)), data, pick_device(device))
+
+
+def _check_data(config: Experiment, file: Path | None, data: Data) -> None:
+    """Raise an error where the config is about other data than those that were found under the same name."""
+    if config.training.fingerprint not in ("", fingerprint(data)):
+        raise BadInput(f"The data are not those of {file}: the fingerprints differ. Name the data with --data to train on other ones.")
 
 
 def _default(argv: list[str]) -> Train:
