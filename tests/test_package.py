@@ -12,7 +12,7 @@ import duck
 ROOT = Path(duck.__file__).parent
 # What stands in a row may import from the rows above it and from its own.
 LAYERS = [
-    ["errors", "registry", "checks"],
+    ["errors", "registry", "checks", "sample_ids"],
     ["types"],
     ["runtime"],
     ["data"],

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +19,8 @@ from duck.experiment import unlearn
 from duck.methods import Duck
 from duck.models.weights import load_weights
 from duck.runtime import device_name
-from duck.scenarios import ForgetClasses
+from duck.sample_ids import ids_digest
+from duck.scenarios import ForgetClasses, ForgetSamples
 from duck.types import Recipe
 from tests.toys import RECIPE, class_scenario, toy_net, trained_net
 
@@ -50,6 +52,31 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
     load_weights(fresh, folder / store.WEIGHTS)
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
     assert sorted(path.name for path in folder.parent.iterdir()) == ["one"]
+
+
+def test_ids_of_forgotten_samples_are_in_one_private_file(tmp_path: Path) -> None:
+    ids = ("jane-doe-2.png", "jane-doe-1.png")
+    made = replace(run(), experiment=replace(EXPERIMENT, request=ForgetSamples(ids)))
+    folder = store.save(made, trained_net(), tmp_path / "one")
+    holding = [path for path in folder.iterdir() if b"jane-doe" in path.read_bytes()]
+    assert [path.name for path in holding] == ["sample_ids.json"]
+    assert stat.S_IMODE(holding[0].stat().st_mode) == 0o600
+    again = store.load(folder)
+    assert again.experiment == made.experiment
+    record = store.read_record(folder)
+    assert record["id"] == made.experiment.id == again.experiment.id
+    assert record["experiment"]["request"]["ids"] == {"digest": ids_digest(ids), "count": 2}
+    holding[0].write_text(holding[0].read_text().replace("doe-2", "doe-3"))
+    with pytest.raises(BadInput, match=r"sample_ids\.json was changed"):
+        store.load(folder)
+    holding[0].unlink()
+    with pytest.raises(BadInput, match=r"sample_ids.json, which holds the ids .* cannot be read: No such file"):
+        store.load(folder)
+
+
+def test_a_request_for_classes_needs_no_file_of_ids(tmp_path: Path) -> None:
+    folder = store.save(run(), trained_net(), tmp_path / "one")
+    assert sorted(path.name for path in folder.iterdir()) == ["model.safetensors", "run.json"]
 
 
 def test_another_run_is_not_overwritten_unasked(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from duck.experiment import Outcome, notes
 from duck.methods.base import METHODS
 from duck.models.weights import save_weights
 from duck.runtime import device_name, device_of
+from duck.sample_ids import hide_ids, restore_ids, write_ids
 from duck.scenarios import describe
 from duck.types import Scenario
 
@@ -111,7 +112,9 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
     check_free(folder, run.experiment.id, overwrite)
     with _whole(folder) as beside:
         save_weights(model, beside / WEIGHTS)
-        record = {"id": run.experiment.id, **asdict(run), "experiment": to_dict(run.experiment)}
+        plain = {"id": run.experiment.id, **asdict(run), "experiment": to_dict(run.experiment)}
+        record, lists = hide_ids(plain)
+        write_ids(lists, beside)
         record.update(environment=environment(device_of(model)), created=datetime.now(UTC).isoformat(timespec="seconds"))
         (beside / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return folder
@@ -119,13 +122,13 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
 
 def load(folder: Path) -> Run:
     """The record of a run."""
-    record = read_record(folder)
+    record = restore_ids(read_record(folder), folder)
     names = set(Run.__dataclass_fields__)
     return Run(**{**{k: v for k, v in record.items() if k in names}, "experiment": from_dict(record["experiment"])})
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """run.json as plain data: no torch needed."""
+    """run.json as plain data, with digests in place of sample ids: no torch needed."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -150,6 +153,24 @@ def check_free(folder: Path, run_id: str, overwrite: bool) -> bool:
     if read_record(folder).get("id") != run_id:
         raise BadInput(f"{folder} holds another run: choose another --out, or --overwrite it.")
     return True
+
+
+def path_from(folder: Path, place: Path) -> str:
+    """A place as a record names it, from the run's folder: no absolute path, which tells of the machine and its user."""
+    return os.path.relpath(place.resolve(), folder.resolve())
+
+
+def place_of(folder: Path, path: str) -> Path:
+    """The place that the record of this run names; records of older versions have absolute paths."""
+    return Path(os.path.normpath(folder.resolve() / path))
+
+
+def original_of(folder: Path, run: Run) -> Path | None:
+    """Where the run says that its original lies; older versions named it from the working folder."""
+    if run.original_run is None:
+        return None
+    place = place_of(folder, run.original_run)
+    return place if place.exists() else Path(run.original_run)
 
 
 def check_writable(place: Path) -> None:

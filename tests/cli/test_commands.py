@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from duck import cli, store
 from duck.cli import console
 from duck.cli.inputs import peek, settled
+from duck.data import load
 from duck.methods import Duck
 from duck.methods.presets import preset
 from duck.types import Recipe
@@ -72,7 +73,7 @@ def test_forget_a_class(original: Path, tmp_path: Path, capsys: pytest.CaptureFi
     shown = duck(capsys, "show", str(out), "--json")
     assert shown["scores"]["forget_test"] == 0
     assert shown["original"]["forget_test"] > 0.8
-    assert shown["original_run"] == str(original)
+    assert shown["original_run"] == os.path.relpath(original, out)
     assert [epoch["phase"] for epoch in shown["history"]][-2:] == ["low-forget", "low-forget"]
 
 
@@ -329,6 +330,30 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
     assert "Ids here look like 'cat/0.png'." in message
     assert first.exists()
     assert not Path("runs/ids").exists()
+
+
+def test_a_record_names_neither_ids_nor_absolute_paths(
+    own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = ["train", "--data", str(own / "images"), "--model", "my_nets:build", "--epochs", "1", "--augment", "none"]
+    duck(capsys, *train, "--out", str(own / "runs" / "mine"), "--json")
+    ids = load(own / "images").train.ids[:20].tolist()
+    (own / "ids.txt").write_text("\n".join(ids))
+    who = ["--ids", "ids.txt", "--method", "finetune", "--epochs", "1"]
+    cli.main(["forget", "--run", str(own / "runs" / "mine"), *who, "--trust-model-code", "--out", "runs/forgot"])
+    for name in ("mine", "forgot"):
+        record = (own / "runs" / name / "run.json").read_text()
+        assert str(own) not in record
+        assert not [name for name in ids if name in record]
+    assert (own / "runs" / "forgot" / "sample_ids.json").stat().st_mode & 0o777 == 0o600
+    # Data and original are found from the run's folder, whatever the working folder, also where all of it was moved.
+    (own / "moved").mkdir()
+    for name in ("runs", "images", "my_nets.py"):
+        (own / name).rename(own / "moved" / name)
+    (own / "elsewhere").mkdir()
+    monkeypatch.chdir(own / "elsewhere")
+    monkeypatch.syspath_prepend(own / "moved")
+    assert cli.main(["audit", str(own / "moved" / "runs" / "forgot"), "--trust-model-code"]) in (1, 3)
 
 
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:

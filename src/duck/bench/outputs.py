@@ -13,6 +13,7 @@ from duck.errors import BadInput
 from duck.models.embedding import logits_of
 from duck.predict import batch_size
 from duck.runtime import evaluating
+from duck.sample_ids import open_private
 from duck.types import Examples, Scenario
 
 FIELDS = ("ids", "logits", "labels")
@@ -45,7 +46,8 @@ class Kept:
         self.folder.mkdir(parents=True, exist_ok=True)
         beside = self.folder / f".{experiment}.{os.getpid()}.npz"
         try:
-            np.savez_compressed(beside, allow_pickle=False, **arrays)  # most of it are ids
+            with open_private(beside) as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)  # most of it are ids
             os.replace(beside, self._path(experiment))
         finally:
             beside.unlink(missing_ok=True)

@@ -85,7 +85,7 @@ class Bench:
     root: Path = Path("data")
     """Folder that holds the data sets."""
     download: bool = False
-    """Fetch data sets that are not there, and check their md5."""
+    """Fetch data sets that are not there, and check their SHA-256."""
     out: Path = Path("results")
     """Folder of the result files."""
     models: Path | None = None

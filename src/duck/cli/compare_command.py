@@ -65,8 +65,9 @@ def main(argv: list[str]) -> int:
         for row in _compared(args, original, training, replace(scenario, data=data.to(device)), methods):
             compared.append(row)
             if args.output.out and row.outcome is not None:
-                run = store.record(experiments[row.name], scenario, row.outcome, source=args.source.source())
-                store.save(run, row.outcome.model, args.output.out / row.name, args.output.overwrite)
+                folder = args.output.out / row.name
+                run = store.record(experiments[row.name], scenario, row.outcome, source=args.source.source(folder))
+                store.save(run, row.outcome.model, folder, args.output.overwrite)
         code = DONE if any(row.outcome for row in compared) else FAILED
     except KeyboardInterrupt:
         say(f"Interrupted: {len(compared)} of {len(methods)} methods ended.")

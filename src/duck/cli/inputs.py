@@ -16,7 +16,7 @@ from duck.config import fingerprint as fingerprint
 from duck.data import DATASETS, load
 from duck.errors import BadInput
 from duck.methods.presets import RecipeName, default_recipe
-from duck.store import check_writable
+from duck.store import check_writable, path_from, place_of
 from duck.types import Data, Recipe
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class DataFlags:
     root: Path = Path("data")
     """Folder that holds the named data sets."""
     download: bool = False
-    """Fetch a named data set that is not there, and check its md5."""
+    """Fetch a named data set that is not there, and check its SHA-256."""
     image_size: int | None = None
     """Resize images to this many pixels a side."""
     mean: tuple[float, ...] = ()
@@ -45,9 +45,18 @@ class DataFlags:
         with counting(f"reading {self.data}") as progress:
             return load(self.data, self.root, download=self.download, progress=progress, **options)
 
-    def source(self) -> dict[str, str | None]:
-        """Where to find them again."""
-        return {"data": self.data if self.data in DATASETS else str(Path(self.data).resolve()), "root": str(self.root.resolve())}
+    def source(self, folder: Path) -> dict[str, str | None]:
+        """Where to find them again, from the folder of a run."""
+        data = self.data if self.data in DATASETS else path_from(folder, Path(self.data))
+        return {"data": data, "root": path_from(folder, self.root)}
+
+
+def place_in_record(folder: Path, source: Mapping[str, str | None]) -> DataFlags:
+    """Where the record of a run says that its data are; an empty name where it does not say."""
+    data, root = source.get("data") or "", source.get("root")
+    if data and data not in DATASETS:
+        data = str(place_of(folder, data))
+    return DataFlags(data, place_of(folder, root) if root else Path("data"))
 
 
 @dataclass

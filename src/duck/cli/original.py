@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from duck import store
-from duck.cli.inputs import DataFlags, check_model_code, fingerprint, peek
+from duck.cli.inputs import DataFlags, check_model_code, fingerprint, peek, place_in_record
 from duck.config import Training
 from duck.data import DATASETS
 from duck.errors import BadInput
@@ -126,8 +126,8 @@ def data_flags(argv: Sequence[str]) -> DataFlags:
         return DataFlags(peek(argv, "--data", "digits"))
     record: dict[str, Any] = store.read_record(Path(run))
     source, made = record["source"], record["experiment"]["training"]
-    place = source["data"], Path(source["root"])
-    return DataFlags(*place, image_size=made["image_size"], mean=tuple(made["mean"]), std=tuple(made["std"]))
+    stored = place_in_record(Path(run), source)
+    return DataFlags(stored.data, stored.root, image_size=made["image_size"], mean=tuple(made["mean"]), std=tuple(made["std"]))
 
 
 def data_name(argv: Sequence[str]) -> str:
@@ -150,8 +150,9 @@ def _of_run(run: Path, data: Data, trusted: bool) -> Training:
     made = stored.experiment
     if made.request is not None:
         raise BadInput(
-            f"{run} is already an unlearned model; give --run its original, {stored.original_run}. What {run} forgot must be asked for "
-            "again, together with the new samples or classes: a run on the original alone would know it."
+            f"{run} is already an unlearned model; give --run its original, {store.original_of(run, stored)}. "
+            f"What {run} forgot must be asked for again, together with the new samples or classes: "
+            "a run on the original alone would know it."
         )
     if made.training.fingerprint != fingerprint(data):
         raise BadInput(f"The data are not those that {run} was trained on: the fingerprints differ. Name them with --data, --root.")

@@ -100,7 +100,7 @@ def trained(data: Data, source: DataFlags, run: RunFlags, model_name: str, recip
     with watching(f"train {model_name} on {data.name}", quiet=not is_first()) as watch, stopwatch:
         model = train(model_name, data, run.seed, recipe, device=str(device), report=watch, checkpoint=checkpoint)
     if is_first():
-        record = store.Run(experiment, training_scores(model, data), stopwatch.seconds, _samples(data), source=source.source())
+        record = store.Run(experiment, training_scores(model, data), stopwatch.seconds, _samples(data), source=source.source(folder))
         store.save(record, model, folder, run.overwrite)
         shutil.rmtree(checkpoint.parent, ignore_errors=True)
     return folder

@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 
 from duck.audits.pool.plan import FIELDS, Job, Layout, differences, digest_of
 from duck.errors import BadInput
+from duck.sample_ids import open_private
 from duck.types import Ids
 
 ABOUT, SAMPLES = "pool.json", "samples.npz"
@@ -191,7 +192,8 @@ def _copy(source: Path, place: Path) -> None:
 def _whole(place: Path, fill: Any) -> None:
     beside = place.with_name(f".{place.name}.{os.getpid()}.writing")
     try:
-        with beside.open("wb") as file:
+        # The file of samples names those that were to be forgotten.
+        with open_private(beside) if place.name == SAMPLES else beside.open("wb") as file:
             fill(file)
         os.replace(beside, place)
     finally:
