@@ -52,7 +52,7 @@ def test_a_wrong_value_is_refused_by_its_field(case: str) -> None:
 
 @pytest.mark.parametrize("request_", [ForgetClasses([3, "cat"]), ForgetSamples(["1", "a/b.png"]), Debias("cat", 2)])
 def test_what_is_right_comes_back_as_it_was(request_: Any) -> None:
-    experiment = Experiment(Training("digits", "convnet", Recipe(milestones=(1, 2)), mean=(0, 0.5)), request_, Duck())  # type: ignore[arg-type]
+    experiment = Experiment(Training("digits", "convnet", Recipe(milestones=(1, 2)), mean=(0, 0.5)), request_, Duck())
     assert from_dict(to_dict(experiment)) == experiment
 
 
