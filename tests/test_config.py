@@ -61,3 +61,10 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe[training]\n")
     with pytest.raises(BadInput, match=r"experiment\.toml cannot be read as TOML"):
         from_toml(file)
+
+
+def test_a_file_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text("a = " + "[" * 100_000)
+    with pytest.raises(BadInput, match=r"experiment\.toml cannot be read as TOML"):
+        from_toml(file)

@@ -96,7 +96,7 @@ def to_toml(experiment: Experiment) -> str:
 def from_toml(path: Path) -> Experiment:
     try:
         return from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{path} cannot be read as TOML: {error}") from error
 
 

@@ -133,7 +133,7 @@ def read_record(folder: Path) -> dict[str, Any]:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(f"{folder} is not a run: it has no {RECORD}. `duck train --out {folder}` would make one.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{folder / RECORD} cannot be read: {error}") from error
     if not isinstance(record, dict) or "experiment" not in record:
         raise BadInput(f"{folder / RECORD} is not the record of a run.")
