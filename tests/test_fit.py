@@ -2,12 +2,14 @@
 
 import copy
 import os
+import re
 import subprocess
 import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from duck import fit
 from duck.batching import Joined, Passes, Step
+from duck.data.examples import examples
 from duck.errors import BadInput, Diverged, OutOfMemory
 from duck.predict import accuracy
 from duck.runtime import global_seed, seeded
@@ -136,6 +139,20 @@ def test_a_diverged_loss_says_where_and_keeps_the_weights_from_before() -> None:
     assert_same(weights(model), after_first)
     assert not any(module.training for module in model.modules())
     assert [name for name, weight in model.named_parameters() if weight.grad is not None] == []
+
+
+def test_weights_and_images_that_are_no_numbers_are_named() -> None:
+    broken = toy_net()
+    with torch.no_grad():
+        next(broken.parameters()).view(-1)[0] = float("nan")
+    name = next(iter(dict(broken.named_parameters())))
+    with pytest.raises(BadInput, match=f"The model holds values that are not numbers .NaN., in '{re.escape(name)}'"):
+        fit.fit(broken, passes(), plain_loss, SHORT, seeded(0))
+    images = torch.rand(60, 1, 8, 8)
+    images[7, 0, 3, 3] = float("nan")
+    data = examples(images, torch.arange(60) % 4, np.arange(60).astype(str), None)
+    with pytest.raises(BadInput, match="Images of the train samples hold NaN or infinite values, such as sample 7 "):
+        fit.train(toy_net(), data, SHORT, seeded(0))
 
 
 def test_a_frozen_model_says_what_to_do() -> None:

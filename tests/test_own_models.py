@@ -331,3 +331,11 @@ def test_the_result_is_ready_to_serve(model: Home) -> None:
     result = duck.forget(net, TRAIN, [1, 2, 3], test=TEST)
     assert not any(module.training for module in result.model.modules())
     assert all(module.training for module in net.modules())
+
+
+def test_a_model_whose_weights_are_no_numbers_is_refused() -> None:
+    broken = Home()
+    with torch.no_grad():
+        broken.second.bias[3] = float("nan")
+    with pytest.raises(BadInput, match=r"The model holds values that are not numbers \(NaN\), in 'second.bias'"):
+        duck.forget(broken, TensorDataset(IMAGES, LABELS), [1, 2, 3])

@@ -12,8 +12,9 @@ import duck
 ROOT = Path(duck.__file__).parent
 # What stands in a row may import from the rows above it and from its own.
 LAYERS = [
-    ["printable", "errors", "registry", "json_text"],
+    ["printable", "errors", "registry", "json_text", "checks"],
     ["files", "shapes"],
+    ["sample_ids"],
     ["types"],
     ["runtime"],
     ["data"],

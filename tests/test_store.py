@@ -6,6 +6,7 @@ import math
 import os
 import re
 import resource
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from duck.experiment import unlearn
 from duck.methods import Duck, Original
 from duck.models.weights import load_weights
 from duck.runtime import device_name
+from duck.sample_ids import ids_digest
 from duck.scenarios import ForgetClasses, ForgetSamples
 from duck.types import Recipe
 from tests.toys import RECIPE, class_scenario, toy_net, trained_net
@@ -80,6 +82,31 @@ def test_a_loss_that_is_no_number_is_null_in_the_record(tmp_path: Path) -> None:
     assert not {"NaN", "Infinity"} & set(re.findall(r"\w+", (folder / store.RECORD).read_text()))
     assert store.load(folder).scores["forget_loss"] is None
     assert store.load(folder).history[0]["loss"] is None
+
+
+def test_ids_of_forgotten_samples_are_in_one_private_file(tmp_path: Path) -> None:
+    ids = ("jane-doe-2.png", "jane-doe-1.png")
+    made = replace(run(), experiment=replace(EXPERIMENT, request=ForgetSamples(ids)))
+    folder = store.save(made, trained_net(), tmp_path / "one")
+    holding = [path for path in folder.iterdir() if b"jane-doe" in path.read_bytes()]
+    assert [path.name for path in holding] == ["sample_ids.json"]
+    assert stat.S_IMODE(holding[0].stat().st_mode) == 0o600
+    again = store.load(folder)
+    assert again.experiment == made.experiment
+    record = store.read_record(folder)
+    assert record["id"] == made.experiment.id == again.experiment.id
+    assert record["experiment"]["request"]["ids"] == {"digest": ids_digest(ids), "count": 2}
+    holding[0].write_text(holding[0].read_text().replace("doe-2", "doe-3"))
+    with pytest.raises(BadInput, match=r"sample_ids\.json was changed"):
+        store.load(folder)
+    holding[0].unlink()
+    with pytest.raises(BadInput, match=r"sample_ids.json, which holds the ids .* cannot be read: No such file"):
+        store.load(folder)
+
+
+def test_a_request_for_classes_needs_no_file_of_ids(tmp_path: Path) -> None:
+    folder = store.save(run(), trained_net(), tmp_path / "one")
+    assert sorted(path.name for path in folder.iterdir()) == ["model.safetensors", "run.json"]
 
 
 def test_another_run_is_not_overwritten_unasked(tmp_path: Path) -> None:

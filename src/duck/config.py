@@ -2,19 +2,22 @@
 
 import dataclasses
 import hashlib
+import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 import cattrs
 import tomli_w
 from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
+from duck.checks import check_numbers, check_settings
 from duck.errors import BadInput, DuckError
+from duck.fit import check_recipe
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.registry import Registry, suggest
@@ -122,8 +125,12 @@ def to_dict(value: Any) -> dict[str, Any]:
 
 
 def from_dict(plain: dict[str, Any]) -> Experiment:
-    """The experiment, or an error that names the key that does not belong."""
-    return structure(plain, Experiment)
+    """The experiment, or an error that names the key that does not belong or the field whose value is wrong."""
+    experiment = structure(plain, Experiment)
+    check_numbers(experiment)
+    check_recipe(experiment.training.recipe)
+    check_settings(experiment.method)
+    return experiment
 
 
 def structure(plain: dict[str, Any], cls: type[T]) -> T:
@@ -141,7 +148,7 @@ def to_toml(experiment: Experiment) -> str:
 def from_toml(path: Path) -> Experiment:
     try:
         return from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{path} cannot be read as TOML: {error}") from error
 
 
@@ -174,15 +181,26 @@ def _build_converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
     _tag(converter, Method, METHODS)
     _tag(converter, Request, SCENARIOS)
-    converter.register_structure_hook(int | str, lambda value, _: value)
+    converter.register_structure_hook(int | str, lambda value, _: _exact(value, (int, str), "a class index or name"))
+    converter.register_structure_hook(str, lambda value, _: _exact(value, (str,), "text"))
     converter.register_structure_hook(bool, lambda value, _: _exact(value, (bool,), "true or false"))
     converter.register_structure_hook(int, lambda value, _: _exact(value, (int,), "a whole number"))
-    converter.register_structure_hook(float, lambda value, _: float(_exact(value, (int, float), "a number")))
+    converter.register_structure_hook(float, lambda value, _: _finite(value))
     converter.register_structure_hook(int | tuple[int, ...], lambda value, _: _class_or_group(value))
     # Left out where there are none: the ids of experiments without earlier requests stay as they were.
     plain = make_dict_unstructure_fn(Experiment, converter, earlier=override(omit_if_default=True))
     converter.register_unstructure_hook(Experiment, plain)
+    converter.register_structure_hook_factory(_is_sequence, lambda kind: _sequence_hook(converter, get_args(kind)[0]))
     return converter
+
+
+def _is_sequence(kind: Any) -> bool:
+    return get_origin(kind) is tuple and get_args(kind)[1:] == (...,)
+
+
+def _sequence_hook(converter: cattrs.Converter, item: Any) -> Callable[[Any, Any], tuple[Any, ...]]:
+    """Read tuples from lists alone: text would be taken apart into its characters."""
+    return lambda value, _: tuple(converter.structure(one, item) for one in _exact(value, (list, tuple), "a list"))
 
 
 def _exact(value: Any, kinds: tuple[type, ...], words: str) -> Any:
@@ -190,6 +208,13 @@ def _exact(value: Any, kinds: tuple[type, ...], words: str) -> Any:
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise BadInput(f"must be {words}, got {value!r}.")
     return value
+
+
+def _finite(value: Any) -> float:
+    number: int | float = _exact(value, (int, float), "a finite number")
+    if isinstance(number, float) and not math.isfinite(number):
+        raise BadInput(f"must be a finite number, got {number}.")
+    return float(number)
 
 
 def _class_or_group(value: Any) -> int | tuple[int, ...]:

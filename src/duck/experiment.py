@@ -8,10 +8,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from duck.checks import check_settings
 from duck.earlier import EarlierScores, came_back_note, score_earlier
 from duck.methods.base import METHODS, Method, check_kind
 from duck.metrics import SMALL, Confusion, KeptAccuracy, Scores, check_limit, confusion, evaluate, forgot, judge_kept
 from duck.models.given import in_dtypes_of, in_float32
+from duck.models.weights import check_weights
 from duck.predict import accuracy, check_model
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch, device_of
@@ -144,6 +146,8 @@ def unlearn(
     """
     check_limit(max_accuracy_loss)
     check_kind(METHODS.name_of(method), scenario.kind)
+    check_settings(method)
+    check_weights(model.state_dict(), "The model")
     given, model = model, in_float32(model)
     check_model(model, scenario.data.train)
     task = scenario.task(new_model=None if new_model is None else lambda: in_float32(new_model()), recipe=recipe or Recipe(), head=head)

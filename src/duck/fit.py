@@ -15,8 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from duck import files
 from duck.batching import Batches, Passes, Step
+from duck.checks import check_settings
 from duck.errors import BadInput, Diverged, OutOfMemory
 from duck.models.embedding import logits_of
+from duck.models.weights import check_weights
 from duck.recorded import Recorded
 from duck.runtime import autocast, device_of, global_seed
 from duck.types import Batch, Examples, Progress, Recipe, Report
@@ -106,7 +108,7 @@ def fit(
                     stopped = _agreed(stop(), device)
                     if stopped:
                         break
-            mean = _finite_mean(losses, model, before, epoch, recipe, checkpoint)
+            mean = _finite_mean(losses, model, before, batches, epoch, recipe, checkpoint)
             news.epoch(epoch, mean)
             if stopped:
                 break
@@ -135,10 +137,13 @@ def check_recipe(recipe: Recipe) -> None:
     for name in ("epochs", "batch_size"):
         if getattr(recipe, name) < 1:
             raise BadInput(f"{name} must be at least 1, got {getattr(recipe, name)}.")
-    if not (math.isfinite(recipe.lr) and recipe.lr >= 0):
-        raise BadInput(f"lr must be a finite number of at least 0, got {recipe.lr}.")
+    check_settings(recipe)
     if not 0 <= recipe.warmup < 1:
         raise BadInput(f"warmup is a share of the steps and must be in [0, 1), got {recipe.warmup}.")
+    if recipe.label_smoothing > 1:
+        raise BadInput(f"label_smoothing must be in [0, 1], got {recipe.label_smoothing}.")
+    if recipe.optimizer == "sgd" and recipe.nesterov and recipe.momentum == 0:
+        raise BadInput("nesterov needs a momentum above 0: turn it off (--no-nesterov), or give a momentum.")
 
 
 def _optimizer(model: nn.Module, recipe: Recipe, recorded: bool) -> torch.optim.Optimizer:
@@ -227,19 +232,40 @@ def _agreed(decision: bool, device: torch.device) -> bool:
 
 
 def _finite_mean(
-    losses: list[Tensor], model: nn.Module, before: dict[str, Tensor], epoch: int, recipe: Recipe, checkpoint: Path | None
+    losses: list[Tensor],
+    model: nn.Module,
+    before: dict[str, Tensor],
+    batches: Batches,
+    epoch: int,
+    recipe: Recipe,
+    checkpoint: Path | None,
 ) -> float:
     values = torch.stack(losses).float()
     finite = values.isfinite()
     if finite.all() and nn.utils.get_total_norm(list(model.parameters())).isfinite():
         return float(values.mean())
     model.load_state_dict(before)
+    check_weights(before, "The model")
+    _check_images(batches)
     step = int((~finite).nonzero()[0]) + 1 if not finite.all() else len(values)
     kept = f"; {checkpoint} holds the last good epoch" if checkpoint and checkpoint.exists() else ""
     raise Diverged(
         f"The loss became {float(values[step - 1])} at step {step} of epoch {epoch + 1}. The weights are those from before that epoch"
-        f"{kept}. Lower the learning rate (now {recipe.lr:g}) and look for bad values in the data."
+        f"{kept}. Lower the learning rate (now {recipe.lr:g})."
     )
+
+
+def _check_images(batches: Batches) -> None:
+    """Raise an error for images that hold NaN or infinite values: asked only after the loss did, as it takes a pass over the data."""
+    for step in batches.epoch(torch.Generator().manual_seed(0)):
+        for name, batch in step.items():
+            broken = ~batch.images.flatten(1).isfinite().all(1).cpu()
+            if broken.any():
+                rows = batch.rows.cpu()[broken].tolist()
+                raise BadInput(
+                    f"Images of the {name} samples hold NaN or infinite values, such as sample {rows[0]} (counted from 0). "
+                    "Remove or replace them."
+                )
 
 
 @contextmanager

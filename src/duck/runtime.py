@@ -4,6 +4,7 @@ import gc
 import os
 import platform
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,9 +15,20 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from duck.checks import check_seed
 from duck.errors import BadInput
 
 Precision = Literal["auto", "float32", "bfloat16"]
+
+
+def worker_command(module: str, *words: str) -> list[str]:
+    """The command line of a Python process that runs a module of ours. It does not look for modules in the working folder."""
+    return [sys.executable, "-P", "-m", module, *words]
+
+
+def worker_environment(**more: str) -> dict[str, str]:
+    """The environment of such a process: it finds modules where this one does."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **more}
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -59,6 +71,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 def seeded(seed: int, *streams: str) -> torch.Generator:
     """A generator of its own for each purpose: the same seed and purpose give the same numbers."""
+    check_seed(seed)
     generator = torch.Generator()
     mixed = seed
     for byte in "/".join(streams).encode():
@@ -81,6 +94,7 @@ def global_seed(generator: torch.Generator, device: torch.device) -> Iterator[No
 @contextmanager
 def fixed_seed(seed: int, device: torch.device) -> Iterator[None]:
     """The same, with a number. Of the accelerators only the given one is seeded: the others' generators would not be put back."""
+    check_seed(seed)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         if device.type in ("cpu", "cuda"):
             torch.default_generator.manual_seed(seed)

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Iterator
@@ -24,11 +25,13 @@ from duck.methods.base import METHODS
 from duck.metrics import KeptAccuracy, kept_accuracy
 from duck.models.weights import REQUEST_DIGEST, save_weights
 from duck.runtime import device_name, device_of, is_first
-from duck.scenarios import ForgetSamples, describe
+from duck.sample_ids import FILE as SAMPLE_IDS
+from duck.sample_ids import hide_ids, restore_ids, write_ids
+from duck.scenarios import describe
 from duck.types import Scenario
 
 RECORD, WEIGHTS = "run.json", "model.safetensors"
-OURS = (RECORD, WEIGHTS, "audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json", "analysis.json")
+OURS = (RECORD, WEIGHTS, SAMPLE_IDS, "audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json", "analysis.json")
 """The files of a run folder that we write: the run, and what was found out about it."""
 
 
@@ -139,17 +142,18 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
         return folder
     digest = run.experiment.request_digest
     about = {"id": run.experiment.id, "request_digest": digest, "status": run.status}
-    record = {**about, **asdict(run), "experiment": to_dict(run.experiment)}
+    record, ids = hide_ids({**about, **asdict(run), "experiment": to_dict(run.experiment)})
     record.update(environment=environment(device_of(model)), created=datetime.now(UTC).isoformat(timespec="seconds"))
     with _explained(folder), files.replacing(folder, OURS) as new:
         save_weights(model, new / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
-        files.write_json(new / RECORD, record, private=isinstance(run.experiment.request, ForgetSamples))
+        write_ids(ids, new)
+        files.write_json(new / RECORD, record)
     return folder
 
 
 def load(folder: Path) -> Run:
     """The record of a run."""
-    record = read_record(folder)
+    record = restore_ids(read_record(folder), folder)
     if "forgot" not in record:
         # Records of earlier versions have it in their notes alone.
         record["forgot"] = False if any(note.startswith("Nothing was forgotten") for note in record.get("notes", [])) else None
@@ -162,7 +166,7 @@ def load(folder: Path) -> Run:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """run.json as plain data, checked; what an older version did not write has its default."""
+    """run.json as plain data, checked, with digests in place of sample ids; what an older version did not write has its default."""
     files.finish_replacing(folder, OURS)
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
@@ -228,6 +232,24 @@ def check_free(folder: Path, run_id: str, overwrite: bool) -> bool:
     if read_record(folder).get("id") != run_id:
         raise BadInput(f"{folder} holds another run: choose another --out, or --overwrite it.")
     return True
+
+
+def path_from(folder: Path, place: Path) -> str:
+    """A place as a record names it, from the run's folder: no absolute path, which tells of the machine and its user."""
+    return os.path.relpath(place.resolve(), folder.resolve())
+
+
+def place_of(folder: Path, path: str) -> Path:
+    """The place that the record of this run names; records of older versions have absolute paths."""
+    return Path(os.path.normpath(folder.resolve() / path))
+
+
+def original_of(folder: Path, run: Run) -> Path | None:
+    """Where the run says that its original lies; older versions named it from the working folder."""
+    if run.original_run is None:
+        return None
+    place = place_of(folder, run.original_run)
+    return place if place.exists() else Path(run.original_run)
 
 
 def check_writable(place: Path) -> None:

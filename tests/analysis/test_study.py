@@ -9,6 +9,7 @@ import torch
 from duck.analysis import study
 from duck.analysis.study import analyse
 from duck.runtime import seeded
+from duck.sample_ids import ids_digest
 from duck.types import Scenario
 from tests.toys import class_scenario, samples_scenario, toy_data, toy_net, trained_net
 
@@ -68,10 +69,12 @@ def test_shap_maps_of_the_chosen_images(result: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("scenario", [class_scenario(), samples_scenario()], ids=["class", "samples"])
-def test_a_forgotten_training_image_is_marked(scenario: Scenario) -> None:
+def test_a_forgotten_training_image_is_marked_and_not_named(scenario: Scenario) -> None:
     images = scenario.data.train.take(torch.stack([scenario.forget[1], scenario.retain[0]]))
     found = analyse({"unlearned": trained_net()}, scenario, points=16, explain=images)["shap"]["images"]
-    assert [image["id"] for image in found] == images.ids.tolist()
+    forgotten, retained = images.ids.tolist()
+    assert [image["id"] for image in found] == [ids_digest([forgotten]), retained]
+    assert found[0]["title"].endswith(f"({ids_digest([forgotten])})")
     assert [image["forgotten"] for image in found] == [True, False]
 
 

@@ -23,6 +23,7 @@ from duck.audits.pool.training import News
 from duck.errors import BadInput, DuckError
 from duck.models import build as build_model
 from duck.runtime import seeded
+from duck.sample_ids import ids_digest
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
 from tests.audits.pools import METHOD, RECIPE, build, experiment, plan, pool
 from tests.toys import toy_data
@@ -190,6 +191,16 @@ def test_parts_of_two_machines_merge_to_the_whole(tmp_path: Path, whole: Pool) -
     merge([tmp_path / "2"], tmp_path / "both")
     assert same(Pool(tmp_path / "both"), whole)
     assert build(tmp_path / "both", plan(), 4) == (0, 6, 0)
+
+
+def test_ids_are_in_one_private_file(tmp_path: Path) -> None:
+    names = toy_data().train.ids[:6].tolist()
+    assert build(tmp_path / "p", plan(request=ForgetSamples(names)), 2, limit=0) == (0, 0, 3)
+    fingerprint = json.loads((tmp_path / "p" / "pool.json").read_text())["fingerprint"]
+    assert fingerprint["request"] == {"name": "samples", "ids": {"digest": ids_digest(names), "count": 6}}
+    merge([tmp_path / "p"], tmp_path / "merged")
+    for folder in ("p", "merged"):
+        assert (tmp_path / folder / "samples.npz").stat().st_mode & 0o777 == 0o600
 
 
 def test_workers_and_stacked_weights_make_the_same_models(tmp_path: Path, whole: Pool) -> None:

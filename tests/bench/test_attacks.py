@@ -209,6 +209,7 @@ def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
             assert found.forgotten.logits[3] == pytest.approx(trained_net().eval()(image)[0].numpy(), abs=1e-5)
         assert found.forgotten.labels.tolist() == scenario.data.train.labels[scenario.forget].tolist()
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
+    assert (tmp_path / "x.npz").stat().st_mode & 0o777 == 0o600  # it names who was forgotten
     (tmp_path / "x.npz").write_bytes(b"half")
     with pytest.warns(CacheWarning, match=r"x.npz cannot be read .* made again"):
         assert kept.read("x") is None

@@ -191,7 +191,7 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
         (WHOLE + "classes = [[1, 1]]\n", "a list of different ones for a group"),
         (WHOLE + "seeds = [1]\nfraction = 1.5\n", "'fraction' must lie between 0 and 1, got 1.5"),
         (WHOLE + "seeds = [1]\nrandom_classes = 0\n", "'random_classes' must be 1 or more, got 0"),
-        (WHOLE + "seeds = 1\n", "Block: 'seeds' has a value of the wrong kind"),
+        (WHOLE + "seeds = 1\n", "Block: 'seeds' must be a list, got 1"),
         (WHOLE + "seeds = [1]\n" + 2 * VARIANT.format("x", "lr = 0.1"), "two variants of one method with the same name"),
         (WHOLE + "seeds = [1]\n" + VARIANT.format("none", "lr = 0.1"), "needs a name other than 'none'"),
         (WHOLE + "seeds = [1]\n" + VARIANT.format("a,b", "lr = 0.1"), "without ',' and '='"),

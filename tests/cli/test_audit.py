@@ -248,7 +248,7 @@ def test_a_model_that_gives_no_numbers_is_refused(audited: dict[str, Path], tmp_
     shutil.copytree(audited["duck"], broken)
     weights = load_file(broken / "model.safetensors")
     name = next(name for name, value in weights.items() if value.dim() == 4)
-    save_file({**weights, name: torch.full_like(weights[name], torch.nan)}, broken / "model.safetensors")
+    save_file({**weights, name: torch.full_like(weights[name], torch.inf)}, broken / "model.safetensors")
     code, _, err = duck(capsys, "audit", str(broken), "--original", str(audited["original"]))
     assert code == 2
     assert "The unlearned model gives outputs that are no numbers" in err

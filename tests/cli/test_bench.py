@@ -222,7 +222,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "no such class": (["class.toml"], "Class 12 is out of range: digits has classes 0 to 9."),
     "next": (["--next", "-3"], "--next must be 0 or more, got -3.0."),
     "minutes": (["small.toml", "--limit-minutes", "-1"], "--limit-minutes must be 0 or more, got -1.0."),
-    "no minutes": (["small.toml", "--limit-minutes", "nan"], "--limit-minutes must be 0 or more, got nan."),
+    "no minutes": (["small.toml", "--limit-minutes", "nan"], "limit_minutes must be a finite number, got nan."),
     "out": (["small.toml", "--out", "small.toml/results"], "Results cannot be written to small.toml/results: Not a directory"),
     "device": (["small.toml", "--device", "cuda:77"], "No device 'cuda:77' here"),
     "data set": (["typo.toml"], "No data set 'digts'. Did you mean 'digits'?"),

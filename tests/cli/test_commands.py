@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from duck import cli, store
 from duck.cli import console
 from duck.cli.inputs import peek, settled
+from duck.data import load
 from duck.methods import Duck
 from duck.methods.presets import preset
 from duck.types import Recipe
@@ -72,7 +73,7 @@ def test_forget_a_class(original: Path, tmp_path: Path, capsys: pytest.CaptureFi
     shown = duck(capsys, "show", str(out), "--json")
     assert shown["scores"]["forget_test"] == 0
     assert shown["original"]["forget_test"] > 0.8
-    assert shown["original_run"] == str(original)
+    assert shown["original_run"] == os.path.relpath(original, out)
     assert [epoch["phase"] for epoch in shown["history"]][-2:] == ["low-forget", "low-forget"]
 
 
@@ -352,6 +353,30 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
     assert not Path("runs/ids").exists()
 
 
+def test_a_record_names_neither_ids_nor_absolute_paths(
+    own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = ["train", "--data", str(own / "images"), "--model", "my_nets:build", "--epochs", "1", "--augment", "none"]
+    duck(capsys, *train, "--out", str(own / "runs" / "mine"), "--json")
+    ids = load(own / "images").train.ids[:20].tolist()
+    (own / "ids.txt").write_text("\n".join(ids))
+    who = ["--ids", "ids.txt", "--method", "finetune", "--epochs", "1"]
+    cli.main(["forget", "--run", str(own / "runs" / "mine"), *who, "--trust-model-code", "--out", "runs/forgot"])
+    for name in ("mine", "forgot"):
+        record = (own / "runs" / name / "run.json").read_text()
+        assert str(own) not in record
+        assert not [name for name in ids if name in record]
+    assert (own / "runs" / "forgot" / "sample_ids.json").stat().st_mode & 0o777 == 0o600
+    # Data and original are found from the run's folder, whatever the working folder, also where all of it was moved.
+    (own / "moved").mkdir()
+    for name in ("runs", "images", "my_nets.py"):
+        (own / name).rename(own / "moved" / name)
+    (own / "elsewhere").mkdir()
+    monkeypatch.chdir(own / "elsewhere")
+    monkeypatch.syspath_prepend(own / "moved")
+    assert cli.main(["audit", str(own / "moved" / "runs" / "forgot"), "--trust-model-code"]) in (1, 3)
+
+
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     methods = {row["name"]: row for row in duck(capsys, "list", "methods", "--json")}
     assert {"original", "retrained", "duck"} <= set(methods)
@@ -400,6 +425,28 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "head": (["forget", "--run", "RUN", "--classes", "1", "--head", "haed"], "no module 'haed' to be its head"),
     "one class": (["train", "--data", "ONECLASS"], "at least two"),
     "broken image": (["train", "--data", "BROKEN"], "2.png"),
+    "a pipe among images": (["train", "--data", "PIPE"], "3.png: it is not a regular file"),
+    "nesterov without momentum": (["train", "--data", "digits", "--momentum", "0", "--nesterov"], "nesterov needs a momentum above 0"),
+    "negative decay": (["train", "--data", "digits", "--weight-decay", "-1"], "weight_decay must be 0 or more, got -1.0"),
+    "negative momentum": (["train", "--data", "digits", "--momentum", "-1"], "momentum must be 0 or more, got -1.0"),
+    "nan momentum": (["train", "--data", "digits", "--momentum", "nan"], "momentum must be a finite number, got nan"),
+    "smoothing": (["train", "--data", "digits", "--label-smoothing", "2"], "label_smoothing must be in [0, 1], got 2"),
+    "nan smoothing": (["train", "--data", "digits", "--label-smoothing", "nan"], "label_smoothing must be a finite number, got nan"),
+    "gamma": (["train", "--data", "digits", "--schedule", "step", "--gamma", "-1"], "gamma must be 0 or more, got -1.0"),
+    "nan mean": (["train", "--data", "digits", "--mean", "nan", "--std", "1"], "mean must be a finite number, got nan"),
+    "huge images": (["train", "--data", "digits", "--image-size", "100000000"], "must be from 1 to 16384, got 100000000"),
+    "negative seed": (["train", "--data", "digits", "--seed", "-1"], "seed must be a whole number from 0 to 2^63 - 1, got -1"),
+    "huge seed": (["forget", "--run", "RUN", "--classes", "1", "--seed", str(2**64)], "seed must be a whole number from 0 to 2^63 - 1"),
+    "negative setting": (["forget", "--run", "RUN", "--classes", "1", "--temperature", "-1"], "temperature must be 0 or more, got -1.0"),
+    "nan setting": (["forget", "--run", "RUN", "--classes", "1", "--lambda-forget", "nan"], "lambda_forget must be a finite number"),
+    "a superscript": (["forget", "--run", "RUN", "--classes", "\u00b2"], "digits has no class '\u00b2'"),
+    "a superscript as a share": (["pool", "--data", "digits", "--share", "\u00b2/2", "--out", "pool"], "--share is K/N"),
+    "a config that is not UTF-8": (["train", "--config", "LATIN"], "latin.toml cannot be read as TOML"),
+    "a record that is not UTF-8": (["forget", "--run", "LATINRUN", "--classes", "1"], "run.json cannot be read"),
+    "weights that hold NaN": (
+        ["forget", "--data", "digits", "--model", "convnet", "--weights", "NAN", "--classes", "1"],
+        "nan.safetensors holds values that are not numbers (NaN), in 'head.weight'",
+    ),
 }
 
 
@@ -410,7 +457,18 @@ def test_wrong_input_is_one_message_exit_code_2_and_nothing_written(
     words, message = WRONG[case]
     (own / "unknown.txt").write_text("x1\n")
     (own / "twice.txt").write_text("2\n3\n2\n")
-    places = {"UNKNOWN": "unknown.txt", "TWICE": "twice.txt", "ONECLASS": "one", "BROKEN": "images"}
+    places = {"UNKNOWN": "unknown.txt", "TWICE": "twice.txt", "ONECLASS": "one", "BROKEN": "images", "PIPE": "images"}
+    places |= {"LATIN": "latin.toml", "LATINRUN": "latin", "NAN": "nan.safetensors"}
+    (own / "latin.toml").write_bytes(b"\xff\xfe[training]\n")
+    (own / "latin").mkdir()
+    (own / "latin" / "run.json").write_bytes(b"\xff\xfe{}")
+    if case == "weights that hold NaN":
+        weights = load_file(original / "model.safetensors")
+        weights["head.weight"][0, 0] = float("nan")
+        save_file(weights, own / "nan.safetensors")
+    if case == "a pipe among images":
+        (own / "images" / "dog" / "3.png").unlink()
+        os.mkfifo(own / "images" / "dog" / "3.png")
     if case == "one class":
         (own / "one" / "cat").mkdir(parents=True)
         (own / "images" / "cat" / "1.png").rename(own / "one" / "cat" / "1.png")
@@ -427,6 +485,19 @@ def test_wrong_input_is_one_message_exit_code_2_and_nothing_written(
     assert "Traceback" not in err
     assert not out.exists()
     assert not (own / "owned").exists()
+
+
+def test_a_config_of_other_data_is_refused(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["show", str(original), "--toml"]) == 0
+    text = capsys.readouterr().out
+    config, out = tmp_path / "experiment.toml", str(tmp_path / "out")
+    config.write_text(re.sub(r'fingerprint = "..', 'fingerprint = "zz', text))
+    words = ["train", "--config", str(config), "--epochs", "1", "--out", out, "--json"]
+    assert "The data are not those of" in duck(capsys, *words, code=2)
+    assert not Path(out).exists()
+    duck(capsys, *words, "--data", "digits")  # other data, as the user asks
+    config.write_text(text)
+    duck(capsys, *words[:-2], str(tmp_path / "same"), "--json")
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_wrong_words_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFi
         (["--models", "5"], "even number of models"),
         (["--method", "dcuk"], "Did you mean 'duck'"),
         (["--limit-minutes", "-1"], "--limit-minutes must be 0 or more, got -1.0."),
-        (["--limit-minutes", "nan"], "--limit-minutes must be 0 or more, got nan."),
+        (["--limit-minutes", "nan"], "limit_minutes must be a finite number, got nan."),
         (["--workers", "0"], "--workers must be at least 1"),
         (["--epochs", "0"], "epochs must be at least 1"),
         (["--fraction", "0"], "fraction"),

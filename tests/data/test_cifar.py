@@ -156,8 +156,8 @@ def test_download_fetches_and_unpacks(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz") as tar:
         tar.add(folder, folder.name)
     # A file address is enough here; the network is in the tests of the download.
-    md5 = hashlib.md5((tmp_path / "cifar.tar.gz").read_bytes()).hexdigest()
-    archive = CIFAR10.archive._replace(url=(tmp_path / "cifar.tar.gz").as_uri(), md5=md5)
+    sha256 = hashlib.sha256((tmp_path / "cifar.tar.gz").read_bytes()).hexdigest()
+    archive = CIFAR10.archive._replace(url=(tmp_path / "cifar.tar.gz").as_uri(), sha256=sha256)
     data = load(CIFAR10._replace(archive=archive), tmp_path / "root", download=True)
     assert len(data.train) == 100
     assert [entry.name for entry in (tmp_path / "root").iterdir()] == ["cifar-10-batches-py"]

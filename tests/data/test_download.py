@@ -1,5 +1,6 @@
 import hashlib
 import io
+import re
 import tarfile
 import threading
 import zipfile
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from duck.data.cifar import CIFAR10, CIFAR100
 from duck.data.download import Archive, fetch_archive, locate
+from duck.data.tiny_imagenet import ARCHIVE
 from duck.errors import BadInput
 from duck.files import is_temporary
 from tests.data.image_files import noise
@@ -55,18 +58,18 @@ def zip_of(files: dict[str, bytes]) -> bytes:
 
 
 def publish(site: tuple[Path, str], content: bytes) -> tuple[str, str]:
-    """The address and the md5 of an archive."""
+    """The address and the SHA-256 of an archive."""
     (site[0] / "archive").write_bytes(content)
-    return f"{site[1]}/archive", hashlib.md5(content).hexdigest()
+    return f"{site[1]}/archive", hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.parametrize("pack", [tar_of, zip_of])
 def test_an_archive_is_fetched_and_unpacked(site: tuple[Path, str], tmp_path: Path, pack: Any) -> None:
     big = noise((3_000_000,)).tobytes()
-    address, md5 = publish(site, pack({"set/a.txt": b"one", "set/deep/b.bin": big}))
+    address, sha256 = publish(site, pack({"set/a.txt": b"one", "set/deep/b.bin": big}))
     calls: list[tuple[int, int]] = []
     root = tmp_path / "new" / "root"
-    folder = fetch_archive(address, md5, root, lambda done, total: calls.append((done, total)))
+    folder = fetch_archive(address, sha256, root, lambda done, total: calls.append((done, total)))
     assert folder == root / "set"
     assert (folder / "a.txt").read_bytes() == b"one"
     assert (folder / "deep" / "b.bin").read_bytes() == big
@@ -76,22 +79,22 @@ def test_an_archive_is_fetched_and_unpacked(site: tuple[Path, str], tmp_path: Pa
     assert len(calls) > 1
 
 
-def test_a_wrong_md5_leaves_nothing(site: tuple[Path, str], tmp_path: Path) -> None:
-    address, md5 = publish(site, tar_of({"set/a": b"1"}))
-    with pytest.raises(BadInput, match=f"its md5 is {md5}, not {'0' * 32}. It was deleted"):
-        fetch_archive(address, "0" * 32, tmp_path / "root")
+def test_a_wrong_sha256_leaves_nothing(site: tuple[Path, str], tmp_path: Path) -> None:
+    address, sha256 = publish(site, tar_of({"set/a": b"1"}))
+    with pytest.raises(BadInput, match=f"its SHA-256 is {sha256}, not {'0' * 64}. It was deleted"):
+        fetch_archive(address, "0" * 64, tmp_path / "root")
     assert list((tmp_path / "root").iterdir()) == []
 
 
 def test_an_interruption_leaves_nothing(site: tuple[Path, str], tmp_path: Path) -> None:
-    address, md5 = publish(site, tar_of({"set/a": noise((3_000_000,)).tobytes()}))
+    address, sha256 = publish(site, tar_of({"set/a": noise((3_000_000,)).tobytes()}))
 
     def interrupt(done: int, total: int) -> None:
         assert [is_temporary(entry) for entry in (tmp_path / "root").iterdir()] == [True]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fetch_archive(address, md5, tmp_path / "root", interrupt)
+        fetch_archive(address, sha256, tmp_path / "root", interrupt)
     assert list((tmp_path / "root").iterdir()) == []
 
 
@@ -109,26 +112,26 @@ def test_an_interruption_leaves_nothing(site: tuple[Path, str], tmp_path: Path) 
     ],
 )
 def test_a_bad_archive_leaves_nothing(site: tuple[Path, str], tmp_path: Path, content: bytes, problem: str) -> None:
-    address, md5 = publish(site, content)
+    address, sha256 = publish(site, content)
     with pytest.raises(BadInput, match=problem):
-        fetch_archive(address, md5, tmp_path / "root")
+        fetch_archive(address, sha256, tmp_path / "root")
     assert list((tmp_path / "root").iterdir()) == []
     assert not (tmp_path / "outside").exists()
 
 
 def test_an_address_that_does_not_answer(site: tuple[Path, str], tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"Could not download .*/nothing: .*404.*\. Check the connection"):
-        fetch_archive(f"{site[1]}/nothing", "0" * 32, tmp_path / "root")
+        fetch_archive(f"{site[1]}/nothing", "0" * 64, tmp_path / "root")
     with pytest.raises(BadInput, match=r"Could not download http://127\.0\.0\.1:9/x: .*refused"):
-        fetch_archive("http://127.0.0.1:9/x", "0" * 32, tmp_path / "root")
+        fetch_archive("http://127.0.0.1:9/x", "0" * 64, tmp_path / "root")
 
 
 def test_what_is_there_is_not_replaced(site: tuple[Path, str], tmp_path: Path) -> None:
-    address, md5 = publish(site, tar_of({"set/a": b"new"}))
+    address, sha256 = publish(site, tar_of({"set/a": b"new"}))
     (tmp_path / "root" / "set").mkdir(parents=True)
     (tmp_path / "root" / "set" / "a").write_text("old")
     with pytest.raises(BadInput, match=r"root/set is there already\. Remove it first"):
-        fetch_archive(address, md5, tmp_path / "root")
+        fetch_archive(address, sha256, tmp_path / "root")
     assert (tmp_path / "root" / "set" / "a").read_text() == "old"
 
 
@@ -142,3 +145,9 @@ def test_locate_downloads_only_what_is_missing(site: tuple[Path, str], tmp_path:
     assert locate(archive, ("a",), tmp_path / "root", download=True) == tmp_path / "root" / "set"
     with pytest.raises(BadInput, match=r"root/set is incomplete: b is missing"):
         locate(archive, ("a", "b"), tmp_path / "root", download=True)
+
+
+def test_published_archives_come_by_https_and_are_pinned_by_sha_256() -> None:
+    for archive in (CIFAR10.archive, CIFAR100.archive, ARCHIVE):
+        assert archive.url.startswith("https://")
+        assert re.fullmatch("[0-9a-f]{64}", archive.sha256)

@@ -60,7 +60,7 @@ def test_neither_a_name_nor_a_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, -3])
 def test_the_image_size_must_be_positive(size: int) -> None:
-    with pytest.raises(BadInput, match=f"image size must be at least 1, got {size}"):
+    with pytest.raises(BadInput, match=f"image size must be from 1 to 16384, got {size}"):
         load("digits", image_size=size)
 
 

@@ -134,7 +134,7 @@ def test_missing_data_and_download(tmp_path: Path) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for path in sorted(folder.rglob("*")):
             archive.write(path, path.relative_to(folder.parent))
-    source = ARCHIVE._replace(url=file.as_uri(), md5=hashlib.md5(file.read_bytes()).hexdigest())
+    source = ARCHIVE._replace(url=file.as_uri(), sha256=hashlib.sha256(file.read_bytes()).hexdigest())
     assert len(load(tmp_path / "root", download=True, archive=source).train) == 9
     (tmp_path / "root" / "tiny-imagenet-200" / "val" / "val_annotations.txt").unlink()
     with pytest.raises(BadInput, match="is incomplete: val/val_annotations"):

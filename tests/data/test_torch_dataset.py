@@ -269,6 +269,7 @@ def at(place: int, special: Any, otherwise: Callable[[int], Any]) -> Callable[[i
         (lambda i: {"text": "x", "label": 0}, r"sample 0 must have one of .*'image'.* it has text, label"),
         (lambda i: (Image.new("I;16", (4, 4)), i % 2), r"sample 0 must be .* 8-bit image, got Image.*: its pixels have more than 8 bits"),
         (lambda i: (features(i), i % 2 + 1), r"training labels of dataset must be 0 to 2, .* found 1, 2"),
+        (at(5, (features(5) / 0, 0), lambda i: (features(i), i % 2)), r"sample 5 holds NaN or infinite values"),
         (lambda i: (features(i), 0), r"dataset needs at least two classes, .* it has 1"),
     ],
 )

@@ -50,6 +50,8 @@ class Analyse:
     """SHAP maps of the images with these ids, of training or test. Those of forgotten ones stay in analysis.json; no figure shows them."""
     head: str | None = None
     """Name of the classifier head inside the model; found by a probe where not given."""
+    trust_model_code: bool = False
+    """Import and call the model builder (package.module:function) that a stored run names. Its code can do anything."""
     png: Path | None = None
     """Folder for the figures as PNG and PDF."""
     seed: int = 0
@@ -72,7 +74,7 @@ def main(argv: list[str]) -> int:
     device, found = pick_device(args.device), []
     data: Data | None = None
     for folder in args.runs:
-        run = unlearning(folder, args.data, args.root, data)
+        run = unlearning(folder, args.data, args.root, data, trusted=args.trust_model_code)
         data = run.data
         found.append(_analysed(args, run, device))
         if args.png:

@@ -75,6 +75,8 @@ class AuditFlags:
     """Folder that holds the named data sets, where it is another than the run says."""
     head: str | None = None
     """Name of the classifier head inside the model; found by a probe where not given."""
+    trust_model_code: bool = False
+    """Import and call the model builder (package.module:function) that a stored run names. Its code can do anything."""
     device: str = "auto"
     """auto, cpu, cuda, ..."""
     json: bool = False
@@ -85,7 +87,7 @@ def main(argv: list[str]) -> int:
     begun, args = time.monotonic(), parse(AuditFlags, argv, "audit")
     _check(args)
     device = pick_device(args.device)
-    found = unlearning(args.run, args.data, args.root)
+    found = unlearning(args.run, args.data, args.root, trusted=args.trust_model_code)
     _check_recipe(args, found)
     found = replace(found, scenario=replace(found.scenario, data=found.scenario.data.to(device)))
     setting(found.scenario)  # nothing is trained for an audit that cannot be

@@ -44,7 +44,7 @@ from duck.bench import (
 )
 from duck.cli.console import counting, emit, number, say, stderr
 from duck.cli.exits import DONE, FAILED, INTERRUPTED
-from duck.cli.inputs import parse
+from duck.cli.inputs import check_model_code, parse
 from duck.errors import BadInput
 from duck.runtime import pick_device
 from duck.types import Data
@@ -85,7 +85,7 @@ class Bench:
     root: Path = Path("data")
     """Folder that holds the data sets."""
     download: bool = False
-    """Fetch data sets that are not there, and check their md5."""
+    """Fetch data sets that are not there, and check their SHA-256."""
     out: Path = Path("results")
     """Folder of the result files."""
     models: Path | None = None
@@ -99,6 +99,8 @@ class Bench:
     pool: Path | None = None
     """Of grids that attack with LiRA: folder of the shadow models, made by `duck pool`. Other ones give other lines; with --table, only
     results that compared with these."""
+    trust_model_code: bool = False
+    """Import and call the model builder (package.module:function) that a grid of your own names. Its code can do anything."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     format: Format = "text"
@@ -213,6 +215,8 @@ def _print(args: Bench, grid: Grid, only: Only, results: Results) -> int:
 
 def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     begun, device = time.monotonic(), pick_device(args.device)
+    for block in grid.blocks:
+        check_model_code(block.model, grid.file or grid.name, args.trust_model_code)
     if args.rehearse and args.pool is None and grid.attack is not None and grid.attack.name == "lira":
         recipe = "--epochs {epochs} --batch-size {batch_size}".format(**grid.blocks[0].recipe)
         command = f"duck pool --data digits --model convnet --models {grid.attack.shadows} {recipe} --out shadows"

@@ -77,8 +77,9 @@ def main(argv: list[str]) -> int:
             for row in _compared(args, original, training, replace(scenario, data=scenario.data.to(device)), methods, findings):
                 compared.append(row)
                 if args.output.out and row.outcome is not None:
-                    run = store.record(experiments[row.name], scenario, row.outcome, source=args.source.source())
-                    store.save(run, row.outcome.model, args.output.out / row.name, args.output.overwrite)
+                    folder = args.output.out / row.name
+                    run = store.record(experiments[row.name], scenario, row.outcome, source=args.source.source(folder))
+                    store.save(run, row.outcome.model, folder, args.output.overwrite)
             sound = [row for row in compared if row.outcome is not None and row.outcome.status != "damaged"]
             code = DONE if sound else FAILED
         except KeyboardInterrupt:

@@ -151,7 +151,7 @@ def _command(args: DebiasFlags, debias: Debias, recipe: Recipe, usual: Recipe) -
 
 
 def _named(word: str) -> int | str:
-    return int(word) if word.isdigit() else word
+    return int(word) if word.isdecimal() else word
 
 
 def _count(args: DebiasFlags, data: Data) -> int:

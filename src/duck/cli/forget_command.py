@@ -122,9 +122,9 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
         )
     if not is_first():
         return DONE
-    original_run = str(args.original.run) if args.original.run else None
+    original_run = store.path_from(folder, args.original.run) if args.original.run else None
     outcome = noted(outcome, method, training, data, args.original, findings)
-    run = store.record(experiment, scenario, outcome, original_run=original_run, source=args.source.source())
+    run = store.record(experiment, scenario, outcome, original_run=original_run, source=args.source.source(folder))
     store.save(run, outcome.model, folder, args.output.overwrite)
     return tell(folder, args.output.json)
 

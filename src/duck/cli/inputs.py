@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 import tyro
 
+from duck.checks import check_numbers
 from duck.cli.console import counting
 from duck.config import Experiment, from_toml
 from duck.config import fingerprint as fingerprint
 from duck.data import DATASETS, load
 from duck.errors import BadInput
 from duck.methods.presets import RecipeName, default_recipe
-from duck.store import check_writable
+from duck.store import check_writable, path_from, place_of
 from duck.types import Data, Recipe
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ class DataFlags:
     root: Path = Path("data")
     """Folder that holds the named data sets."""
     download: bool = False
-    """Fetch a named data set that is not there, and check its md5."""
+    """Fetch a named data set that is not there, and check its SHA-256."""
     image_size: int | None = None
     """Resize images to this many pixels a side."""
     mean: tuple[float, ...] = ()
@@ -44,9 +45,18 @@ class DataFlags:
         with counting(f"reading {self.data}") as progress:
             return load(self.data, self.root, download=self.download, progress=progress, **options)
 
-    def source(self) -> dict[str, str | None]:
-        """Where to find them again."""
-        return {"data": self.data if self.data in DATASETS else str(Path(self.data).resolve()), "root": str(self.root.resolve())}
+    def source(self, folder: Path) -> dict[str, str | None]:
+        """Where to find them again, from the folder of a run."""
+        data = self.data if self.data in DATASETS else path_from(folder, Path(self.data))
+        return {"data": data, "root": path_from(folder, self.root)}
+
+
+def place_in_record(folder: Path, source: Mapping[str, str | None]) -> DataFlags:
+    """Where the record of a run says that its data are; an empty name where it does not say."""
+    data, root = source.get("data") or "", source.get("root")
+    if data and data not in DATASETS:
+        data = str(place_of(folder, data))
+    return DataFlags(data, place_of(folder, root) if root else Path("data"))
 
 
 @dataclass
@@ -68,6 +78,7 @@ def parse(cls: type[T], argv: Sequence[str], command: str, default: T | None = N
     """The dataclass filled from flags. Flags of nested dataclasses carry no prefix."""
     options: dict[str, Any] = {} if default is None else {"default": default}
     parsed: T = tyro.cli(cls, prog=f"duck {command}", args=list(argv), config=(tyro.conf.OmitArgPrefixes,), **options)
+    check_numbers(parsed)
     return parsed
 
 
@@ -104,6 +115,18 @@ def shown_recipe(data: str, model: str = "", name: RecipeName = "standard") -> R
     plain = data == "digits" or Path(data).suffix == ".npz"
     samples = None if data in DATASETS else 0
     return default_recipe(data, samples, "none" if plain else "crop-flip", model, name)
+
+
+def check_model_code(model: str, source: Path | str, trusted: bool) -> None:
+    """Raise an error where `source` names model code that the user has neither named nor trusted.
+
+    A model of our own is only a name; "package.module:function" is imported and called, and can do anything.
+    """
+    if ":" in model and not trusted:
+        raise BadInput(
+            f"{source} names the model builder {model!r}, which would be imported and executed. Look at that code first; "
+            "if you trust it, add --trust-model-code."
+        )
 
 
 def check_file(path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from duck import store
-from duck.cli.inputs import DataFlags, fingerprint
+from duck.cli.inputs import DataFlags, check_model_code, fingerprint, place_in_record
 from duck.config import Experiment
 from duck.errors import BadInput
 from duck.methods.base import METHODS
@@ -44,7 +44,7 @@ class Unlearning:
 
     def original(self) -> Path | None:
         """Where the original lies: as the run says, else the training, or the run of the method `original`, beside it."""
-        said = Path(self.run.original_run) if self.run.original_run else None
+        said = store.original_of(self.folder, self.run)
         if said is not None and (said / store.WEIGHTS).exists():
             return said
         return self._beside(self.experiment.previous) or self.by("original")
@@ -97,23 +97,27 @@ def _id(folder: Path) -> str | None:
         return None
 
 
-def unlearning(folder: Path, name: str | None = None, root: Path | None = None, data: Data | None = None) -> Unlearning:
-    """The run in that folder. Its data are read again, from where it says or from `name` and `root`, unless `data` are those."""
+def unlearning(folder: Path, name: str | None = None, root: Path | None = None, data: Data | None = None, *, trusted: bool) -> Unlearning:
+    """The run in that folder. Its data are read again, from where it says or from `name` and `root`, unless `data` are those.
+
+    `trusted`: the model builder that the run names may be imported and called.
+    """
     if not store.is_run(folder):
         raise BadInput(f"{folder} is not a run: it has no {store.RECORD}. `duck forget --out {folder}` would make one.")
     run = store.load(folder)
     made, request = run.experiment.training, run.experiment.request
     if request is None or run.experiment.method is None:
         raise BadInput(f"{folder} is an original model: give the run of an unlearning (`duck forget`).")
+    check_model_code(made.model, folder, trusted)
     if data is None or fingerprint(data) != made.fingerprint:
         # Nobody knows which images a model from elsewhere has not seen.
-        data = _source(run, name, root).load(split=not made.weights)
+        data = _source(folder, run, name, root).load(split=not made.weights)
     if fingerprint(data) != made.fingerprint:
         raise BadInput(f"The data are not those that {folder} was made on: the fingerprints differ. Name them with --data, --root.")
     return Unlearning(folder, run, data, run.experiment.scenario(data))
 
 
-def _source(run: store.Run, name: str | None, root: Path | None) -> DataFlags:
-    made, said = run.experiment.training, run.source
-    place = name or said.get("data") or made.data, root or Path(said.get("root") or "data")
+def _source(folder: Path, run: store.Run, name: str | None, root: Path | None) -> DataFlags:
+    made, stored = run.experiment.training, place_in_record(folder, run.source)
+    place = name or stored.data or made.data, root or stored.root
     return DataFlags(*place, image_size=made.image_size, mean=made.mean, std=made.std)

@@ -11,7 +11,7 @@ from torch import nn
 
 from duck import store
 from duck.cli.console import say
-from duck.cli.inputs import DataFlags, fingerprint, peek
+from duck.cli.inputs import DataFlags, check_model_code, fingerprint, peek, place_in_record
 from duck.config import EarlierRequest, Training, scenario_of
 from duck.data import DATASETS
 from duck.data.checks import Finding, check_data
@@ -60,7 +60,7 @@ class RequestFlags:
         if len(given) != 1:
             raise BadInput(f"Say who is to be forgotten with one of {', '.join(asked)}; given: {', '.join(given) or 'none'}.")
         if self.classes:
-            return ForgetClasses(int(name) if name.isdigit() else name for name in self.classes)
+            return ForgetClasses(int(name) if name.isdecimal() else name for name in self.classes)
         if self.random_classes is not None:
             return ForgetRandomClasses(self.random_classes)
         if self.fraction is not None:
@@ -82,6 +82,8 @@ class OriginalFlags:
     """Name of the classifier head inside the model; found by a probe where not given."""
     ignore_earlier: bool = False
     """Take --weights that have forgotten something before, whose forget set is not known: it is not kept apart, nor scored."""
+    trust_model_code: bool = False
+    """Import and call the model builder (package.module:function) that a stored run names. Its code can do anything."""
 
     def check(self) -> None:
         if bool(self.run) == bool(self.model):
@@ -108,7 +110,7 @@ class OriginalFlags:
     def training(self, data: Data, source: DataFlags) -> Training:
         """How the original came to be, as far as it is known."""
         if self.run:
-            return _of_run(self.run, data)
+            return _of_run(self.run, data, self.trust_model_code)
         assert self.model is not None
         assert self.weights is not None
         digest = hashlib.blake2b(_bytes(self.weights), digest_size=16).hexdigest()
@@ -174,7 +176,8 @@ def data_flags(argv: Sequence[str]) -> DataFlags:
         return DataFlags(peek(argv, "--data", "digits"))
     record: dict[str, Any] = store.read_record(Path(run))
     source, made = record["source"], record["experiment"]["training"]
-    place = source.get("data") or made["data"], Path(source.get("root") or "data")
+    stored = place_in_record(Path(run), source)
+    place = stored.data or made["data"], stored.root
     return DataFlags(*place, image_size=made.get("image_size"), mean=tuple(made.get("mean", ())), std=tuple(made.get("std", ())))
 
 
@@ -193,10 +196,11 @@ def data_samples(argv: Sequence[str]) -> int | None:
     return None if peek(argv, "--data", "digits") in DATASETS else 0
 
 
-def _of_run(run: Path, data: Data) -> Training:
+def _of_run(run: Path, data: Data, trusted: bool) -> Training:
     made = store.load(run).experiment
     if made.training.fingerprint != fingerprint(data):
         raise BadInput(f"The data are not those that {run} was trained on: the fingerprints differ. Name them with --data, --root.")
+    check_model_code(made.training.model, run, trusted)
     return made.training
 
 

@@ -20,7 +20,7 @@ from duck.audits.pool.reader import Pool
 from duck.audits.pool.training import Ending, News, build_pool, suitable_workers
 from duck.cli.console import emit, percent, say, stderr, table, write
 from duck.cli.exits import DONE, INTERRUPTED
-from duck.cli.inputs import DataFlags, fingerprint, flags_in, parse, peek, settled, shown_recipe
+from duck.cli.inputs import DataFlags, check_model_code, fingerprint, flags_in, parse, peek, settled, shown_recipe
 from duck.cli.original import RequestFlags, data_flags
 from duck.config import Experiment, Training
 from duck.errors import BadInput
@@ -56,6 +56,8 @@ class MakePool:
     """A run of `duck train` or `duck forget`: brings data, model, recipe and, where it forgot, who, by which method, and the seed."""
     model: str = "resnet18"
     """A name from `duck list models`, or your own package.module:function."""
+    trust_model_code: bool = False
+    """Import and call the model builder (package.module:function) that a stored run names. Its code can do anything."""
     method: str = "duck"
     """A name from `duck list methods`."""
     preset: Preset = "tuned"
@@ -126,6 +128,7 @@ def _make(args: MakePool, argv: list[str], shown: MakePool, begun: float) -> int
         raise BadInput(f"--limit-minutes must be 0 or more, got {args.limit_minutes}.")
     if ":" not in args.model:
         MODELS[args.model]  # unknown names are errors before the data are read
+    check_model_code(args.model, str(args.run), args.trust_model_code or "--model" in flags_in(argv))
     METHODS[args.method]
     made = store.load(args.run).experiment if args.run else None
     data = args.source.load(split=not (made and made.training.weights))
@@ -148,7 +151,7 @@ def _make(args: MakePool, argv: list[str], shown: MakePool, begun: float) -> int
 
 def _share(text: str) -> tuple[int, int]:
     number, _, parts = text.partition("/")
-    if not (number.isdigit() and parts.isdigit()):
+    if not (number.isdecimal() and parts.isdecimal()):
         raise BadInput(f"--share is K/N, such as 1/2 on the first of two machines; got {text!r}.")
     return int(number), int(parts)
 

@@ -56,6 +56,8 @@ class Report:
     """Folder for every figure as PNG and PDF."""
     show_samples: bool = False
     """Show a few forgotten samples. Reads the data; such a page must not be kept as evidence."""
+    trust_model_code: bool = False
+    """With --show-samples: import and call the model builder (package.module:function) that a run names. Its code can do anything."""
     open: bool = False
     """Open the page in the browser."""
     json: bool = False
@@ -71,7 +73,7 @@ def main(argv: list[str]) -> int:
     if args.figures is not None:
         check_writable(args.figures / "figure.png")
     runs, removals, unread = _read(args.runs)
-    samples = {run.anchor: _samples(run.folder) for run in runs} if args.show_samples else None
+    samples = {run.anchor: _samples(run.folder, args.trust_model_code) for run in runs} if args.show_samples else None
     lines, curves, studies = _bench(args.results) if args.results else ([], [], [])
     page = write_report(args.out, runs, lines, samples, removals, curves, unread, studies)
     drawn: list[Path] = []
@@ -103,8 +105,8 @@ def _read(paths: tuple[Path, ...]) -> tuple[list[Stored], list[Removal], list[Un
     return runs, removals, unread
 
 
-def _samples(folder: Path) -> list[Sample]:
-    run, device = unlearning(folder), pick_device("cpu")
+def _samples(folder: Path, trusted: bool) -> list[Sample]:
+    run, device = unlearning(folder, trusted=trusted), pick_device("cpu")
     original = run.original()
     before = run.model(original, device) if original else None
     return forgotten_samples(run.scenario, before, run.model(folder, device))

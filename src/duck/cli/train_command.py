@@ -9,8 +9,10 @@ import torch
 from duck import store
 from duck.api import train
 from duck.cli.console import emit, percent, say, table, watching
-from duck.cli.inputs import DataFlags, RunFlags, experiment_of, fingerprint, parse, peek, settled, shown_recipe
+from duck.cli.inputs import DataFlags, RunFlags, check_model_code, experiment_of, fingerprint, flags_in, parse, peek, settled, shown_recipe
 from duck.config import Experiment, Training
+from duck.errors import BadInput
+from duck.fit import check_recipe
 from duck.methods.presets import RecipeName, default_recipe
 from duck.metrics import training_scores
 from duck.models import MODELS
@@ -37,6 +39,8 @@ class Train:
     Tiny-ImageNet)."""
     config: Path | None = None
     """An experiment as `duck show RUN --toml` prints it: data, model, recipe, seed. Flags go on top."""
+    trust_model_code: bool = False
+    """Import and call the model builder (package.module:function) that a --config names. Its code can do anything."""
 
 
 def main(argv: list[str]) -> int:
@@ -45,13 +49,23 @@ def main(argv: list[str]) -> int:
     args = parse(Train, argv, "train", default)
     if ":" not in args.model:
         MODELS[args.model]  # an unknown name is an error before the data are read
+    check_model_code(args.model, str(args.config), args.trust_model_code or "--model" in flags_in(argv))
+    check_recipe(args.recipe)
     with distributed(args.run.device) as device:
         data = args.source.load()
+        if config is not None and not flags_in(argv) & {"--data", "--image-size", "--mean", "--std"}:
+            _check_data(config, args.config, data)
         real = default.recipe
         if config is None:
             facts = data.name, len(data.train), data.augment
             real = default_recipe(*facts, args.model, args.recipe_preset)
         return _run(replace(args, recipe=settled(args.recipe, argv, real)), data, pick_device(device))
+
+
+def _check_data(config: Experiment, file: Path | None, data: Data) -> None:
+    """Raise an error where the config is about other data than those that were found under the same name."""
+    if config.training.fingerprint not in ("", fingerprint(data)):
+        raise BadInput(f"The data are not those of {file}: the fingerprints differ. Name the data with --data to train on other ones.")
 
 
 def _default(argv: list[str]) -> Train:
@@ -94,7 +108,8 @@ def _train(data: Data, source: DataFlags, run: RunFlags, experiment: Experiment,
     with watching(f"train {training.model} on {data.name}", quiet=not is_first()) as watch, stopwatch:
         model = train(training.model, data, run.seed, training.recipe, device=str(device), report=watch, checkpoint=checkpoint)
     if is_first():
-        record = store.Run(experiment, training_scores(in_float32(model), data), stopwatch.seconds, _samples(data), source=source.source())
+        scores = training_scores(in_float32(model), data)
+        record = store.Run(experiment, scores, stopwatch.seconds, _samples(data), source=source.source(folder))
         store.save(record, model, folder, run.overwrite)
         shutil.rmtree(checkpoint.parent, ignore_errors=True)
 

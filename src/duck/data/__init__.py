@@ -1,5 +1,6 @@
 """Where images come from: a name of the table, a folder of class folders, an .npz file, arrays or a torch Dataset."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from duck.types import Data, Examples
 
+MAX_SIZE = 16384
+"""Pixels a side; larger images would not fit in memory."""
 Count = Callable[[int, int], None]
 """Is told how much of how much is done: bytes of a download, or images decoded."""
 
@@ -84,8 +87,8 @@ def load(
     with `split` off all of it is training data, for models that were trained on all. `mean` and `std` per channel, of pixels in 0..1,
     replace the data's own.
     """
-    if image_size is not None and image_size < 1:
-        raise BadInput(f"The image size must be at least 1, got {image_size}.")
+    if image_size is not None and not 1 <= image_size <= MAX_SIZE:
+        raise BadInput(f"The image size must be from 1 to {MAX_SIZE}, got {image_size}.")
     if isinstance(name_or_path, str) and (name_or_path in DATASETS or not _is_path(name_or_path)):
         data = DATASETS[name_or_path](Path(root).expanduser(), download=download, image_size=image_size, progress=progress)
     else:
@@ -99,7 +102,7 @@ def _normalised(data: "Data", mean: Sequence[float], std: Sequence[float]) -> "D
     from duck.data.examples import Pixels, Resident, Streamed
 
     channels = data.train.shape[0]
-    if len(mean) != channels or len(std) != channels or min(std) <= 0:
+    if len(mean) != channels or len(std) != channels or min(std) <= 0 or not all(map(math.isfinite, (*mean, *std))):
         raise BadInput(f"{data.name} has {channels} channels: give as many numbers for the mean and for the std, the latter above 0.")
 
     def changed(part: "Examples | None") -> Any:

@@ -36,7 +36,11 @@ class Cifar(NamedTuple):
 
 CIFAR10 = Cifar(
     "cifar10",
-    Archive("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", "cifar-10-batches-py"),
+    Archive(
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+        "cifar-10-batches-py",
+    ),
     train=tuple(f"data_batch_{part}" for part in range(1, 6)),
     test="test_batch",
     meta="batches.meta",
@@ -47,7 +51,11 @@ CIFAR10 = Cifar(
 )
 CIFAR100 = Cifar(
     "cifar100",
-    Archive("https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", "cifar-100-python"),
+    Archive(
+        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+        "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+        "cifar-100-python",
+    ),
     train=("train",),
     test="test",
     meta="meta",

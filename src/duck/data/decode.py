@@ -26,6 +26,9 @@ class Header(NamedTuple):
 
 
 def read_header(path: Path) -> Header:
+    """What the file says of itself; read of every file before any is decoded."""
+    if path.exists() and not path.is_file():  # opening a named pipe would wait for a writer
+        raise BadInput(f"Cannot read the image {path}: it is not a regular file. Remove or replace it.")
     return _with_image(path, lambda image: Header(image.size, image.mode))
 
 

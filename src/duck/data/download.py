@@ -20,7 +20,7 @@ class Archive(NamedTuple):
     """Where a data set is published, and the folder it unpacks to."""
 
     url: str
-    md5: str
+    sha256: str
     folder: str
 
 
@@ -32,19 +32,19 @@ def locate(archive: Archive, needed: tuple[str, ...], root: Path, download: bool
             raise BadInput(
                 f"No data at {folder}. Add --download to fetch them from {archive.url}, or give the folder that holds them as root."
             )
-        fetch_archive(archive.url, archive.md5, root, progress)
+        fetch_archive(archive.url, archive.sha256, root, progress)
     missing = [name for name in needed if not (folder / name).exists()]
     if missing:
         raise BadInput(f"{folder} is incomplete: {missing[0]} is missing. Remove the folder and fetch it again with --download.")
     return folder
 
 
-def fetch_archive(url: str, md5: str, root: Path, progress: Count | None = None) -> Path:
+def fetch_archive(url: str, sha256: str, root: Path, progress: Count | None = None) -> Path:
     """Stream a .tar.gz or .zip, verify it, and unpack the one folder in it under the root. An interruption leaves nothing behind."""
     try:
         with temporary_folder(root, "download") as temporary:
             file, content = temporary / "archive", temporary / "content"
-            _verify(url, _stream(url, file, progress), md5)
+            _verify(url, _stream(url, file, progress), sha256)
             _unpack(url, file, content)
             return _move(url, content, root)
     except PermissionError as error:
@@ -52,8 +52,8 @@ def fetch_archive(url: str, md5: str, root: Path, progress: Count | None = None)
 
 
 def _stream(url: str, file: Path, progress: Count | None) -> str:
-    """Download to the file; the md5 of what came."""
-    digest, done = hashlib.md5(usedforsecurity=False), 0
+    """Download to the file; the SHA-256 of what came."""
+    digest, done = hashlib.sha256(), 0
     try:
         with urllib.request.urlopen(url, timeout=60) as response, file.open("wb") as out:
             total = int(response.headers.get("Content-Length") or 0)
@@ -71,7 +71,8 @@ def _stream(url: str, file: Path, progress: Count | None) -> str:
 def _verify(url: str, found: str, expected: str) -> None:
     if found != expected:
         raise BadInput(
-            f"What came from {url} is damaged or not the official archive: its md5 is {found}, not {expected}. It was deleted; try again."
+            f"What came from {url} is damaged or not the official archive: its SHA-256 is {found}, not {expected}. "
+            "It was deleted; try again."
         )
 
 

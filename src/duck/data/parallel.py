@@ -18,6 +18,7 @@ from torch import Tensor
 from duck.data import Count
 from duck.data.decode import decode
 from duck.errors import BadInput
+from duck.runtime import worker_command, worker_environment
 
 CHUNK = 256
 """Files that a thread takes at a time."""
@@ -97,8 +98,7 @@ def _in_processes(paths: Sequence[Path], images: Tensor, size: int | None, progr
 
 
 def _start(stack: ExitStack, paths: Sequence[Path], images: Tensor, size: int | None) -> _Worker:
-    command = [sys.executable, "-m", "duck.data.decode", str(size or 0), *map(str, images.shape[1:])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    command, environment = worker_command("duck.data.decode", str(size or 0), *map(str, images.shape[1:])), worker_environment()
     names = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     errors = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     names.write(b"\0".join(os.fsencode(path) for path in paths))

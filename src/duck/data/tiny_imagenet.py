@@ -17,7 +17,11 @@ from duck.data.parallel import decode_all
 from duck.errors import BadInput
 from duck.types import Data
 
-ARCHIVE = Archive("http://cs231n.stanford.edu/tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de", "tiny-imagenet-200")
+ARCHIVE = Archive(
+    "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
+    "tiny-imagenet-200",
+)
 PIXELS = Pixels((0.4802, 0.4481, 0.3975), (0.2764, 0.2689, 0.2816))
 SHAPE = (3, 64, 64)
 

@@ -135,6 +135,8 @@ class _Reader:
         x = _as_input(_tensor(x, self.like, here), self.dtype, self.one_channel)
         if x.shape != self.like.shape or x.dtype != self.like.dtype:
             raise BadInput(f"{here} is {x.dtype} of shape {tuple(x.shape)}, sample 0 is {self.like.dtype} of {tuple(self.like.shape)}.")
+        if x.is_floating_point() and not x.isfinite().all():
+            raise BadInput(f"{here} holds NaN or infinite values. Remove or replace it.")
         return x, _label(y, here)
 
     def fetch(self, rows: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from duck.checks import check_seed
 from duck.errors import BadInput
 from duck.models import allcnn, convnet, resnet, vit
 from duck.models.imported import build_imported
@@ -36,6 +37,7 @@ def _seeded(seed: int | None) -> Iterator[None]:
     if seed is None:
         yield
         return
+    check_seed(seed)
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would seed the accelerators too, whose generators are not put back.
         torch.default_generator.manual_seed(seed)

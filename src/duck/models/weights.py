@@ -52,7 +52,18 @@ def load_weights(model: nn.Module, path: Path | str) -> None:
     problems = _problems(found, expected)
     if problems:
         raise BadInput(f"{path} does not fit this model: {'; '.join(problems)}. Were the architecture and the number of classes the same?")
+    check_weights(found, str(path))
     model.load_state_dict(found)
+
+
+def check_weights(weights: Mapping[str, Tensor], owner: str) -> None:
+    """Raise an error where a weight is not a number. Infinite ones may be meant: they hide a class, or mask attention."""
+    broken = [name for name, tensor in weights.items() if tensor.is_floating_point() and tensor.isnan().any()]
+    if broken:
+        raise BadInput(
+            f"{owner} holds values that are not numbers (NaN), in {_first([repr(name) for name in broken])}: "
+            "its training diverged, or the file is damaged. Use weights from before that."
+        )
 
 
 def _read(path: Path) -> dict[str, Tensor]:

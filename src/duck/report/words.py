@@ -1,6 +1,5 @@
 """What a run was asked, did, and is judged to be, in sentences for a reader who knows no machine learning."""
 
-import hashlib
 import shlex
 from collections import Counter
 from datetime import UTC, datetime
@@ -9,6 +8,7 @@ from typing import NamedTuple
 
 from duck.report.numbers import Measured
 from duck.report.stored import Entry, Stored, shortened
+from duck.sample_ids import ids_digest
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples
 
 YARDSTICKS = ("original", "retrained")
@@ -54,7 +54,7 @@ def _asked_now(stored: Stored) -> str:
         case ForgetFraction(fraction=fraction):
             return f"Forget a random {100 * fraction:g} % of the training samples, drawn with seed {stored.run.experiment.seed}: {count}."
         case ForgetSamples(ids=ids):
-            return f"Forget {count}, chosen by id (fingerprint of the sorted ids: {ids_fingerprint(ids)})."
+            return f"Forget {count}, chosen by id (fingerprint of the sorted ids: {ids_digest(ids)})."
     return f"Forget {stored.entry.asked}: {count}."
 
 
@@ -71,11 +71,6 @@ def whole_list(stored: Stored) -> list[str]:
     """The same, where `asked` cannot show all of it."""
     names = _quoted(gone(stored))
     return names if shortened(names) != ", ".join(names) else []
-
-
-def ids_fingerprint(ids: tuple[str, ...]) -> str:
-    """Tells whether two requests name the same samples without naming them."""
-    return hashlib.blake2b("\n".join(sorted(ids)).encode(), digest_size=8).hexdigest()
 
 
 def done(stored: Stored) -> str:

@@ -1,10 +1,8 @@
 """In which processes the models of a pool are made: here, one group after another, or in several workers at once."""
 
-import os
 import pickle
 import queue
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -16,6 +14,7 @@ from duck.audits.pool.files import Files
 from duck.audits.pool.plan import Job, Plan
 from duck.audits.pool.workshop import Made, Workshop
 from duck.errors import BadInput, DuckError
+from duck.runtime import worker_command, worker_environment
 from duck.types import Data
 
 Group = tuple[Job, ...]
@@ -91,8 +90,7 @@ class _Worker:
             self.setup: bytes | None = pickle.dumps(setup)
         except Exception as error:
             raise BadInput(f"{setup.data.name} cannot be handed to other processes ({error}): use --workers 1.") from error
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "duck.audits.pool.worker"]
+        command, environment = worker_command("duck.audits.pool.worker"), worker_environment(OMP_NUM_THREADS="1")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
     def ask(self, group: Group) -> Made:

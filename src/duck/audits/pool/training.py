@@ -13,6 +13,7 @@ from duck.audits.pool.engines import Group, Setup, inline, processes
 from duck.audits.pool.files import Files, Fingerprint, create
 from duck.audits.pool.plan import Job, Layout, Plan, layout, recipe_of
 from duck.audits.pool.workshop import About, Workshop
+from duck.checks import check_settings
 from duck.config import fingerprint
 from duck.errors import BadInput
 from duck.fit import check_recipe
@@ -102,6 +103,7 @@ def fingerprint_of(plan: Plan, who: Layout) -> Fingerprint:
 
 def _check(plan: Plan, data: Data, together: int, workers: int, share: tuple[int, int]) -> None:
     check_recipe(plan.experiment.training.recipe)
+    check_settings(plan.experiment.method)
     if plan.experiment.training.fingerprint != fingerprint(data):
         raise BadInput(f"The data are not those of the plan: the fingerprint of {data.name} differs. Name them with --data, --root.")
     for name, count in (("together", together), ("workers", workers)):

@@ -1,0 +1,46 @@
+"""Checks of numbers that a user gives: finite, not negative, a seed that generators take."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+
+from duck.errors import BadInput
+
+MAX_SEED = 2**63 - 1
+
+
+def check_settings(settings: object) -> None:
+    """Raise an error for a number of a recipe or method that is negative or not finite."""
+    check_numbers(settings)
+    for name, value in _numbers(settings):
+        if not math.isfinite(value):
+            raise BadInput(f"{name} must be a finite number, got {value}.")
+        if value < 0:
+            raise BadInput(f"{name} must be 0 or more, got {value}.")
+
+
+def check_numbers(settings: object) -> None:
+    """Raise an error for a value that is not a number (NaN), and for a seed out of range, in a dataclass and those inside it."""
+    for name, value in _numbers(settings):
+        if value != value:  # NaN alone differs from itself
+            raise BadInput(f"{name} must be a finite number, got {value}.")
+        if name == "seed":
+            check_seed(value)
+
+
+def check_seed(seed: float) -> None:
+    """Raise an error for a seed that is negative, or too large for a generator."""
+    if not 0 <= seed <= MAX_SEED:
+        raise BadInput(f"seed must be a whole number from 0 to 2^63 - 1, got {seed}.")
+
+
+def _numbers(settings: object) -> Iterator[tuple[str, float]]:
+    """The numbers of a dataclass and of those inside it, with the names of their fields."""
+    if not is_dataclass(settings):
+        return
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        yield from _numbers(value)
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, int | float) and not isinstance(item, bool):
+                yield field.name, item

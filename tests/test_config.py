@@ -1,0 +1,70 @@
+"""An experiment from a file: values are taken as they stand or refused by their field."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duck.config import Experiment, Training, from_dict, from_toml, to_dict
+from duck.errors import BadInput
+from duck.methods import Duck
+from duck.scenarios import Debias, ForgetClasses, ForgetSamples
+from duck.types import Recipe
+
+EXPERIMENT = Experiment(Training("digits", "convnet", Recipe()), ForgetClasses([3]), Duck())
+WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
+    "text for a flag": (("training", "recipe", "nesterov"), "false", "'nesterov' must be true or false, got 'false'"),
+    "a number for a flag": (("method", "joint_forward"), 1, "'joint_forward' must be true or false, got 1"),
+    "a fraction for a count": (("training", "recipe", "epochs"), 1.9, "'epochs' must be a whole number, got 1.9"),
+    "text for a count": (("training", "recipe", "epochs"), "2", "'epochs' must be a whole number, got '2'"),
+    "text for a rate": (("training", "recipe", "lr"), "0.1", "'lr' must be a finite number, got '0.1'"),
+    "a flag for a rate": (("training", "recipe", "lr"), True, "'lr' must be a finite number, got True"),
+    "nan": (("training", "recipe", "lr"), float("nan"), "'lr' must be a finite number, got nan"),
+    "infinity": (("method", "temperature"), float("inf"), "'temperature' must be a finite number, got inf"),
+    "a negative rate": (("training", "recipe", "lr"), -0.1, "lr must be 0 or more, got -0.1"),
+    "a negative decay": (("training", "recipe", "weight_decay"), -1.0, "weight_decay must be 0 or more, got -1.0"),
+    "a negative milestone": (("training", "recipe", "milestones"), [3, -2], "milestones must be 0 or more, got -2"),
+    "a negative weight of a loss": (("method", "lambda_forget"), -1.5, "lambda_forget must be 0 or more, got -1.5"),
+    "a negative seed": (("seed",), -1, "seed must be a whole number from 0 to 2^63 - 1, got -1"),
+    "a huge seed": (("training", "seed"), 2**63, "seed must be a whole number from 0 to 2^63 - 1"),
+    "a number for a name": (("training", "model"), 5, "'model' must be text, got 5"),
+    "a number for a fingerprint": (("training", "fingerprint"), 5, "'fingerprint' must be text, got 5"),
+    "text for a list": (("training", "mean"), "0.5", "'mean' must be a list, got '0.5'"),
+    "a fraction for a class": (("request",), {"name": "classes", "classes": [1.5]}, "must be a class index or name, got 1.5"),
+    "text for classes": (("request",), {"name": "classes", "classes": "cat"}, "'classes' must be a list, got 'cat'"),
+    "numbers for ids": (("request",), {"name": "samples", "ids": [1]}, "'ids' must be text, got 1"),
+    "a list for a biased class": (("request",), {"name": "debias", "true": [1], "wrong": 2}, "'true' must be a class index or name"),
+}
+
+
+@pytest.mark.parametrize("case", list(WRONG))
+def test_a_wrong_value_is_refused_by_its_field(case: str) -> None:
+    place, value, message = WRONG[case]
+    plain = to_dict(EXPERIMENT)
+    inner = plain
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    with pytest.raises(BadInput) as caught:
+        from_dict(plain)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("request_", [ForgetClasses([3, "cat"]), ForgetSamples(["1", "a/b.png"]), Debias("cat", 2)])
+def test_what_is_right_comes_back_as_it_was(request_: Any) -> None:
+    experiment = Experiment(Training("digits", "convnet", Recipe(milestones=(1, 2)), mean=(0, 0.5)), request_, Duck())
+    assert from_dict(to_dict(experiment)) == experiment
+
+
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_bytes(b"\xff\xfe[training]\n")
+    with pytest.raises(BadInput, match=r"experiment\.toml cannot be read as TOML"):
+        from_toml(file)
+
+
+def test_a_file_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text("a = " + "[" * 100_000)
+    with pytest.raises(BadInput, match=r"experiment\.toml cannot be read as TOML"):
+        from_toml(file)
