@@ -205,8 +205,9 @@ def test_records_that_hold_sample_ids_are_private(tmp_path: Path) -> None:
     assert modes == {
         "classes/run.json": 0o644,
         "classes/model.safetensors": 0o644,
-        "samples/run.json": 0o600,
+        "samples/run.json": 0o644,  # which holds a digest of the ids
         "samples/model.safetensors": 0o644,
+        "samples/sample_ids.json": 0o600,
     }
 
 

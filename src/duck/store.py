@@ -25,13 +25,13 @@ from duck.methods.base import METHODS
 from duck.metrics import KeptAccuracy, kept_accuracy
 from duck.models.weights import REQUEST_DIGEST, save_weights
 from duck.runtime import device_name, device_of, is_first
-from duck.sample_ids import FILE as SAMPLE_IDS
+from duck.sample_ids import FILE as FILE_OF_IDS
 from duck.sample_ids import hide_ids, restore_ids, write_ids
 from duck.scenarios import describe
 from duck.types import Scenario
 
 RECORD, WEIGHTS = "run.json", "model.safetensors"
-OURS = (RECORD, WEIGHTS, SAMPLE_IDS, "audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json", "analysis.json")
+OURS = (RECORD, WEIGHTS, FILE_OF_IDS, "audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json", "analysis.json")
 """The files of a run folder that we write: the run, and what was found out about it."""
 
 

@@ -130,6 +130,7 @@ def test_maps_of_a_forgotten_training_image_are_never_drawn(runs: Path, tmp_path
 
 
 def test_kin_that_is_missing_is_said_and_left_out(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(runs / "original", tmp_path / "original")  # a record names its original by the path from its folder
     (tmp_path / "alone").mkdir()
     for name in ("run.json", "model.safetensors"):
         (tmp_path / "alone" / name).write_bytes((runs / "duck" / name).read_bytes())

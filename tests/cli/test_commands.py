@@ -268,7 +268,8 @@ def test_forgetting_nothing_says_so_first_and_exits_1(original: Path, tmp_path: 
 
 
 def test_a_ruined_model_is_the_first_line_a_field_and_exit_1(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["forget", "--run", str(original), "--fraction", "0.1", "--lr", "1e9", "--out", str(tmp_path / "ruined")]
+    words = ["forget", "--run", str(original), "--fraction", "0.1", "--stop", "accuracy", "--lr", "1e9"]
+    words += ["--out", str(tmp_path / "ruined")]
     told = duck(capsys, *words, "--json", code=1)
     kept = told["kept_accuracy"]
     assert kept["original"] - kept["unlearned"] > kept["limit"] >= 0.05

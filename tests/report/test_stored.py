@@ -16,6 +16,7 @@ from duck.report import Curve, of_attacks, of_densities, of_lines, read, words
 from duck.report.groups import Group
 from duck.report.of_run import chosen_classes, class_rows, neighbours
 from duck.report.stored import ANALYSIS, AUDITS
+from duck.sample_ids import FILE
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Recipe
 from tests.report.folders import TEST, bench_line, write_run
@@ -24,7 +25,7 @@ from tests.toys import RECIPE, TOYS, class_scenario, trained_net
 
 
 def test_what_is_written_beside_a_run_goes_with_it_when_it_is_overwritten() -> None:
-    assert {*AUDITS, ANALYSIS} == {*store.OURS} - {store.RECORD, store.WEIGHTS}
+    assert {*AUDITS, ANALYSIS} == {*store.OURS} - {store.RECORD, store.WEIGHTS, FILE}
 
 
 def test_a_folder_of_runs_stands_for_its_unlearnings(tmp_path: Path) -> None:
