@@ -14,8 +14,8 @@ A part stands between two comments below the command that prints it, `duck bench
 import contextlib
 import io
 import re
+import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -34,11 +34,16 @@ def written(page: str) -> str:
 
 def printed(command: str) -> str:
     program, *words = shlex.split(command)
-    if program == "python":
-        return subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-    out = io.StringIO()
+    out, given = io.StringIO(), sys.argv
     with contextlib.redirect_stdout(out), contextlib.chdir(ROOT):
-        duck(words)
+        if program == "python":
+            try:
+                sys.argv = words
+                runpy.run_path(words[0], run_name="__main__")
+            finally:
+                sys.argv = given
+        else:
+            duck(words)
     return out.getvalue().strip()
 
 

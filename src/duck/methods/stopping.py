@@ -149,11 +149,12 @@ def _some_unseen(task: Task, holdout: Examples) -> Examples:
 
 def _ranks(losses: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Tensor:
     """Return the share of the others of the same class with a lower loss; of all others where there are few of the class."""
-    found, others = [], others.cpu()
-    for loss, label in zip(losses.cpu(), labels, strict=True):
-        same = others[other_labels == label]
-        found.append(((same if len(same) >= FEWEST_UNSEEN else others) < loss).double().mean())
-    return torch.stack(found)
+    losses, others = losses.cpu(), others.cpu()
+    found = torch.empty(len(losses), dtype=torch.float64)
+    for label in labels.unique():
+        same, rows = others[other_labels == label], labels == label
+        found[rows] = ((same if len(same) >= FEWEST_UNSEEN else others) < losses[rows, None]).double().mean(1)
+    return found
 
 
 def stop_rule(model: nn.Module, task: Task, stop: Stop = "auto", tolerance: float = 0.01, mislabelled: bool = False) -> Enough:
