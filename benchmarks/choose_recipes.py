@@ -4,7 +4,7 @@
     python benchmarks/choose_recipes.py --table benchmarks/results/recipes.jsonl
 
 Each candidate is a change to the standard recipe of `src/duck/methods/presets.toml`. One JSON line a
-training, appended as it ends; those in the file are skipped, so a stopped choice goes on. The test samples
+training, appended as it ends; those in the file are skipped, so a stopped choice resumes. The test samples
 that tables report are never looked at.
 """
 

@@ -5,7 +5,7 @@
 
 Each kill starts a command on digits in a folder of its own, ends it with SIGKILL after a random share of its usual time, and checks:
 every JSON file can be read, every run folder can be shown, every weights file can be loaded; then the same command must end well and
-leave no temporary file. One line a kill, appended as it ends; those in the file are skipped, so a stopped test goes on.
+leave no temporary file. One line a kill, appended as it ends; those in the file are skipped, so a stopped test resumes.
 """
 
 import argparse

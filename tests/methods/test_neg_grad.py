@@ -1,6 +1,7 @@
 """Negative Gradient against numbers worked out by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from duck.predict import accuracy
 from duck.scenarios import ForgetSamples
 from duck.types import Progress, Task
 from tests.methods.test_duck import points
-from tests.toys import class_scenario, toy_data, toy_task, trained_net
+from tests.toys import class_scenario, samples_scenario, toy_data, toy_task, trained_net
 
 FORGET, RETAIN = points([(2.0, 0.0)], [0]), points([(0.0, 1.0)], [1])
 
@@ -76,3 +77,10 @@ def test_a_single_sample_of_a_net_that_normalises_single_vectors() -> None:
 def test_the_papers_numbers() -> None:
     assert preset("neg-grad", "cifar100", "samples", name="paper") == NegGrad(lr=4e-4, batch_size=256, milestones=(7, 9))
     assert preset("neg-grad", "tiny-imagenet", "class", name="paper") == NegGrad(lr=1e-2, batch_size=256)
+
+
+def test_a_step_that_overshoots_ends_it_and_is_noted() -> None:
+    task, notes = toy_task(samples_scenario()), list[str]()
+    unlearned = NegGrad(lr=10.0, batch_size=64)(trained_net(), replace(task, note=notes.append))
+    assert all(torch.equal(a, b) for a, b in zip(unlearned.state_dict().values(), trained_net().state_dict().values(), strict=True))
+    assert "was taken back. Lower the learning rate." in notes[0]

@@ -17,7 +17,7 @@ from duck.types import Task
 @METHODS.register("random-label")
 @dataclass(frozen=True)
 class RandomLabel(UntilForgotten):
-    """Cross-entropy of the forget samples against random labels, drawn anew in every step, until DUCK's stop rule is met.
+    """Cross-entropy of the forget samples against new random labels in every step, until DUCK's stop rule is met.
 
     Labels are drawn from the classes of the retain set: where a whole class goes, never its own; of single samples, possibly their own.
     """

@@ -23,7 +23,7 @@ from duck.types import Augment, Task
 class SalUn:
     """Train only the weights to which the forget loss is most sensitive (eq. 3 to 5).
 
-    Each epoch is a pass over the forget samples with random labels, drawn anew in every step, and then a pass over the retain samples;
+    Each epoch is a pass over the forget samples with new random labels in every step, and then a pass over the retain samples;
     both augmented as the original's training was.
     """
 

@@ -103,7 +103,7 @@ class _History:
         self.epochs: list[tuple[float, dict[str, Tensor]]] = []
 
     def record(self) -> bool:
-        """Keep the weights and the forget accuracy of an epoch. Returns False: the training goes on."""
+        """Keep the weights and the forget accuracy of an epoch. Returns False: the training continues."""
         weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         self.epochs.append((self._accuracy(self.task.forget), weights))
         return False

@@ -125,6 +125,14 @@ class RankReached(Enough):
         self.met = over and not self.overshot
         return over
 
+    def tell(self, task: Task, epochs: int) -> None:
+        if not self.overshot:
+            return super().tell(task, epochs)
+        task.note(
+            "Less was forgotten than the stop rule asks for: the next step would have made a sample harder than unseen ones of its class, "
+            "or cost accuracy, and was taken back. Lower the learning rate."
+        )
+
     def _measure(self) -> tuple[Tensor, float]:
         """Return the ranks of the forget samples among the unseen ones, and the accuracy on these."""
         unseen = self._outcomes(self.unseen)
