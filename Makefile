@@ -11,8 +11,8 @@ export GOMP_SPINCOUNT ?= 10000
 demo: $(INSTALLED)  ## the main job on embedded data: train, forget, compare, report
 	$(BIN)/duck demo
 
-test: $(INSTALLED)
-	$(BIN)/python -m pytest
+test: $(INSTALLED)  ## one process per core, one thread each; a file's tests stay together and share what they train
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

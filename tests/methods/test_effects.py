@@ -53,32 +53,33 @@ def test_salun_memorises_wrong_labels_where_they_are_fixed_and_mixed_with_the_re
     data, original, recipe = digits()
     _, task = tenth()
     assert data.test is not None
-    theirs = SalUn(lr=0.013, epochs=10, batch_size=64)
+    theirs = SalUn(lr=0.013, epochs=20, batch_size=64)
     labels = torch.cat([fixed_wrong_labels(task), task.retain.labels])
 
     def loss(net: nn.Module, step: Step) -> Tensor:
         return cross_entropy(net(step["mixed"].images), labels[step["mixed"].rows])
 
     masks = theirs.prepare(original, task)
-    other = trained(Mixed(task.forget, task.retain, 64), loss, sgd(recipe, 0.013, 10), masks)
+    other = trained(Mixed(task.forget, task.retain, 64), loss, sgd(recipe, 0.013, 20), masks)
     model = theirs(original, task)
-    assert accuracy(model, task.forget) >= 0.95
+    # With four seeds of the original: 94 to 97 % by the authors' rule, 14 to 27 % by the other.
+    assert accuracy(model, task.forget) >= 0.85
     assert accuracy(model, data.test) >= 0.96
-    assert accuracy(other, task.forget) <= 0.7
+    assert accuracy(other, task.forget) <= 0.5
 
 
 def test_random_label_memorises_labels_where_they_are_fixed() -> None:
     _, original, recipe = digits()
     _, task = tenth()
     wrong = fixed_wrong_labels(task)
-    theirs = RandomLabel(lr=3e-3, batch_size=64, max_epochs=40, tolerance=0.0, stop="accuracy")
+    theirs = RandomLabel(lr=1e-2, batch_size=64, max_epochs=40, tolerance=0.0, stop="accuracy")
     forget = Relabelled(Passes("forget", task.forget, 64), fixed_labels(wrong))
 
     def memorised(model: nn.Module) -> float:
         return float((outcomes(model, task.forget).predicted == wrong).double().mean())
 
-    assert memorised(trained(forget, label_loss, sgd(recipe, 3e-3, 40))) >= 0.9
-    # By chance a tenth.
+    # With four seeds of the original: 99 to 100 % of the fixed labels, 14 to 16 % of fresh ones; a tenth by chance.
+    assert memorised(trained(forget, label_loss, sgd(recipe, 1e-2, 40))) >= 0.9
     assert memorised(theirs(original, replace(task, holdout=None))) <= 0.25
 
 
