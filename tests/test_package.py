@@ -1,8 +1,10 @@
 """The shape of the package: light to import, layered, and what it says of itself is true."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,23 @@ def _all_imports(file: Path) -> set[str]:
     nodes = list(ast.walk(ast.parse(file.read_text())))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     return plain | {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def pins(file: str) -> dict[str, str]:
+    """The version of each package that a file pins."""
+    found = re.findall(r"^([\w.-]+)==(\S+)", (REPOSITORY / file).read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
+
+
+def test_the_release_install_has_hashes_of_every_dependency_but_torch() -> None:
+    pinned, known = pins("requirements-release.txt"), pins("constraints.txt")
+    needed = {re.split(r"[><=]", text)[0] for text in tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["dependencies"]}
+    assert needed - {"torch"} <= set(pinned)
+    assert "torch" not in pinned
+    assert pinned == {name: known[name] for name in pinned}
+    blocks = re.split(r"^(?=[\w.-]+==)", (REPOSITORY / "requirements-release.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert len(blocks) == len(pinned)
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", block) for block in blocks)

@@ -110,6 +110,7 @@ def test_an_interruption_leaves_nothing(site: tuple[Path, str], tmp_path: Path) 
         (tar_of({"one/a": b"x", "two/a": b"x"}), "should hold one folder, it holds one, two"),
         (tar_of({"file": b"x"}), "should hold one folder, it holds file"),
     ],
+    ids=["neither", "cut", "tar outside", "zip outside", "zip absolute", "zip backslash", "two folders", "a file"],
 )
 def test_a_bad_archive_leaves_nothing(site: tuple[Path, str], tmp_path: Path, content: bytes, problem: str) -> None:
     address, sha256 = publish(site, content)
