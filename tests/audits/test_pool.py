@@ -260,6 +260,16 @@ def test_a_file_of_another_pool_or_half_a_file_is_not_read(tmp_path: Path, whole
         _ = Pool(tmp_path / "p").before.margins
 
 
+def test_a_truncated_model_is_trained_again(tmp_path: Path) -> None:
+    build(tmp_path / "p", plan(), 2)
+    file = find(tmp_path / "p").path(Job("model", 1))
+    content, margins = file.read_bytes(), Pool(tmp_path / "p").before.margins
+    for length in (0, 5, len(content) // 2, len(content) - 1):
+        file.write_bytes(content[:length])
+        assert build(tmp_path / "p", plan(), 2) == (1, 2, 0)
+        assert np.array_equal(Pool(tmp_path / "p").before.margins, margins)
+
+
 def test_samples_that_were_changed_are_not_read(tmp_path: Path, whole: Pool) -> None:
     folder, held = tmp_path / "p", whole.files.samples()
     shutil.copytree(whole.files.folder, folder)

@@ -222,3 +222,12 @@ def test_compare_takes_copies_too(run: Path, tmp_path: Path, capsys: pytest.Capt
     assert "forget 3, retain 117" in capsys.readouterr().out
     cli.main(["compare", "--run", str(run), "--ids", str(ids), "--methods", "finetune"])
     assert "exact copies of forget samples" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["tune", "finetune", "--budget", "1", "--objective", "aus"], ["pool", "--models", "2", "--epochs", "1"]])
+def test_tune_and_pool_name_copies(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    ids = tmp_path / "ids.txt"
+    ids.write_text("3\n8\n")
+    capsys.readouterr()
+    assert cli.main([*words, "--run", str(run), "--ids", str(ids), "--out", str(tmp_path / "out")]) == 0
+    assert "exact copies of forget samples (1)" in capsys.readouterr().err

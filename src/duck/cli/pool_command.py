@@ -21,7 +21,7 @@ from duck.audits.pool.training import Ending, News, build_pool, suitable_workers
 from duck.cli.console import emit, percent, say, stderr, table, write
 from duck.cli.exits import DONE, INTERRUPTED
 from duck.cli.inputs import DataFlags, check_model_code, fingerprint, flags_in, parse, peek, settled, shown_recipe
-from duck.cli.original import RequestFlags, data_flags
+from duck.cli.original import RequestFlags, data_flags, report_findings
 from duck.config import Experiment, Training
 from duck.errors import BadInput
 from duck.methods.base import METHODS, Method
@@ -170,9 +170,11 @@ def _plan(args: MakePool, argv: list[str], shown: MakePool, made: Experiment | N
     if design == "shadow":
         return Plan(design, Experiment(training, seed=args.seed))
     request = args.who.request(made.request if made else None)
-    kind = request(data, args.seed, args.who.protocol).kind
+    scenario = request(data, args.seed, args.who.protocol)
+    report_findings(scenario)
     earlier = made.earlier if made else ()
-    return Plan(design, Experiment(training, request, _method(args, argv, made, data, kind), args.seed, args.who.protocol, earlier))
+    method = _method(args, argv, made, data, scenario.kind)
+    return Plan(design, Experiment(training, request, method, args.seed, args.who.protocol, earlier))
 
 
 def _method(args: MakePool, argv: list[str], made: Experiment | None, data: Data, kind: str) -> Method:

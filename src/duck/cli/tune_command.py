@@ -15,7 +15,7 @@ from duck.cli.compare_command import original_or_trained
 from duck.cli.console import counting, emit, number, percent, say, table, write
 from duck.cli.exits import DONE, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, check_file, parse
-from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory
+from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, report_findings
 from duck.errors import BadInput
 from duck.methods import Retrained
 from duck.methods.base import Method
@@ -69,6 +69,7 @@ def main(argv: list[str]) -> int:
     moved = data.to(device)
     scenarios = [args.original.scenario(one, moved, seed, args.who.protocol) for one, seed in cases]
     scenario = scenarios[0]
+    report_findings(scenario)
     file = _place(args, data.name, scenario.kind)
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)
     training = original.training(data, args.source)

@@ -23,7 +23,7 @@ from duck.types import Ids
 ABOUT, SAMPLES = "pool.json", "samples.npz"
 NAME = re.compile(r"(model|oracle)-(\d{4,})\.safetensors")
 Fingerprint = dict[str, Any]
-ANEW = "delete it, and the command that made the pool writes it anew."
+RERUN = "delete it and rerun the command that made the pool."
 COPY = "Copy it from another part of this pool, or choose another folder."
 
 
@@ -49,10 +49,22 @@ class Files:
     def path(self, job: Job) -> Path:
         return self.folder / f"{job.part}-{job.number:04d}.safetensors"
 
-    def done(self) -> set[Job]:
-        """The models that are there."""
+    def jobs(self) -> set[Job]:
+        """The models that have a file."""
         names = (NAME.fullmatch(path.name) for path in self.folder.iterdir())
         return {Job(found[1], int(found[2])) for found in names if found}  # type: ignore[arg-type]
+
+    def done(self) -> set[Job]:
+        """The models that have a complete file."""
+        return {job for job in self.jobs() if self.is_complete(job)}
+
+    def is_complete(self, job: Job) -> bool:
+        """Return whether the file of a model exists and is as long as its header says. A truncated one is trained again."""
+        try:
+            with safe_open(self.path(job), "numpy"):
+                return True
+        except (FileNotFoundError, SafetensorError):
+            return False
 
     def write(self, job: Job, arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> None:
         """In one step: a kill leaves the whole file or none."""
@@ -101,12 +113,12 @@ class Files:
         except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError) as error:
             raise _unreadable(path, error) from error
         if not ours:
-            raise BadInput(f"{path} was changed, or is of another pool: its samples are not those of {ABOUT}; {ANEW}")
+            raise BadInput(f"{path} was changed, or is of another pool: its samples are not those of {ABOUT}; {RERUN}")
         return found
 
 
 def _unreadable(path: Path, error: Exception) -> BadInput:
-    return BadInput(f"{path} cannot be read ({error}): {ANEW}")
+    return BadInput(f"{path} cannot be read ({error}): {RERUN}")
 
 
 def find(folder: Path) -> Files:
@@ -163,7 +175,7 @@ def merge(folders: Sequence[Path], out: Path) -> Files:
     for name in (SAMPLES, ABOUT):  # first: a merge that is cut short leaves a pool
         write_bytes(out / name, (pools[0].folder / name).read_bytes(), private=name == SAMPLES)
     for pool in pools:
-        for job in sorted(pool.done() - merged.done()):
+        for job in sorted(pool.jobs() - merged.done()):
             with pool.open(job):
                 write_bytes(merged.path(job), pool.path(job).read_bytes())
     return merged
@@ -173,7 +185,7 @@ def _begun(folder: Path, fingerprint: Fingerprint, whose: str) -> Files | None:
     """Such a pool that has models; None where one can be put. What a start leaves that made no model may be replaced."""
     if (folder / ABOUT).exists():
         there = find(folder)
-        if not there.done():
+        if not there.jobs():
             return None
         refuse_other(there.fingerprint, fingerprint, f"the pool in {folder}", whose)
         return there

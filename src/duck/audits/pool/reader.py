@@ -79,7 +79,7 @@ class Pool:
 
     def __init__(self, folder: Path | str) -> None:
         self.files = find(Path(folder))
-        done = sorted(self.files.done())
+        done = sorted(self.files.jobs())
         self._models, self._oracles = (tuple(job for job in done if job.part == part) for part in ("model", "oracle"))
         if not self._models:
             raise BadInput(f"The pool in {folder} has no finished model yet: the command that made it goes on.")

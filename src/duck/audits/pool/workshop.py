@@ -42,7 +42,7 @@ class Workshop:
 
     def __call__(self, group: Sequence[Job]) -> Made:
         """Train a group together, write those of it that are not there yet, and say what was noted of them."""
-        missing = [job for job in group if not self.files.path(job).exists()]
+        missing = [job for job in group if not self.files.is_complete(job)]
         if not missing:  # another process has made them meanwhile
             return [(job, self.files.about(job)) for job in group]
         with Stopwatch(self.device) as stopwatch:
