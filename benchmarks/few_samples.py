@@ -11,23 +11,24 @@ test samples with a lower loss, 0.5 on average for a model that never saw the sa
 
 import argparse
 import statistics
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from lines import Lines, read
-from torch import nn
+from torch import Tensor, nn
 
 import duck
 from duck.methods.base import Method
 from duck.methods.presets import default_recipe, preset
 from duck.models import build
 from duck.models.weights import load_weights
-from duck.predict import outcomes
+from duck.predict import Outcomes, outcomes
 from duck.runtime import Stopwatch, pick_device, seeded
 from duck.scenarios import ForgetSamples
-from duck.types import Data, Scenario
+from duck.types import Data, Examples, Scenario
 
 SIZES = (1, 2, 5, 10, 20)
 
@@ -40,32 +41,51 @@ def original(args: argparse.Namespace, data: Data) -> nn.Module:
     return duck.train(args.model, data, 0, default_recipe(data.name, len(data.train), data.augment, args.model))
 
 
-def ranks(model: nn.Module, scenario: Scenario) -> list[float]:
+def ranks(forget: Outcomes, labels: Tensor, unseen: Outcomes, unseen_labels: Tensor) -> list[float]:
     """Return, for each forget sample, the share of reported test samples of its class with a lower loss."""
-    assert scenario.data.test is not None
-    forget, unseen = scenario.data.train.take(scenario.forget), scenario.data.test.take(scenario.test)
-    own, others = outcomes(model, forget).losses, outcomes(model, unseen).losses
     found = []
-    for loss, label in zip(own, forget.labels, strict=True):
-        same = others[(unseen.labels == label).to(others.device)]
+    for loss, label in zip(forget.losses, labels, strict=True):
+        same = unseen.losses[(unseen_labels == label).to(unseen.losses.device)]
         found.append(float((same < loss).double().mean() + (same == loss).double().mean() / 2))
     return found
 
 
-def request(method: Method, model: nn.Module, data: Data, count: int, seed: int) -> dict[str, Any]:
-    rows = torch.randperm(len(data.train), generator=seeded(seed, "few"))[:count]
-    scenario = ForgetSamples([str(name) for name in data.train.ids[rows.numpy()]])(data, seed)
-    recipe = default_recipe(data.name, len(data.train), data.augment)
-    notes: list[str] = []
-    with Stopwatch(data.train.device) as stopwatch:
-        unlearned = method(model, replace(scenario.task(recipe=recipe), note=notes.append))
-    assert data.test is not None
-    test = data.test.take(scenario.test)
-    before, after = (float(outcomes(one, test).correct.double().mean()) for one in (model, unlearned))
-    return {
-        "samples": count, "seed": seed, "ranks_before": ranks(model, scenario), "ranks": ranks(unlearned, scenario),
-        "test_before": before, "test": after, "seconds": stopwatch.seconds, "notes": notes,
-    }  # fmt: skip
+@dataclass(frozen=True)
+class Requests:
+    """Requests to one model. What it says of the test samples before is computed once for all of them."""
+
+    method: Method
+    model: nn.Module
+    data: Data
+
+    @cached_property
+    def test(self) -> Examples:
+        """The reported test samples; which they are does not depend on the forget set."""
+        assert self.data.test is not None
+        return self.data.test.take(self._scenario(1, 0).test)
+
+    @cached_property
+    def before(self) -> Outcomes:
+        return outcomes(self.model, self.test)
+
+    def run(self, count: int, seed: int) -> dict[str, Any]:
+        """Forget `count` random samples and measure the unlearned model."""
+        scenario, notes = self._scenario(count, seed), list[str]()
+        recipe = default_recipe(self.data.name, len(self.data.train), self.data.augment)
+        with Stopwatch(self.data.train.device) as stopwatch:
+            unlearned = self.method(self.model, replace(scenario.task(recipe=recipe), note=notes.append))
+        forget, after = self.data.train.take(scenario.forget), outcomes(unlearned, self.test)
+        ranks_before = ranks(outcomes(self.model, forget), forget.labels, self.before, self.test.labels)
+        ranks_after = ranks(outcomes(unlearned, forget), forget.labels, after, self.test.labels)
+        accuracies = [float(one.correct.double().mean()) for one in (self.before, after)]
+        return {
+            "samples": count, "seed": seed, "ranks_before": ranks_before, "ranks": ranks_after,
+            "test_before": accuracies[0], "test": accuracies[1], "seconds": stopwatch.seconds, "notes": notes,
+        }  # fmt: skip
+
+    def _scenario(self, count: int, seed: int) -> Scenario:
+        rows = torch.randperm(len(self.data.train), generator=seeded(seed, "few"))[:count]
+        return ForgetSamples([str(name) for name in self.data.train.ids[rows.numpy()]])(self.data, seed)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -76,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
         rows = torch.randperm(len(data.train), generator=seeded(0, "fewer"))[: args.train_samples]
         data = replace(data, train=data.train.take(rows))
     model = original(args, data)
-    method = preset("duck", data.name, "samples", len(data.train), args.preset)
+    requests = Requests(preset("duck", data.name, "samples", len(data.train), args.preset), model, data)
     for count in SIZES:
         for seed in range(args.requests):
             name = f"{args.label or args.data}, {args.preset}, {count} samples, request {seed}"
@@ -84,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
                 continue
             if not lines.time_for(name):
                 return
-            found = request(method, model, data, count, seed)
+            found = requests.run(count, seed)
             lines.put({"name": name, "data": args.label or args.data, "preset": args.preset, **found}, found["seconds"])
 
 
