@@ -133,7 +133,7 @@ def judge(lines: Lines, name: str, words: list[str], allowed: frozenset[int] | s
     wrong += ["a traceback"] if "Traceback" in text.getvalue() else []
     wrong += ["no message"] if code == 2 and not text.getvalue().strip() else []
     wrong += [f"left {', '.join(sorted(everything() - before))[:200]}"] if everything() - before else []
-    lines.put({"name": name, "exit": code, "message": text.getvalue().strip()[-300:], "wrong": wrong}, 0.0)
+    lines.put({"name": name, "exit": code, "message": text.getvalue().strip().replace(os.getcwd(), "FOLDER")[-300:], "wrong": wrong}, 0.0)
     for path in everything() - before:
         shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else Path(path).unlink(missing_ok=True)
 

@@ -171,6 +171,16 @@ def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
     assert names(tmp_path / "runs") == []
 
 
+def test_a_lock_leaves_no_empty_folders_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for place in ("empty/new/deep/run", "full/run"):
+        with files.lock(tmp_path / place):
+            (tmp_path / "full").mkdir(exist_ok=True)
+            (tmp_path / "full" / "file").touch()
+    assert names(tmp_path) == ["empty", "full"]
+    assert names(tmp_path / "empty") == []
+
+
 def test_a_lock_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with files.lock(tmp_path / "file" / "run"):

@@ -170,6 +170,7 @@ def lock(folder: Path) -> Iterator[None]:
     """Keep other processes from writing the same run; an error where one does so already."""
     real = Path(os.path.realpath(folder))
     file = real.with_name(f".{real.name}.lock")
+    new_folders = [parent for parent in file.parents if not parent.exists()]
     try:
         handle = _acquire(file)
     except BlockingIOError:
@@ -182,6 +183,9 @@ def lock(folder: Path) -> Iterator[None]:
         if handle is not None:
             file.unlink(missing_ok=True)
             os.close(handle)
+            with suppress(OSError):  # a command that failed leaves no empty folders; those in use are not empty
+                for parent in new_folders:
+                    parent.rmdir()
 
 
 def check_replaceable(place: Path, mark: bytes) -> None:
@@ -280,9 +284,14 @@ def _finish(folder: Path, ours: Sequence[str]) -> None:
 def _acquire(file: Path) -> int | None:
     if not HAS_LOCKS:
         return None
-    file.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            if file.parent.exists():
+                raise
+            continue  # another process has just removed the empty folder
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
