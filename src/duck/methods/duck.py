@@ -116,7 +116,7 @@ class Duck:
             if stop.overshot:
                 lr /= SMALLER
         task.note(
-            "Some forget samples are not as hard as unseen ones of their class: "
+            "Some forget samples are not as hard as the stop rule asks for: "
             f"after {ROUNDS} rounds of at most {self.max_epochs} epochs the stop rule was not met."
         )
 

@@ -26,6 +26,8 @@ LOST = 0.005
 """Holdout accuracy that a request of few samples may cost."""
 SAME, OTHERS = 400, 200
 """Unseen samples of the forget samples' classes, and of other classes, that are looked at after every step."""
+HARDEST_RETAIN = 0.95
+"""Rank among retain samples that a forget sample is given where there are no unseen samples."""
 REACHED = 0.9
 """Share of the forget samples that must have reached their rank."""
 FEWEST_UNSEEN = 10
@@ -92,26 +94,47 @@ class RankReached(Enough):
     Each forget sample is to be as hard among unseen samples of its class as it was among the training samples of its class. Its hardness
     is the rank of its loss. A model that never saw the sample would give it such a rank on average; pulling further would mark the
     sample as forgotten. A step after which a sample is too hard, or the holdout accuracy has fallen, is taken back.
+
+    Without unseen samples the retain samples of its class take their place: a forget sample is to be as hard as the hardest twentieth of
+    them, and is too hard where it is misclassified.
     """
 
-    def __init__(self, model: nn.Module, task: Task, holdout: Examples) -> None:
+    def __init__(self, model: nn.Module, task: Task) -> None:
         super().__init__(self._is_over)
-        self.model, self.task, self.unseen = model, task, _some_unseen(task, holdout)
-        trained, forget = _same_classes(task), task.forget.labels
-        wanted = _ranks(self._outcomes(task.forget).losses, forget, self._outcomes(trained).losses, trained.labels)
-        self.wanted = wanted.clamp(EASIEST, HARD)
-        self.ranks_before, self.accuracy_before = self._measure()
-        self.active = torch.ones(len(forget), device=task.forget.device)
+        self.model, self.task = model, task
+        self.has_unseen = task.holdout is not None
+        self.compared = _some_compared(task, task.retain if task.holdout is None else task.holdout)
+        self.wanted = self._wanted_ranks()
+        self.ranks_before, self.correct_before, self.accuracy_before = self._measure()
+        self.active = torch.ones(len(task.forget), device=task.forget.device)
         """1 for samples that have not reached their rank; all of them before the first step."""
         self.overshot = False
         """Whether the last step was taken back."""
         self._good = snapshot(model)
+        self._note_hard_samples()
+
+    def _wanted_ranks(self) -> Tensor:
+        if not self.has_unseen:
+            return torch.full((len(self.task.forget),), HARDEST_RETAIN, dtype=torch.float64)
+        trained, forget = _same_classes(self.task), self.task.forget
+        ranks = _ranks(self._outcomes(forget).losses, forget.labels, self._outcomes(trained).losses, trained.labels)
+        return ranks.clamp(EASIEST, HARD)
+
+    def _note_hard_samples(self) -> None:
+        """Say which samples the rule cannot judge: a memorised wrong label has a small loss among clean samples too."""
+        count = int((self.ranks_before >= self.wanted).sum())
+        if self.has_unseen and count:
+            self.task.note(
+                f"{count} of {len(self.task.forget)} forget samples were as hard as unseen ones before the start and were hardly changed. "
+                "If the model memorised them all the same (a wrong label, for example), only retrained models show it: "
+                "duck audit --tier oracle."
+            )
 
     def _is_over(self) -> bool:
-        ranks, correct = self._measure()
-        # One unseen sample more or less is no loss.
-        lost = self.accuracy_before - correct > max(LOST, 1.5 / len(self.unseen))
-        self.overshot = lost or bool(((ranks > TOO_HARD) & (self.ranks_before <= TOO_HARD)).any())
+        ranks, correct, accuracy_now = self._measure()
+        # One sample more or less is no loss.
+        lost = self.accuracy_before - accuracy_now > max(LOST, 1.5 / len(self.compared))
+        self.overshot = lost or bool(self._too_hard(ranks, correct).any())
         if self.overshot:
             self.model.load_state_dict(self._good)
             return True
@@ -119,6 +142,11 @@ class RankReached(Enough):
         waiting = (ranks < self.wanted).to(self.active)
         self.active.copy_(waiting)
         return float(waiting.mean()) <= 1 - REACHED
+
+    def _too_hard(self, ranks: Tensor, correct: Tensor) -> Tensor:
+        if self.has_unseen:
+            return (ranks > TOO_HARD) & (self.ranks_before <= TOO_HARD)
+        return ~correct & self.correct_before
 
     def __call__(self) -> bool:
         over = self.rule()
@@ -129,15 +157,15 @@ class RankReached(Enough):
         if not self.overshot:
             return super().tell(task, epochs)
         task.note(
-            "Less was forgotten than the stop rule asks for: the next step would have made a sample harder than unseen ones of its class, "
-            "or cost accuracy, and was taken back. Lower the learning rate."
+            "Less was forgotten than the stop rule asks for: the next step would have made a sample too hard, or cost accuracy, "
+            "and was taken back. Lower the learning rate."
         )
 
-    def _measure(self) -> tuple[Tensor, float]:
-        """Return the ranks of the forget samples among the unseen ones, and the accuracy on these."""
-        unseen = self._outcomes(self.unseen)
-        ranks = _ranks(self._outcomes(self.task.forget).losses, self.task.forget.labels, unseen.losses, self.unseen.labels)
-        return ranks, float(unseen.correct.double().mean())
+    def _measure(self) -> tuple[Tensor, Tensor, float]:
+        """Return the ranks of the forget samples among those compared with, which of them are right, and the accuracy on the latter."""
+        compared, forget = self._outcomes(self.compared), self._outcomes(self.task.forget)
+        ranks = _ranks(forget.losses, self.task.forget.labels, compared.losses, self.compared.labels)
+        return ranks, forget.correct, float(compared.correct.double().mean())
 
     def _outcomes(self, examples: Examples) -> Outcomes:
         return outcomes(self.model, examples, self.task.recipe.precision)
@@ -148,11 +176,11 @@ def snapshot(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-def _some_unseen(task: Task, holdout: Examples) -> Examples:
-    """Return as many holdout samples as a rule can look at after every step, those of the forget samples' classes first."""
-    order = torch.randperm(len(holdout), generator=seeded(task.seed, "unseen"))
-    same = torch.isin(holdout.labels[order], task.forget.labels)
-    return holdout.take(torch.cat([order[same][:SAME], order[~same][:OTHERS]]))
+def _some_compared(task: Task, examples: Examples) -> Examples:
+    """Return as many samples as a rule can look at after every step, those of the forget samples' classes first."""
+    order = torch.randperm(len(examples), generator=seeded(task.seed, "unseen"))
+    same = torch.isin(examples.labels[order], task.forget.labels)
+    return examples.take(torch.cat([order[same][:SAME], order[~same][:OTHERS]]))
 
 
 def _ranks(losses: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Tensor:
@@ -171,11 +199,11 @@ def stop_rule(model: nn.Module, task: Task, stop: Stop = "auto", tolerance: floa
     Classes that go, and labels that were wrong from the start (`mislabelled`): forget accuracy below `tolerance`. Classes that stay:
     forget accuracy below the original's on holdout or, for few samples, forget losses that rank among those of holdout samples of the
     same classes as they ranked among those of training samples (`RankReached`). Without holdout nothing unseen can be compared with:
-    forget loss as high as that of the hardest twentieth of the retain samples of the same classes.
+    forget losses as high as those of the hardest twentieth of the retain samples of the same classes.
     """
     stays = torch.isin(task.forget.labels, task.retain.labels)
-    if stays.all() and not mislabelled and task.holdout is not None and len(stays) < FEW and stop != "accuracy":
-        return RankReached(model, task, task.holdout)
+    if stays.all() and not mislabelled and len(stays) < FEW and stop != "accuracy":
+        return RankReached(model, task)
     return Enough(_rule(model, task, stop, tolerance, mislabelled))
 
 
