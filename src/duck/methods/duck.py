@@ -17,11 +17,11 @@ from duck.runtime import autocast, evaluating, seeded
 from duck.types import Augment, Examples, Recipe, Task
 
 ROUNDS = 8
-"""Trainings on few samples; each ends with a step that overshot, which is taken back, and the next has a smaller rate."""
-GENTLE = 1 / 100
-"""Factor on the rate for few samples."""
-SMALLER = 3.0
-"""Factor by which the rate falls after a round that overshot."""
+"""Most trainings on few samples, each with another rate than the one before."""
+FIRST_RATE = 1 / 100
+"""Factor on the rate for few samples in the first round."""
+RATE_FACTOR = 3.0
+"""Factor by which the rate rises after rounds that ended too early, until one overshot, and falls after rounds that overshot."""
 
 
 @METHODS.register("duck")
@@ -105,7 +105,8 @@ class Duck:
     ) -> None:
         """Pull few samples until their losses rank as wanted, with a rate that does not overshoot; no low-forget phase follows."""
         # Every step of Adam moves each weight by about the rate, however small the gradient of a few samples is.
-        lr, loss = self.lr * GENTLE, self._loss(targets, 1.0, stop.active, self.joint_forward)
+        lr, loss = self.lr * FIRST_RATE, self._loss(targets, 1.0, stop.active, self.joint_forward)
+        growing = True
         for _ in range(ROUNDS):
             fit(
                 net, batches, loss, replace(high, lr=lr), generator,
@@ -113,8 +114,11 @@ class Duck:
             )  # fmt: skip
             if stop.met:
                 return
+            # Which rate suits depends on the data and the net. After the first step too far it only falls.
             if stop.overshot:
-                lr /= SMALLER
+                lr, growing = lr / RATE_FACTOR, False
+            elif growing:
+                lr *= RATE_FACTOR
         task.note(
             "Some forget samples are not as hard as the stop rule asks for: "
             f"after {ROUNDS} rounds of at most {self.max_epochs} epochs the stop rule was not met."
