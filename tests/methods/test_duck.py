@@ -345,6 +345,19 @@ def test_single_samples_end_among_the_unseen_ones() -> None:
     assert max(lost) <= 0.01
 
 
+def test_a_rate_that_is_too_small_for_few_samples_rises() -> None:
+    data = duck.load("digits")
+    model = duck.train("convnet", data, 0, default_recipe("digits", len(data.train), data.augment))
+    method = preset("duck", "digits", "samples")
+    assert isinstance(method, Duck)
+    for seed in (0, 2):
+        name = str(data.train.ids[int(torch.randint(len(data.train), (), generator=seeded(seed, "few")))])
+        task = ForgetSamples([name])(data, seed).task(recipe=RECIPE)
+        notes: list[str] = []
+        replace(method, lr=method.lr / 30)(model, replace(task, note=notes.append))
+        assert notes == []
+
+
 def test_the_stop_rule_holds_for_the_model_that_is_returned() -> None:
     """Retain samples at a high rate teach samples of the same classes again: the phase is repeated with the forget loss or left out."""
     task, notes = toy_task(samples_scenario()), list[str]()
