@@ -18,7 +18,7 @@ from duck.batching import Batches, Nested, Passes, Step
 from duck.data.examples import Resident, examples
 from duck.errors import BadInput
 from duck.fit import Loss, fit
-from duck.methods.duck import Duck, class_centroids
+from duck.methods.duck import Duck, FewSampleRates, class_centroids
 from duck.methods.presets import default_recipe, preset
 from duck.methods.relabelling import label_loss
 from duck.methods.stopping import RankReached, mean_loss, stop_rule, unseen_loss
@@ -345,17 +345,9 @@ def test_single_samples_end_among_the_unseen_ones() -> None:
     assert max(lost) <= 0.01
 
 
-def test_a_rate_that_is_too_small_for_few_samples_rises() -> None:
-    data = duck.load("digits")
-    model = duck.train("convnet", data, 0, default_recipe("digits", len(data.train), data.augment))
-    method = preset("duck", "digits", "samples")
-    assert isinstance(method, Duck)
-    for seed in (0, 2):
-        name = str(data.train.ids[int(torch.randint(len(data.train), (), generator=seeded(seed, "few")))])
-        task = ForgetSamples([name])(data, seed).task(recipe=RECIPE)
-        notes: list[str] = []
-        replace(method, lr=method.lr / 30)(model, replace(task, note=notes.append))
-        assert notes == []
+def test_the_rate_for_few_samples_rises_until_a_step_went_too_far_and_then_falls() -> None:
+    rates = FewSampleRates(9.0)
+    assert [rates.after_round(overshot) for overshot in (False, False, True, False, True)] == [27.0, 81.0, 27.0, 27.0, 9.0]
 
 
 def test_the_stop_rule_holds_for_the_model_that_is_returned() -> None:

@@ -105,20 +105,15 @@ class Duck:
     ) -> None:
         """Pull few samples until their losses rank as wanted, with a rate that does not overshoot; no low-forget phase follows."""
         # Every step of Adam moves each weight by about the rate, however small the gradient of a few samples is.
-        lr, loss = self.lr * FIRST_RATE, self._loss(targets, 1.0, stop.active, self.joint_forward)
-        growing = True
+        rates, loss = FewSampleRates(self.lr * FIRST_RATE), self._loss(targets, 1.0, stop.active, self.joint_forward)
         for _ in range(ROUNDS):
             fit(
-                net, batches, loss, replace(high, lr=lr), generator,
+                net, batches, loss, replace(high, lr=rates.lr), generator,
                 phase="high-forget", stop=stop, check_every=1, report=task.report, steady=True,
             )  # fmt: skip
             if stop.met:
                 return
-            # Which rate suits depends on the data and the net. After the first step too far it only falls.
-            if stop.overshot:
-                lr, growing = lr / RATE_FACTOR, False
-            elif growing:
-                lr *= RATE_FACTOR
+            rates.after_round(stop.overshot)
         task.note(
             "Some forget samples are not as hard as the stop rule asks for: "
             f"after {ROUNDS} rounds of at most {self.max_epochs} epochs the stop rule was not met."
@@ -188,6 +183,22 @@ class Duck:
                 closeness[torch.arange(len(batch.rows)), batch.labels] = -torch.inf
                 nearest[batch.rows] = closeness.argmax(1)
         return centroids[nearest]
+
+
+class FewSampleRates:
+    """The rates of the rounds on few samples. Which one suits depends on the data and the net."""
+
+    def __init__(self, lr: float) -> None:
+        self.lr, self.rising = lr, True
+
+    def after_round(self, overshot: bool) -> float:
+        """Raise the rate after a round that did not suffice, until one went too far; from then on it only falls."""
+        self.rising = self.rising and not overshot
+        if overshot:
+            self.lr /= RATE_FACTOR
+        elif self.rising:
+            self.lr *= RATE_FACTOR
+        return self.lr
 
 
 def class_centroids(net: WithEmbedding, examples: Examples, num_classes: int, recipe: Recipe) -> tuple[Tensor, Tensor]:
