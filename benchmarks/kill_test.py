@@ -39,11 +39,10 @@ COMMANDS: dict[str, list[str]] = {
     "bench": ["bench", "grid.toml", "--out", "results", "--models", "models"],
 }
 """Every command that writes, and `forget` over a run that is there."""
-GRID = """["kill/small"]
-about = "Two methods, two classes"
+GRID = """about = "Two methods, two classes"
 methods = ["original", "duck"]
 
-[["kill/small".blocks]]
+[[blocks]]
 dataset = "digits"
 model = "convnet"
 classes = [3, 8]
