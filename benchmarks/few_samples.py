@@ -38,7 +38,9 @@ def original(args: argparse.Namespace, data: Data) -> nn.Module:
         model = build(args.model, data.num_classes, data.train.shape)
         load_weights(model, args.weights)
         return model.to(data.train.device).eval()
-    return duck.train(args.model, data, 0, default_recipe(data.name, len(data.train), data.augment, args.model))
+    recipe = default_recipe(data.name, len(data.train), data.augment, args.model)
+    changes = {"epochs": args.epochs, "batch_size": args.batch_size}
+    return duck.train(args.model, data, 0, replace(recipe, **{name: value for name, value in changes.items() if value}))
 
 
 def ranks(forget: Outcomes, labels: Tensor, unseen: Outcomes, unseen_labels: Tensor) -> list[float]:
@@ -130,6 +132,8 @@ def main() -> None:
     parser.add_argument("--model", default="convnet")
     parser.add_argument("--weights", type=Path, help="of the original; trained where not given")
     parser.add_argument("--train-samples", type=int, help="train on so many random samples only")
+    parser.add_argument("--epochs", type=int, help="of the original; those of its recipe where not given")
+    parser.add_argument("--batch-size", type=int, help="of the original; that of its recipe where not given")
     parser.add_argument("--label", help="name of the data in the table, where it is not that of --data")
     parser.add_argument("--preset", choices=["paper", "tuned"], default="tuned")
     parser.add_argument("--requests", type=int, default=20, help="of each size")

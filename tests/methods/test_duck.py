@@ -326,6 +326,17 @@ def test_a_step_that_costs_holdout_accuracy_is_taken_back() -> None:
     assert net.bias.tolist() == [0.0, 0.0]
 
 
+def test_predictions_that_flip_both_ways_are_no_loss_of_accuracy() -> None:
+    net, task = threshold_task([4.5], [float(number) for number in range(10)], [float(number) + 0.1 for number in range(10)])
+    rule = stop_rule(net, task)
+    assert isinstance(rule, RankReached)
+    rule.compared_correct_before = torch.tensor([True] * 300 + [False] * 300)
+    for lost, gained, costs in ((3, 0, False), (4, 0, True), (10, 6, False), (12, 6, True), (0, 5, False)):
+        correct = rule.compared_correct_before.clone()
+        correct[:lost], correct[300 : 300 + gained] = False, True
+        assert rule._costs_accuracy(correct) == costs
+
+
 def test_single_samples_end_among_the_unseen_ones() -> None:
     """The losses of forgotten samples lie inside those of test samples of their class, and the test accuracy stays."""
     data = duck.load("digits")

@@ -1,5 +1,6 @@
 """When has enough been forgotten: DUCK's stop rule, and what Negative Gradient and Random Label, which also go by it, share."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -105,7 +106,7 @@ class RankReached(Enough):
         self.has_unseen = task.holdout is not None
         self.compared = _some_compared(task, task.retain if task.holdout is None else task.holdout)
         self.wanted = self._wanted_ranks()
-        self.ranks_before, self.correct_before, self.accuracy_before = self._measure()
+        self.ranks_before, self.correct_before, self.compared_correct_before = self._measure()
         self.active = torch.ones(len(task.forget), device=task.forget.device)
         """1 for samples that have not reached their rank; all of them before the first step."""
         self.overshot = False
@@ -131,10 +132,8 @@ class RankReached(Enough):
             )
 
     def _is_over(self) -> bool:
-        ranks, correct, accuracy_now = self._measure()
-        # One sample more or less is no loss.
-        lost = self.accuracy_before - accuracy_now > max(LOST, 1.5 / len(self.compared))
-        self.overshot = lost or bool(self._too_hard(ranks, correct).any())
+        ranks, correct, compared_correct = self._measure()
+        self.overshot = self._costs_accuracy(compared_correct) or bool(self._too_hard(ranks, correct).any())
         if self.overshot:
             self.model.load_state_dict(self._good)
             return True
@@ -142,6 +141,12 @@ class RankReached(Enough):
         waiting = (ranks < self.wanted).to(self.active)
         self.active.copy_(waiting)
         return float(waiting.mean()) <= 1 - REACHED
+
+    def _costs_accuracy(self, correct: Tensor) -> bool:
+        """Return whether accuracy was lost: more than `LOST`, one sample, and what predictions that flip both ways explain."""
+        lost = int((self.compared_correct_before & ~correct).sum())
+        gained = int((~self.compared_correct_before & correct).sum())
+        return lost - gained > max(LOST * len(correct), 1.5, math.sqrt(lost + gained))
 
     def _too_hard(self, ranks: Tensor, correct: Tensor) -> Tensor:
         if self.has_unseen:
@@ -161,11 +166,11 @@ class RankReached(Enough):
             "and was taken back. Lower the learning rate."
         )
 
-    def _measure(self) -> tuple[Tensor, Tensor, float]:
-        """Return the ranks of the forget samples among those compared with, which of them are right, and the accuracy on the latter."""
+    def _measure(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the ranks of the forget samples among those compared with, and which samples of both are right."""
         compared, forget = self._outcomes(self.compared), self._outcomes(self.task.forget)
         ranks = _ranks(forget.losses, self.task.forget.labels, compared.losses, self.compared.labels)
-        return ranks, forget.correct, float(compared.correct.double().mean())
+        return ranks, forget.correct, compared.correct
 
     def _outcomes(self, examples: Examples) -> Outcomes:
         return outcomes(self.model, examples, self.task.recipe.precision)
