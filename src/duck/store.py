@@ -122,7 +122,7 @@ def row(folder: Path, run: Run) -> dict[str, Any]:
     return {
         "run": str(folder),
         "method": METHODS.name_of(method),
-        "scenario": describe(request),
+        "scenario": describe(request, run.by_class.get("names", ())),
         "protocol": run.experiment.protocol,
         "scores": {name: run.scores[name] for name in COLUMNS},
         "seconds": run.seconds,

@@ -55,12 +55,14 @@ class Compare:
 def main(argv: list[str]) -> int:
     default = Compare(data_flags(argv), RunFlags(), OriginalFlags(), RequestFlags())
     args = parse(Compare, argv, "compare", default)
-    request, device = args.who.request(), pick_device(args.output.device)
+    args.who.check()
+    device = pick_device(args.output.device)
     check_limit(args.max_accuracy_loss)
     for name in args.methods:
         if name != "all":
             METHODS[name]  # an unknown name is an error before anything runs
     data = args.source.load(split=args.original.splits_data())
+    request = args.who.request(data)
     if args.with_copies:
         request = add_copies(request, data, args.output.seed, args.who.protocol)
     scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
@@ -166,7 +168,8 @@ def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario) -> 
     damaged = {row["method"]: KeptAccuracy(**row["kept_accuracy"]) for row in found if row.get("status") == "damaged"}
     for method, note in damaged.items():
         write(f"{method}: {note}")
-    write(f"Forget {describe(request)} of {scenario.data.name}; n: {', '.join(f'{name} {count}' for name, count in n.items() if count)}")
+    counts = ", ".join(f"{name} {count}" for name, count in n.items() if count)
+    write(f"Forget {describe(request, scenario.data.classes)} of {scenario.data.name}; n: {counts}")
     kept, gone = ("retain_test", "forget_test") if scenario.kind == "class" else ("test", "forget")
     columns = ["method", "AUS", *(f"{name} %" for name in n if n[name]), f"gap {kept}", f"gap {gone}", "seconds", "before"]
     table(columns, [_cells(row, [name for name in n if n[name]], kept, gone) for row in found if "error" not in row])

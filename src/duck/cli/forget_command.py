@@ -72,13 +72,14 @@ def main(argv: list[str]) -> int:
         who, output = RequestFlags(protocol=config.protocol), RunFlags(seed=config.seed)
     default = flags(source=data_flags(argv), output=output, original=OriginalFlags(), who=who, method=name, settings=shown)
     args = parse(flags, argv, "forget", default)
-    request = args.who.request(config.request if config else None)
+    default_request = config.request if config else None
+    args.who.check(default_request)
     args.original.check()
     if config is not None and config.earlier and config.earlier != args.original.earlier():
         raise BadInput(f"{args.config} follows earlier requests: give --run the run that forgot them, and no other.")
     check_limit(args.max_accuracy_loss)
     with distributed(args.output.device) as device, ExitStack() as held:
-        return _run(args, argv, request, kept, pick_device(device), held)
+        return _run(args, argv, default_request, kept, pick_device(device), held)
 
 
 def _shown(argv: list[str]) -> Method:
@@ -92,9 +93,10 @@ def _shown(argv: list[str]) -> Method:
     return preset(name, data, kind, data_samples(argv), chosen, more)
 
 
-def _run(args: Any, argv: list[str], request: Request, kept: Method | None, device: torch.device, held: ExitStack) -> int:
-    """`kept`: the method of --config; `held`: the run folder, until the command ends."""
+def _run(args: Any, argv: list[str], default: Request | None, kept: Method | None, device: torch.device, held: ExitStack) -> int:
+    """`default` and `kept`: the request and the method of --config; `held`: the run folder, until the command ends."""
     data = args.source.load(split=args.original.splits_data())
+    request = args.who.request(data, default)
     training = args.original.training(data, args.source)
     if args.with_copies:
         request = add_copies(request, data, args.output.seed, args.who.protocol)

@@ -27,6 +27,7 @@ from duck.scenarios import (
     ForgetRandomClasses,
     ForgetSamples,
     Request,
+    class_from_word,
 )
 from duck.types import Data, Protocols, Scenario
 
@@ -36,7 +37,7 @@ class RequestFlags:
     """Who is to be forgotten: one of --classes, --fraction, --random-classes and --ids."""
 
     classes: tuple[str, ...] = ()
-    """Class indices or names."""
+    """Names of classes; a number is an index where no class has that name."""
     fraction: float | None = None
     """Share of the training samples, drawn with the seed."""
     random_classes: int | None = None
@@ -46,8 +47,8 @@ class RequestFlags:
     protocol: Protocols = "holdout"
     """holdout: stop rules look at a fifth of the test data, which is not reported; paper: whole test set in both roles."""
 
-    def request(self, default: Request | None = None) -> Request:
-        """Who it is; `default` where no flag says."""
+    def check(self, default: Request | None = None) -> None:
+        """Raise an error where the flags alone are wrong: asked before the data are read."""
         asked = {
             "--classes": self.classes or None,
             "--fraction": self.fraction,
@@ -55,17 +56,24 @@ class RequestFlags:
             "--ids": self.ids,
         }
         given = [name for name, value in asked.items() if value is not None]
-        if not given and default is not None:
-            return default
-        if len(given) != 1:
+        if len(given) > 1 or (not given and default is None):
             raise BadInput(f"Say who is to be forgotten with one of {', '.join(asked)}; given: {', '.join(given) or 'none'}.")
+        if self.ids is not None:
+            ForgetSamples.from_file(self.ids)
+
+    def request(self, data: Data, default: Request | None = None) -> Request:
+        """Return the request; `default` where no flag says. Only the data tell whether a number is the name of a class."""
+        self.check(default)
         if self.classes:
-            return ForgetClasses(int(name) if name.isdecimal() else name for name in self.classes)
+            return ForgetClasses(class_from_word(word, data) for word in self.classes)
         if self.random_classes is not None:
             return ForgetRandomClasses(self.random_classes)
         if self.fraction is not None:
             return ForgetFraction(self.fraction)
-        return ForgetSamples.from_file(self.ids or Path())
+        if self.ids is not None:
+            return ForgetSamples.from_file(self.ids)
+        assert default is not None
+        return default
 
 
 @dataclass

@@ -72,7 +72,7 @@ def _request(run: store.Run) -> str:
     classes = [f"{names[int(label)]!r} {count}" for label, count in counts.items()]
     rest = f" and {len(classes) - LISTED_CLASSES} classes more" if len(classes) > LISTED_CLASSES else ""
     spread = f" ({', '.join(classes[:LISTED_CLASSES])}{rest})" if classes else ""
-    return f"{describe(run.experiment.request)}, {run.samples['forget']} samples{spread}"
+    return f"{describe(run.experiment.request, names)}, {run.samples['forget']} samples{spread}"
 
 
 def _verdict(folder: Path, notes: list[str]) -> list[str]:
