@@ -21,7 +21,7 @@ from duck.fit import check_recipe
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.registry import Registry, suggest
-from duck.scenarios import SCENARIOS, Request, scenario_after
+from duck.scenarios import SCENARIOS, Request, data_after, scenario_after
 from duck.types import Data, Protocols, Recipe, Scenario
 
 T = TypeVar("T")
@@ -110,6 +110,14 @@ def scenario_of(earlier: Sequence[EarlierRequest], request: Request, data: Data,
         return request(data, seed, protocol)
     *before, last = earlier
     return scenario_after(scenario_of(before, last.request, data, last.seed, last.protocol), request, seed, protocol)
+
+
+def data_left(earlier: Sequence[EarlierRequest], data: Data) -> Data:
+    """Return the data without what the earlier requests forgot."""
+    if not earlier:
+        return data
+    *before, last = earlier
+    return data_after(scenario_of(before, last.request, data, last.seed, last.protocol))
 
 
 def fingerprint(data: Data) -> str:

@@ -194,12 +194,15 @@ class Debias:
 
 def scenario_after(previous: Scenario, request: Request, seed: int = 0, protocol: Protocols = "holdout") -> Scenario:
     """Apply a request to a model that has forgotten `previous`: to the samples that are left. Those it forgot are scored again."""
-    data = previous.data
-    forgotten = EarlierForgetSet(_describe_without_ids(previous), previous.kind, data.train.take(previous.forget))
-    earlier = (*previous.earlier, forgotten)
-    left = replace(data, train=data.train.take(previous.retain))
+    forgotten = EarlierForgetSet(_describe_without_ids(previous), previous.kind, previous.data.train.take(previous.forget))
+    earlier, left = (*previous.earlier, forgotten), data_after(previous)
     _check_not_earlier(request, left, earlier)
     return replace(request(left, seed, protocol), earlier=earlier)
+
+
+def data_after(previous: Scenario) -> Data:
+    """Return the data without what a request and those before it forgot."""
+    return replace(previous.data, train=previous.data.train.take(previous.retain))
 
 
 def _describe_without_ids(scenario: Scenario) -> str:
@@ -226,7 +229,10 @@ def _check_not_earlier(request: Request, left: Data, earlier: tuple[EarlierForge
 
 
 def add_copies(request: Request, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Request:
-    """Return the request with the exact copies of its samples, as a list of ids; the request itself where there are none."""
+    """Return the request with the exact copies of its samples, as a list of ids; the request itself where there are none.
+
+    `data` are what earlier requests left: a copy that one of them forgot is not asked for again.
+    """
     scenario = request(data, seed, protocol)
     if scenario.data is not data:
         raise BadInput("with_copies does not go with a request that changes the data, such as Debias: leave it out.")

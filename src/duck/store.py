@@ -19,6 +19,7 @@ from torch import nn
 from duck import files, shapes
 from duck.comparison import COLUMNS as COLUMNS
 from duck.config import Experiment, from_dict, to_dict
+from duck.earlier import EarlierScores
 from duck.errors import BadInput, DuckError
 from duck.experiment import Outcome, Status, notes, status_of
 from duck.methods.base import METHODS
@@ -63,6 +64,11 @@ class Run:
     """Fields of `metrics.KeptAccuracy`: what the unlearning cost, and whether the model is `damaged`."""
     forgot: bool | None = None
     """False: nothing was forgotten. None: the scores cannot tell, or it is an original."""
+
+    @property
+    def earlier_scores(self) -> tuple[EarlierScores, ...]:
+        """`earlier` with its types."""
+        return tuple(EarlierScores(**scores) for scores in self.earlier)
 
     @property
     def status(self) -> Status:

@@ -23,7 +23,7 @@ from duck.methods.presets import Preset, default_recipe, off_topic, preset, spea
 from duck.metrics import KeptAccuracy, check_limit
 from duck.preparation import Preparations
 from duck.runtime import pick_device
-from duck.scenarios import Request, add_copies, describe
+from duck.scenarios import Request, describe
 from duck.types import Data, Scenario
 
 
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
     data = args.source.load(split=args.original.splits_data())
     request = args.who.request(data)
     if args.with_copies:
-        request = add_copies(request, data, args.output.seed, args.who.protocol)
+        request = args.original.with_copies(request, data, args.output.seed, args.who.protocol)
     scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
     findings = report_findings(scenario)
     methods = _methods(args, scenario)

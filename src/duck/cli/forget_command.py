@@ -21,7 +21,7 @@ from duck.methods.presets import Preset, preset, speaks_of
 from duck.metrics import check_limit
 from duck.preparation import Preparations
 from duck.runtime import distributed, is_first, pick_device
-from duck.scenarios import ForgetRandomClasses, Request, add_copies
+from duck.scenarios import ForgetRandomClasses, Request
 
 EXIT_CODES: dict[Status, int] = {"done": DONE, "nothing forgotten": FAILED, "damaged": FAILED}
 
@@ -33,7 +33,7 @@ class Forget:
     The model is a stored run (--run), or your own: --model package.module:function --weights FILE --data IMAGES.
     The run of an earlier request is taken, too: what it forgot stays out of the retain set and is scored again.
     Say who: --classes 3 5, or --fraction 0.1, or --ids FILE with one id a line.
-    Exit code 1: nothing was forgotten, or too much accuracy was lost.
+    Exit code 1: nothing was forgotten, too much accuracy was lost, or the model knows what an earlier request was to forget.
     Below are the settings of the chosen --method, with its preset for these data. --config takes them from a file.
     """
 
@@ -99,7 +99,7 @@ def _run(args: Any, argv: list[str], default: Request | None, kept: Method | Non
     request = args.who.request(data, default)
     training = args.original.training(data, args.source)
     if args.with_copies:
-        request = add_copies(request, data, args.output.seed, args.who.protocol)
+        request = args.original.with_copies(request, data, args.output.seed, args.who.protocol)
     scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
     real = kept or preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets)
     method = settled(args.settings, argv, real)
@@ -133,7 +133,7 @@ def _run(args: Any, argv: list[str], default: Request | None, kept: Method | Non
 
 def tell(folder: Path, as_json: bool, max_accuracy_loss: float | None = None) -> int:
     """Print a stored unlearning; exit code 1 if it forgot nothing, lost too much accuracy (by another limit where one is given), or if
-    an earlier request came back."""
+    an earlier request is known."""
     run = store.load(folder)
     if max_accuracy_loss is not None:
         run = store.with_limit(run, max_accuracy_loss)
@@ -148,7 +148,7 @@ def tell(folder: Path, as_json: bool, max_accuracy_loss: float | None = None) ->
         print_earlier(run.earlier)
         asked = f"{line['scenario']}{_drawn_classes(run)}"
         write(f"{line['method']}, {asked}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}")
-    return FAILED if any(scores["came_back"] for scores in run.earlier) else EXIT_CODES[run.status]
+    return FAILED if any(scores.is_known for scores in run.earlier_scores) else EXIT_CODES[run.status]
 
 
 def _drawn_classes(run: store.Run) -> str:

@@ -12,11 +12,12 @@ from torch import nn
 from duck import store
 from duck.cli.console import say
 from duck.cli.inputs import DataFlags, check_model_code, fingerprint, peek, place_in_record
-from duck.config import EarlierRequest, Training, scenario_of
+from duck.config import EarlierRequest, Training, data_left, scenario_of
 from duck.data import DATASETS
 from duck.data.checks import Finding, check_data
+from duck.earlier import with_history
 from duck.errors import BadInput
-from duck.experiment import Outcome, by_guess
+from duck.experiment import Outcome, by_guess, surely_forgot
 from duck.methods.base import Method
 from duck.methods.presets import default_recipe
 from duck.models import build
@@ -27,6 +28,7 @@ from duck.scenarios import (
     ForgetRandomClasses,
     ForgetSamples,
     Request,
+    add_copies,
     class_from_word,
 )
 from duck.types import Data, Protocols, Scenario
@@ -112,8 +114,18 @@ class OriginalFlags:
         return store.load(self.run).experiment.all_requests if self.run else ()
 
     def scenario(self, request: Request, data: Data, seed: int, protocol: Protocols) -> Scenario:
-        """Apply a request to the data, after those of --run."""
-        return scenario_of(self.earlier(), request, data, seed, protocol)
+        """Apply a request to the data, after those of --run, with what that run found out about them."""
+        scenario = scenario_of(self.earlier(), request, data, seed, protocol)
+        if self.run is None or not scenario.earlier:
+            return scenario
+        run = store.load(self.run)
+        assert run.experiment.method is not None
+        return with_history(scenario, run.earlier_scores, surely_forgot(run.experiment.method, run.forgot))
+
+    def with_copies(self, request: Request, data: Data, seed: int, protocol: Protocols) -> Request:
+        """Return the request with the exact copies of its samples, among what the requests of --run left."""
+        self.scenario(request, data, seed, protocol)  # refuses what an earlier request forgot
+        return add_copies(request, data_left(self.earlier(), data), seed, protocol)
 
     def training(self, data: Data, source: DataFlags) -> Training:
         """How the original came to be, as far as it is known."""
