@@ -270,7 +270,9 @@ RUN = fields(
     },
     {
         "original": maybe(SCORES), "history": many(EPOCH), "earlier": many(EARLIER), "forgot": maybe(flag),
-        "kept_accuracy": maybe(fields({"damaged": flag})),
+        "kept_accuracy": maybe(
+            fields({"split": text, "original": share, "unlearned": share, "n": count, "limit": share, "damaged": flag})
+        ),
         "by_class": both(
             fields(
                 {},

@@ -70,7 +70,8 @@ def main(argv: list[str]) -> int:
     methods = _methods(args, scenario)
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)
     training = original.training(data, args.source)
-    made = Experiment(training, request, None, args.output.seed, args.who.protocol, original.earlier())
+    head = original.other_head(training, data, device)
+    made = Experiment(training, request, None, args.output.seed, args.who.protocol, original.earlier(), head)
     experiments = {name: replace(made, method=method) for name, method in methods.items()}
     compared: list[Compared] = []
     with ExitStack() as held:
@@ -138,7 +139,7 @@ def _compared(
             methods,
             new_model=factory(training, scenario.data),
             recipe=training.recipe,
-            head=original.head,
+            head=original.head_name(),
             # What is stored has the curves of a run, as from `duck forget`; a table alone needs none.
             watch=(lambda _: None) if args.output.out else None,
             preparations=Preparations(Path("runs") / ".prepared"),

@@ -67,10 +67,11 @@ def main(argv: list[str]) -> int:
     name = METHODS.name_of(shown)
     flags = make_dataclass("Forget", [("settings", type(shown))], bases=(Forget,), kw_only=True)
     flags.__doc__ = Forget.__doc__
-    who, output = RequestFlags(), RunFlags()
+    who, output, original = RequestFlags(), RunFlags(), OriginalFlags()
     if config is not None:
+        original = OriginalFlags(head=config.head)
         who, output = RequestFlags(protocol=config.protocol), RunFlags(seed=config.seed)
-    default = flags(source=data_flags(argv), output=output, original=OriginalFlags(), who=who, method=name, settings=shown)
+    default = flags(source=data_flags(argv), output=output, original=original, who=who, method=name, settings=shown)
     args = parse(flags, argv, "forget", default)
     default_request = config.request if config else None
     args.who.check(default_request)
@@ -103,7 +104,8 @@ def _run(args: Any, argv: list[str], default: Request | None, kept: Method | Non
     scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
     real = kept or preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets)
     method = settled(args.settings, argv, real)
-    experiment = Experiment(training, request, method, args.output.seed, args.who.protocol, args.original.earlier())
+    head = args.original.other_head(training, data, device)
+    experiment = Experiment(training, request, method, args.output.seed, args.who.protocol, args.original.earlier(), head)
     folder = args.output.out or Path("runs") / experiment.id
     if held.enter_context(store.reserve(folder, experiment.id, args.output.overwrite)):
         say(f"{folder} already holds this run; --overwrite makes it anew.")
@@ -117,7 +119,7 @@ def _run(args: Any, argv: list[str], default: Request | None, kept: Method | Non
             replace(scenario, data=scenario.data.to(device)),
             new_model=factory(training, data),
             recipe=training.recipe,
-            head=args.original.head,
+            head=args.original.head_name(),
             watch=watch,
             preparations=Preparations(folder.parent / ".prepared"),
             max_accuracy_loss=args.max_accuracy_loss,
@@ -128,15 +130,13 @@ def _run(args: Any, argv: list[str], default: Request | None, kept: Method | Non
     outcome = noted(outcome, method, training, data, args.original, findings)
     run = store.record(experiment, scenario, outcome, original_run=original_run, source=args.source.source(folder))
     store.save(run, outcome.model, folder, args.output.overwrite)
-    return tell(folder, args.output.json)
+    return tell(folder, args.output.json, args.max_accuracy_loss)
 
 
 def tell(folder: Path, as_json: bool, max_accuracy_loss: float | None = None) -> int:
-    """Print a stored unlearning; exit code 1 if it forgot nothing, lost too much accuracy (by another limit where one is given), or if
+    """Print a stored unlearning; exit code 1 if it forgot nothing, lost too much accuracy (by the limit that is given now), or if
     an earlier request is known."""
-    run = store.load(folder)
-    if max_accuracy_loss is not None:
-        run = store.with_limit(run, max_accuracy_loss)
+    run = store.judge(store.load(folder), max_accuracy_loss)
     line = store.row(folder, run)
     if as_json:
         emit(line)

@@ -16,11 +16,13 @@ from duck.config import EarlierRequest, Training, data_left, scenario_of
 from duck.data import DATASETS
 from duck.data.checks import Finding, check_data
 from duck.earlier import with_history
-from duck.errors import BadInput
+from duck.errors import BadInput, DuckError
 from duck.experiment import Outcome, by_guess, surely_forgot
 from duck.methods.base import Method
 from duck.methods.presets import default_recipe
 from duck.models import build
+from duck.models.embedding import PROBES, probe
+from duck.models.given import in_float32
 from duck.models.weights import load_weights, request_digest
 from duck.scenarios import (
     ForgetClasses,
@@ -141,6 +143,22 @@ class OriginalFlags:
         model = build(training.model, data.num_classes, data.train.shape)
         load_weights(model, self.weights or (self.run or Path()) / store.WEIGHTS)
         return model.to(device)
+
+    def head_name(self) -> str | None:
+        """Return --head or, for a further request, that of the run before; None where a probe is to find it."""
+        return self.head or (store.load(self.run).experiment.head if self.run else None)
+
+    def other_head(self, training: Training, data: Data, device: torch.device) -> str | None:
+        """Return the head's name, checked on the model; None where a probe finds the same one, so that nothing depends on the flag."""
+        head = self.head_name()
+        if head is None:
+            return None
+        model, images = in_float32(self.load(training, data, device)), next(data.train.to(device).batches(PROBES)).images
+        given = probe(model, images, head)
+        try:
+            return None if probe(model, images) == given else head
+        except DuckError:  # a probe finds none: that is what the flag is for
+            return head
 
 
 def check_forgot_nothing(weights: Path) -> None:

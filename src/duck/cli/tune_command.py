@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
     training = original.training(data, args.source)
     method = preset(args.method, data.name, scenario.kind, len(data.train), args.start)
     model = original.load(training, moved, device)
-    options: dict[str, Any] = {"new_model": factory(training, moved), "recipe": training.recipe, "head": original.head}
+    options: dict[str, Any] = {"new_model": factory(training, moved), "recipe": training.recipe, "head": original.head_name()}
     options["retrained"] = _retrained(args, model, scenarios, options) if _objective(args, scenario) == "gap" else None
     trials: list[Trial] = []
     code = DONE
