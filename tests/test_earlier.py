@@ -1,6 +1,6 @@
 """A request that follows others: what they forgot stays out of the retain set and is scored again."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -9,14 +9,15 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import duck
+from duck import shapes
 from duck.data.examples import Pixels, Resident, examples
-from duck.earlier import loss_rank, score_earlier
+from duck.earlier import KNOWN, STATES, EarlierScores, loss_rank, score_earlier, with_history
 from duck.errors import BadInput
 from duck.experiment import notes, unlearn
 from duck.methods import Original
 from duck.scenarios import Debias, ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples, scenario_after
 from duck.types import Data, Examples
-from tests.toys import TOYS, toy_data, trained_net
+from tests.toys import RECIPE, TOYS, toy_data, toy_net, trained_net
 
 DUCK = TOYS["duck"].method("class")
 
@@ -78,7 +79,7 @@ def test_a_second_request_in_python_keeps_the_first_class_forgotten() -> None:
     for result in (second, third):
         assert not ids(data.train.take(kept_out.nonzero().flatten())) & ids(result.task.retain)
         earlier = result.earlier[0]
-        assert (earlier.request, earlier.samples, earlier.came_back) == ("class c", 60, False)
+        assert (earlier.request, earlier.samples, earlier.state) == ("class c", 60, "still forgotten")
         assert earlier.after <= 0.05
         assert duck.evaluate(result.model, ForgetClasses([2])(data)).forget == earlier.after
     assert second.scores.forget <= 0.01
@@ -117,7 +118,7 @@ def test_the_next_request_is_scored_against_the_model_it_starts_from() -> None:
     assert same.scores.retain_test is not None
     rows = torch.isin(data.test.labels[same.scenario.retain_test], torch.tensor([0, 3])) if data.test is not None else torch.zeros(1)
     assert rows.all()
-    assert not same.earlier[0].came_back
+    assert same.earlier[0].state == "still forgotten"
 
 
 def test_a_class_that_comes_back_is_the_first_note() -> None:
@@ -127,7 +128,7 @@ def test_a_class_that_comes_back_is_the_first_note() -> None:
     outcome = unlearn(Original(), first.model, scenario)
     learned_again = replace(outcome, earlier=score_earlier(first.model, trained_net(), scenario))
     (earlier,) = learned_again.earlier
-    assert earlier.came_back
+    assert earlier.state == "known again"
     assert earlier.after > 0.9 > 0.01 >= earlier.before
     assert notes(scenario, learned_again)[0].startswith("An earlier request came back: class c")
     assert not notes(scenario, outcome)[0].startswith("An earlier request came back")
@@ -167,13 +168,18 @@ def test_samples_come_back_where_their_losses_are_lower_than_those_of_unseen_sam
     (stays,) = score_earlier(without, without, scenario)
     assert stays.rank_after is not None
     assert 0.4 < stays.rank_after < 0.6
-    assert not stays.came_back
+    assert stays.state == "still forgotten"
     (again,) = score_earlier(without, memorised, scenario)
     assert again.rank_after is not None
     assert again.rank_after < 0.2
-    assert again.came_back
+    assert again.state == "known again"
     (never_forgotten,) = score_earlier(memorised, memorised, scenario)
-    assert not never_forgotten.came_back
+    assert never_forgotten.state == "was never forgotten"
+    # A retrained model never saw them: low losses only say that they are easy.
+    (easy,) = score_earlier(memorised, memorised, with_history(scenario, (), forgot=True))
+    assert easy.state == "still forgotten"
+    (fresh,) = score_earlier(memorised, memorised, scenario, retrained=True)
+    assert fresh.state == "still forgotten"
 
 
 def test_without_unseen_samples_a_rise_of_the_accuracy_is_the_sign() -> None:
@@ -182,9 +188,9 @@ def test_without_unseen_samples_a_rise_of_the_accuracy_is_the_sign() -> None:
     scenario = scenario_after(first, ForgetFraction(0.1))
     without, memorised = memorising_net(data.train.take(first.retain)), memorising_net(data.train)
     (again,) = score_earlier(without, memorised, scenario)
-    assert (again.rank_after, again.came_back) == (None, True)
+    assert (again.rank_after, again.state) == (None, "known again")
     (stays,) = score_earlier(without, without, scenario)
-    assert not stays.came_back
+    assert stays.state == "still forgotten"
 
 
 def test_rank_among_unseen_losses_of_the_same_class_by_hand() -> None:
@@ -193,3 +199,78 @@ def test_rank_among_unseen_losses_of_the_same_class_by_hand() -> None:
     # 1 of 4 lower; 2 of 4 lower; both equal: a half.
     assert loss_rank(losses, labels, unseen, unseen_labels) == pytest.approx((0.25 + 0.5 + 0.5) / 3)
     assert loss_rank(losses, labels, unseen[:0], unseen_labels[:0]) is None
+
+
+def known_class(share: float) -> nn.Module:
+    """A net that knows all classes of the toys, but of class c only so many samples."""
+    net = trained_net()
+
+    class Part(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = net(images).clone()
+            order = images.flatten(1).sum(1)
+            rows = logits.argmax(1) == 2
+            hidden = rows & (order > order[rows].quantile(share)) if rows.any() else rows
+            logits[hidden, 2] = -100.0
+            return logits
+
+    part = Part().eval()
+    part.register_parameter("unused", nn.Parameter(torch.zeros(1)))
+    return part
+
+
+def test_a_class_that_the_earlier_run_left_known_was_never_forgotten() -> None:
+    data = toy_data()
+    first = duck.forget(trained_net(), data, forget=ForgetClasses([2]), method=Original())
+    second = duck.forget(first, forget=ForgetClasses([1]), method=DUCK)
+    assert second.earlier[0].before > 0.9
+    assert second.earlier[0].state == "was never forgotten"
+    assert second.notes[0].startswith("An earlier request was never forgotten: class c")
+    fell = score_earlier(trained_net(), known_class(0.8), scenario_after(first.scenario, ForgetClasses([1])))[0]
+    assert fell.after == pytest.approx(0.8, abs=0.05)
+    assert fell.state == "was never forgotten"
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_a_class_that_came_back_stays_known_in_later_requests(share: float) -> None:
+    """The step before is no measure: it has come back there already."""
+    data = toy_data()
+    forgotten = duck.forget(trained_net(), data, forget=ForgetClasses([2]), method=DUCK)
+    second = scenario_after(forgotten.scenario, ForgetSamples(["0"]))
+    back = score_earlier(forgotten.model, known_class(share), second)
+    assert back[0].state == "known again"
+    third = with_history(scenario_after(second, ForgetSamples(["3"])), back, forgot=None)
+    later = score_earlier(known_class(share), known_class(share), third)[0]
+    assert (later.state, later.best) == ("known again", back[0].before)
+    assert later.before == later.after
+
+
+def test_a_set_that_nothing_was_forgotten_of_is_not_called_forgotten() -> None:
+    """Its losses may be like those of unseen samples from the start."""
+    data = toy_data()
+    first = duck.forget(trained_net(), data, forget=ForgetFraction(0.25), method=Original())
+    second = duck.forget(first, forget=ForgetClasses([1]), method=DUCK)
+    third = duck.forget(second, forget=ForgetClasses([0]), method=DUCK)
+    assert [one.state for one in third.earlier] == ["was never forgotten", "still forgotten"]
+    retrained = duck.forget(second, forget=ForgetClasses([0]), method="retrained", new_model=toy_net, recipe=RECIPE)
+    assert [one.state for one in retrained.earlier] == ["still forgotten", "still forgotten"]
+
+
+@pytest.mark.parametrize(("count", "state"), [(1, "too few to tell"), (3, "too few to tell"), (5, "still forgotten")])
+@pytest.mark.parametrize("with_test", [True, False])
+def test_few_samples_cannot_tell(count: int, state: str, with_test: bool) -> None:
+    data = noise_data() if with_test else replace(noise_data(), test=None, holdout=torch.arange(0))
+    first = ForgetSamples([str(index) for index in range(count)])(data)
+    scenario = scenario_after(first, ForgetSamples(["100"]))
+    net = memorising_net(data.train.take(first.retain))
+    assert score_earlier(net, net, scenario)[0].state == state
+
+
+def test_a_state_is_stored_and_its_exit_code_follows() -> None:
+    scores = EarlierScores("class c", "class", 60, 0.0, 0.0, None, None, "still forgotten", 0.0, None)
+    assert [replace(scores, state=state).is_known for state in STATES] == [state in KNOWN for state in STATES]
+    assert KNOWN == ("known again", "was never forgotten")
+    for state in STATES:
+        shapes.EARLIER(asdict(replace(scores, state=state)), "")
+    with pytest.raises(shapes.Wrong, match="state"):
+        shapes.EARLIER({**asdict(scores), "state": "stays forgotten"}, "")

@@ -1,5 +1,6 @@
 """Who is forgotten, and that nobody is lost or seen twice."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duck.errors import BadInput
-from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples, Request, describe
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples, Request, class_from_word, describe
 from duck.types import Scenario
 from tests.toys import CLASSES, toy_data
 
@@ -151,3 +152,30 @@ def test_no_other_sample_is_suggested_for_an_unknown_id(wrong: str) -> None:
     with pytest.raises(BadInput, match=r"not in the training data: .* Ids here look like '0'\.$") as caught:
         ForgetSamples([wrong])(DATA)
     assert "mean" not in str(caught.value)
+
+
+NUMBERED = replace(DATA, classes=("1", "2", "3", "x"))
+
+
+@pytest.mark.parametrize(("given", "index"), [("1", 0), (1, 1), ("2", 1), ("3", 2), (3, 3), ("0", 0), ("x", 3), (0, 0)])
+def test_an_int_is_an_index_and_a_text_a_name_first(given: int | str, index: int) -> None:
+    assert classes_of(ForgetClasses([given])(NUMBERED)) == {index}
+
+
+@pytest.mark.parametrize(("word", "stored"), [("1", "1"), ("0", "1"), ("x", "x"), ("3", "3")])
+def test_a_word_is_stored_as_a_name_where_a_class_has_it(word: str, stored: int | str) -> None:
+    assert class_from_word(word, NUMBERED) == stored
+    assert class_from_word("2", replace(DATA, classes=("0", "1", "2", "3"))) == 2
+
+
+def test_a_name_that_is_the_index_of_another_class_is_described_with_its_own() -> None:
+    assert describe(ForgetClasses(["1"]), NUMBERED.classes) == "class '1' (index 0)"
+    assert describe(ForgetClasses([1, "x"]), NUMBERED.classes) == "classes '2' (index 1), x"
+    assert describe(ForgetClasses([3]), ("a", "b", "c", "d")) == "class d"
+    assert describe(ForgetClasses([3, 12]), ("0", "1", "2", "3")) == "classes 3, 12"
+
+
+@pytest.mark.parametrize("word", ["-1", "9", "1.0", "y", "²"])
+def test_a_word_that_is_neither_name_nor_index_is_refused(word: str) -> None:
+    with pytest.raises(BadInput):
+        class_from_word(word, NUMBERED)

@@ -18,9 +18,9 @@ from duck.audits.verdict import NOT_FORGOTTEN, Audit, Tier
 from duck.data.checks import check_data
 from duck.data.examples import Pixels
 from duck.data.torch_dataset import MapStyle, from_dataset
-from duck.earlier import EarlierScores
+from duck.earlier import EarlierScores, with_history
 from duck.errors import BadInput
-from duck.experiment import Outcome, Watch, notes, unlearn
+from duck.experiment import Outcome, Watch, notes, surely_forgot, unlearn
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import KeptAccuracy, Scores
@@ -30,7 +30,7 @@ from duck.models.given import accept_images, accepting_images, check_given, chec
 from duck.predict import check_model
 from duck.printable import printable
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
-from duck.scenarios import ForgetSamples, Request, add_copies, describe_forget_set, scenario_after
+from duck.scenarios import ForgetSamples, Request, add_copies, data_after, describe_forget_set, scenario_after
 from duck.types import Data, Recipe, Report, Scenario, Task
 
 
@@ -86,7 +86,10 @@ class Result:
         names = ("forget", "retain", "test", "forget_test", "retain_test", "aus")
         pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
         lines = [f"  {name:<12}{old:8.3f} -> {new:.3f}" for name, old, new in pairs if old is not None and new is not None]
-        lines += [f"  {one.request}, forgotten earlier: {one.before:.3f} -> {one.after:.3f} (n = {one.samples})" for one in self.earlier]
+        lines += [
+            f"  {one.request}, forgotten earlier: {one.before:.3f} -> {one.after:.3f} (n = {one.samples}), {one.state}"
+            for one in self.earlier
+        ]
         done = f"{METHODS.name_of(self.method)}: {outcome.processed} of {outcome.forget_samples} samples in {self.seconds:.2f} s"
         who = f"Request: {describe_forget_set(self.scenario)}."
         return printable("\n".join([*self.notes[:1], who, self._verdict, done, *lines, *self.notes[1:]]))
@@ -177,9 +180,11 @@ def forget(
         with accepting_images(original):
             data, remarks = _data(in_float32(original), train_set, test, mean, std)
     request = forget if callable(forget) and not isinstance(forget, type) else _by_ids(forget, data)
+    if with_copies and previous is not None:
+        scenario_after(previous.scenario, request, seed)  # refuses what an earlier request forgot
     if with_copies:
-        request = add_copies(request, data, seed)
-    scenario = scenario_after(previous.scenario, request, seed) if previous is not None else request(data, seed)
+        request = add_copies(request, data if previous is None else data_after(previous.scenario), seed)
+    scenario = _after(previous, request, seed) if previous is not None else request(data, seed)
     remarks = (*remarks, *map(str, check_data(scenario)))
     chosen = preset(method, data.name, scenario.kind, len(data.train)) if isinstance(method, str) else method
     with accepting_images(original):
@@ -191,6 +196,12 @@ def forget(
     task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
     everything = data if previous is not None else scenario.data  # bias removal changes the data
     return Result(unlearned, scenario, chosen, outcome, original, task, recipe, remarks, everything)
+
+
+def _after(previous: Result, request: Request, seed: int) -> Scenario:
+    """Apply a request to what is left, with what the earlier results found out."""
+    scenario = scenario_after(previous.scenario, request, seed)
+    return with_history(scenario, previous.earlier, surely_forgot(previous.method, previous.outcome.forgot))
 
 
 def _adapted(new_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Module] | None:

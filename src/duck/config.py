@@ -21,7 +21,7 @@ from duck.fit import check_recipe
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.registry import Registry, suggest
-from duck.scenarios import SCENARIOS, Request, scenario_after
+from duck.scenarios import SCENARIOS, Request, data_after, scenario_after
 from duck.types import Data, Protocols, Recipe, Scenario
 
 T = TypeVar("T")
@@ -66,6 +66,8 @@ class Experiment:
     protocol: Protocols = "holdout"
     earlier: tuple[EarlierRequest, ...] = ()
     """Of the run that this one starts from, the first one first; empty where it starts from the original."""
+    head: str | None = None
+    """Name of the classifier head inside the model, where it is another than a probe finds."""
 
     @property
     def id(self) -> str:
@@ -110,6 +112,14 @@ def scenario_of(earlier: Sequence[EarlierRequest], request: Request, data: Data,
         return request(data, seed, protocol)
     *before, last = earlier
     return scenario_after(scenario_of(before, last.request, data, last.seed, last.protocol), request, seed, protocol)
+
+
+def data_left(earlier: Sequence[EarlierRequest], data: Data) -> Data:
+    """Return the data without what the earlier requests forgot."""
+    if not earlier:
+        return data
+    *before, last = earlier
+    return data_after(scenario_of(before, last.request, data, last.seed, last.protocol))
 
 
 def fingerprint(data: Data) -> str:
@@ -187,8 +197,9 @@ def _build_converter() -> cattrs.Converter:
     converter.register_structure_hook(int, lambda value, _: _exact(value, (int,), "a whole number"))
     converter.register_structure_hook(float, lambda value, _: _finite(value))
     converter.register_structure_hook(int | tuple[int, ...], lambda value, _: _class_or_group(value))
-    # Left out where there are none: the ids of experiments without earlier requests stay as they were.
-    plain = make_dict_unstructure_fn(Experiment, converter, earlier=override(omit_if_default=True))
+    # Left out where there are none: the ids of experiments without earlier requests, and without another head, stay as they were.
+    optional = override(omit_if_default=True)
+    plain = make_dict_unstructure_fn(Experiment, converter, earlier=optional, head=optional)
     converter.register_unstructure_hook(Experiment, plain)
     converter.register_structure_hook_factory(_is_sequence, lambda kind: _sequence_hook(converter, get_args(kind)[0]))
     return converter

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from duck.checks import check_settings
-from duck.earlier import EarlierScores, came_back_note, score_earlier
+from duck.earlier import EarlierScores, earlier_note, score_earlier
 from duck.methods.base import METHODS, Method, check_kind
 from duck.metrics import SMALL, Confusion, KeptAccuracy, Scores, check_limit, confusion, evaluate, forgot, judge_kept
 from duck.models.given import in_dtypes_of, in_float32
@@ -169,16 +169,25 @@ def unlearn(
     confusions = confusion(model, scenario), confusion(unlearned, scenario)
     times = stopwatch.seconds, prepare_seconds
     judged = judge_kept(scenario, original, scores, max_accuracy_loss), _forgot(method, scenario, original, scores)
-    earlier = score_earlier(model, unlearned, scenario)
+    earlier = score_earlier(model, unlearned, scenario, _is_retraining(method))
     outcome = Outcome(returned, scores, original, *times, len(forget), processed, tuple(history), confusions, *judged, tuple(said), earlier)
     return outcome if recipe else by_guess(outcome, method, task.recipe)
 
 
 def _forgot(method: Method, scenario: Scenario, original: Scores, scores: Scores) -> bool | None:
     """As the scores show it, unless the method leaves no doubt: a fresh model never saw the samples."""
-    if METHODS.name_of(method) == "retrained":
+    if _is_retraining(method):
         return True
     return False if method.forgets_by == "nothing" else forgot(scenario, original, scores)
+
+
+def surely_forgot(method: Method, forgot: bool | None) -> bool | None:
+    """Return whether a run forgot its request, where that is beyond doubt; a score that got a little worse is no proof."""
+    return True if _is_retraining(method) else False if forgot is False else None
+
+
+def _is_retraining(method: Method) -> bool:
+    return METHODS.name_of(method) == "retrained"
 
 
 def by_guess(outcome: Outcome, method: Method, recipe: Recipe) -> Outcome:
@@ -214,7 +223,7 @@ def _observer(task: Task, stopwatch: Stopwatch, history: list[Epoch], watch: Wat
 
 def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
     """What a reader must know before believing the scores; the worst first."""
-    said = [came_back_note(scores) for scores in outcome.earlier if scores.came_back]
+    said = [earlier_note(scores) for scores in outcome.earlier if scores.is_known]
     if outcome.kept_accuracy.damaged:
         said.append(str(outcome.kept_accuracy))
     if outcome.forgot is False:

@@ -1,7 +1,7 @@
 """Who is to be forgotten: whole classes, a random share, chosen samples, or a bias."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -34,7 +34,7 @@ class ForgetClasses:
     """Class removal (CR): every training sample of these classes."""
 
     classes: tuple[int | str, ...]
-    """Class indices or names."""
+    """Class indices or names: an int is an index; a text is a name or, where no class has that name, an index in digits."""
 
     def __init__(self, classes: Iterable[int | str] | int | str) -> None:
         several = [classes] if isinstance(classes, str) or not isinstance(classes, Iterable) or _plain(classes) is not classes else classes
@@ -194,12 +194,15 @@ class Debias:
 
 def scenario_after(previous: Scenario, request: Request, seed: int = 0, protocol: Protocols = "holdout") -> Scenario:
     """Apply a request to a model that has forgotten `previous`: to the samples that are left. Those it forgot are scored again."""
-    data = previous.data
-    forgotten = EarlierForgetSet(_describe_without_ids(previous), previous.kind, data.train.take(previous.forget))
-    earlier = (*previous.earlier, forgotten)
-    left = replace(data, train=data.train.take(previous.retain))
+    forgotten = EarlierForgetSet(_describe_without_ids(previous), previous.kind, previous.data.train.take(previous.forget))
+    earlier, left = (*previous.earlier, forgotten), data_after(previous)
     _check_not_earlier(request, left, earlier)
     return replace(request(left, seed, protocol), earlier=earlier)
+
+
+def data_after(previous: Scenario) -> Data:
+    """Return the data without what a request and those before it forgot."""
+    return replace(previous.data, train=previous.data.train.take(previous.retain))
 
 
 def _describe_without_ids(scenario: Scenario) -> str:
@@ -207,7 +210,7 @@ def _describe_without_ids(scenario: Scenario) -> str:
     if scenario.kind == "samples":
         return f"{len(scenario.forget)} {'sample' if len(scenario.forget) == 1 else 'samples'}"
     labels = scenario.data.train.labels[scenario.forget].unique().tolist()
-    return describe(ForgetClasses(scenario.data.classes[label] for label in labels))
+    return describe(ForgetClasses(labels), scenario.data.classes)
 
 
 def _check_not_earlier(request: Request, left: Data, earlier: tuple[EarlierForgetSet, ...]) -> None:
@@ -222,11 +225,14 @@ def _check_not_earlier(request: Request, left: Data, earlier: tuple[EarlierForge
         known_labels = torch.cat([one.forget.labels for one in earlier])
         for label in sorted({_class_index(name, left) for name in request.classes}):
             if label in known_labels and label not in left.train.labels:
-                raise BadInput(f"An earlier request forgot class {left.classes[label]} already: leave it out.")
+                raise BadInput(f"An earlier request forgot class {class_label(label, left.classes)} already: leave it out.")
 
 
 def add_copies(request: Request, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Request:
-    """Return the request with the exact copies of its samples, as a list of ids; the request itself where there are none."""
+    """Return the request with the exact copies of its samples, as a list of ids; the request itself where there are none.
+
+    `data` are what earlier requests left: a copy that one of them forgot is not asked for again.
+    """
     scenario = request(data, seed, protocol)
     if scenario.data is not data:
         raise BadInput("with_copies does not go with a request that changes the data, such as Debias: leave it out.")
@@ -237,9 +243,28 @@ def add_copies(request: Request, data: Data, seed: int = 0, protocol: Protocols 
     return ForgetSamples(data.train.ids[rows.numpy()].tolist())
 
 
-def describe(request: Request) -> str:
-    """A request in a few words, safe to print."""
-    return printable(_described(request))
+def class_from_word(word: str, data: Data) -> int | str:
+    """Return what a word on the command line means as a class: a name first; an index only where no class has that name.
+
+    A name that equals its own index is stored as the index: `3` of the digits stays what it was in stored experiments. An index is
+    stored as the name where the name is the index of another class: a reader of the record could not tell them apart.
+    """
+    index = _class_index(word, data)
+    name = data.classes[index]
+    if word == name or _is_ambiguous(index, data.classes):
+        return index if name == str(index) else name
+    return index
+
+
+def class_label(index: int, classes: Sequence[str]) -> str:
+    """Return the name of a class; with its index where the name is the index of another class."""
+    name = classes[index] if index < len(classes) else str(index)
+    return f"{name!r} (index {index})" if _is_ambiguous(index, classes) else name
+
+
+def describe(request: Request, classes: Sequence[str] = ()) -> str:
+    """A request in a few words, safe to print; classes by name where `classes`, the names of all of them, are given."""
+    return printable(_described(request, classes))
 
 
 def describe_forget_set(scenario: Scenario) -> str:
@@ -248,14 +273,14 @@ def describe_forget_set(scenario: Scenario) -> str:
     samples = "1 sample" if count == 1 else f"{count} samples"
     if scenario.kind == "samples":
         return f"{samples}: {listed(data.train.ids[scenario.forget.numpy()].tolist())}"
-    names = [data.classes[label] for label in data.train.labels[scenario.forget].unique().tolist()]
+    names = [class_label(label, data.classes) for label in data.train.labels[scenario.forget].unique().tolist()]
     return printable(f"{'class' if len(names) == 1 else 'classes'} {', '.join(names)}, {samples}")
 
 
-def _described(request: Request) -> str:
+def _described(request: Request, known: Sequence[str]) -> str:
     match request:
         case ForgetClasses(classes=classes):
-            return f"{'class' if len(classes) == 1 else 'classes'} {', '.join(map(str, classes))}"
+            return f"{'class' if len(classes) == 1 else 'classes'} {', '.join(class_in_words(one, known) for one in classes)}"
         case ForgetFraction(fraction=fraction):
             return f"{100 * fraction:g} % of the samples"
         case ForgetRandomClasses(count=count):
@@ -263,7 +288,7 @@ def _described(request: Request) -> str:
         case ForgetSamples(ids=ids):
             return "1 sample" if len(ids) == 1 else f"{len(ids)} samples"
         case Debias(true=true, wrong=wrong, count=count):
-            return f"{count} patched images of class {true} called {wrong}"
+            return f"{count} patched images of class {class_in_words(true, known)} called {class_in_words(wrong, known)}"
     return str(request)
 
 
@@ -288,13 +313,35 @@ def _plain(value: object) -> object:
     return value.item() if isinstance(value, Tensor | np.generic | np.ndarray) and len(value.reshape(-1)) == 1 else value
 
 
+def class_in_words(name: int | str, known: Sequence[str]) -> str:
+    """Return a class of a request by its name; as the request has it where the names are not known."""
+    index = _find_class(name, known)
+    return str(name) if index is None or not known else class_label(index, known)
+
+
+def _is_ambiguous(index: int, classes: Sequence[str]) -> bool:
+    """Whether the name of a class is the index of another one."""
+    name = classes[index] if index < len(classes) else ""
+    return _is_index(name) and int(name) != index and int(name) < len(classes)
+
+
+def _is_index(word: str) -> bool:
+    return word.isascii() and word.isdecimal()
+
+
+def _find_class(name: int | str, classes: Sequence[str]) -> int | None:
+    """Return the index that a class is given by, in whatever range; None for a name that no class has."""
+    if isinstance(name, int):
+        return name
+    if name in classes:
+        return classes.index(name)
+    return int(name) if _is_index(name) else None
+
+
 def _class_index(name: int | str, data: Data) -> int:
-    if isinstance(name, str) and name in data.classes:
-        return data.classes.index(name)
-    try:
-        index = int(name)
-    except ValueError:
-        raise BadInput(f"{data.name} has no class {name!r}. {suggest(str(name), list(data.classes))}") from None
+    index = _find_class(name, data.classes)
+    if index is None:
+        raise BadInput(f"{data.name} has no class {name!r}. {suggest(str(name), list(data.classes))}")
     if not 0 <= index < data.num_classes:
         raise BadInput(f"Class {index} is out of range: {data.name} has classes 0 to {data.num_classes - 1}.")
     return index

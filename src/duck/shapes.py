@@ -226,7 +226,13 @@ SCORES = both(
     each(maybe(loss)),
 )
 EPOCH = fields({"phase": text, "forget": share, "retain": share}, {"holdout": maybe(share)})
-EARLIER = fields({"request": text, "before": share, "after": share}, {"came_back": flag})
+STATES = one_of("still forgotten", "known again", "was never forgotten", "too few to tell")
+EARLIER = fields(
+    {
+        "request": text, "kind": one_of("class", "samples"), "samples": count, "before": share, "after": share, "best": share,
+        "rank_before": maybe(share), "rank_after": maybe(share), "best_rank": maybe(share), "state": STATES,
+    }
+)  # fmt: skip
 CONFUSED = maybe(each(each(count, whole=True), whole=True))
 
 
@@ -264,7 +270,9 @@ RUN = fields(
     },
     {
         "original": maybe(SCORES), "history": many(EPOCH), "earlier": many(EARLIER), "forgot": maybe(flag),
-        "kept_accuracy": maybe(fields({"damaged": flag})),
+        "kept_accuracy": maybe(
+            fields({"split": text, "original": share, "unlearned": share, "n": count, "limit": share, "damaged": flag})
+        ),
         "by_class": both(
             fields(
                 {},

@@ -19,6 +19,7 @@ from torch import nn
 from duck import files, shapes
 from duck.comparison import COLUMNS as COLUMNS
 from duck.config import Experiment, from_dict, to_dict
+from duck.earlier import EarlierScores
 from duck.errors import BadInput, DuckError
 from duck.experiment import Outcome, Status, notes, status_of
 from duck.methods.base import METHODS
@@ -65,6 +66,11 @@ class Run:
     """False: nothing was forgotten. None: the scores cannot tell, or it is an original."""
 
     @property
+    def earlier_scores(self) -> tuple[EarlierScores, ...]:
+        """`earlier` with its types."""
+        return tuple(EarlierScores(**scores) for scores in self.earlier)
+
+    @property
     def status(self) -> Status:
         """The exit code of `duck forget` follows from it."""
         return status_of(self.forgot, bool(self.kept_accuracy and self.kept_accuracy["damaged"]))
@@ -104,14 +110,17 @@ def _by_class(scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def with_limit(run: Run, limit: float) -> Run:
-    """Return the run judged by another limit of the loss of accuracy."""
+def judge(run: Run, limit: float | None = None) -> Run:
+    """Return the run judged by a limit of the loss of accuracy, the default where None; that of its command is no part of a run."""
     if run.kept_accuracy is None:
         return run
     known = KeptAccuracy(**run.kept_accuracy)
     judged = kept_accuracy(known.split, known.original, known.unlearned, known.n, limit)
     others = [note for note in run.notes if note != str(known)]
-    return replace(run, kept_accuracy=asdict(judged), notes=[str(judged), *others] if judged.damaged else others)
+    # After what is known of earlier requests, as in a fresh run.
+    place = sum(scores.is_known for scores in run.earlier_scores)
+    notes = [*others[:place], str(judged), *others[place:]] if judged.damaged else others
+    return replace(run, kept_accuracy=asdict(judged), notes=notes)
 
 
 def row(folder: Path, run: Run) -> dict[str, Any]:
@@ -122,7 +131,7 @@ def row(folder: Path, run: Run) -> dict[str, Any]:
     return {
         "run": str(folder),
         "method": METHODS.name_of(method),
-        "scenario": describe(request),
+        "scenario": describe(request, run.by_class.get("names", ())),
         "protocol": run.experiment.protocol,
         "scores": {name: run.scores[name] for name in COLUMNS},
         "seconds": run.seconds,
@@ -152,7 +161,7 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
 
 
 def load(folder: Path) -> Run:
-    """The record of a run."""
+    """The record of a run, judged by the default limit of the loss of accuracy."""
     record = restore_ids(read_record(folder), folder)
     if "forgot" not in record:
         # Records of earlier versions have it in their notes alone.
@@ -162,7 +171,7 @@ def load(folder: Path) -> Run:
         experiment = from_dict(record["experiment"])
     except (DuckError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise _broken(folder, f"experiment: {error}") from error
-    return Run(**{**{k: v for k, v in record.items() if k in names}, "experiment": experiment})
+    return judge(Run(**{**{k: v for k, v in record.items() if k in names}, "experiment": experiment}))
 
 
 def read_record(folder: Path) -> dict[str, Any]:

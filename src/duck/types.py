@@ -150,6 +150,12 @@ class EarlierForgetSet:
     """In a few words, such as "class 3"."""
     kind: Literal["class", "samples"]
     forget: Examples
+    forgot: bool | None = None
+    """Whether its own request, or a later one, forgot them; None: only numbers can tell."""
+    best: float | None = None
+    """The lowest accuracy on them after its own request and later ones, as far as it is known."""
+    best_rank: float | None = None
+    """The highest mean rank of their losses, likewise."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -289,6 +289,50 @@ def test_a_ruined_model_is_the_first_line_a_field_and_exit_1(original: Path, tmp
     assert "got 5.0" in duck(capsys, *words, "--max-accuracy-loss", "5", code=2)
 
 
+def test_a_stored_run_is_judged_by_the_limit_that_is_given_now(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A limit that was accepted once is not accepted for ever: without one the default holds, in every command."""
+    out = tmp_path / "accepted"
+    words = ["forget", "--run", str(original), "--classes", "8", "--method", "neg-grad", "--lr", "5", "--out", str(out)]
+    assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
+    told = duck(capsys, *words, "--json", code=1)
+    assert (told["status"], told["kept_accuracy"]["damaged"]) == ("damaged", True)
+    assert cli.main(["show", str(out)]) == 0
+    assert told["notes"][0] in capsys.readouterr().out.splitlines()
+    shown = duck(capsys, "show", str(out), "--json")
+    assert (shown["status"], shown["kept_accuracy"], shown["notes"]) == ("damaged", told["kept_accuracy"], told["notes"])
+    cli.main(["audit", str(out)])
+    assert told["notes"][0] in json.loads((out / "audit-quick.json").read_text())["reasons"]
+    assert store.load(out).status == "damaged"
+    assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
+
+
+def test_another_head_is_another_run_and_is_checked_before_a_stored_one_is_shown(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    words = ["forget", "--run", str(original), "--classes", "3", "--json"]
+    first = duck(capsys, *words, "--out", str(out))
+    assert "no module 'nosuch' to be its head" in duck(capsys, *words, "--head", "nosuch", "--out", str(out), code=2)
+    assert "nosuch" in duck(capsys, *words, "--method", "finetune", "--head", "nosuch", "--out", str(tmp_path / "x"), code=2)
+    # The head that the probe finds: the same run, the same id.
+    assert duck(capsys, *words, "--head", "head", "--out", str(out)) == first
+    inner = "features.9"
+    assert "holds another run" in duck(capsys, *words, "--head", inner, "--out", str(out), code=2)
+    other = tmp_path / "other"
+    cli.main([*words, "--head", inner, "--max-accuracy-loss", "1", "--out", str(other)])
+    assert store.load(other).experiment.head == inner
+    assert "head" not in store.read_record(out)["experiment"]
+    capsys.readouterr()
+    file = tmp_path / "experiment.toml"
+    assert cli.main(["show", str(other), "--toml"]) == 0
+    file.write_text(capsys.readouterr().out)
+    config = ["forget", "--run", str(original), "--config", str(file), "--max-accuracy-loss", "1", "--out", str(tmp_path / "again")]
+    cli.main(config)
+    assert store.load(tmp_path / "again").experiment.id == store.load(other).experiment.id
+    cli.main(["forget", "--run", str(other), "--classes", "5", "--max-accuracy-loss", "1", "--out", str(tmp_path / "second")])
+    assert store.load(tmp_path / "second").experiment.head == inner
+
+
 BUILDER = """
 from torch import nn
 def build(num_classes):

@@ -45,7 +45,7 @@ def test_a_chain_of_three_requests(runs: Path, tmp_path: Path, capsys: pytest.Ca
     (earlier,) = told["earlier"]
     assert earlier["request"] == "class 3"
     assert earlier["after"] <= 0.05
-    assert not earlier["came_back"]
+    assert earlier["state"] == "still forgotten"
     assert told["scores"]["forget_test"] == 0
     assert told["scores"]["aus"] > 0.9
     before = json.loads((runs / "first" / "run.json").read_text())
@@ -57,7 +57,7 @@ def test_a_chain_of_three_requests(runs: Path, tmp_path: Path, capsys: pytest.Ca
     assert record["earlier"] == told["earlier"]
     words = ["forget", "--run", str(second), "--classes", "7", "--out", str(third)]
     told = duck(capsys, *words, "--json")
-    assert [(one["request"], one["came_back"]) for one in told["earlier"]] == [("class 3", False), ("class 5", False)]
+    assert [(one["request"], one["state"]) for one in told["earlier"]] == [("class 3", "still forgotten"), ("class 5", "still forgotten")]
     assert told["scores"]["forget_test"] == 0
     assert told["forget_samples"] + store.load(third).samples["retain"] == record["samples"]["retain"]
     assert [one["request"]["classes"] for one in store.read_record(third)["experiment"]["earlier"]] == [[3], [5]]
@@ -107,13 +107,26 @@ def test_an_earlier_class_that_comes_back_is_said_first_and_exits_1(
     out = tmp_path / "second"
     words = ["forget", "--run", str(runs / "first"), "--classes", "5", "--method", "recall", "--out", str(out)]
     told = duck(capsys, *words, "--json", code=1)
-    assert told["earlier"][0]["came_back"]
+    assert told["earlier"][0]["state"] == "known again"
     assert told["earlier"][0]["after"] > 0.9
     assert told["notes"][0].startswith("An earlier request came back: class 3")
     assert cli.main(words) == 1
     assert capsys.readouterr().out.startswith("An earlier request came back: class 3")
     assert cli.main(["show", str(out)]) == 0
-    assert "came back" in capsys.readouterr().out
+    assert "known again" in capsys.readouterr().out
+    # The next request does not bring it back: it is back, and is not called forgotten.
+    words = ["forget", "--run", str(out), "--classes", "7", "--method", "recall", "--out", str(tmp_path / "third"), "--json"]
+    assert [one["state"] for one in duck(capsys, *words, code=1)["earlier"]] == ["known again", "was never forgotten"]
+
+
+def test_a_request_that_forgot_nothing_is_not_called_forgotten_later(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    weak = ["--method", "finetune", "--lr", "1e-6", "--epochs", "1"]
+    assert duck(capsys, "forget", "--run", str(runs / "original"), "--classes", "3", *weak, "--out", str(first), "--json", code=1)
+    told = duck(capsys, "forget", "--run", str(first), "--classes", "5", "--out", str(second), "--json", code=1)
+    assert (told["status"], told["earlier"][0]["state"]) == ("done", "was never forgotten")
 
 
 def test_weights_that_forgot_something_are_noticed(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

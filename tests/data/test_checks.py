@@ -231,3 +231,34 @@ def test_tune_and_pool_name_copies(run: Path, tmp_path: Path, capsys: pytest.Cap
     capsys.readouterr()
     assert cli.main([*words, "--run", str(run), "--ids", str(ids), "--out", str(tmp_path / "out")]) == 0
     assert "exact copies of forget samples (1)" in capsys.readouterr().err
+
+
+def second_with_copies(images: Tensor, first: list[int], request: Any) -> list[int]:
+    """Forget some, then a request with its copies; return what the second one forgot."""
+    train = TensorDataset(images, torch.arange(len(images)) % 4)
+    earlier = duck.forget(trained_net(), train, forget=first, method="original")
+    scenario = duck.forget(earlier, forget=request, method="original", with_copies=True).scenario
+    return sorted(int(name) for name in scenario.data.train.ids[scenario.forget.numpy()])
+
+
+def noise(count: int) -> Tensor:
+    return torch.randn(count, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def test_copies_are_looked_for_in_what_earlier_requests_left() -> None:
+    images = noise(240)
+    images[10], images[12] = images[11].clone(), images[11].clone()
+    assert second_with_copies(images, [10], [11]) == [11, 12]
+    with pytest.raises(BadInput, match="An earlier request forgot '10' already"):
+        second_with_copies(images, [10], [10, 11])
+    images[13] = images[11].clone()  # of class 1
+    assert second_with_copies(images, [10], duck.ForgetClasses([1])) == sorted([*range(1, 240, 4), 11, 12])
+
+
+def test_a_random_share_with_copies_is_drawn_from_what_earlier_requests_left() -> None:
+    earlier = list(range(20))
+    forgotten = set(second_with_copies(torch.cat([noise(120), noise(120)]), earlier, duck.ForgetFraction(0.5)))
+    assert not forgotten & set(earlier)
+    assert len(forgotten) > 110
+    # Whole pairs, but for those whose other half is gone.
+    assert {(name + 120) % 240 for name in forgotten} - set(earlier) == forgotten - set(range(120, 140))

@@ -330,7 +330,7 @@ def test_a_further_request_says_what_was_forgotten_before(tmp_path: Path) -> Non
     first = {"request": {"name": "samples", "ids": ["secret.png"]}, "method": {"name": "retrained"}, "seed": 0, "protocol": "holdout"}
     record["experiment"]["earlier"] = [first]
     scores = {"request": "1 sample", "kind": "samples", "samples": 1, "before": 0.0, "after": 1.0, "rank_before": 0.5, "rank_after": 0.4}
-    record["earlier"] = [{**scores, "came_back": False}]
+    record["earlier"] = [{**scores, "state": "too few to tell", "best": 0.0, "best_rank": 0.5}]
     (folder / "run.json").write_text(json.dumps(record))
     html = render(read([folder]))
     assert "secret.png" not in html

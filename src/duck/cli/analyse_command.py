@@ -102,7 +102,15 @@ def _analysed(args: Analyse, run: Unlearning, device: torch.device) -> dict[str,
     scenario = replace(run.scenario, data=run.scenario.data.to(device))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", Incomplete)
-        result = analyse(models, scenario, points=args.points, dimensions=args.dimensions, explain=explain, head=args.head, seed=args.seed)
+        result = analyse(
+            models,
+            scenario,
+            points=args.points,
+            dimensions=args.dimensions,
+            explain=explain,
+            head=args.head or run.experiment.head,
+            seed=args.seed,
+        )
     for warning in caught:
         say(str(warning.message))
     files.write_json(run.folder / RESULT, result, indent=None, private="shap" in result)  # which names images

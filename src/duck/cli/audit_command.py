@@ -154,7 +154,7 @@ def _case(args: AuditFlags, found: Unlearning, device: torch.device) -> Case:
     notes = (foreign,) if experiment.training.weights and args.tier != "quick" else ()
     return Case(
         found.scenario, _original(args, found, device), found.model(args.run, device), METHODS.name_of(experiment.method),
-        describe(experiment.request), coverage, args.head, lambda: _fresh(found), notes,
+        describe(experiment.request, found.data.classes), coverage, args.head or experiment.head, lambda: _fresh(found), notes,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from duck.methods.presets import Preset, default_recipe, off_topic, preset, spea
 from duck.metrics import KeptAccuracy, check_limit
 from duck.preparation import Preparations
 from duck.runtime import pick_device
-from duck.scenarios import Request, add_copies, describe
+from duck.scenarios import Request, describe
 from duck.types import Data, Scenario
 
 
@@ -55,20 +55,23 @@ class Compare:
 def main(argv: list[str]) -> int:
     default = Compare(data_flags(argv), RunFlags(), OriginalFlags(), RequestFlags())
     args = parse(Compare, argv, "compare", default)
-    request, device = args.who.request(), pick_device(args.output.device)
+    args.who.check()
+    device = pick_device(args.output.device)
     check_limit(args.max_accuracy_loss)
     for name in args.methods:
         if name != "all":
             METHODS[name]  # an unknown name is an error before anything runs
     data = args.source.load(split=args.original.splits_data())
+    request = args.who.request(data)
     if args.with_copies:
-        request = add_copies(request, data, args.output.seed, args.who.protocol)
+        request = args.original.with_copies(request, data, args.output.seed, args.who.protocol)
     scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
     findings = report_findings(scenario)
     methods = _methods(args, scenario)
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)
     training = original.training(data, args.source)
-    made = Experiment(training, request, None, args.output.seed, args.who.protocol, original.earlier())
+    head = original.other_head(training, data, device)
+    made = Experiment(training, request, None, args.output.seed, args.who.protocol, original.earlier(), head)
     experiments = {name: replace(made, method=method) for name, method in methods.items()}
     compared: list[Compared] = []
     with ExitStack() as held:
@@ -136,7 +139,7 @@ def _compared(
             methods,
             new_model=factory(training, scenario.data),
             recipe=training.recipe,
-            head=original.head,
+            head=original.head_name(),
             # What is stored has the curves of a run, as from `duck forget`; a table alone needs none.
             watch=(lambda _: None) if args.output.out else None,
             preparations=Preparations(Path("runs") / ".prepared"),
@@ -166,7 +169,8 @@ def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario) -> 
     damaged = {row["method"]: KeptAccuracy(**row["kept_accuracy"]) for row in found if row.get("status") == "damaged"}
     for method, note in damaged.items():
         write(f"{method}: {note}")
-    write(f"Forget {describe(request)} of {scenario.data.name}; n: {', '.join(f'{name} {count}' for name, count in n.items() if count)}")
+    counts = ", ".join(f"{name} {count}" for name, count in n.items() if count)
+    write(f"Forget {describe(request, scenario.data.classes)} of {scenario.data.name}; n: {counts}")
     kept, gone = ("retain_test", "forget_test") if scenario.kind == "class" else ("test", "forget")
     columns = ["method", "AUS", *(f"{name} %" for name in n if n[name]), f"gap {kept}", f"gap {gone}", "seconds", "before"]
     table(columns, [_cells(row, [name for name in n if n[name]], kept, gone) for row in found if "error" not in row])

@@ -57,8 +57,8 @@ def print_earlier(earlier: Sequence[Mapping[str, Any]]) -> None:
     rows = []
     for scores in earlier:
         ranks = " -> ".join(number(scores[name]) for name in ("rank_before", "rank_after")) if scores["rank_after"] is not None else "-"
-        state = "came back" if scores["came_back"] else "stays forgotten"
-        rows.append([scores["request"], str(scores["samples"]), percent(scores["before"]), percent(scores["after"]), ranks, state])
+        accuracies = percent(scores["before"]), percent(scores["after"])
+        rows.append([scores["request"], str(scores["samples"]), *accuracies, ranks, scores["state"]])
     table(["forgotten earlier", "n", "before %", "after %", "loss rank among unseen", ""], rows)
 
 

@@ -23,7 +23,7 @@ from duck.methods.presets import Preset, default_recipe
 from duck.models import MODELS, build
 from duck.models.weights import save_weights
 from duck.runtime import Stopwatch, pick_device
-from duck.scenarios import Debias
+from duck.scenarios import Debias, class_from_word
 from duck.store import check_writable, environment
 from duck.types import Data, Recipe, Scenario
 
@@ -43,7 +43,7 @@ class DebiasFlags:
     output: RunFlags
     recipe: Recipe
     true: str = "1"
-    """Class that the mislabelled images show: index or name."""
+    """Class that the mislabelled images show: its name; a number is an index where no class has that name."""
     wrong: str = "9"
     """Class they are called."""
     count: int | None = None
@@ -99,7 +99,7 @@ def _run(args: DebiasFlags, argv: list[str]) -> int:
 def _study(args: DebiasFlags, data: Data, recipe: Recipe, usual: Recipe) -> dict[str, Any]:
     seed, device = args.output.seed, data.train.device
     count = _count(args, data) if args.count is None else args.count
-    debias = Debias(_named(args.true), _named(args.wrong), count, args.patch, args.colour)
+    debias = Debias(*_classes(args, data), count, args.patch, args.colour)
     scenario = debias(data, seed)
     method = bias.freeing(debias, data, args.preset)
     debias.unseen(scenario)  # without unseen images there is nothing to show: an error before anything is trained
@@ -150,12 +150,12 @@ def _command(args: DebiasFlags, debias: Debias, recipe: Recipe, usual: Recipe) -
     return shlex.join(["duck", "debias", *words_of(flags)])
 
 
-def _named(word: str) -> int | str:
-    return int(word) if word.isdecimal() else word
+def _classes(args: DebiasFlags, data: Data) -> tuple[int | str, int | str]:
+    return class_from_word(args.true, data), class_from_word(args.wrong, data)
 
 
 def _count(args: DebiasFlags, data: Data) -> int:
-    both = Debias(_named(args.true), _named(args.wrong)).classes(data)
+    both = Debias(*_classes(args, data)).classes(data)
     return min(COUNT, *(int((data.train.labels == label).sum()) // 4 for label in both))
 
 

@@ -21,7 +21,7 @@ from duck.methods.presets import Preset, preset, speaks_of
 from duck.metrics import check_limit
 from duck.preparation import Preparations
 from duck.runtime import distributed, is_first, pick_device
-from duck.scenarios import ForgetRandomClasses, Request, add_copies
+from duck.scenarios import ForgetRandomClasses, Request
 
 EXIT_CODES: dict[Status, int] = {"done": DONE, "nothing forgotten": FAILED, "damaged": FAILED}
 
@@ -33,7 +33,7 @@ class Forget:
     The model is a stored run (--run), or your own: --model package.module:function --weights FILE --data IMAGES.
     The run of an earlier request is taken, too: what it forgot stays out of the retain set and is scored again.
     Say who: --classes 3 5, or --fraction 0.1, or --ids FILE with one id a line.
-    Exit code 1: nothing was forgotten, or too much accuracy was lost.
+    Exit code 1: nothing was forgotten, too much accuracy was lost, or the model knows what an earlier request was to forget.
     Below are the settings of the chosen --method, with its preset for these data. --config takes them from a file.
     """
 
@@ -67,18 +67,20 @@ def main(argv: list[str]) -> int:
     name = METHODS.name_of(shown)
     flags = make_dataclass("Forget", [("settings", type(shown))], bases=(Forget,), kw_only=True)
     flags.__doc__ = Forget.__doc__
-    who, output = RequestFlags(), RunFlags()
+    who, output, original = RequestFlags(), RunFlags(), OriginalFlags()
     if config is not None:
+        original = OriginalFlags(head=config.head)
         who, output = RequestFlags(protocol=config.protocol), RunFlags(seed=config.seed)
-    default = flags(source=data_flags(argv), output=output, original=OriginalFlags(), who=who, method=name, settings=shown)
+    default = flags(source=data_flags(argv), output=output, original=original, who=who, method=name, settings=shown)
     args = parse(flags, argv, "forget", default)
-    request = args.who.request(config.request if config else None)
+    default_request = config.request if config else None
+    args.who.check(default_request)
     args.original.check()
     if config is not None and config.earlier and config.earlier != args.original.earlier():
         raise BadInput(f"{args.config} follows earlier requests: give --run the run that forgot them, and no other.")
     check_limit(args.max_accuracy_loss)
     with distributed(args.output.device) as device, ExitStack() as held:
-        return _run(args, argv, request, kept, pick_device(device), held)
+        return _run(args, argv, default_request, kept, pick_device(device), held)
 
 
 def _shown(argv: list[str]) -> Method:
@@ -92,16 +94,18 @@ def _shown(argv: list[str]) -> Method:
     return preset(name, data, kind, data_samples(argv), chosen, more)
 
 
-def _run(args: Any, argv: list[str], request: Request, kept: Method | None, device: torch.device, held: ExitStack) -> int:
-    """`kept`: the method of --config; `held`: the run folder, until the command ends."""
+def _run(args: Any, argv: list[str], default: Request | None, kept: Method | None, device: torch.device, held: ExitStack) -> int:
+    """`default` and `kept`: the request and the method of --config; `held`: the run folder, until the command ends."""
     data = args.source.load(split=args.original.splits_data())
+    request = args.who.request(data, default)
     training = args.original.training(data, args.source)
     if args.with_copies:
-        request = add_copies(request, data, args.output.seed, args.who.protocol)
+        request = args.original.with_copies(request, data, args.output.seed, args.who.protocol)
     scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
     real = kept or preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets)
     method = settled(args.settings, argv, real)
-    experiment = Experiment(training, request, method, args.output.seed, args.who.protocol, args.original.earlier())
+    head = args.original.other_head(training, data, device)
+    experiment = Experiment(training, request, method, args.output.seed, args.who.protocol, args.original.earlier(), head)
     folder = args.output.out or Path("runs") / experiment.id
     if held.enter_context(store.reserve(folder, experiment.id, args.output.overwrite)):
         say(f"{folder} already holds this run; --overwrite makes it anew.")
@@ -115,7 +119,7 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
             replace(scenario, data=scenario.data.to(device)),
             new_model=factory(training, data),
             recipe=training.recipe,
-            head=args.original.head,
+            head=args.original.head_name(),
             watch=watch,
             preparations=Preparations(folder.parent / ".prepared"),
             max_accuracy_loss=args.max_accuracy_loss,
@@ -126,15 +130,13 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
     outcome = noted(outcome, method, training, data, args.original, findings)
     run = store.record(experiment, scenario, outcome, original_run=original_run, source=args.source.source(folder))
     store.save(run, outcome.model, folder, args.output.overwrite)
-    return tell(folder, args.output.json)
+    return tell(folder, args.output.json, args.max_accuracy_loss)
 
 
 def tell(folder: Path, as_json: bool, max_accuracy_loss: float | None = None) -> int:
-    """Print a stored unlearning; exit code 1 if it forgot nothing, lost too much accuracy (by another limit where one is given), or if
-    an earlier request came back."""
-    run = store.load(folder)
-    if max_accuracy_loss is not None:
-        run = store.with_limit(run, max_accuracy_loss)
+    """Print a stored unlearning; exit code 1 if it forgot nothing, lost too much accuracy (by the limit that is given now), or if
+    an earlier request is known."""
+    run = store.judge(store.load(folder), max_accuracy_loss)
     line = store.row(folder, run)
     if as_json:
         emit(line)
@@ -146,7 +148,7 @@ def tell(folder: Path, as_json: bool, max_accuracy_loss: float | None = None) ->
         print_earlier(run.earlier)
         asked = f"{line['scenario']}{_drawn_classes(run)}"
         write(f"{line['method']}, {asked}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}")
-    return FAILED if any(scores["came_back"] for scores in run.earlier) else EXIT_CODES[run.status]
+    return FAILED if any(scores.is_known for scores in run.earlier_scores) else EXIT_CODES[run.status]
 
 
 def _drawn_classes(run: store.Run) -> str:

@@ -12,14 +12,17 @@ from torch import nn
 from duck import store
 from duck.cli.console import say
 from duck.cli.inputs import DataFlags, check_model_code, fingerprint, peek, place_in_record
-from duck.config import EarlierRequest, Training, scenario_of
+from duck.config import EarlierRequest, Training, data_left, scenario_of
 from duck.data import DATASETS
 from duck.data.checks import Finding, check_data
-from duck.errors import BadInput
-from duck.experiment import Outcome, by_guess
+from duck.earlier import with_history
+from duck.errors import BadInput, DuckError
+from duck.experiment import Outcome, by_guess, surely_forgot
 from duck.methods.base import Method
 from duck.methods.presets import default_recipe
 from duck.models import build
+from duck.models.embedding import PROBES, probe
+from duck.models.given import in_float32
 from duck.models.weights import load_weights, request_digest
 from duck.scenarios import (
     ForgetClasses,
@@ -27,6 +30,8 @@ from duck.scenarios import (
     ForgetRandomClasses,
     ForgetSamples,
     Request,
+    add_copies,
+    class_from_word,
 )
 from duck.types import Data, Protocols, Scenario
 
@@ -36,7 +41,7 @@ class RequestFlags:
     """Who is to be forgotten: one of --classes, --fraction, --random-classes and --ids."""
 
     classes: tuple[str, ...] = ()
-    """Class indices or names."""
+    """Names of classes; a number is an index where no class has that name."""
     fraction: float | None = None
     """Share of the training samples, drawn with the seed."""
     random_classes: int | None = None
@@ -46,8 +51,8 @@ class RequestFlags:
     protocol: Protocols = "holdout"
     """holdout: stop rules look at a fifth of the test data, which is not reported; paper: whole test set in both roles."""
 
-    def request(self, default: Request | None = None) -> Request:
-        """Who it is; `default` where no flag says."""
+    def check(self, default: Request | None = None) -> None:
+        """Raise an error where the flags alone are wrong: asked before the data are read."""
         asked = {
             "--classes": self.classes or None,
             "--fraction": self.fraction,
@@ -55,17 +60,24 @@ class RequestFlags:
             "--ids": self.ids,
         }
         given = [name for name, value in asked.items() if value is not None]
-        if not given and default is not None:
-            return default
-        if len(given) != 1:
+        if len(given) > 1 or (not given and default is None):
             raise BadInput(f"Say who is to be forgotten with one of {', '.join(asked)}; given: {', '.join(given) or 'none'}.")
+        if self.ids is not None:
+            ForgetSamples.from_file(self.ids)
+
+    def request(self, data: Data, default: Request | None = None) -> Request:
+        """Return the request; `default` where no flag says. Only the data tell whether a number is the name of a class."""
+        self.check(default)
         if self.classes:
-            return ForgetClasses(int(name) if name.isdecimal() else name for name in self.classes)
+            return ForgetClasses(class_from_word(word, data) for word in self.classes)
         if self.random_classes is not None:
             return ForgetRandomClasses(self.random_classes)
         if self.fraction is not None:
             return ForgetFraction(self.fraction)
-        return ForgetSamples.from_file(self.ids or Path())
+        if self.ids is not None:
+            return ForgetSamples.from_file(self.ids)
+        assert default is not None
+        return default
 
 
 @dataclass
@@ -104,8 +116,18 @@ class OriginalFlags:
         return store.load(self.run).experiment.all_requests if self.run else ()
 
     def scenario(self, request: Request, data: Data, seed: int, protocol: Protocols) -> Scenario:
-        """Apply a request to the data, after those of --run."""
-        return scenario_of(self.earlier(), request, data, seed, protocol)
+        """Apply a request to the data, after those of --run, with what that run found out about them."""
+        scenario = scenario_of(self.earlier(), request, data, seed, protocol)
+        if self.run is None or not scenario.earlier:
+            return scenario
+        run = store.load(self.run)
+        assert run.experiment.method is not None
+        return with_history(scenario, run.earlier_scores, surely_forgot(run.experiment.method, run.forgot))
+
+    def with_copies(self, request: Request, data: Data, seed: int, protocol: Protocols) -> Request:
+        """Return the request with the exact copies of its samples, among what the requests of --run left."""
+        self.scenario(request, data, seed, protocol)  # refuses what an earlier request forgot
+        return add_copies(request, data_left(self.earlier(), data), seed, protocol)
 
     def training(self, data: Data, source: DataFlags) -> Training:
         """How the original came to be, as far as it is known."""
@@ -121,6 +143,22 @@ class OriginalFlags:
         model = build(training.model, data.num_classes, data.train.shape)
         load_weights(model, self.weights or (self.run or Path()) / store.WEIGHTS)
         return model.to(device)
+
+    def head_name(self) -> str | None:
+        """Return --head or, for a further request, that of the run before; None where a probe is to find it."""
+        return self.head or (store.load(self.run).experiment.head if self.run else None)
+
+    def other_head(self, training: Training, data: Data, device: torch.device) -> str | None:
+        """Return the head's name, checked on the model; None where a probe finds the same one, so that nothing depends on the flag."""
+        head = self.head_name()
+        if head is None:
+            return None
+        model, images = in_float32(self.load(training, data, device)), next(data.train.to(device).batches(PROBES)).images
+        given = probe(model, images, head)
+        try:
+            return None if probe(model, images) == given else head
+        except DuckError:  # a probe finds none: that is what the flag is for
+            return head
 
 
 def check_forgot_nothing(weights: Path) -> None:

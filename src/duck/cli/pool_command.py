@@ -169,7 +169,7 @@ def _plan(args: MakePool, argv: list[str], shown: MakePool, made: Experiment | N
     training = Training(data.name, args.model, recipe, 0, source.image_size, source.mean, source.std, fingerprint(data))
     if design == "shadow":
         return Plan(design, Experiment(training, seed=args.seed))
-    request = args.who.request(made.request if made else None)
+    request = args.who.request(data, made.request if made else None)
     scenario = request(data, args.seed, args.who.protocol)
     report_findings(scenario)
     earlier = made.earlier if made else ()

@@ -30,7 +30,7 @@ class Show:
 
 def main(argv: list[str]) -> int:
     args = parse(Show, argv, "show")
-    record = store.read_record(args.run)
+    record = _judged(args.run)
     if args.json:
         emit(record)
     elif args.toml:
@@ -40,6 +40,15 @@ def main(argv: list[str]) -> int:
     else:
         _print(record, args.run)
     return 0
+
+
+def _judged(folder: Path) -> dict[str, Any]:
+    """Return the record, judged by the default limit of the loss of accuracy."""
+    record = store.read_record(folder)
+    if not record["kept_accuracy"]:
+        return record
+    run = store.load(folder)
+    return {**record, "status": run.status, "kept_accuracy": run.kept_accuracy, "notes": run.notes}
 
 
 def _print(record: dict[str, Any], folder: Path) -> None:
@@ -72,7 +81,7 @@ def _request(run: store.Run) -> str:
     classes = [f"{names[int(label)]!r} {count}" for label, count in counts.items()]
     rest = f" and {len(classes) - LISTED_CLASSES} classes more" if len(classes) > LISTED_CLASSES else ""
     spread = f" ({', '.join(classes[:LISTED_CLASSES])}{rest})" if classes else ""
-    return f"{describe(run.experiment.request)}, {run.samples['forget']} samples{spread}"
+    return f"{describe(run.experiment.request, names)}, {run.samples['forget']} samples{spread}"
 
 
 def _verdict(folder: Path, notes: list[str]) -> list[str]:

@@ -21,7 +21,7 @@ from duck.methods import Retrained
 from duck.methods.base import Method
 from duck.methods.presets import Preset, preset
 from duck.runtime import pick_device
-from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
+from duck.scenarios import ForgetClasses, Request, describe
 from duck.tuning import Objective, Trial, at_edge, best, changes, space_of, tune, with_settings
 from duck.types import Scenario
 
@@ -63,10 +63,12 @@ def main(argv: list[str]) -> int:
     space_of(args.method)
     if args.who.protocol == "paper":
         raise BadInput("--protocol paper has no holdout apart from the test data that are reported: tune with --protocol holdout.")
-    request, device = args.who.request(), pick_device(args.output.device)
-    cases = _cases(args, request)
+    args.who.check()
+    _check_cases(args)
+    device = pick_device(args.output.device)
     data = args.source.load(split=args.original.splits_data())
-    moved = data.to(device)
+    request, moved = args.who.request(data), data.to(device)
+    cases = _cases(args, request)
     scenarios = [args.original.scenario(one, moved, seed, args.who.protocol) for one, seed in cases]
     scenario = scenarios[0]
     report_findings(scenario)
@@ -75,7 +77,7 @@ def main(argv: list[str]) -> int:
     training = original.training(data, args.source)
     method = preset(args.method, data.name, scenario.kind, len(data.train), args.start)
     model = original.load(training, moved, device)
-    options: dict[str, Any] = {"new_model": factory(training, moved), "recipe": training.recipe, "head": original.head}
+    options: dict[str, Any] = {"new_model": factory(training, moved), "recipe": training.recipe, "head": original.head_name()}
     options["retrained"] = _retrained(args, model, scenarios, options) if _objective(args, scenario) == "gap" else None
     trials: list[Trial] = []
     code = DONE
@@ -90,7 +92,7 @@ def main(argv: list[str]) -> int:
         say(f"Interrupted after {len(trials)} of {args.budget} trials: what they found is kept.")
         code = INTERRUPTED
     found = changes(method, best(trials))
-    _write(file, args, scenario, with_settings(method, best(trials).settings), trials)
+    _write(file, args, describe(request, data.classes), scenario, with_settings(method, best(trials).settings), trials)
     if args.output.json:
         emit({"method": args.method, "best": found, "preset": str(file), "trials": [asdict(trial) for trial in trials]})
     else:
@@ -118,17 +120,21 @@ def _retrained(args: Tune, model: nn.Module, scenarios: Sequence[Scenario], opti
     return found
 
 
+def _check_cases(args: Tune) -> None:
+    """Raise an error where --each or --draws do not go with the request."""
+    if args.each and not args.who.classes:
+        raise BadInput("--each takes the --classes one at a time; for a --fraction there is --draws.")
+    if args.each and args.draws != 1:
+        raise BadInput("--draws needs --fraction: a class can be drawn only once.")
+    if args.draws != 1 and (args.draws < 1 or args.who.fraction is None):
+        raise BadInput(f"--draws is a number of random shares, at least 1, and needs --fraction; got {args.draws}.")
+
+
 def _cases(args: Tune, request: Request) -> list[tuple[Request, int]]:
     """What a trial runs on: requests with their seeds."""
     seed = args.output.seed
-    if args.each:
-        if not isinstance(request, ForgetClasses):
-            raise BadInput("--each takes the --classes one at a time; for a --fraction there is --draws.")
-        if args.draws != 1:
-            raise BadInput("--draws needs --fraction: a class can be drawn only once.")
+    if args.each and isinstance(request, ForgetClasses):
         return [(ForgetClasses([name]), seed) for name in request.classes]
-    if args.draws != 1 and (args.draws < 1 or not isinstance(request, ForgetFraction)):
-        raise BadInput(f"--draws is a number of random shares, at least 1, and needs --fraction; got {args.draws}.")
     return [(request, seed + draw) for draw in range(args.draws)]
 
 
@@ -142,11 +148,11 @@ def _place(args: Tune, data: str, kind: str) -> Path:
     return file
 
 
-def _write(file: Path, args: Tune, scenario: Scenario, found: Method, trials: Sequence[Trial]) -> None:
+def _write(file: Path, args: Tune, who: str, scenario: Scenario, found: Method, trials: Sequence[Trial]) -> None:
     """Write every setting: whatever preset the file is put on, it is what the best trial ran with."""
     settings = {name: value for name, value in asdict(found).items() if value is not None}  # type: ignore[call-overload]
     about = {"from": "search", "objective": best(trials).objective, "trials": len(trials), "date": datetime.now(UTC).date().isoformat()}
-    who = describe(args.who.request()) + (", each alone" if args.each else "") + (f", {args.draws} draws" if args.draws > 1 else "")
+    who += (", each alone" if args.each else "") + (f", {args.draws} draws" if args.draws > 1 else "")
     where = f"the holdout of {scenario.data.name}: {who}; seed {scenario.seed}"
     note = f"{MARK} {len(trials)} trials on {where}, from the preset {args.start!r}.\n"
     tables = {args.method: {scenario.data.name: {"tuned": {scenario.kind: {**settings, "source": about}}}}}
