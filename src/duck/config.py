@@ -25,6 +25,7 @@ from duck.scenarios import SCENARIOS, Request, scenario_after
 from duck.types import Data, Protocols, Recipe, Scenario
 
 T = TypeVar("T")
+RECIPE_ASSUMED = "The original was trained elsewhere: its recipe is not known, and the one below is assumed."
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Training:
     """Of the data."""
     weights: str = ""
     """Fingerprint of weights that were trained elsewhere."""
+    recipe_assumed: bool = False
+    """The original was trained elsewhere: the recipe is the default one for such data, not the one that was used."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,9 @@ def structure(plain: dict[str, Any], cls: type[T]) -> T:
 
 
 def to_toml(experiment: Experiment) -> str:
-    return tomli_w.dumps(_without_none(to_dict(experiment)))
+    """The experiment as a file; a recipe that was not used to train the original is marked in a comment, too."""
+    text = tomli_w.dumps(_without_none(to_dict(experiment)))
+    return f"# {RECIPE_ASSUMED}\n{text}" if experiment.training.recipe_assumed else text
 
 
 def from_toml(path: Path) -> Experiment:
@@ -187,7 +192,9 @@ def _build_converter() -> cattrs.Converter:
     converter.register_structure_hook(int, lambda value, _: _exact(value, (int,), "a whole number"))
     converter.register_structure_hook(float, lambda value, _: _finite(value))
     converter.register_structure_hook(int | tuple[int, ...], lambda value, _: _class_or_group(value))
-    # Left out where there are none: the ids of experiments without earlier requests stay as they were.
+    # Left out where they have their defaults: the ids of experiments without them stay as they were.
+    training = make_dict_unstructure_fn(Training, converter, recipe_assumed=override(omit_if_default=True))
+    converter.register_unstructure_hook(Training, training)
     plain = make_dict_unstructure_fn(Experiment, converter, earlier=override(omit_if_default=True))
     converter.register_unstructure_hook(Experiment, plain)
     converter.register_structure_hook_factory(_is_sequence, lambda kind: _sequence_hook(converter, get_args(kind)[0]))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from duck.predict import Outcomes, outcomes
+from duck.printable import counted
 from duck.runtime import device_of
 from duck.types import EarlierForgetSet, Scenario
 
@@ -35,6 +36,13 @@ class EarlierScores:
     rank_after: float | None
     came_back: bool
 
+    def __str__(self) -> str:
+        rank = ""
+        if self.rank_before is not None and self.rank_after is not None:
+            rank = f", loss rank among unseen {self.rank_before:.3f} -> {self.rank_after:.3f}"
+        state = "came back" if self.came_back else "stays forgotten"
+        return f"{self.request}: accuracy {self.before:.3f} -> {self.after:.3f} (n = {self.samples}){rank}, {state}"
+
 
 def score_earlier(original: nn.Module, unlearned: nn.Module, scenario: Scenario) -> tuple[EarlierScores, ...]:
     """Score the forget sets of all earlier requests, on the model that the new request started from and on its result."""
@@ -43,9 +51,8 @@ def score_earlier(original: nn.Module, unlearned: nn.Module, scenario: Scenario)
 
 def came_back_note(scores: EarlierScores) -> str:
     """Say which earlier request came back, by which numbers, and what to do."""
-    change = (
-        f"{100 * scores.before:.1f} % of its {scores.samples} samples were right before this request, {100 * scores.after:.1f} % are now"
-    )
+    of = f"{100 * scores.before:.1f} % of its {counted(scores.samples, 'sample')} were right"
+    change = f"{of} before this request, {100 * scores.after:.1f} % are now"
     if scores.rank_before is not None and scores.rank_after is not None:
         change += f"; the mean rank of their losses among unseen samples fell from {scores.rank_before:.2f} to {scores.rank_after:.2f}"
     advice = "Keep the earlier model and try another method or setting, or forget all requests together from the original."

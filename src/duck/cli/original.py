@@ -115,7 +115,14 @@ class OriginalFlags:
         assert self.weights is not None
         digest = hashlib.blake2b(_bytes(self.weights), digest_size=16).hexdigest()
         recipe = default_recipe(data.name, len(data.train), data.augment, self.model)
-        return Training(data.name, self.model, recipe, 0, source.image_size, source.mean, source.std, fingerprint(data), digest)
+        return Training(data.name, self.model, recipe, 0, source.image_size, source.mean, source.std, fingerprint(data), digest, True)
+
+    def places(self, folder: Path, source: DataFlags) -> dict[str, Any]:
+        """Where the run in a folder finds its original and its data again: fields of `store.Run`."""
+        found = source.source(folder)
+        if self.run:
+            return {"original_run": store.path_from(folder, self.run), "source": found}
+        return {"source": {**found, "weights": store.path_from(folder, self.weights)} if self.weights else found}
 
     def load(self, training: Training, data: Data, device: torch.device) -> nn.Module:
         model = build(training.model, data.num_classes, data.train.shape)
@@ -144,11 +151,26 @@ def report_findings(scenario: Scenario) -> list[Finding]:
     return findings
 
 
+def notes_left(notes: Sequence[str], printed: Sequence[Finding]) -> list[str]:
+    """Return the notes without the findings that `report_findings` printed: those had their ids."""
+    texts = {finding.text for finding in printed}
+    return [note for note in notes if note not in texts]
+
+
 def noted(
-    outcome: Outcome, method: Method, training: Training, data: Data, original: OriginalFlags, findings: Sequence[Finding] = ()
+    outcome: Outcome,
+    method: Method,
+    training: Training,
+    data: Data,
+    original: OriginalFlags,
+    findings: Sequence[Finding] = (),
+    copies: str = "",
 ) -> Outcome:
-    """The outcome with what must be known of its data and, where the original was trained elsewhere, of that."""
-    outcome = replace(outcome, said=(*outcome.said, *(finding.text for finding in findings)))
+    """The outcome with what must be known of its request, its data and, where the original was trained elsewhere, of that.
+
+    `copies`: how many copies were added to the request.
+    """
+    outcome = replace(outcome, said=(*outcome.said, *filter(None, [copies]), *(finding.text for finding in findings)))
     if not training.weights:
         return outcome
     digest = request_digest(original.weights) if original.weights else ""
