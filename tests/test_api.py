@@ -1,7 +1,7 @@
 """The shortest way: plain modules and plain data sets, as a user has them."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 import duck
 from duck.errors import BadInput
-from duck.methods import Ssd
+from duck.methods import METHODS, Ssd
 from duck.methods.presets import default_recipe
 from duck.models import build
 from duck.predict import accuracy
@@ -98,6 +98,29 @@ def test_a_few_samples_without_unseen_data(model: HomeMade, digits: tuple[Tensor
     assert any(note.startswith("No unseen data:") for note in result.notes)
     assert result.scores.retain > 0.95
     assert "No unseen data: no AUS" in str(result)
+    assert "duck.audit(result)" not in str(result)
+
+
+def test_few_samples_show_their_losses_and_a_single_one_cannot_be_audited(
+    model: HomeMade, digits: tuple[TensorDataset, TensorDataset]
+) -> None:
+    few = duck.forget(model, digits[0], forget=[3, 14], test=digits[1])
+    before, after = few.outcome.original, few.scores
+    assert f"{before.forget_rank:.3f} -> {after.forget_rank:.3f}" in str(few)
+    assert f"{before.forget_loss:.3g} -> {after.forget_loss:.3g}" in str(few)
+    assert "duck.audit(result)" in str(few)
+    one = str(duck.forget(model, digits[0], forget=[3], test=digits[1], method=METHODS["finetune"](epochs=1)))  # type: ignore[call-arg]
+    assert "duck.audit(result)" not in one
+    assert "1 samples" not in one
+    whole = duck.forget(model, digits[0], forget=duck.ForgetClasses([3]), test=digits[1])
+    assert "mean loss" not in str(whole)
+
+
+def test_a_setting_is_changed_in_the_preset(model: HomeMade, digits: tuple[TensorDataset, TensorDataset]) -> None:
+    usual = duck.preset("duck", "dataset", "samples", len(digits[0]))
+    assert duck.forget(model, digits[0], forget=[3, 14], test=digits[1]).method == usual
+    changed: Any = replace(usual, lr=1e-4)  # type: ignore[type-var]
+    assert duck.forget(model, digits[0], forget=[3, 14], test=digits[1], method=changed).method.lr == 1e-4  # type: ignore[attr-defined]
 
 
 def test_ids_may_be_tensors_and_requests_work(model: HomeMade, digits: tuple[TensorDataset, TensorDataset]) -> None:

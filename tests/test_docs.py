@@ -47,6 +47,13 @@ def test_every_python_block_parses() -> None:
             compile(code, str(page), "exec")
 
 
+def test_the_readme_names_the_arrays_of_an_npz() -> None:
+    from duck.data.arrays import KEYS
+
+    text = (ROOT / "README.md").read_text()
+    assert [key for key in KEYS if f"`{key}`" not in text] == []
+
+
 def test_the_readme_lists_every_command() -> None:
     from duck.cli import COMMANDS
 

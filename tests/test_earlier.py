@@ -89,6 +89,11 @@ def test_a_second_request_in_python_keeps_the_first_class_forgotten() -> None:
     assert third.original is second.model
     assert third.scenario.data.train.ids[third.scenario.forget.numpy()].tolist() == ["0", "3", "4"]
     assert "class c" in str(third)
+    fourth = duck.forget(third, forget=[7, 8], method=TOYS["duck"].method("samples"))
+    samples = fourth.earlier[2]
+    assert f"{samples.rank_before:.3f} -> {samples.rank_after:.3f}" in str(fourth)
+    assert all(one.state in str(fourth) for one in fourth.earlier)
+    assert str(fourth).count("forgotten earlier") == 3
     assert not any("classes without training samples" in note for note in third.notes)
 
 

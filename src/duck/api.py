@@ -1,7 +1,7 @@
 """The shortest way: a plain nn.Module, a plain torch Dataset, and the ids to forget."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from duck import fit
 from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
+from duck.audits.next_step import audit_obstacle
 from duck.audits.observed import setting
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
@@ -23,12 +24,12 @@ from duck.errors import BadInput
 from duck.experiment import Outcome, Watch, notes, surely_forgot, unlearn
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import default_recipe, preset
-from duck.metrics import KeptAccuracy, Scores
+from duck.metrics import SMALL, KeptAccuracy, Scores, loss_change
 from duck.models import build
 from duck.models.embedding import classified, dtype_of
 from duck.models.given import accept_images, accepting_images, check_given, check_gradients, in_dtypes_of, in_float32, without_hooks
 from duck.predict import check_model
-from duck.printable import printable
+from duck.printable import counted, printable
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
 from duck.scenarios import ForgetSamples, Request, add_copies, data_after, describe_forget_set, scenario_after
 from duck.types import Data, Recipe, Report, Scenario, Task
@@ -86,11 +87,10 @@ class Result:
         names = ("forget", "retain", "test", "forget_test", "retain_test", "aus")
         pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
         lines = [f"  {name:<12}{old:8.3f} -> {new:.3f}" for name, old, new in pairs if old is not None and new is not None]
-        lines += [
-            f"  {one.request}, forgotten earlier: {one.before:.3f} -> {one.after:.3f} (n = {one.samples}), {one.state}"
-            for one in self.earlier
-        ]
-        done = f"{METHODS.name_of(self.method)}: {outcome.processed} of {outcome.forget_samples} samples in {self.seconds:.2f} s"
+        if self.scenario.kind == "samples" and outcome.forget_samples < SMALL:
+            lines += loss_change(asdict(before), asdict(after))
+        lines += [f"  forgotten earlier: {one}" for one in self.earlier]
+        done = f"{METHODS.name_of(self.method)}: {outcome.processed} of {counted(outcome.forget_samples, 'sample')} in {self.seconds:.2f} s"
         who = f"Request: {describe_forget_set(self.scenario)}."
         return printable("\n".join([*self.notes[:1], who, self._verdict, done, *lines, *self.notes[1:]]))
 
@@ -98,6 +98,9 @@ class Result:
     def _verdict(self) -> str:
         if not self.forgot:
             return f"Verdict: {NOT_FORGOTTEN}."
+        obstacle = audit_obstacle({name: len(getattr(self.scenario, name)) for name in ("forget", "holdout", "test")})
+        if obstacle:
+            return f"Verdict: none without an audit. {obstacle}"
         return "Verdict: none without an audit, duck.audit(result). Lower accuracy or higher loss on the forget samples is no proof."
 
 
@@ -183,7 +186,9 @@ def forget(
     if with_copies and previous is not None:
         scenario_after(previous.scenario, request, seed)  # refuses what an earlier request forgot
     if with_copies:
-        request = add_copies(request, data if previous is None else data_after(previous.scenario), seed)
+        left = data if previous is None else data_after(previous.scenario)
+        request, copies = add_copies(request, left, seed)
+        remarks = (*remarks, *filter(None, [copies]))
     scenario = _after(previous, request, seed) if previous is not None else request(data, seed)
     remarks = (*remarks, *map(str, check_data(scenario)))
     chosen = preset(method, data.name, scenario.kind, len(data.train)) if isinstance(method, str) else method

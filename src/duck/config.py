@@ -25,6 +25,7 @@ from duck.scenarios import SCENARIOS, Request, data_after, scenario_after
 from duck.types import Data, Protocols, Recipe, Scenario
 
 T = TypeVar("T")
+RECIPE_ASSUMED = "The original was trained elsewhere: its recipe is not known, and the one below is assumed."
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Training:
     """Of the data."""
     weights: str = ""
     """Fingerprint of weights that were trained elsewhere."""
+    recipe_assumed: bool = False
+    """The original was trained elsewhere: the recipe is the default one for such data, not the one that was used."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,9 @@ def structure(plain: dict[str, Any], cls: type[T]) -> T:
 
 
 def to_toml(experiment: Experiment) -> str:
-    return tomli_w.dumps(_without_none(to_dict(experiment)))
+    """The experiment as a file; a recipe that was not used to train the original is marked in a comment, too."""
+    text = tomli_w.dumps(_without_none(to_dict(experiment)))
+    return f"# {RECIPE_ASSUMED}\n{text}" if experiment.training.recipe_assumed else text
 
 
 def from_toml(path: Path) -> Experiment:
@@ -197,8 +202,10 @@ def _build_converter() -> cattrs.Converter:
     converter.register_structure_hook(int, lambda value, _: _exact(value, (int,), "a whole number"))
     converter.register_structure_hook(float, lambda value, _: _finite(value))
     converter.register_structure_hook(int | tuple[int, ...], lambda value, _: _class_or_group(value))
-    # Left out where there are none: the ids of experiments without earlier requests, and without another head, stay as they were.
+    # Left out where they have their defaults: the ids of experiments without them stay as they were.
     optional = override(omit_if_default=True)
+    training = make_dict_unstructure_fn(Training, converter, recipe_assumed=optional)
+    converter.register_unstructure_hook(Training, training)
     plain = make_dict_unstructure_fn(Experiment, converter, earlier=optional, head=optional)
     converter.register_unstructure_hook(Experiment, plain)
     converter.register_structure_hook_factory(_is_sequence, lambda kind: _sequence_hook(converter, get_args(kind)[0]))

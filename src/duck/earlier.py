@@ -10,6 +10,7 @@ from scipy.stats import binomtest, fisher_exact
 from torch import Tensor, nn
 
 from duck.predict import Outcomes, outcomes
+from duck.printable import counted
 from duck.runtime import device_of
 from duck.types import EarlierForgetSet, Scenario
 
@@ -53,6 +54,12 @@ class EarlierScores:
         """Whether the model knows the samples, again or still."""
         return self.state in KNOWN
 
+    def __str__(self) -> str:
+        rank = ""
+        if self.rank_before is not None and self.rank_after is not None:
+            rank = f", loss rank among unseen {self.rank_before:.3f} -> {self.rank_after:.3f}"
+        return f"{self.request}: accuracy {self.before:.3f} -> {self.after:.3f} (n = {self.samples}){rank}, {self.state}"
+
 
 def score_earlier(original: nn.Module, unlearned: nn.Module, scenario: Scenario, retrained: bool = False) -> tuple[EarlierScores, ...]:
     """Score the forget sets of all earlier requests, on the model that the new request started from and on its result.
@@ -91,9 +98,8 @@ def _best_rank(scores: EarlierScores) -> float | None:
 
 def earlier_note(scores: EarlierScores) -> str:
     """Say which earlier request is known, by which numbers, and what to do."""
-    change = (
-        f"{100 * scores.before:.1f} % of its {scores.samples} samples were right before this request, {100 * scores.after:.1f} % are now"
-    )
+    of = f"{100 * scores.before:.1f} % of its {counted(scores.samples, 'sample')} were right"
+    change = f"{of} before this request, {100 * scores.after:.1f} % are now"
     if scores.rank_before is not None and scores.rank_after is not None:
         change += f"; the mean rank of their losses among unseen samples was {scores.rank_before:.2f} and is {scores.rank_after:.2f}"
     again = "Keep the earlier model and try another method or setting, or forget all requests together from the original."

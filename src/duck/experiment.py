@@ -16,6 +16,7 @@ from duck.models.given import in_dtypes_of, in_float32
 from duck.models.weights import check_weights
 from duck.predict import accuracy, check_model
 from duck.preparation import Preparations
+from duck.printable import counted
 from duck.runtime import Stopwatch, device_of
 from duck.types import Augment, Batch, Examples, Ids, Progress, Recipe, Scenario, Task
 
@@ -237,7 +238,7 @@ def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
         )
     said += [*_unknown(scenario, outcome.original), *outcome.said]
     if outcome.processed < outcome.forget_samples:
-        said.append(f"Only {outcome.processed} of {outcome.forget_samples} forget samples were processed.")
+        said.append(f"Only {outcome.processed} of {counted(outcome.forget_samples, 'forget sample')} were processed.")
     if outcome.scores.test is None:
         said.append("No unseen data: no AUS, and the stop rule compared with retained samples. Give test data (test= in Python) for both.")
     elif scenario.kind == "samples" and not len(scenario.holdout):
@@ -246,7 +247,7 @@ def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
             "Give at least two test samples of each class."
         )
     elif scenario.kind == "samples" and outcome.forget_samples < SMALL:
-        said.append(f"n too small: AUS over {outcome.forget_samples} forget samples is coarse (below {SMALL}).")
+        said.append(f"n too small: AUS over {counted(outcome.forget_samples, 'forget sample')} is coarse (below {SMALL}).")
     if scenario.protocol == "paper":
         said.append("Protocol 'paper': the stop rule saw the data that are reported.")
     return [*said, *_strange(scenario)]
@@ -275,4 +276,5 @@ def _strange(scenario: Scenario) -> list[str]:
     if not len(strange):
         return []
     names = ", ".join(data.classes[label] for label in strange.unique().tolist())
-    return [f"{len(strange)} test samples are of classes without training samples ({names}), which are not scored."]
+    samples = f"{counted(len(strange), 'test sample')} {'is' if len(strange) == 1 else 'are'}"
+    return [f"{samples} of classes without training samples ({names}), which are not scored."]

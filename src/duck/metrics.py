@@ -1,6 +1,7 @@
 """Scores of an unlearned model: accuracies of every split, AUS, and whether too much accuracy was lost or nothing forgotten."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -176,6 +177,20 @@ def training_scores(model: nn.Module, data: Data) -> dict[str, float | None]:
     rows = torch.arange(len(data.test))
     reported = data.test.take(rows[~torch.isin(rows, data.holdout)])
     return {"train": accuracy(model, data.train), "test": accuracy(model, reported)}
+
+
+def loss_change(original: Mapping[str, float | None], unlearned: Mapping[str, float | None]) -> list[str]:
+    """Say in one line how the losses of the forget samples changed: of few samples the accuracy may stay at 100 %.
+
+    The arguments are fields of `Scores`; no line where a record does not have them.
+    """
+    (loss, new_loss), (rank, new_rank) = ([scores.get(name) for scores in (original, unlearned)] for name in ("forget_loss", "forget_rank"))
+    if loss is None or new_loss is None:
+        return []
+    line = f"Forget samples: mean loss {loss:.3g} -> {new_loss:.3g}"
+    if rank is None or new_rank is None:
+        return [f"{line}."]
+    return [f"{line}; mean rank of the losses among unseen samples of the same class {rank:.3f} -> {new_rank:.3f} (0.5: as if never seen)."]
 
 
 def forgot(scenario: Scenario, original: Scores, unlearned: Scores) -> bool | None:

@@ -11,6 +11,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(map(_shown, text))
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun: "1 sample", "1,200 samples"."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def _shown(character: str) -> str:
     if character in "\n\t" or unicodedata.category(character) not in HIDDEN:
         return character

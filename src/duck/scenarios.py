@@ -4,16 +4,16 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from duck.data.checks import copies_in_retain, listed
+from duck.data.checks import copies_in_retain, is_random, listed
 from duck.data.patch import Patch, relabelled
 from duck.errors import BadInput
-from duck.printable import printable
+from duck.printable import counted, printable
 from duck.registry import Registry, suggest
 from duck.runtime import seeded
 from duck.types import Data, EarlierForgetSet, Examples, Protocols, Scenario
@@ -228,8 +228,16 @@ def _check_not_earlier(request: Request, left: Data, earlier: tuple[EarlierForge
                 raise BadInput(f"An earlier request forgot class {class_label(label, left.classes)} already: leave it out.")
 
 
-def add_copies(request: Request, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Request:
-    """Return the request with the exact copies of its samples, as a list of ids; the request itself where there are none.
+class WithCopies(NamedTuple):
+    """A request with the exact copies of its samples."""
+
+    request: Request
+    note: str
+    """How many copies were added; "" where they could not be looked for."""
+
+
+def add_copies(request: Request, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> WithCopies:
+    """Add the exact copies of its samples to a request, which becomes a list of ids; it stays as it is where there are none.
 
     `data` are what earlier requests left: a copy that one of them forgot is not asked for again.
     """
@@ -237,10 +245,12 @@ def add_copies(request: Request, data: Data, seed: int = 0, protocol: Protocols 
     if scenario.data is not data:
         raise BadInput("with_copies does not go with a request that changes the data, such as Debias: leave it out.")
     copies = copies_in_retain(scenario)
+    requested = "the requested sample" if len(scenario.forget) == 1 else f"the {len(scenario.forget):,} requested samples"
     if not len(copies):
-        return request
+        return WithCopies(request, "" if is_random(data.train) else f"No exact copies of {requested} were found.")
     rows = torch.cat([scenario.forget, copies]).sort().values
-    return ForgetSamples(data.train.ids[rows.numpy()].tolist())
+    added = f"{counted(len(copies), 'exact copy', 'exact copies')} of {requested} {'was' if len(copies) == 1 else 'were'} added"
+    return WithCopies(ForgetSamples(data.train.ids[rows.numpy()].tolist()), f"{added} to the request.")
 
 
 def class_from_word(word: str, data: Data) -> int | str:

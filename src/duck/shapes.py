@@ -252,7 +252,15 @@ def _known_classes(by_class: Any, where: str) -> None:
 
 TRAINING = fields(
     {"data": text, "model": text},
-    {"seed": number, "image_size": maybe(count), "mean": numbers, "std": numbers, "fingerprint": text, "weights": text},
+    {
+        "seed": number,
+        "image_size": maybe(count),
+        "mean": numbers,
+        "std": numbers,
+        "fingerprint": text,
+        "weights": text,
+        "recipe_assumed": flag,
+    },
 )
 ABOUT = {
     "id": text, "prepare_seconds": number, "notes": many(text), "created": moment, "original_run": maybe(text),

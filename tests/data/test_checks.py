@@ -76,12 +76,15 @@ def test_with_copies_adds_them_to_the_request() -> None:
     result = forget(train, [7, 8], with_copies=True)
     assert result.scenario.forget.tolist() == [7, 8, 240, 241]
     assert named(result.notes, "copies of forget samples") == []
+    assert named(result.notes, "copies") == ["2 exact copies of the 2 requested samples were added to the request."]
+    one = forget(ConcatDataset([TRAIN, Subset(TRAIN, [7])]), [7], with_copies=True)
+    assert named(one.notes, "cop") == ["1 exact copy of the requested sample was added to the request."]
     assert forget(TRAIN, [7, 8], with_copies=True).scenario.forget.tolist() == [7, 8]
 
 
 def test_a_request_without_copies_stays_as_it_is() -> None:
     request = duck.ForgetClasses([1])
-    assert add_copies(request, toy_data()) is request
+    assert add_copies(request, toy_data()).request is request
 
 
 def test_copies_cannot_be_added_to_a_request_that_changes_the_data() -> None:
@@ -177,6 +180,13 @@ def test_log_probabilities_are_logits() -> None:
     assert duck.forget(Log(), TRAIN, [7, 8], method="original").scores.retain > 0.9
 
 
+def test_all_copies_in_the_test_set_are_counted() -> None:
+    """10 copies of forget samples and 8 of others among 200 test samples: neither group alone is above 5 %."""
+    test: Dataset[Any] = ConcatDataset([Subset(TEST, range(182)), Subset(TRAIN, range(18))])
+    with pytest.raises(BadInput, match=r"18 of 200 test samples .*10 of forget samples, 8 of others"):
+        forget(TRAIN, range(10), test)
+
+
 # On the command line
 
 
@@ -210,6 +220,7 @@ def test_copies_on_the_command_line(
     assert len(named(line["notes"], "copies of forget samples")) == copies
     assert err.count("'100'") == copies
     assert len(named(line["notes"], "also training samples")) == 1
+    assert len(named(line["notes"], "1 exact copy of the 2 requested samples was added")) == (not copies)
     # Records hold no ids outside the request.
     assert named(line["notes"], "'100'") == []
 
@@ -221,7 +232,23 @@ def test_compare_takes_copies_too(run: Path, tmp_path: Path, capsys: pytest.Capt
     cli.main(["compare", "--run", str(run), "--ids", str(ids), "--methods", "original", "--with-copies"])
     assert "forget 3, retain 117" in capsys.readouterr().out
     cli.main(["compare", "--run", str(run), "--ids", str(ids), "--methods", "finetune"])
-    assert "exact copies of forget samples" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert err.count("exact copies of forget samples") == 1
+    assert "exact copies" not in out
+    # Without Retrained there are no gaps.
+    assert "gap" not in out.lower()
+
+
+def test_a_finding_is_printed_once(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = tmp_path / "ids.txt"
+    ids.write_text("3\n8\n")
+    words = ["forget", "--run", str(run), "--ids", str(ids), "--method", "original", "--out", str(tmp_path / "forgot")]
+    capsys.readouterr()
+    for places in ((0, 1), (1, 0)):  # a stored run is not checked again: its notes are printed
+        cli.main(words)
+        printed = capsys.readouterr()
+        assert tuple(text.count("exact copies of forget samples (1)") for text in printed) == places
+        assert tuple(text.count("also training samples") for text in printed) == places
 
 
 @pytest.mark.parametrize("words", [["tune", "finetune", "--budget", "1", "--objective", "aus"], ["pool", "--models", "2", "--epochs", "1"]])

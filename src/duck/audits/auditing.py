@@ -16,6 +16,7 @@ from duck.audits.quick import Coverage, quick
 from duck.audits.relearn import relearning
 from duck.audits.verdict import Audit
 from duck.errors import BadInput
+from duck.printable import counted
 from duck.runtime import device_of, global_seed, seeded
 from duck.types import Scenario
 
@@ -42,7 +43,7 @@ class Case:
     @property
     def subject(self) -> str:
         data, count = self.scenario.data, len(self.scenario.forget)
-        who = f"{count} training samples of {data.name}" + (f" ({self.who})" if self.who else "")
+        who = f"{counted(count, 'training sample')} of {data.name}" + (f" ({self.who})" if self.who else "")
         ran = f"{self.method} ran on" if self.method else "The model was to forget"
         done = f"; {self.coverage.processed} of them were processed" if self.coverage else ""
         return f"{ran} {who}{done}."

@@ -12,6 +12,7 @@ from duck.audits.readings import Readings, rows
 from duck.audits.roc import roc
 from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, Reading, Row, p_text
 from duck.metrics import kept_accuracy
+from duck.printable import counted
 
 ALPHA = 0.01
 """Stricter than the other tiers: no control stands beside these tests."""
@@ -125,7 +126,7 @@ def coverage_row(coverage: Coverage) -> Row:
 def missed(coverage: Coverage | None) -> Sequence[str]:
     if coverage is None or coverage.processed >= coverage.asked:
         return ()
-    return (f"Only {coverage.processed} of {coverage.asked} forget samples were processed.",)
+    return (f"Only {coverage.processed} of {counted(coverage.asked, 'forget sample')} were processed.",)
 
 
 def left_out(where: Setting) -> tuple[str, ...]:

@@ -70,6 +70,6 @@ class Retraining:
         """Of all that decides these models but their seeds: normalisation too, which the samples' fingerprint does not hold."""
         assert self.training is not None
         retain = self.scenario.data.train.take(self.scenario.retain)
-        made = replace(self.training, recipe=replace(self.recipe, compile=False), seed=0, weights="")
+        made = replace(self.training, recipe=replace(self.recipe, compile=False), seed=0, weights="", recipe_assumed=False)
         parts = [repr(made), str(self.scenario.data.num_classes), retain.fingerprint()]
         return hashlib.blake2b("/".join(parts).encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""duck audit: attack an unlearned model and say what was found; exit 0 forgotten, 1 not forgotten, 3 no verdict."""
+"""duck audit: attack an unlearned model and say what was found. Exit 0 forgotten, 1 not forgotten or damaged, 3 no verdict."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +28,7 @@ from duck.cli.kin import Unlearning, unlearning
 from duck.config import Training
 from duck.errors import BadInput
 from duck.methods.base import METHODS
+from duck.metrics import KeptAccuracy
 from duck.models import build
 from duck.models.given import in_float32
 from duck.models.weights import load_weights
@@ -51,7 +52,7 @@ class AuditFlags:
     full: also a pool of models; U-LiRA, LiRA, RMIA, ε, KLoM, memorisation.
 
     Each tier's result is kept as audit-TIER.json in the run's folder, and a report shows the highest.
-    Exit code 0: forgotten; 1: not forgotten; 3: no verdict; 2: wrong input.
+    Exit code 0: forgotten; 1: not forgotten, or a run that lost too much accuracy; 3: no verdict; 2: wrong input.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -105,6 +106,9 @@ def main(argv: list[str]) -> int:
         write(audit)
     if unkept:
         say(unkept)
+    if found.run.status == "damaged":
+        say(str(KeptAccuracy(**found.run.kept_accuracy or {})))
+        return exits.FAILED
     return EXITS[audit.verdict]
 
 
@@ -236,4 +240,4 @@ def _checked(folder: Path, found: Unlearning) -> Path:
 def _in_common(training: Training, found: Unlearning) -> Training:
     """What retrained models share with the run: of an original from elsewhere the recipe is not known."""
     unknown = bool(found.experiment.training.weights)
-    return replace(training, seed=0, weights="", recipe=Recipe() if unknown else training.recipe)
+    return replace(training, seed=0, weights="", recipe=Recipe() if unknown else training.recipe, recipe_assumed=False)

@@ -46,6 +46,7 @@ from duck.cli.console import counting, emit, number, say, stderr
 from duck.cli.exits import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import check_model_code, parse
 from duck.errors import BadInput
+from duck.printable import counted
 from duck.runtime import pick_device
 from duck.types import Data
 
@@ -248,7 +249,8 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
         # Read anew: the interruption may have come between writing a line and counting it.
         done = Results(args.out).done
         kept = sum(job.id in done for job in todo.jobs)
-        say(f"Interrupted: {kept} runs ended and are kept, {len(todo.jobs) - kept} are left; the same command goes on.")
+        ended = f"{counted(kept, 'run')} ended and {'is' if kept == 1 else 'are'} kept"
+        say(f"Interrupted: {ended}, {len(todo.jobs) - kept} are left; the same command goes on.")
         return INTERRUPTED
     _tell(args, grid, todo, ending)
     if args.rehearse and not args.json:
@@ -272,7 +274,8 @@ def _tell(args: Bench, grid: Grid, todo: Plan, ending: Ending) -> None:
     if args.json:
         emit({"grid": grid.name, "skipped": todo.done, **ending._asdict()})
         return
-    print(f"{grid.name}: {ending.ran} runs ended, {ending.failed} of them failed; {todo.done} were there before, {ending.left} are left.")
+    ended = f"{counted(ending.ran, 'run')} ended, {ending.failed} of them failed"
+    print(f"{grid.name}: {ended}; {todo.done} were there before, {ending.left} are left.")
     if ending.left:
         say("Stopped by --limit-minutes: the same command goes on.")
     if not args.rehearse:

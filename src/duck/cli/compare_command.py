@@ -12,7 +12,7 @@ from duck import store
 from duck.cli.console import counting, emit, number, percent, say, table, write
 from duck.cli.exits import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, parse
-from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, noted, report_findings
+from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, noted, notes_left, report_findings
 from duck.cli.train_command import trained
 from duck.comparison import Compared, compare, rows, suited
 from duck.config import Experiment, Training
@@ -62,9 +62,9 @@ def main(argv: list[str]) -> int:
         if name != "all":
             METHODS[name]  # an unknown name is an error before anything runs
     data = args.source.load(split=args.original.splits_data())
-    request = args.who.request(data)
+    request, copies = args.who.request(data), ""
     if args.with_copies:
-        request = args.original.with_copies(request, data, args.output.seed, args.who.protocol)
+        request, copies = args.original.with_copies(request, data, args.output.seed, args.who.protocol)
     scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
     findings = report_findings(scenario)
     methods = _methods(args, scenario)
@@ -77,11 +77,11 @@ def main(argv: list[str]) -> int:
     with ExitStack() as held:
         _reserve(args.output, experiments, held)
         try:
-            for row in _compared(args, original, training, replace(scenario, data=scenario.data.to(device)), methods, findings):
+            for row in _compared(args, original, training, replace(scenario, data=scenario.data.to(device)), methods, findings, copies):
                 compared.append(row)
                 if args.output.out and row.outcome is not None:
                     folder = args.output.out / row.name
-                    run = store.record(experiments[row.name], scenario, row.outcome, source=args.source.source(folder))
+                    run = store.record(experiments[row.name], scenario, row.outcome, **original.places(folder, args.source))
                     store.save(run, row.outcome.model, folder, args.output.overwrite)
             sound = [row for row in compared if row.outcome is not None and row.outcome.status != "damaged"]
             code = DONE if sound else FAILED
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
     if args.output.json:
         emit(rows(compared))
     else:
-        _tell(rows(compared), request, scenario)
+        _tell(rows(compared), request, scenario, findings)
     return code
 
 
@@ -130,6 +130,7 @@ def _compared(
     scenario: Scenario,
     methods: dict[str, Method],
     findings: Sequence[Finding],
+    copies: str,
 ) -> Iterator[Compared]:
     model = original.load(training, scenario.data, scenario.data.train.device)
     with counting("compare") as progress:
@@ -148,13 +149,15 @@ def _compared(
         for index, row in enumerate(runs):
             progress(index + 1, len(methods))
             say(f"{index + 1}/{len(methods)} {row.name}: {f'{row.outcome.seconds:.2f} s' if row.outcome else row.error}")
-            yield _noted(row, training, scenario, original, findings)
+            yield _noted(row, training, scenario, original, findings, copies)
 
 
-def _noted(row: Compared, training: Training, scenario: Scenario, original: OriginalFlags, findings: Sequence[Finding]) -> Compared:
+def _noted(
+    row: Compared, training: Training, scenario: Scenario, original: OriginalFlags, findings: Sequence[Finding], copies: str
+) -> Compared:
     if row.outcome is None:
         return row
-    outcome = noted(row.outcome, row.method, training, scenario.data, original, findings)
+    outcome = noted(row.outcome, row.method, training, scenario.data, original, findings, copies)
     return replace(row, outcome=outcome, notes=tuple(notes(scenario, outcome)))
 
 
@@ -164,29 +167,34 @@ def _settings(name: str, scenario: Scenario, which: Preset, more: Path | None) -
     return preset(name, scenario.data.name, kind, len(scenario.data.train), which, more)
 
 
-def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario) -> None:
+def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario, printed: Sequence[Finding]) -> None:
     n = {name: len(getattr(scenario, name)) for name in ("forget", "retain", "test", "forget_test", "retain_test")}
     damaged = {row["method"]: KeptAccuracy(**row["kept_accuracy"]) for row in found if row.get("status") == "damaged"}
-    for method, note in damaged.items():
-        write(f"{method}: {note}")
+    for method, lost in damaged.items():
+        write(f"{method}: {lost}")
     counts = ", ".join(f"{name} {count}" for name, count in n.items() if count)
     write(f"Forget {describe(request, scenario.data.classes)} of {scenario.data.name}; n: {counts}")
     kept, gone = ("retain_test", "forget_test") if scenario.kind == "class" else ("test", "forget")
-    columns = ["method", "AUS", *(f"{name} %" for name in n if n[name]), f"gap {kept}", f"gap {gone}", "seconds", "before"]
-    table(columns, [_cells(row, [name for name in n if n[name]], kept, gone) for row in found if "error" not in row])
+    has_gaps, splits = any(row.get("gaps") for row in found), [name for name in n if n[name]]
+    gaps = (kept, gone) if has_gaps else ()
+    columns = ["method", "AUS", *(f"{name} %" for name in splits), *(f"gap {name}" for name in gaps), "seconds", "before"]
+    table(columns, [_cells(row, splits, gaps) for row in found if "error" not in row])
     for row in found:
         if "error" in row:
             write(f"{row['method']} failed: {row['error']}")
     said = {
-        row["method"]: row["notes"][row["method"] in damaged :] for row in found if row["method"] != "original" and row.get("notes")
+        row["method"]: notes_left(row["notes"][row["method"] in damaged :], printed)
+        for row in found
+        if row["method"] != "original" and row.get("notes")
     }  # of it they go without saying
     for note in dict.fromkeys(note for told in said.values() for note in told):
         write(f"{', '.join(name for name, told in said.items() if note in told)}: {note}")
-    write("Gaps are to Retrained, in points; `before` are the seconds of what a method prepares once for an original.")
+    before = "`before` are the seconds of what a method prepares once for an original."
+    write(f"Gaps are to Retrained, in points; {before}" if has_gaps else before)
 
 
-def _cells(row: dict[str, Any], names: list[str], kept: str, gone: str) -> list[str]:
+def _cells(row: dict[str, Any], names: Sequence[str], gap_names: Sequence[str]) -> list[str]:
     scores, gaps = row["scores"], row["gaps"] or {}
-    distances = ["-" if gaps.get(name) is None else f"{100 * gaps[name]:+.2f}" for name in (kept, gone)]
+    distances = ["-" if gaps.get(name) is None else f"{100 * gaps[name]:+.2f}" for name in gap_names]
     times = [f"{row['seconds']:.2f}", f"{row['prepare_seconds']:.2f}"]
     return [row["method"], number(scores["aus"]), *(percent(scores[name]) for name in names), *distances, *times]

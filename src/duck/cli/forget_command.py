@@ -1,5 +1,6 @@
 """duck forget: a stored or foreign model, without what it was told to forget."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
@@ -8,18 +9,21 @@ from typing import Any
 import torch
 
 from duck import store
+from duck.audits.next_step import verdict_without_audit
 from duck.cli.console import emit, number, percent, print_earlier, say, table, watching, write
 from duck.cli.exits import DONE, FAILED
 from duck.cli.inputs import DataFlags, RunFlags, experiment_of, parse, peek, settled
-from duck.cli.original import OriginalFlags, RequestFlags, data_flags, data_name, data_samples, factory, noted, report_findings
+from duck.cli.original import OriginalFlags, RequestFlags, data_flags, data_name, data_samples, factory, noted, notes_left, report_findings
 from duck.config import Experiment
+from duck.data.checks import Finding
 from duck.errors import BadInput
 from duck.experiment import Status, unlearn
 from duck.methods import METHODS
 from duck.methods.base import Method
 from duck.methods.presets import Preset, preset, speaks_of
-from duck.metrics import check_limit
+from duck.metrics import SMALL, check_limit, loss_change
 from duck.preparation import Preparations
+from duck.printable import counted
 from duck.runtime import distributed, is_first, pick_device
 from duck.scenarios import ForgetRandomClasses, Request
 
@@ -99,8 +103,9 @@ def _run(args: Any, argv: list[str], default: Request | None, kept: Method | Non
     data = args.source.load(split=args.original.splits_data())
     request = args.who.request(data, default)
     training = args.original.training(data, args.source)
+    copies = ""
     if args.with_copies:
-        request = args.original.with_copies(request, data, args.output.seed, args.who.protocol)
+        request, copies = args.original.with_copies(request, data, args.output.seed, args.who.protocol)
     scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
     real = kept or preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets)
     method = settled(args.settings, argv, real)
@@ -126,28 +131,32 @@ def _run(args: Any, argv: list[str], default: Request | None, kept: Method | Non
         )
     if not is_first():
         return DONE
-    original_run = store.path_from(folder, args.original.run) if args.original.run else None
-    outcome = noted(outcome, method, training, data, args.original, findings)
-    run = store.record(experiment, scenario, outcome, original_run=original_run, source=args.source.source(folder))
+    outcome = noted(outcome, method, training, data, args.original, findings, copies)
+    run = store.record(experiment, scenario, outcome, **args.original.places(folder, args.source))
     store.save(run, outcome.model, folder, args.output.overwrite)
-    return tell(folder, args.output.json, args.max_accuracy_loss)
+    return tell(folder, args.output.json, args.max_accuracy_loss, findings)
 
 
-def tell(folder: Path, as_json: bool, max_accuracy_loss: float | None = None) -> int:
-    """Print a stored unlearning; exit code 1 if it forgot nothing, lost too much accuracy (by the limit that is given now), or if
-    an earlier request is known."""
+def tell(folder: Path, as_json: bool, max_accuracy_loss: float | None = None, printed: Sequence[Finding] = ()) -> int:
+    """Print a stored unlearning, without the findings that were printed with their ids before; exit code 1 if it forgot nothing, lost
+    too much accuracy (by the limit that is given now), or if an earlier request is known."""
     run = store.judge(store.load(folder), max_accuracy_loss)
     line = store.row(folder, run)
     if as_json:
         emit(line)
     else:
-        for note in run.notes:
+        for note in notes_left(run.notes, printed):
             write(note)
         rows = [[name, *_cells(scores), seconds] for name, scores, seconds in _pairs(run, line)]
         table(["", "AUS", *(f"{name} %" for name in store.COLUMNS[1:]), "seconds"], rows)
+        if run.samples["forget"] < SMALL and run.by_class.get("kind") == "samples":
+            for change in loss_change(run.original or {}, run.scores):
+                write(change)
         print_earlier(run.earlier)
         asked = f"{line['scenario']}{_drawn_classes(run)}"
-        write(f"{line['method']}, {asked}: {line['processed']} of {line['forget_samples']} samples processed. Run: {folder}")
+        write(f"{line['method']}, {asked}: {line['processed']} of {counted(line['forget_samples'], 'sample')} processed. Run: {folder}")
+        if run.status != "nothing forgotten":
+            write(verdict_without_audit(run, folder))
     return FAILED if any(scores.is_known for scores in run.earlier_scores) else EXIT_CODES[run.status]
 
 

@@ -30,6 +30,7 @@ from duck.scenarios import (
     ForgetRandomClasses,
     ForgetSamples,
     Request,
+    WithCopies,
     add_copies,
     class_from_word,
 )
@@ -124,7 +125,7 @@ class OriginalFlags:
         assert run.experiment.method is not None
         return with_history(scenario, run.earlier_scores, surely_forgot(run.experiment.method, run.forgot))
 
-    def with_copies(self, request: Request, data: Data, seed: int, protocol: Protocols) -> Request:
+    def with_copies(self, request: Request, data: Data, seed: int, protocol: Protocols) -> WithCopies:
         """Return the request with the exact copies of its samples, among what the requests of --run left."""
         self.scenario(request, data, seed, protocol)  # refuses what an earlier request forgot
         return add_copies(request, data_left(self.earlier(), data), seed, protocol)
@@ -137,7 +138,14 @@ class OriginalFlags:
         assert self.weights is not None
         digest = hashlib.blake2b(_bytes(self.weights), digest_size=16).hexdigest()
         recipe = default_recipe(data.name, len(data.train), data.augment, self.model)
-        return Training(data.name, self.model, recipe, 0, source.image_size, source.mean, source.std, fingerprint(data), digest)
+        return Training(data.name, self.model, recipe, 0, source.image_size, source.mean, source.std, fingerprint(data), digest, True)
+
+    def places(self, folder: Path, source: DataFlags) -> dict[str, Any]:
+        """Where the run in a folder finds its original and its data again: fields of `store.Run`."""
+        found = source.source(folder)
+        if self.run:
+            return {"original_run": store.path_from(folder, self.run), "source": found}
+        return {"source": {**found, "weights": store.path_from(folder, self.weights)} if self.weights else found}
 
     def load(self, training: Training, data: Data, device: torch.device) -> nn.Module:
         model = build(training.model, data.num_classes, data.train.shape)
@@ -182,11 +190,26 @@ def report_findings(scenario: Scenario) -> list[Finding]:
     return findings
 
 
+def notes_left(notes: Sequence[str], printed: Sequence[Finding]) -> list[str]:
+    """Return the notes without the findings that `report_findings` printed: those had their ids."""
+    texts = {finding.text for finding in printed}
+    return [note for note in notes if note not in texts]
+
+
 def noted(
-    outcome: Outcome, method: Method, training: Training, data: Data, original: OriginalFlags, findings: Sequence[Finding] = ()
+    outcome: Outcome,
+    method: Method,
+    training: Training,
+    data: Data,
+    original: OriginalFlags,
+    findings: Sequence[Finding] = (),
+    copies: str = "",
 ) -> Outcome:
-    """The outcome with what must be known of its data and, where the original was trained elsewhere, of that."""
-    outcome = replace(outcome, said=(*outcome.said, *(finding.text for finding in findings)))
+    """The outcome with what must be known of its request, its data and, where the original was trained elsewhere, of that.
+
+    `copies`: how many copies were added to the request.
+    """
+    outcome = replace(outcome, said=(*outcome.said, *filter(None, [copies]), *(finding.text for finding in findings)))
     if not training.weights:
         return outcome
     digest = request_digest(original.weights) if original.weights else ""

@@ -13,6 +13,7 @@ from duck.cli.inputs import check_file, parse
 from duck.cli.kin import unlearning
 from duck.errors import BadInput
 from duck.files import check_replaceable
+from duck.printable import counted
 from duck.report import (
     MARK,
     SIZE,
@@ -87,8 +88,9 @@ def main(argv: list[str]) -> int:
         emit({"report": str(page), **counts, "unread": broken, "figures": [str(file) for file in drawn]})
     else:
         write(page)
-        shown = f"{len(runs)} runs, {len(removals)} bias removals, {len(lines)} lines of a bench"
-        say(f"{shown}, {page.stat().st_size / 1e6:.1f} MB; {len(drawn)} figures for print.")
+        counts_shown = [counted(len(runs), "run"), counted(len(removals), "bias removal"), counted(len(lines), "line")]
+        shown = f"{', '.join(counts_shown)} of a bench"
+        say(f"{shown}, {page.stat().st_size / 1e6:.1f} MB; {counted(len(drawn), 'figure')} for print.")
     if page.stat().st_size > SIZE:
         say(f"The page is larger than {SIZE / 1e6:.0f} MB, which is slow to open and hard to send: report on fewer runs at a time.")
     if args.open:

@@ -1,6 +1,7 @@
 """duck show: what a stored run holds."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,9 +9,11 @@ from typing import Annotated, Any
 import tyro
 
 from duck import store
+from duck.audits.next_step import audit_command_here, verdict_without_audit
 from duck.audits.verdict import NOT_FORGOTTEN, TIERS, file_of
 from duck.cli.console import emit, print_earlier, table, write
 from duck.cli.inputs import parse
+from duck.printable import counted
 from duck.scenarios import describe
 
 LISTED_CLASSES = 10
@@ -57,13 +60,15 @@ def _print(record: dict[str, Any], folder: Path) -> None:
     write(f"Run {record.get('id', '')} of {record['created']}: {made['model']} on {made['data']}, seed {seed}")
     if record["experiment"].get("request"):
         write(f"Request: {_request(store.load(folder))}.")
-        for line in _verdict(folder, record["notes"]):
+        for line in _verdict(folder, store.load(folder)):
             write(line)
+    if made.get("recipe_assumed"):
+        write(f"The original was trained elsewhere. Its recipe is not known; assumed: {_listed_settings(made['recipe'])}.")
     for note in record["notes"]:
         write(note)
     if record["experiment"].get("method"):
-        settings = ", ".join(f"{key} {value}" for key, value in record["experiment"]["method"].items() if key != "name")
-        write(f"Method {record['experiment']['method']['name']}: {settings}")
+        method = record["experiment"]["method"]
+        write(f"Method {method['name']}: {_listed_settings(method)}")
     before = record["original"] or {}
     rows = [[name, _plain(before.get(name)), _plain(value), str(samples.get(name, ""))] for name, value in record["scores"].items()]
     table(["score", "original", "this run", "n"], rows)
@@ -74,6 +79,10 @@ def _print(record: dict[str, Any], folder: Path) -> None:
         write(f"{record['seconds']:.2f} s on {env['device']}; Python {env['python']}, {versions}")
 
 
+def _listed_settings(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in settings.items() if key != "name")
+
+
 def _request(run: store.Run) -> str:
     """Who was forgotten, and how many samples of each class."""
     assert run.experiment.request is not None
@@ -81,10 +90,10 @@ def _request(run: store.Run) -> str:
     classes = [f"{names[int(label)]!r} {count}" for label, count in counts.items()]
     rest = f" and {len(classes) - LISTED_CLASSES} classes more" if len(classes) > LISTED_CLASSES else ""
     spread = f" ({', '.join(classes[:LISTED_CLASSES])}{rest})" if classes else ""
-    return f"{describe(run.experiment.request, names)}, {run.samples['forget']} samples{spread}"
+    return f"{describe(run.experiment.request, names)}, {counted(run.samples['forget'], 'sample')}{spread}"
 
 
-def _verdict(folder: Path, notes: list[str]) -> list[str]:
+def _verdict(folder: Path, run: store.Run) -> list[str]:
     """What the strongest stored audit concluded; without one, what the scores alone say."""
     lines: list[str] = []
     for tier in reversed(TIERS):
@@ -94,10 +103,10 @@ def _verdict(folder: Path, notes: list[str]) -> list[str]:
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError):
-            lines.append(f"{file} cannot be read: run `duck audit {folder} --tier {tier}` again.")
-    if any(note.startswith("Nothing was forgotten") for note in notes):
+            lines.append(f"{file} cannot be read: run `{audit_command_here(run, folder, tier)}` again.")
+    if run.forgot is False:
         return [*lines, f"Verdict: {NOT_FORGOTTEN}."]
-    return [*lines, f"Verdict: none without an audit. Run `duck audit {folder}`."]
+    return [*lines, verdict_without_audit(run, folder)]
 
 
 def _plain(value: float | None) -> str:

@@ -42,7 +42,7 @@ def check_data(scenario: Scenario) -> list[Finding]:
 
 def copies_in_retain(scenario: Scenario) -> Tensor:
     """Return the training rows in the retain set whose pixels equal those of a forget sample; none of data that change at random."""
-    if _is_random(scenario.data.train):
+    if is_random(scenario.data.train):
         return torch.empty(0, dtype=torch.int64)
     return _Digests(scenario).copies_in_retain
 
@@ -73,10 +73,10 @@ class _Digests:
 
 def _copies(scenario: Scenario) -> list[Finding]:
     data = scenario.data
-    if _is_random(data.train):
+    if is_random(data.train):
         return []
     digests, found = _Digests(scenario), []
-    if data.test is not None and not _is_random(data.test):
+    if data.test is not None and not is_random(data.test):
         found = _copies_in_test(*digests.in_test(data.test), data.test)
     retain = tuple(data.train.ids[digests.copies_in_retain.numpy()].tolist())
     if retain:
@@ -89,15 +89,16 @@ def _copies(scenario: Scenario) -> list[Finding]:
 
 
 def _copies_in_test(forget: list[str], others: list[str], test: Examples) -> list[Finding]:
-    is_image = len(test.shape) == 3
+    # Equal vectors of a few features may well be different samples.
+    is_image, known = len(test.shape) == 3, [*forget, *others]
+    if is_image and len(known) > MAX_TEST_COPIES * len(test):
+        raise BadInput(
+            f"{len(known)} of {len(test)} test samples are training samples, exact copies ({len(forget)} of forget samples, "
+            f"{len(others)} of others): {listed(known)}. Test scores and the stop rule need samples that the model never saw. "
+            "Remove these from the test data."
+        )
     found = []
     for names, kind in ((forget, "forget samples"), (others, "also training samples")):
-        # Equal vectors of a few features may well be different samples.
-        if is_image and len(names) > MAX_TEST_COPIES * len(test):
-            raise BadInput(
-                f"{len(names)} of {len(test)} test samples are {kind}, exact copies: {listed(names)}. "
-                "Test scores and the stop rule need samples that the model never saw. Remove these from the test data."
-            )
         if names:
             text = f"{len(names)} of {len(test)} test samples are {kind}, exact copies: scores on them are not those of unseen data."
             found.append(Finding(text, tuple(names)))
@@ -106,7 +107,7 @@ def _copies_in_test(forget: list[str], others: list[str], test: Examples) -> lis
 
 def _random_samples(scenario: Scenario) -> list[Finding]:
     parts = {"training": scenario.data.train, "test": scenario.data.test}
-    names = [name for name, part in parts.items() if part is not None and _is_random(part)]
+    names = [name for name, part in parts.items() if part is not None and is_random(part)]
     if not names:
         return []
     text = (
@@ -116,7 +117,8 @@ def _random_samples(scenario: Scenario) -> list[Finding]:
     return [Finding(text)]
 
 
-def _is_random(examples: Examples) -> bool:
+def is_random(examples: Examples) -> bool:
+    """Return whether samples change each time they are read."""
     return bool(getattr(examples, "random", False))
 
 

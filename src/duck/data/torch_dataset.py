@@ -177,8 +177,16 @@ def _pair(item: Any, here: str) -> tuple[Any, Any]:
             raise BadInput(f"{here} must have one of {IMAGE_KEYS} and one of {LABEL_KEYS}; it has {', '.join(map(str, item))}.")
         return item[images[0]], item[labels[0]]
     if not isinstance(item, (tuple, list)) or len(item) < 2:
-        raise BadInput(f"{here} must be a pair (x, y) or a dict, got {_kind(item)}.")
+        raise BadInput(f"{here} must be a pair (image, label) or a dict, got {_kind(item)}.")
+    if _is_number(item[0]) and not _is_number(item[1]):
+        order = ", ".join(map(_kind, item))
+        raise BadInput(f"{here} has the wrong order: expected (image, label), got ({order}). Give the image first, then its label.")
     return item[0], item[1]
+
+
+def _is_number(value: Any) -> bool:
+    """A label or an index, not an image."""
+    return isinstance(value, int | float | np.generic) or (isinstance(value, Tensor | np.ndarray) and value.ndim == 0)
 
 
 def _label(y: Any, here: str) -> int:

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from duck.config import to_dict
+from duck.printable import counted
 from duck.report import of_removal, of_run, of_runs, removal_words, words
 from duck.report.benched import Curve, Density
 from duck.report.class_densities import density_tests
@@ -29,7 +30,7 @@ SIZE = 8_000_000
 """Bytes that a page should not pass, to be sent and opened with ease."""
 MAPS = 24
 """Images with SHAP maps on a page."""
-SIGNS = {"forgotten": "✓", "not-forgotten": "✗", "no-verdict": "?", "no-audit": "–"}
+SIGNS = {"forgotten": "✓", "not-forgotten": "✗", "damaged": "✗", "no-verdict": "?", "no-audit": "–"}
 
 
 def render(
@@ -100,7 +101,7 @@ def _title(runs: Sequence[Stored], lines: Sequence[Entry], removals: Sequence[Re
     if not runs:
         if removals and not lines:
             return removal_words.title(removals)
-        return f"Unlearning bench: {len(lines)} runs" if lines else "Unlearning bench"
+        return f"Unlearning bench: {counted(len(lines), 'run')}" if lines else "Unlearning bench"
     asked = list(dict.fromkeys(run.entry.asked for run in runs))
     data = list(dict.fromkeys(run.run.experiment.training.data for run in runs))
     if len(runs) == 1:

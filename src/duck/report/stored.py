@@ -12,7 +12,8 @@ from typing import Any
 
 from duck import store
 from duck.analysis import bias, study
-from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, OLD_FILE, TIERS, file_of
+from duck.audits.next_step import audit_command_here
+from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, OLD_FILE, TIERS, Tier, file_of
 from duck.config import Experiment, to_dict
 from duck.errors import BadInput, DuckError
 from duck.json_text import to_json
@@ -28,7 +29,7 @@ from duck.store import Run
 ANALYSIS, BIAS = study.RESULT, bias.RESULT
 ROW, FIRST, LETTERS = 48, 3, 25
 """Letters of a row of names that is shown whole; of longer ones, the names that are, and the letters of each."""
-AUDITS = {**{file_of(tier): ["--tier", tier] for tier in TIERS}, OLD_FILE: []}
+AUDITS: dict[str, Tier] = {**{file_of(tier): tier for tier in TIERS}, OLD_FILE: "quick"}
 """Files of audits, and which tier makes each again."""
 
 
@@ -321,8 +322,8 @@ def _stored(folder: Path, name: str, anchor: str) -> Stored:
         str(run.environment.get("device", "")), row["notes"],
     )  # fmt: skip
     unread: list[Unread] = []
-    audits = [_beside(folder, file, AUDIT, ["audit", str(folder), *tier], unread) for file, tier in AUDITS.items()]
-    analysis = _beside(folder, ANALYSIS, ANALYSIS_SHAPE, ["analyse", str(folder)], unread)
+    audits = [_beside(folder, file, AUDIT, audit_command_here(run, folder, tier), unread) for file, tier in AUDITS.items()]
+    analysis = _beside(folder, ANALYSIS, ANALYSIS_SHAPE, shlex.join(["duck", "analyse", str(folder)]), unread)
     return Stored(folder, run, entry, anchor, _strongest(audits), analysis, unread)
 
 
@@ -347,7 +348,7 @@ def _rank(audit: Mapping[str, Any]) -> int:
     return TIERS.index(audit["tier"]) if audit.get("tier") in TIERS else -1
 
 
-def _beside(folder: Path, file: str, shape: Check, command: Sequence[str], unread: list[Unread]) -> dict[str, Any] | None:
+def _beside(folder: Path, file: str, shape: Check, command: str, unread: list[Unread]) -> dict[str, Any] | None:
     """What a file beside a run holds, if it is there; one that cannot be used joins the unread."""
     path = folder / file
     if not path.exists():
@@ -356,7 +357,6 @@ def _beside(folder: Path, file: str, shape: Check, command: Sequence[str], unrea
         found: dict[str, Any] = read_json(path)
         shape(found, "")
     except Wrong as wrong:
-        again = shlex.join(["duck", *command])
-        unread.append(Unread(folder, file, f"{path} cannot be used: {wrong}. Delete it and run `{again}` again."))
+        unread.append(Unread(folder, file, f"{path} cannot be used: {wrong}. Delete it and run `{command}` again."))
         return None
     return found

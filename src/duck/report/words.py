@@ -1,11 +1,13 @@
 """What a run was asked, did, and is judged to be, in sentences for a reader who knows no machine learning."""
 
-import shlex
 from collections import Counter
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import NamedTuple
 
+from duck.audits.next_step import audit_command, audit_obstacle
+from duck.audits.verdict import Tier
+from duck.metrics import KeptAccuracy
+from duck.printable import counted
 from duck.report.numbers import Measured
 from duck.report.stored import Entry, Stored, shortened
 from duck.sample_ids import ids_digest
@@ -79,7 +81,7 @@ def done(stored: Stored) -> str:
     before = f", after {seconds(entry.prepare_seconds)} of preparation that later requests can reuse" if entry.prepare_seconds else ""
     return (
         f"The method {entry.method} was applied to a {made.model} that had been trained on {made.data}. "
-        f"It processed {run.samples['processed']:,} of the {run.samples['forget']:,} samples in {seconds(entry.seconds)}{before}."
+        f"It processed {run.samples['processed']:,} of the {counted(run.samples['forget'], 'sample')} in {seconds(entry.seconds)}{before}."
     )
 
 
@@ -94,12 +96,21 @@ def changed(stored: Stored) -> list[str]:
 
 
 def verdict(stored: Stored) -> Verdict:
-    """Of the audit; where there was none, that."""
-    audit, path = stored.audit, stored.folder
+    """Of the audit; where there was none, that. A model that lost too much accuracy is said first, whatever an audit found."""
+    found = _audit_verdict(stored)
+    if stored.run.status != "damaged":
+        return found
+    lost = str(KeptAccuracy(**stored.run.kept_accuracy or {}))
+    return Verdict("damaged", lost, [found.headline, *found.reasons], found.command)
+
+
+def _audit_verdict(stored: Stored) -> Verdict:
+    audit = stored.audit
     if audit is None:
         known = "The audit that was made cannot be read." if stored.audit_unread else "Not audited."
         headline = f"{known} Accuracies alone cannot show that samples were forgotten: a model that hides an answer has the same ones."
-        return Verdict("no-audit", headline, [], _audit(path, "oracle"))
+        obstacle = audit_obstacle(stored.run.samples)
+        return Verdict("no-audit", headline, [obstacle] if obstacle else [], "" if obstacle else _audit(stored, "oracle"))
     tier, reasons = audit.get("tier", ""), [str(reason) for reason in audit.get("reasons", ())]
     if audit["verdict"] == "forgotten":
         headline = f"Forgotten. No attack of the {tier} audit could tell this model from one that never saw the samples."
@@ -109,14 +120,14 @@ def verdict(stored: Stored) -> Verdict:
     if audit.get("powered", False) is False:
         headline = f"No verdict. The {tier} audit was not powered: on these data it could not have told remembering from forgetting."
         return Verdict("no-verdict", headline, reasons)
-    stronger = {"quick": "oracle", "oracle": "full"}.get(tier)
-    command = _audit(path, stronger) if stronger else ""
+    stronger: Tier | None = {"quick": "oracle", "oracle": "full"}.get(tier)  # type: ignore[assignment]
+    command = _audit(stored, stronger) if stronger else ""
     return Verdict("no-verdict", f"No verdict. The {tier} audit found no trace, but cannot show that there is none.", reasons, command)
 
 
-def _audit(path: Path, tier: str) -> str:
-    """Evidence travels: of the machine's folders only the last part stays."""
-    return shlex.join(["duck", "audit", path.name, "--tier", tier])
+def _audit(stored: Stored, tier: Tier) -> str:
+    """Evidence travels: of the machine's folders only the last part stays, and the original's weights are not named."""
+    return audit_command(stored.run, stored.folder.name, tier)
 
 
 def all_asked(runs: list[Stored]) -> list[str]:
@@ -131,7 +142,7 @@ def all_done(runs: list[Stored]) -> str:
     some = [run for run in runs if run.run.samples["processed"] < run.run.samples["forget"] and run.entry.method != "original"]
     whole = f"{len(some)} of them left samples out." if some else "Each that changes the model processed every sample."
     of = "one method" if len(methods) == 1 else f"{len(methods)} methods"
-    return f"{len(runs)} runs of {of}: {', '.join(methods)}. {whole}"
+    return f"{counted(len(runs), 'run')} of {of}: {', '.join(methods)}. {whole}"
 
 
 def verdicts(runs: list[Stored]) -> Verdict:
@@ -139,16 +150,21 @@ def verdicts(runs: list[Stored]) -> Verdict:
     beside = Counter(run.entry.method for run in runs if run.entry.method in YARDSTICKS)
     judged = [run for run in runs if run.entry.method not in YARDSTICKS] or runs
     counts = Counter(run.verdict for run in judged)
+    damaged = sum(run.run.status == "damaged" for run in judged)
+    lost = f" Too much accuracy lost: {counted(damaged, 'run')}." if damaged else ""
     if set(counts) == {"no audit"}:
-        alone = verdict(judged[0])
+        found = [_audit_verdict(run) for run in judged]
+        alone = next((one for one in found if one.command), found[0])
         said = "No audit of these runs can be read." if any(run.audit_unread for run in judged) else "None of these runs was audited."
-        return alone._replace(headline=f"{said} {alone.headline.partition('. ')[2]}")
+        state = "damaged" if damaged else alone.state
+        return alone._replace(state=state, headline=f"{said} {alone.headline.partition('. ')[2]}{lost}")
     unread = "without an audit that can be read" if any(run.audit_unread for run in judged) else "not audited"
     named = {"not forgotten": "not forgotten", "no verdict": "without verdict", "no audit": unread, "forgotten": "forgotten"}
     worst = next(name for name in named if counts[name])
     said = ", ".join(f"{counts[name]} {text}" for name, text in named.items() if counts[name])
     yardsticks = f" Beside them, as yardsticks: {', '.join(f'{count} {name}' for name, count in beside.items())}." if beside else ""
-    return Verdict(worst.replace(" ", "-"), f"Of {len(judged)} runs: {said}.{yardsticks if judged is not runs else ''}", [])
+    state = "damaged" if damaged and worst != "not forgotten" else worst.replace(" ", "-")
+    return Verdict(state, f"Of {counted(len(judged), 'run')}: {said}.{lost}{yardsticks if judged is not runs else ''}", [])
 
 
 def curve_words(entry: Entry, history: list[dict[str, float]]) -> str:
