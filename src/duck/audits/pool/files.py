@@ -46,6 +46,14 @@ class Files:
     def digest(self) -> str:
         return hashlib.blake2b(to_json(self.fingerprint, sort_keys=True).encode(), digest_size=16).hexdigest()
 
+    @property
+    def private(self) -> bool:
+        """Whether all files are for their owner alone: the digests of a few sample ids, which they hold, tell the ids by trying all.
+
+        A salt would hide them, but parts of one pool are made on several machines and must have the same fingerprint.
+        """
+        return bool(self.fingerprint["request"]) and self.fingerprint["request"].get("name") == "samples"
+
     def path(self, job: Job) -> Path:
         return self.folder / f"{job.part}-{job.number:04d}.safetensors"
 
@@ -70,7 +78,7 @@ class Files:
         """In one step: a kill leaves the whole file or none."""
         metadata = {"pool": self.digest, "about": to_json(about)}
         try:
-            with writing(self.path(job)) as file:
+            with writing(self.path(job), private=self.private) as file:
                 save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, file, metadata)
         except WRITE_ERRORS as error:
             raise BadInput(
@@ -140,16 +148,17 @@ def find(folder: Path) -> Files:
 def create(folder: Path, fingerprint: Fingerprint, layout: Layout) -> Files:
     """The folder of such a pool, made now or found; an error that names what differs if there are models of another one."""
     there = _begun(folder, fingerprint, "what is asked")
+    files = there or Files(folder, fingerprint)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if there is None:
+            # First: without it a file of samples counts as somebody else's.
+            write_json(folder / ABOUT, {"fingerprint": fingerprint}, private=files.private)
         if there is None or not (folder / SAMPLES).exists():
             with writing(folder / SAMPLES, private=True) as file:
                 np.savez(file, ids=layout.ids, labels=layout.labels, roles=layout.roles)
-        if there is None:
-            write_json(folder / ABOUT, {"fingerprint": fingerprint})
     except OSError as error:
         raise BadInput(f"{folder} cannot be written: {error.strerror}. Choose another --out.") from error
-    files = there or Files(folder, fingerprint)
     files.samples()  # before models are trained for it
     return files
 
@@ -172,12 +181,12 @@ def merge(folders: Sequence[Path], out: Path) -> Files:
     _begun(out, pools[0].fingerprint, str(pools[0].folder))
     merged = Files(out, pools[0].fingerprint)
     out.mkdir(parents=True, exist_ok=True)
-    for name in (SAMPLES, ABOUT):  # first: a merge that is cut short leaves a pool
-        write_bytes(out / name, (pools[0].folder / name).read_bytes(), private=name == SAMPLES)
+    for name in (ABOUT, SAMPLES):  # first: a merge that is cut short leaves a pool, and the next one goes on with it
+        write_bytes(out / name, (pools[0].folder / name).read_bytes(), private=merged.private or name == SAMPLES)
     for pool in pools:
         for job in sorted(pool.jobs() - merged.done()):
             with pool.open(job):
-                write_bytes(merged.path(job), pool.path(job).read_bytes())
+                write_bytes(merged.path(job), pool.path(job).read_bytes(), private=merged.private)
     return merged
 
 
@@ -189,6 +198,6 @@ def _begun(folder: Path, fingerprint: Fingerprint, whose: str) -> Files | None:
             return None
         refuse_other(there.fingerprint, fingerprint, f"the pool in {folder}", whose)
         return there
-    if folder.exists() and any(path.name != SAMPLES and not is_temporary(path) for path in folder.iterdir()):
+    if folder.exists() and any(not is_temporary(path) for path in folder.iterdir()):
         raise BadInput(f"{folder} exists and is not a pool: choose another --out.")
     return None
