@@ -102,8 +102,8 @@ def _run(args: Any, argv: list[str], request: Request, kept: Method | None, devi
     real = kept or preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets)
     method = settled(args.settings, argv, real)
     experiment = Experiment(training, request, method, args.output.seed, args.who.protocol, args.original.earlier())
-    folder = args.output.out or Path("runs") / experiment.id
-    if held.enter_context(store.reserve(folder, experiment.id, args.output.overwrite)):
+    folder = args.output.out or store.default_folder(experiment)
+    if held.enter_context(store.reserve(folder, experiment, args.output.overwrite)):
         say(f"{folder} already holds this run; --overwrite makes it anew.")
         return tell(folder, args.output.json, args.max_accuracy_loss)
     findings = report_findings(scenario)

@@ -11,6 +11,8 @@ from duck import store
 from duck.audits.verdict import NOT_FORGOTTEN, TIERS, file_of
 from duck.cli.console import emit, print_earlier, table, write
 from duck.cli.inputs import parse
+from duck.files import read_text
+from duck.printable import printable
 from duck.scenarios import describe
 
 LISTED_CLASSES = 10
@@ -36,7 +38,7 @@ def main(argv: list[str]) -> int:
     elif args.toml:
         from duck.config import to_toml
 
-        print(to_toml(store.load(args.run).experiment), end="")
+        print(printable(to_toml(store.load(args.run).experiment)), end="")
     else:
         _print(record, args.run)
     return 0
@@ -81,7 +83,7 @@ def _verdict(folder: Path, notes: list[str]) -> list[str]:
     for tier in reversed(TIERS):
         file = folder / file_of(tier)
         try:
-            return [*lines, f"Verdict ({tier} audit): {json.loads(file.read_text(encoding='utf-8'))['verdict']}."]
+            return [*lines, f"Verdict ({tier} audit): {json.loads(read_text(file))['verdict']}."]
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError):

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from duck.audits.pool.plan import FIELDS, Job, Layout, differences, digest_of
 from duck.errors import BadInput
-from duck.files import WRITE_ERRORS, is_temporary, reason, write_bytes, write_json, writing
+from duck.files import WRITE_ERRORS, check_regular, is_temporary, read_text, reason, write_bytes, write_json, writing
 from duck.json_text import to_json
 from duck.types import Ids
 
@@ -69,6 +69,7 @@ class Files:
     def is_complete(self, job: Job) -> bool:
         """Return whether the file of a model exists and is as long as its header says. A truncated one is trained again."""
         try:
+            check_regular(self.path(job))
             with safe_open(self.path(job), "numpy"):
                 return True
         except (FileNotFoundError, SafetensorError):
@@ -103,6 +104,7 @@ class Files:
         """The file of a model, checked to be of this pool."""
         path = self.path(job)
         try:
+            check_regular(path)
             file: Any = safe_open(path, "numpy")
             ours = (file.metadata() or {}).get("pool") == self.digest
         except (OSError, SafetensorError) as error:
@@ -115,6 +117,7 @@ class Files:
         """Checked to be those of the fingerprint: in another order every number would belong to another sample."""
         path = self.folder / SAMPLES
         try:
+            check_regular(path)
             with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
                 found = Samples(held["ids"], held["labels"], held["roles"])
             ours = digest_of(*found) == self.fingerprint["samples"]
@@ -132,7 +135,7 @@ def _unreadable(path: Path, error: Exception) -> BadInput:
 def find(folder: Path) -> Files:
     """The pool that is in a folder."""
     try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        about = json.loads(read_text(folder / ABOUT))
     except FileNotFoundError:
         raise BadInput(f"{folder} is not a pool: it has no {ABOUT}. Name a folder that `duck pool` made.") from None
     except (OSError, ValueError) as error:
