@@ -187,6 +187,29 @@ def test_a_lock_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
         pass
 
 
+def test_a_lock_neither_removes_nor_overwrites_what_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / ".one.lock").write_text("precious")
+    (tmp_path / "target").write_text("precious")
+    (tmp_path / ".two.lock").symlink_to("target")
+    (tmp_path / ".three.lock").symlink_to("missing")
+    (tmp_path / ".four.lock").mkdir()
+    os.mkfifo(tmp_path / ".five.lock")
+    before = names(tmp_path)
+    for name in ("one", "two", "three", "four", "five"):
+        with pytest.raises(BadInput, match=rf"\.{name}\.lock was not written by this command"), files.lock(tmp_path / name):
+            pass
+    assert names(tmp_path) == before
+    assert (tmp_path / ".one.lock").read_text() == (tmp_path / "target").read_text() == "precious"
+
+
+def test_the_lock_file_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    for left in ("process 12 on host", ""):
+        (tmp_path / ".one.lock").write_text(left)
+        with files.lock(tmp_path / "one"):
+            assert (tmp_path / ".one.lock").read_text().startswith(f"process {os.getpid()} on ")
+        assert names(tmp_path) == []
+
+
 OURS = ["run.json", "model", "audit.json"]
 
 
@@ -247,6 +270,87 @@ def test_a_replacement_killed_at_any_step_is_the_old_or_the_new(tmp_path: Path) 
     assert seen[0] == "1"
     assert seen.count("2") > 4
     assert sorted(seen) == seen
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [["../notes"], ["run.json", "../notes"], ["run.json", "notes"], ["model"], [], ["run.json", 1], {"run.json": 1}, "run.json", None],
+)
+def test_a_replacement_that_we_did_not_write_changes_nothing(tmp_path: Path, contents: object) -> None:
+    """A folder from another person may hold one."""
+    folder = tmp_path / "run"
+    (folder / files.REPLACEMENT).mkdir(parents=True)
+    for name in (*OURS, "notes"):
+        (folder / name).write_text("theirs")
+    (tmp_path / "notes").write_text("mine")
+    (folder / files.REPLACEMENT / "run.json").write_text("forged")
+    (folder / files.REPLACEMENT / files.CONTENTS).write_text("[" if contents is None else json.dumps(contents))
+    files.finish_replacing(folder, OURS)
+    with pytest.raises(BadInput, match=r"\.replacement was not written by this command"), files.replacing(folder, OURS):
+        pass
+    assert (tmp_path / "notes").read_text() == "mine"
+    assert {name: (folder / name).read_text() for name in (*OURS, "notes")} == dict.fromkeys((*OURS, "notes"), "theirs")
+
+
+def test_a_replacement_of_links_changes_nothing(tmp_path: Path) -> None:
+    folder, other = tmp_path / "run", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    for name in ("run.json", files.CONTENTS):
+        (other / name).write_text('["run.json"]')
+    (folder / files.REPLACEMENT).symlink_to(other)
+    files.finish_replacing(folder, OURS)
+    assert names(other) == [files.CONTENTS, "run.json"]
+    (folder / files.REPLACEMENT).unlink()
+    (folder / files.REPLACEMENT).mkdir()
+    (folder / files.REPLACEMENT / files.CONTENTS).symlink_to(other / files.CONTENTS)
+    (folder / files.REPLACEMENT / "run.json").symlink_to(other / "run.json")
+    files.finish_replacing(folder, OURS)
+    assert names(folder) == [files.REPLACEMENT]
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for place in (tmp_path / "pipe", tmp_path / "link", Path("/dev/zero")):
+        for read in (files.read_bytes, files.read_text, files.check_regular):
+            with pytest.raises(OSError, match=f"not a regular file: '{place}'"):
+                read(place)
+        with pytest.raises(OSError, match="not a regular file"):
+            files.read_bytes(place, pipes=True)
+    with pytest.raises(IsADirectoryError):
+        files.read_bytes(tmp_path)
+    (tmp_path / "text").write_bytes(b"\xc3\xa9")
+    assert files.read_text(tmp_path / "text") == "é"
+
+
+def test_a_pipe_of_the_shell_is_read_where_that_is_allowed() -> None:
+    out, into = os.pipe()
+    os.write(into, b"a\nb\n")
+    os.close(into)
+    with pytest.raises(OSError, match="not a regular file"):
+        files.read_text(Path(f"/dev/fd/{out}"))
+    assert files.read_text(Path(f"/dev/fd/{out}"), pipes=True) == "a\nb\n"
+    os.close(out)
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from duck import files
+resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+try:
+    files.write_text(Path(sys.argv[1]), "x" * 5000)
+except OSError as error:
+    print(error.filename)
+"""
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    environment, page = {**os.environ, "PYTHONPATH": str(ROOT / "src")}, str(tmp_path / "page.html")
+    out = subprocess.run([sys.executable, "-c", LIMITED, page], env=environment, check=True, capture_output=True, text=True).stdout
+    assert out.splitlines() == [page]
+    assert names(tmp_path) == []
 
 
 def test_only_a_file_with_our_mark_may_be_replaced(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Runs are written whole or not at all, and say what made them."""
 
 import copy
+import hashlib
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 
 from duck import cli, store
 from duck.config import Experiment, Training, from_dict, from_toml, to_dict, to_toml
@@ -24,7 +26,7 @@ from duck.experiment import unlearn
 from duck.methods import Duck, Original
 from duck.models.weights import load_weights
 from duck.runtime import device_name
-from duck.sample_ids import ids_digest
+from duck.sample_ids import NO_SALT, hide_ids, ids_digest
 from duck.scenarios import ForgetClasses, ForgetSamples
 from duck.types import Recipe
 from tests.toys import RECIPE, class_scenario, toy_net, trained_net
@@ -41,7 +43,7 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
     model, made = trained_net(), run()
     folder = store.save(made, model, tmp_path / "runs" / "one")
     again = store.load(folder)
-    assert again == replace(made, environment=again.environment, created=again.created)
+    assert again == replace(made, environment=again.environment, created=again.created, id=EXPERIMENT.id)
     assert again.environment["packages"]["torch"] == torch.__version__
     assert again.samples == {
         "forget": 60,
@@ -69,10 +71,10 @@ def test_an_experiment_knows_the_requests_before_it_and_the_model_it_starts_from
     assert "earlier" not in to_dict(EXPERIMENT)
     assert len({EXPERIMENT.id, second.id, replace(second, earlier=()).id}) == 3
     # The method `original` forgets nothing.
-    assert third.request_digest == second.request_digest != EXPERIMENT.request_digest
-    assert EXPERIMENT.previous.request_digest == ""
+    assert third.request_digest(NO_SALT) == second.request_digest(NO_SALT) != EXPERIMENT.request_digest(NO_SALT)
+    assert EXPERIMENT.previous.request_digest(NO_SALT) == ""
     # The digest is about who was forgotten, not how.
-    assert replace(EXPERIMENT, method=Duck(lr=0.5)).request_digest == EXPERIMENT.request_digest
+    assert replace(EXPERIMENT, method=Duck(lr=0.5)).request_digest(NO_SALT) == EXPERIMENT.request_digest(NO_SALT)
 
 
 def test_a_loss_that_is_no_number_is_null_in_the_record(tmp_path: Path) -> None:
@@ -94,14 +96,72 @@ def test_ids_of_forgotten_samples_are_in_one_private_file(tmp_path: Path) -> Non
     again = store.load(folder)
     assert again.experiment == made.experiment
     record = store.read_record(folder)
-    assert record["id"] == made.experiment.id == again.experiment.id
-    assert record["experiment"]["request"]["ids"] == {"digest": ids_digest(ids), "count": 2}
+    salt = json.loads(holding[0].read_text())["salt"]
+    assert record["id"] == again.id == made.experiment.run_id(salt)
+    assert record["experiment"]["request"]["ids"] == {"digest": ids_digest(ids, salt), "count": 2}
     holding[0].write_text(holding[0].read_text().replace("doe-2", "doe-3"))
     with pytest.raises(BadInput, match=r"sample_ids\.json was changed"):
         store.load(folder)
     holding[0].unlink()
     with pytest.raises(BadInput, match=r"sample_ids.json, which holds the ids .* cannot be read: No such file"):
         store.load(folder)
+
+
+def strings(value: object) -> set[str]:
+    """All texts in plain data."""
+    if isinstance(value, dict):
+        return {text for part in (*value, *value.values()) for text in strings(part)}
+    if isinstance(value, list):
+        return {text for part in value for text in strings(part)}
+    return {value} if isinstance(value, str) else set()
+
+
+def test_a_sample_id_cannot_be_found_by_trying_all(tmp_path: Path) -> None:
+    """What others can read, with all digests that can be computed from it and a guess of the id."""
+    made = replace(EXPERIMENT, request=ForgetSamples(["7"]))
+    folder = store.save(replace(run(), experiment=made), trained_net(), store.default_folder(made, tmp_path))
+    with safe_open(folder / store.WEIGHTS, "pt") as file:
+        public = strings(store.read_record(folder)) | {folder.name, *file.metadata().values()}
+    hits = []
+    for guess in map(str, range(10)):
+        tried = replace(made, request=ForgetSamples([guess]))
+        hidden, _ = hide_ids(to_dict(tried), NO_SALT)
+        digests = {tried.id, tried.run_id(NO_SALT), tried.request_digest(NO_SALT), hidden["request"]["ids"]["digest"]}
+        text = json.dumps([tried.training.fingerprint, [(to_dict(tried.request), tried.seed)]], sort_keys=True)
+        digests.add(hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+        hits += [guess] * len(digests & public)
+    assert hits == []
+    # The folder's name is the same for every id.
+    assert replace(made, request=ForgetSamples(["8"])).public_id == made.public_id == folder.name
+
+
+def test_a_run_for_chosen_samples_is_found_again_and_others_have_their_own_folder(tmp_path: Path) -> None:
+    one, other = (replace(EXPERIMENT, request=ForgetSamples([name])) for name in ("7", "8"))
+    for experiment in (one, other):
+        store.save(replace(run(), experiment=experiment), trained_net(), store.default_folder(experiment, tmp_path))
+    assert len(list(tmp_path.iterdir())) == 2
+    for experiment, stranger in ((one, other), (other, one)):
+        folder = store.default_folder(experiment, tmp_path)
+        assert store.load(folder).experiment == experiment
+        assert store.check_free(folder, experiment, overwrite=False)
+        with pytest.raises(BadInput, match="holds another run"):
+            store.check_free(folder, stranger, overwrite=False)
+    # Each run has a salt of its own.
+    again = store.save(replace(run(), experiment=one), trained_net(), tmp_path / "again")
+    first = store.default_folder(one, tmp_path)
+    assert len({json.loads((folder / "sample_ids.json").read_text())["salt"] for folder in (first, again)}) == 2
+    assert store.load(first).id != store.load(again).id
+
+
+def test_a_run_of_a_version_without_salt_is_read_and_found_again(tmp_path: Path) -> None:
+    made = replace(EXPERIMENT, request=ForgetSamples(["7"]))
+    folder = store.save(replace(run(), experiment=made), trained_net(), tmp_path / "one")
+    record = json.loads((folder / store.RECORD).read_text())
+    hidden, lists = hide_ids(to_dict(made), NO_SALT)
+    (folder / store.RECORD).write_text(json.dumps({**record, "experiment": hidden, "id": made.id}))
+    (folder / "sample_ids.json").write_text(json.dumps(lists))
+    assert store.load(folder).experiment == made
+    assert store.check_free(folder, made, overwrite=False)
 
 
 def test_a_request_for_classes_needs_no_file_of_ids(tmp_path: Path) -> None:
@@ -112,15 +172,15 @@ def test_a_request_for_classes_needs_no_file_of_ids(tmp_path: Path) -> None:
 def test_another_run_is_not_overwritten_unasked(tmp_path: Path) -> None:
     made, folder = run(), tmp_path / "one"
     store.save(made, trained_net(), folder)
-    assert store.check_free(folder, EXPERIMENT.id, overwrite=False)
+    assert store.check_free(folder, EXPERIMENT, overwrite=False)
     with pytest.raises(BadInput, match="holds another run: choose another --out, or --overwrite"):
-        store.check_free(folder, "another", overwrite=False)
+        store.check_free(folder, replace(EXPERIMENT, seed=99), overwrite=False)
     store.save(replace(made, seconds=123.0), trained_net(), folder, overwrite=True)
     assert store.load(folder).seconds == 123.0
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
     (tmp_path / "thesis").mkdir()
     with pytest.raises(BadInput, match="exists and is not a run"):
-        store.check_free(tmp_path / "thesis", EXPERIMENT.id, overwrite=False)
+        store.check_free(tmp_path / "thesis", EXPERIMENT, overwrite=False)
 
 
 def test_overwriting_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
@@ -212,12 +272,12 @@ def test_records_that_hold_sample_ids_are_private(tmp_path: Path) -> None:
 
 
 def test_two_processes_cannot_make_one_run(tmp_path: Path) -> None:
-    with store.reserve(tmp_path / "one", EXPERIMENT.id, overwrite=False) as there:
+    with store.reserve(tmp_path / "one", EXPERIMENT, overwrite=False) as there:
         assert not there
-        with pytest.raises(BadInput, match="one is in use: process"), store.reserve(tmp_path / "one", EXPERIMENT.id, overwrite=True):
+        with pytest.raises(BadInput, match="one is in use: process"), store.reserve(tmp_path / "one", EXPERIMENT, overwrite=True):
             pass
         store.save(run(), trained_net(), tmp_path / "one")
-    with store.reserve(tmp_path / "one", EXPERIMENT.id, overwrite=False) as there:
+    with store.reserve(tmp_path / "one", EXPERIMENT, overwrite=False) as there:
         assert there
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
 

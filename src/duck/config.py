@@ -17,10 +17,12 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 
 from duck.checks import check_numbers, check_settings
 from duck.errors import BadInput, DuckError
+from duck.files import read_text
 from duck.fit import check_recipe
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.registry import Registry, suggest
+from duck.sample_ids import hide_ids, names_samples, without_ids
 from duck.scenarios import SCENARIOS, Request, data_after, scenario_after
 from duck.types import Data, Protocols, Recipe, Scenario
 
@@ -60,7 +62,10 @@ class EarlierRequest:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All that decides a result: the same experiment has the same id on every machine."""
+    """All that decides a result: the same experiment has the same id on every machine.
+
+    Who can guess sample ids can test a guess by `id`. Where others may read it, `public_id` or `run_id` stands for it.
+    """
 
     training: Training
     request: Request | None = None
@@ -74,7 +79,22 @@ class Experiment:
 
     @property
     def id(self) -> str:
-        return hashlib.blake2b(to_json(to_dict(self), sort_keys=True).encode(), digest_size=8).hexdigest()
+        return _id_of(to_dict(self))
+
+    @property
+    def public_id(self) -> str:
+        """As `id`, but of requests for samples it knows only how many they are."""
+        return _id_of(without_ids(to_dict(self)))
+
+    def run_id(self, salt: str) -> str:
+        """The id of a run of this experiment: as `id`, with keyed digests in place of sample ids."""
+        plain = to_dict(self)
+        return _id_of(hide_ids(plain, salt)[0] if salt else plain)
+
+    @property
+    def names_samples(self) -> bool:
+        """Whether it holds sample ids."""
+        return names_samples(to_dict(self))
 
     @property
     def all_requests(self) -> tuple[EarlierRequest, ...]:
@@ -93,13 +113,12 @@ class Experiment:
             self, request=last.request, method=last.method, seed=last.seed, protocol=last.protocol, earlier=self.earlier[:-1]
         )  # fmt: skip
 
-    @property
-    def request_digest(self) -> str:
-        """Digest of who was forgotten so far, on these data; "" where nothing was."""
+    def request_digest(self, salt: str) -> str:
+        """Digest of who was forgotten so far, on these data; "" where nothing was. Sample ids are in it as digests with this key."""
         requests = [(to_dict(step.request), step.seed) for step in self.all_requests]
         if not requests:
             return ""
-        text = to_json([self.training.fingerprint, requests], sort_keys=True)
+        text = to_json([self.training.fingerprint, hide_ids(requests, salt)[0]], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def scenario(self, data: Data) -> Scenario:
@@ -107,6 +126,10 @@ class Experiment:
         if self.request is None:
             raise BadInput("The experiment is a training: it names nobody to forget.")
         return scenario_of(self.earlier, self.request, data, self.seed, self.protocol)
+
+
+def _id_of(plain: dict[str, Any]) -> str:
+    return hashlib.blake2b(to_json(plain, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def scenario_of(earlier: Sequence[EarlierRequest], request: Request, data: Data, seed: int, protocol: Protocols) -> Scenario:
@@ -162,7 +185,7 @@ def to_toml(experiment: Experiment) -> str:
 
 def from_toml(path: Path) -> Experiment:
     try:
-        return from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
+        return from_dict(tomllib.loads(read_text(path)))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{path} cannot be read as TOML: {error}") from error
 

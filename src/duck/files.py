@@ -1,4 +1,4 @@
-"""The only writer of files: whole or not at all, on the disk when it returns, and never over what is not ours.
+"""The only writer of files: whole or not at all, on the disk when it returns, and never over what is not ours; and a safe reader.
 
 `writing`            a file, by any means that takes a path; `write_bytes`, `write_text` and `write_json` are short for it
 `replacing`          the files of a folder together; other files in it stay
@@ -7,6 +7,7 @@
 `lock`               one process a run folder
 `check_replaceable`  an error where a file was written by somebody else
 `writing_cache`      what only saves time: a failure is a warning
+`read_bytes`, `read_text`, `check_regular`   for files from outside: a named pipe would be waited for without end
 
 What is not finished lies in a hidden folder beside its place, locked by its process. The lock ends with the process, so
 that the next writer tells what was left behind from what is in work. Process numbers would not do: in containers they repeat.
@@ -19,11 +20,12 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors import SafetensorError
 
@@ -41,10 +43,20 @@ TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.writing")
 LONGEST = 40
 """Letters of a name that a temporary one repeats: with more it could be too long for the file system."""
 REPLACEMENT, CONTENTS = ".replacement", ".contents.json"
-
+LOCK_TEXT = re.compile(rb"(process \d+ on [^\n]*)?")
+"""What a lock file of ours holds: nothing where its process was killed before it could write."""
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""For opening what may be a named pipe, which would wait for somebody to write into it."""
+PIPES = re.compile(r"/dev/(stdin|fd/\d+)|/proc/(self|\d+)/fd/\d+")
+"""Pipes of the shell, which have a writer: `... | duck ... /dev/stdin` and `<(...)`."""
 
 WRITE_ERRORS = (OSError, SafetensorError)
 """What a file that cannot be written raises."""
+
+
+class NotOurs(Exception):
+    """Something is in the place of a file of ours."""
 
 
 class CacheWarning(UserWarning):
@@ -57,14 +69,20 @@ def writing(place: Path, *, private: bool = False) -> Iterator[Path]:
 
     `private`: only its owner may read it, as for files that hold sample ids; else the mode follows the umask.
     """
-    place = Path(os.path.realpath(place))  # a link stays, and what it points to is replaced
+    named, place = place, Path(os.path.realpath(place))  # a link stays, and what it points to is replaced
     if place.exists() and not place.is_file() and not place.is_dir():
-        raise OSError(errno.EINVAL, "not a regular file", str(place))
+        raise OSError(errno.EINVAL, "not a regular file", str(named))
     with temporary_folder(place.parent, place.name, private=private) as folder:
         file = folder / place.name
-        yield file
-        _settle(file, private)
-        os.replace(file, place)
+        try:
+            yield file
+            _settle(file, private)
+            os.replace(file, place)
+        except OSError as error:
+            # Of a full disk the system names no file, and of the temporary one nobody knows.
+            if error.errno is None or error.filename not in (None, str(file)):
+                raise
+            raise OSError(error.errno, error.strerror, str(named)) from error
         _sync(place.parent)
 
 
@@ -75,13 +93,29 @@ def write_bytes(place: Path, content: bytes, *, private: bool = False) -> None:
 
 
 def write_text(place: Path, text: str, *, private: bool = False) -> None:
-    """Write a file in one step, as UTF-8."""
-    write_bytes(place, text.encode(), private=private)
+    """Write a file in one step, as UTF-8. What it cannot hold, bytes of file names that are no text, is written as an escape."""
+    write_bytes(place, text.encode(errors="backslashreplace"), private=private)
 
 
 def write_json(place: Path, value: Any, *, indent: int | None = 1, private: bool = False) -> None:
     """Write a JSON file in one step."""
     write_text(place, to_json(value, indent=indent) + "\n", private=private)
+
+
+def read_bytes(place: Path, *, pipes: bool = False) -> bytes:
+    """Read a file. What is not a regular file raises an error, except pipes of the shell where `pipes` says so."""
+    with _open_regular(place, pipes) as file:
+        return file.read()
+
+
+def read_text(place: Path, *, encoding: str = "utf-8", pipes: bool = False) -> str:
+    """Read a text file; as `read_bytes`."""
+    return read_bytes(place, pipes=pipes).decode(encoding)
+
+
+def check_regular(place: Path) -> None:
+    """Raise an error where a file cannot be opened or is not a regular one: for readers that take a path."""
+    _open_regular(place, pipes=False).close()
 
 
 @contextmanager
@@ -134,6 +168,8 @@ def replacing(folder: Path, ours: Sequence[str]) -> Iterator[Path]:
     written again are removed. All else in the folder stays. Killed on the way, `finish_replacing` does the rest.
     """
     there = folder.exists()
+    if there:
+        _check_no_foreign_replacement(folder, ours)
     with temporary_folder(folder if there else folder.parent, folder.name) as new:
         yield new
         for file in new.iterdir():
@@ -150,9 +186,9 @@ def replacing(folder: Path, ours: Sequence[str]) -> Iterator[Path]:
 
 
 def finish_replacing(folder: Path, ours: Sequence[str]) -> None:
-    """Go on with a replacement whose process was killed; wait for one that is at work."""
+    """Go on with a replacement whose process was killed; wait for one that is at work. What we did not write there is left alone."""
     try:
-        handle = os.open(folder / REPLACEMENT, os.O_RDONLY)
+        handle = os.open(folder / REPLACEMENT, os.O_RDONLY | NO_LINK | NO_WAIT)
     except OSError:
         return
     try:
@@ -175,6 +211,8 @@ def lock(folder: Path) -> Iterator[None]:
         handle = _acquire(file)
     except BlockingIOError:
         raise BadInput(f"{folder} is in use: {_owner(file)} writes it. Wait until it ends, or choose another --out.") from None
+    except NotOurs:
+        raise BadInput(f"{file} was not written by this command, which needs that name: remove it, or choose another --out.") from None
     except OSError:  # a place that cannot be written, or knows no locks: whoever writes there says so
         handle = None
     try:
@@ -267,8 +305,11 @@ def _sync(path: Path) -> None:
 
 def _finish(folder: Path, ours: Sequence[str]) -> None:
     new, record = folder / REPLACEMENT, ours[0]
+    try:
+        names = _replacement_names(new, ours)
+    except NotOurs:  # it may come from another person: nothing outside the folder is touched, nor anything in it
+        return
     if (new / record).exists():
-        names = json.loads((new / CONTENTS).read_text(encoding="utf-8"))
         # First the old record: it must not be read with new files, nor the new one with old files.
         for name in (record, *(name for name in ours if name not in names)):
             (folder / name).unlink(missing_ok=True)
@@ -281,20 +322,75 @@ def _finish(folder: Path, ours: Sequence[str]) -> None:
     shutil.rmtree(new, ignore_errors=True)
 
 
+def _replacement_names(new: Path, ours: Sequence[str]) -> list[str]:
+    """Return the names of the files that a replacement brings, those that were moved already included; `NotOurs` if we did not write it."""
+    if not stat.S_ISDIR(new.lstat().st_mode):
+        raise NotOurs
+    present = {entry.name for entry in os.scandir(new)}
+    if not present:  # killed before its last step
+        return []
+    if any(not stat.S_ISREG((new / name).lstat().st_mode) for name in present):
+        raise NotOurs
+    try:
+        names = json.loads(read_text(new / CONTENTS))
+    except FileNotFoundError:
+        if new.exists():
+            raise NotOurs from None
+        raise  # its own process has just finished
+    except (ValueError, RecursionError):
+        raise NotOurs from None
+    # A record comes with every replacement. Paths, and names that we do not write, come with none.
+    if not isinstance(names, list) or ours[0] not in names or any(name not in ours for name in names):
+        raise NotOurs
+    if not present - {CONTENTS} <= set(names):
+        raise NotOurs
+    return names
+
+
+def _check_no_foreign_replacement(folder: Path, ours: Sequence[str]) -> None:
+    with suppress(FileNotFoundError):
+        try:
+            _replacement_names(folder / REPLACEMENT, ours)
+        except NotOurs:
+            raise BadInput(
+                f"{folder / REPLACEMENT} was not written by this command, which needs that name: remove it, or choose another --out."
+            ) from None
+
+
+def _open_regular(place: Path, pipes: bool) -> IO[bytes]:
+    handle = os.open(place, os.O_RDONLY | NO_WAIT)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
+        pipe = pipes and stat.S_ISFIFO(mode) and PIPES.fullmatch(str(place)) is not None
+        if not pipe and not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(place))
+        if pipe:
+            os.set_blocking(handle, True)
+        return open(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
 def _acquire(file: Path) -> int | None:
     if not HAS_LOCKS:
         return None
     while True:
         file.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(file) and not stat.S_ISREG(_mode(file)):
+            raise NotOurs
         try:
-            handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | NO_LINK | NO_WAIT, 0o666)
         except FileNotFoundError:
             if file.parent.exists():
                 raise
             continue  # another process has just removed the empty folder
         try:
+            _check_lock_file(handle)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except (OSError, NotOurs):
             os.close(handle)
             raise
         if _is_open(file, handle):
@@ -305,8 +401,21 @@ def _acquire(file: Path) -> int | None:
         os.close(handle)  # its owner has just removed it
 
 
+def _mode(file: Path) -> int:
+    """Of the file itself, not of what it links to; an ordinary one where it has just been removed."""
+    try:
+        return file.lstat().st_mode
+    except FileNotFoundError:
+        return stat.S_IFREG
+
+
+def _check_lock_file(handle: int) -> None:
+    if not LOCK_TEXT.fullmatch(os.pread(handle, 4096, 0)):
+        raise NotOurs
+
+
 def _owner(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8", errors="replace") or "another process"
+        return read_bytes(file).decode(errors="replace") or "another process"
     except OSError:
         return "another process"

@@ -49,6 +49,7 @@ class Preparations:
         if place is None or not place.exists():
             return None
         try:
+            files.check_regular(place)
             with safe_open(place, "pt") as file:
                 seconds = float(json.loads(file.metadata()["seconds"]))
             return load_file(place, device=str(device)), seconds

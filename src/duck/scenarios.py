@@ -13,6 +13,7 @@ from torch import Tensor
 from duck.data.checks import copies_in_retain, is_random, listed
 from duck.data.patch import Patch, relabelled
 from duck.errors import BadInput
+from duck.files import read_text
 from duck.printable import counted, printable
 from duck.registry import Registry, suggest
 from duck.runtime import seeded
@@ -108,7 +109,7 @@ class ForgetSamples:
     def from_file(path: Path) -> "ForgetSamples":
         """One id a line; blank lines are passed over, and comments: a # at the start of a line or after a space, and what follows."""
         try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()  # editors on Windows put a mark at the start
+            lines = read_text(path, encoding="utf-8-sig", pipes=True).splitlines()  # editors on Windows put a mark at the start
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"The file of ids {path} cannot be read: {error}") from error
         return ForgetSamples(name for line in lines if (name := re.split(r"(?:^|\s)#", line)[0].strip()))

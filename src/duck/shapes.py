@@ -7,6 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from duck.files import read_text
+
 Check = Callable[[Any, str], None]
 """Of a value at a place."""
 LARGEST = 1e100
@@ -21,7 +23,7 @@ class Wrong(ValueError):
 def read_json(path: Path) -> Any:
     """Whatever it holds; `Wrong` where it is no JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     except OSError as error:
         raise Wrong(f"it cannot be opened: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,7 @@
 """Runs on disk: a folder with run.json and model.safetensors, written whole or not at all."""
 
 import errno
+import itertools
 import json
 import os
 import platform
@@ -27,7 +28,7 @@ from duck.metrics import KeptAccuracy, kept_accuracy
 from duck.models.weights import REQUEST_DIGEST, save_weights
 from duck.runtime import device_name, device_of, is_first
 from duck.sample_ids import FILE as FILE_OF_IDS
-from duck.sample_ids import hide_ids, restore_ids, write_ids
+from duck.sample_ids import NO_SALT, hide_ids, new_salt, read_salt, restore_ids, write_ids
 from duck.scenarios import describe
 from duck.types import Scenario
 
@@ -62,6 +63,8 @@ class Run:
     created: str = ""
     kept_accuracy: dict[str, Any] | None = None
     """Fields of `metrics.KeptAccuracy`: what the unlearning cost, and whether the model is `damaged`."""
+    id: str = ""
+    """As run.json holds it: `Experiment.run_id` with the salt of this run. Set by `save`."""
     forgot: bool | None = None
     """False: nothing was forgotten. None: the scores cannot tell, or it is an original."""
 
@@ -147,15 +150,16 @@ def row(folder: Path, run: Run) -> dict[str, Any]:
 
 def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> Path:
     """Write a run in one step. The same run that is there already stays as it is, with its audits, unless it is to be overwritten."""
-    if check_free(folder, run.experiment.id, overwrite):
+    if check_free(folder, run.experiment, overwrite):
         return folder
-    digest = run.experiment.request_digest
-    about = {"id": run.experiment.id, "request_digest": digest, "status": run.status}
-    record, ids = hide_ids({**about, **asdict(run), "experiment": to_dict(run.experiment)})
+    salt = new_salt() if run.experiment.names_samples else NO_SALT
+    digest = run.experiment.request_digest(salt)
+    about = {"id": run.experiment.run_id(salt), "request_digest": digest, "status": run.status}
+    record, ids = hide_ids({**asdict(run), **about, "experiment": to_dict(run.experiment)}, salt)
     record.update(environment=environment(device_of(model)), created=datetime.now(UTC).isoformat(timespec="seconds"))
     with _explained(folder), files.replacing(folder, OURS) as new:
         save_weights(model, new / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
-        write_ids(ids, new)
+        write_ids(ids, salt, new)
         files.write_json(new / RECORD, record)
     return folder
 
@@ -178,7 +182,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     """run.json as plain data, checked, with digests in place of sample ids; what an older version did not write has its default."""
     files.finish_replacing(folder, OURS)
     try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record = json.loads(files.read_text(folder / RECORD))
     except FileNotFoundError:
         raise BadInput(f"{folder} is not a run: it has no {RECORD}. `duck train --out {folder}` would make one.") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -217,18 +221,18 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def reserve(folder: Path, run_id: str, overwrite: bool) -> Iterator[bool]:
+def reserve(folder: Path, experiment: Experiment, overwrite: bool) -> Iterator[bool]:
     """Check the place of a run and keep other processes away from it. Yield whether the same run is there already."""
-    if check_free(folder, run_id, overwrite):
+    if check_free(folder, experiment, overwrite):
         yield True
     elif not is_first():  # of several processes of one training the first one writes
         yield False
     else:
         with files.lock(folder):
-            yield check_free(folder, run_id, overwrite)
+            yield check_free(folder, experiment, overwrite)
 
 
-def check_free(folder: Path, run_id: str, overwrite: bool) -> bool:
+def check_free(folder: Path, experiment: Experiment, overwrite: bool) -> bool:
     """True if the same run is there already; an error if something else is, or if nothing can be written there."""
     if not folder.exists():
         check_writable(folder)
@@ -238,9 +242,26 @@ def check_free(folder: Path, run_id: str, overwrite: bool) -> bool:
     if overwrite:
         check_writable(folder / RECORD)
         return False
-    if read_record(folder).get("id") != run_id:
+    if not holds(folder, experiment):
         raise BadInput(f"{folder} holds another run: choose another --out, or --overwrite it.")
     return True
+
+
+def holds(folder: Path, experiment: Experiment) -> bool:
+    """Whether a folder holds the run of this experiment; an error where it holds no run that can be read."""
+    return bool(read_record(folder).get("id") == experiment.run_id(read_salt(folder)))
+
+
+def default_folder(experiment: Experiment, runs: Path = Path("runs")) -> Path:
+    """The folder of a run for which the user names none: the one that holds it, or a free one.
+
+    Everybody can read its name, so that sample ids have no part in it: requests that differ in these alone are numbered.
+    """
+    for number in itertools.count(1):
+        folder = runs / (experiment.public_id if number == 1 else f"{experiment.public_id}-{number}")
+        if not experiment.names_samples or not is_run(folder) or holds(folder, experiment):
+            return folder
+    raise AssertionError
 
 
 def path_from(folder: Path, place: Path) -> str:

@@ -23,7 +23,7 @@ from duck.audits.pool.training import News
 from duck.errors import BadInput, DuckError
 from duck.models import build as build_model
 from duck.runtime import seeded
-from duck.sample_ids import ids_digest
+from duck.sample_ids import NO_SALT, ids_digest
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
 from tests.audits.pools import METHOD, RECIPE, build, experiment, plan, pool
 from tests.toys import toy_data
@@ -193,14 +193,34 @@ def test_parts_of_two_machines_merge_to_the_whole(tmp_path: Path, whole: Pool) -
     assert build(tmp_path / "both", plan(), 4) == (0, 6, 0)
 
 
-def test_ids_are_in_one_private_file(tmp_path: Path) -> None:
+def test_a_pool_for_chosen_samples_is_private(tmp_path: Path) -> None:
+    """Its digests tell few ids by trying all."""
     names = toy_data().train.ids[:6].tolist()
-    assert build(tmp_path / "p", plan(request=ForgetSamples(names)), 2, limit=0) == (0, 0, 3)
+    assert build(tmp_path / "p", plan(request=ForgetSamples(names)), 2, limit=1) == (1, 0, 2)
     fingerprint = json.loads((tmp_path / "p" / "pool.json").read_text())["fingerprint"]
-    assert fingerprint["request"] == {"name": "samples", "ids": {"digest": ids_digest(names), "count": 6}}
+    assert fingerprint["request"] == {"name": "samples", "ids": {"digest": ids_digest(names, NO_SALT), "count": 6}}
     merge([tmp_path / "p"], tmp_path / "merged")
     for folder in ("p", "merged"):
-        assert (tmp_path / folder / "samples.npz").stat().st_mode & 0o777 == 0o600
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / folder).iterdir()}
+        assert modes == dict.fromkeys(("pool.json", "samples.npz", "model-0000.safetensors"), 0o600)
+
+
+def test_only_the_samples_are_private_in_other_pools(whole: Pool) -> None:
+    private = {path.name for path in whole.files.folder.iterdir() if not path.stat().st_mode & 0o044}
+    assert private == {"samples.npz"}
+
+
+def test_a_file_that_is_named_as_ours_is_not_replaced(tmp_path: Path, whole: Pool) -> None:
+    mine = tmp_path / "mine" / "samples.npz"
+    mine.parent.mkdir()
+    np.savez(mine, ids=np.zeros(3), labels=np.zeros(3), roles=np.zeros(3))
+    before = mine.read_bytes()
+    with pytest.raises(BadInput, match="exists and is not a pool"):
+        build(mine.parent, plan(), 2, limit=0)
+    with pytest.raises(BadInput, match="exists and is not a pool"):
+        merge([whole.files.folder], mine.parent)
+    assert mine.read_bytes() == before
+    assert [path.name for path in mine.parent.iterdir()] == ["samples.npz"]
 
 
 def test_workers_and_stacked_weights_make_the_same_models(tmp_path: Path, whole: Pool) -> None:
@@ -241,9 +261,11 @@ def test_a_pool_for_something_else_is_refused_by_name(tmp_path: Path, whole: Poo
     with pytest.raises(BadInput, match="exists and is not a pool"):
         build(tmp_path, plan(), 2)
     (tmp_path / "begun").mkdir()
-    (tmp_path / "begun" / "samples.npz").write_bytes(b"half")
     with pytest.raises(BadInput, match=r"begun is not a pool.*Name a folder that `duck pool` made\."):
         Pool(tmp_path / "begun")
+    # Killed between its two files, and begun for something else: neither has a model to lose.
+    build(tmp_path / "begun", plan(seed=5), 2, limit=0)
+    (tmp_path / "begun" / "samples.npz").unlink()
     assert build(tmp_path / "begun", plan(), 2, limit=0) == (0, 0, 3)
 
 

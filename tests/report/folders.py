@@ -49,7 +49,7 @@ def write_run(
     }
     seconds = {"original": 0.0, "retrained": 40.0}.get(method, rng.uniform(1, 9))
     run = Run(experiment, new, seconds, samples, 0.0, old, history(rng), list(notes), by_class, created="2026-11-15T10:00:00+00:00")
-    plain = {"id": experiment.id, **asdict(run), "experiment": to_dict(experiment), "environment": environment()}
+    plain = {**asdict(run), "id": experiment.id, "experiment": to_dict(experiment), "environment": environment()}
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(plain))
     if verdict:

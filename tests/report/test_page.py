@@ -209,7 +209,7 @@ def test_no_id_of_a_forgotten_sample_is_on_the_page(tmp_path: Path) -> None:
     assert "jane-doe" not in html
     assert "unseen.png" in html
     assert "SHAP maps of 2 images are left out: a map shows the outline of its image" in html
-    assert "chosen by id (fingerprint of the sorted ids: " in html
+    assert "chosen by id (which ones: sample_ids.json of the run)" in html
     assert "--ids ids.txt" in html
 
 

@@ -13,7 +13,6 @@ from duck.analysis.attribution import background_of, images_of, shap_values
 from duck.analysis.feature_space import DIMENSIONS, Densities, Space, densities, tsne
 from duck.predict import predict
 from duck.runtime import seeded
-from duck.sample_ids import ids_digest
 from duck.types import Examples, Predictions, Scenario
 
 SHOWN = 2000
@@ -97,11 +96,12 @@ def _shap(models: Mapping[str, nn.Module], scenario: Scenario, explain: Examples
     background = background_of(task.holdout if task.holdout is not None else task.retain, seed)
     images = images_of(explain)
     found = {name: shap_values(model, images, explain.labels, background) for name, model in models.items()}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for place, (sample, label) in enumerate(zip(explain.ids.tolist(), explain.labels.tolist(), strict=True)):
         maps = {name: [[round(v, 5) for v in line] for line in one.maps[place].tolist()] for name, one in found.items()}
         numbers = {name: _numbers(one.outputs[place], one.base[place], one.gaps[place]) for name, one in found.items()}
-        name = ids_digest([sample]) if sample in gone else sample
+        # A digest would tell the id by trying all: forgotten samples are numbered in the order in which they were asked for.
+        name = f"forgotten {1 + sum(row['forgotten'] for row in rows)}" if sample in gone else sample
         title = f"{scenario.data.classes[label]} ({name})"
         rows.append({"id": name, "label": label, "title": title, "forgotten": sample in gone, "maps": maps, "numbers": numbers})
     return {"images": rows, "background": len(background), "tolerance": found[next(iter(found))].tolerance}

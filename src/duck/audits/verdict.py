@@ -120,7 +120,7 @@ def save(audit: Audit, folder: Path) -> bool:
 def _models_of(place: Path) -> int:
     """Retrained models of a stored audit; 0 where none can be read."""
     try:
-        return int(json.loads(place.read_text(encoding="utf-8"))["models"])
+        return int(json.loads(files.read_text(place))["models"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from duck.config import Experiment, fingerprint, from_dict, structure, to_dict
 from duck.errors import BadInput, UnknownName
+from duck.files import read_text
 from duck.fit import check_recipe
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
@@ -354,7 +355,7 @@ def find_grid(name: str) -> Grid:
     if path.suffix != ".toml":
         raise UnknownName(f"No grid {name!r}. {suggest(name, built_in())} A grid of your own is a .toml file.")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         plain = tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"The grid {path} cannot be read: {error}") from error

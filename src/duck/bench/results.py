@@ -11,6 +11,7 @@ from duck.bench.grids import Facts, line_id, measured
 from duck.bench.lines import Line, flaw, is_ours, is_trial, sound
 from duck.config import from_dict
 from duck.errors import BadInput, DuckError
+from duck.files import read_bytes
 from duck.json_text import to_json
 
 
@@ -59,7 +60,7 @@ class Results:
 
     def _read(self, path: Path) -> None:
         try:
-            text = path.read_bytes().decode("utf-8", errors="replace")
+            text = read_bytes(path).decode("utf-8", errors="replace")
         except OSError as error:
             raise BadInput(f"The results {path} cannot be read: {error.strerror}.") from error
         for row in filter(str.strip, text.split("\n")):

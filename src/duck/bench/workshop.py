@@ -31,6 +31,7 @@ from duck.models import build
 from duck.models.weights import REQUEST_DIGEST, load_weights, save_weights
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch, device_name, seeded
+from duck.sample_ids import NO_SALT
 from duck.scenarios import Debias
 from duck.types import Data, Recipe, Scenario
 
@@ -243,7 +244,8 @@ class Workshop:
         try:
             self.kept.write(experiment.id, model, scenario)
             if self.keep_models:
-                digest = {REQUEST_DIGEST: experiment.request_digest} if experiment.request_digest else None
+                request_digest = experiment.request_digest(NO_SALT)  # no grid names sample ids
+                digest = {REQUEST_DIGEST: request_digest} if request_digest else None
                 save_weights(model, self.models / f"{experiment.id}.safetensors", digest)
         except files.WRITE_ERRORS as error:
             return [f"It could not be kept for attacks and analyses: {files.reason(error)}."]
@@ -315,7 +317,7 @@ def _key(experiment: Experiment) -> str:
 
 def _read(record: Path) -> Line:
     try:
-        line: Line = json.loads(record.read_text(encoding="utf-8"))
+        line: Line = json.loads(files.read_text(record))
     except (OSError, ValueError) as error:
         raise BadInput(f"The record {record.name} of an original cannot be read.") from error
     if not isinstance(line, dict) or "scores" not in line or "seconds" not in line:

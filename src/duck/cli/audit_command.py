@@ -195,7 +195,7 @@ def _references(args: AuditFlags, found: Unlearning, case: Case, device: torch.d
 
 def _pool(args: AuditFlags, found: Unlearning, device: torch.device) -> Pool:
     """The given pool, or one made now; an error that says in what it does not fit the run."""
-    folder, experiment = args.pool or args.run.resolve().parent / POOLS / found.experiment.id, found.experiment
+    folder, experiment = args.pool or args.run.resolve().parent / POOLS / (found.run.id or found.experiment.public_id), found.experiment
     if args.pool is None:
         models = POOL_MODELS if args.pool_models is None else args.pool_models
         if models < LEAST:

@@ -99,7 +99,7 @@ def _reserve(output: RunFlags, experiments: dict[str, Experiment], held: ExitSta
     """Keep other processes away from the run folders, and say which of the runs are there already."""
     for name, experiment in experiments.items() if output.out else ():
         folder = (output.out or Path()) / name
-        if held.enter_context(store.reserve(folder, experiment.id, output.overwrite)):
+        if held.enter_context(store.reserve(folder, experiment, output.overwrite)):
             say(f"{folder} already holds this run, which stays; --overwrite replaces it.")
 
 

@@ -111,8 +111,8 @@ def _run(args: Any, argv: list[str], default: Request | None, kept: Method | Non
     method = settled(args.settings, argv, real)
     head = args.original.other_head(training, data, device)
     experiment = Experiment(training, request, method, args.output.seed, args.who.protocol, args.original.earlier(), head)
-    folder = args.output.out or Path("runs") / experiment.id
-    if held.enter_context(store.reserve(folder, experiment.id, args.output.overwrite)):
+    folder = args.output.out or store.default_folder(experiment)
+    if held.enter_context(store.reserve(folder, experiment, args.output.overwrite)):
         say(f"{folder} already holds this run; --overwrite makes it anew.")
         return tell(folder, args.output.json, args.max_accuracy_loss)
     findings = report_findings(scenario)

@@ -86,15 +86,15 @@ class Unlearning:
 
     def _beside(self, wanted: Experiment) -> Path | None:
         folders = store.find_runs(self.folder.resolve().parent)
-        return next((folder for folder in folders if _id(folder) == wanted.id), None)
+        return next((folder for folder in folders if _holds(folder, wanted)), None)
 
 
-def _id(folder: Path) -> str | None:
-    """None of a run that cannot be read: it is no kin, and nobody asked for it."""
+def _holds(folder: Path, wanted: Experiment) -> bool:
+    """False of a run that cannot be read: nobody asked for it."""
     try:
-        return store.read_record(folder).get("id")
+        return store.holds(folder, wanted)
     except BadInput:
-        return None
+        return False
 
 
 def unlearning(folder: Path, name: str | None = None, root: Path | None = None, data: Data | None = None, *, trusted: bool) -> Unlearning:

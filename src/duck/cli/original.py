@@ -18,6 +18,7 @@ from duck.data.checks import Finding, check_data
 from duck.earlier import with_history
 from duck.errors import BadInput, DuckError
 from duck.experiment import Outcome, by_guess, surely_forgot
+from duck.files import read_bytes
 from duck.methods.base import Method
 from duck.methods.presets import default_recipe
 from duck.models import build
@@ -267,6 +268,6 @@ def _of_run(run: Path, data: Data, trusted: bool) -> Training:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:
         raise BadInput(f"The weights {path} cannot be read: {error.strerror}.") from error

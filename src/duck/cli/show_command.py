@@ -13,7 +13,8 @@ from duck.audits.next_step import audit_command_here, verdict_without_audit
 from duck.audits.verdict import NOT_FORGOTTEN, TIERS, file_of
 from duck.cli.console import emit, print_earlier, table, write
 from duck.cli.inputs import parse
-from duck.printable import counted
+from duck.files import read_text
+from duck.printable import counted, printable
 from duck.scenarios import describe
 
 LISTED_CLASSES = 10
@@ -39,7 +40,7 @@ def main(argv: list[str]) -> int:
     elif args.toml:
         from duck.config import to_toml
 
-        print(to_toml(store.load(args.run).experiment), end="")
+        print(printable(to_toml(store.load(args.run).experiment)), end="")
     else:
         _print(record, args.run)
     return 0
@@ -99,7 +100,7 @@ def _verdict(folder: Path, run: store.Run) -> list[str]:
     for tier in reversed(TIERS):
         file = folder / file_of(tier)
         try:
-            return [*lines, f"Verdict ({tier} audit): {json.loads(file.read_text(encoding='utf-8'))['verdict']}."]
+            return [*lines, f"Verdict ({tier} audit): {json.loads(read_text(file))['verdict']}."]
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError):

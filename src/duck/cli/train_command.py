@@ -90,8 +90,8 @@ def _run(args: Train, data: Data, device: torch.device) -> int:
 def trained(data: Data, source: DataFlags, run: RunFlags, model_name: str, recipe: Recipe, device: torch.device) -> Path:
     """The run of this training, made now unless it is there already."""
     experiment = Experiment(_training(data, source, model_name, recipe, run.seed), seed=run.seed)
-    folder = run.out or Path("runs") / experiment.id
-    with store.reserve(folder, experiment.id, run.overwrite) as there:
+    folder = run.out or store.default_folder(experiment)
+    with store.reserve(folder, experiment, run.overwrite) as there:
         if there:
             say(f"{folder} already holds this run; --overwrite makes it anew.")
         else:

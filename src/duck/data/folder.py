@@ -106,6 +106,8 @@ def _list(path: Path, split: Path, classes: list[str]) -> Files:
         if folder.name not in classes:
             raise BadInput(f"{folder} is a class that the training folder does not have. Remove it, or add training images.")
         files = sorted(_images_under(folder))
+        for file in (folder, *files):
+            _check_name(path, file)
         if not files:
             raise BadInput(f"The class folder {folder} holds no images. Add some or remove it.")
         paths += files
@@ -113,6 +115,14 @@ def _list(path: Path, split: Path, classes: list[str]) -> Files:
     if not paths:
         raise BadInput(f"{split} holds no class folders. Put the images into {split / '<class>'}/, or remove it.")
     return Files(paths, torch.tensor(labels), np.array([file.relative_to(path).as_posix() for file in paths]))
+
+
+def _check_name(path: Path, file: Path) -> None:
+    """Names become ids and class names, which are digested and printed: they must be text."""
+    try:
+        file.relative_to(path).as_posix().encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"The name of {file} is not UTF-8: rename it.") from None
 
 
 def _images_under(folder: Path) -> Iterator[Path]:

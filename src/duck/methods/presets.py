@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from duck.errors import BadInput
+from duck.files import read_text
 from duck.methods.base import METHODS, Method, check_kind
 from duck.registry import suggest
 from duck.types import Recipe
@@ -105,7 +106,7 @@ def _found(file: Path, method: str, data: str, kind: str) -> dict[str, Any]:
 def _tables(file: Path) -> dict[tuple[str, ...], dict[str, Any]]:
     """The tables of a file that hold values, by the names that lead to them."""
     try:
-        return dict(_leaves((), tomllib.loads(file.read_text(encoding="utf-8"))))
+        return dict(_leaves((), tomllib.loads(read_text(file))))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"{file} cannot be read as a file of presets: {error}") from error
 

@@ -37,6 +37,7 @@ def request_digest(path: Path) -> str:
     if path.suffix != ".safetensors":
         return ""
     try:
+        files.check_regular(path)
         with safe_open(path, "pt") as file:
             return str((file.metadata() or {}).get(REQUEST_DIGEST, ""))
     except (OSError, SafetensorError):  # `load_weights` says what is wrong with the file

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from duck.analysis.bias import FILES, MAPS
 from duck.errors import BadInput
-from duck.files import finish_replacing
+from duck.files import check_regular, finish_replacing
 from duck.report.numbers import Measured
 from duck.report.stored import BIAS, Unread, anchor, distinct, sorted_out
 from duck.shapes import (
@@ -150,6 +150,10 @@ def _usable(folder: Path, unread: list[Unread]) -> Maps:
 
 
 def _maps(path: Path) -> Maps:
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise Wrong(f"it cannot be opened: {error.strerror}") from error
     if not zipfile.is_zipfile(path):
         raise Wrong("it is no npz")
     try:

@@ -10,7 +10,7 @@ from duck.metrics import KeptAccuracy
 from duck.printable import counted
 from duck.report.numbers import Measured
 from duck.report.stored import Entry, Stored, shortened
-from duck.sample_ids import ids_digest
+from duck.sample_ids import FILE as FILE_OF_IDS
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples
 
 YARDSTICKS = ("original", "retrained")
@@ -55,8 +55,8 @@ def _asked_now(stored: Stored) -> str:
             return f"Forget everything of {stored.entry.asked}, {drawn} ({which}): {count}."
         case ForgetFraction(fraction=fraction):
             return f"Forget a random {100 * fraction:g} % of the training samples, drawn with seed {stored.run.experiment.seed}: {count}."
-        case ForgetSamples(ids=ids):
-            return f"Forget {count}, chosen by id (fingerprint of the sorted ids: {ids_digest(ids)})."
+        case ForgetSamples():
+            return f"Forget {count}, chosen by id (which ones: {FILE_OF_IDS} of the run)."
     return f"Forget {stored.entry.asked}: {count}."
 
 

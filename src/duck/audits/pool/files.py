@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from duck.audits.pool.plan import FIELDS, Job, Layout, differences, digest_of
 from duck.errors import BadInput
-from duck.files import WRITE_ERRORS, is_temporary, reason, write_bytes, write_json, writing
+from duck.files import WRITE_ERRORS, check_regular, is_temporary, read_text, reason, write_bytes, write_json, writing
 from duck.json_text import to_json
 from duck.types import Ids
 
@@ -46,6 +46,14 @@ class Files:
     def digest(self) -> str:
         return hashlib.blake2b(to_json(self.fingerprint, sort_keys=True).encode(), digest_size=16).hexdigest()
 
+    @property
+    def private(self) -> bool:
+        """Whether all files are for their owner alone: the digests of a few sample ids, which they hold, tell the ids by trying all.
+
+        A salt would hide them, but parts of one pool are made on several machines and must have the same fingerprint.
+        """
+        return bool(self.fingerprint["request"]) and self.fingerprint["request"].get("name") == "samples"
+
     def path(self, job: Job) -> Path:
         return self.folder / f"{job.part}-{job.number:04d}.safetensors"
 
@@ -61,6 +69,7 @@ class Files:
     def is_complete(self, job: Job) -> bool:
         """Return whether the file of a model exists and is as long as its header says. A truncated one is trained again."""
         try:
+            check_regular(self.path(job))
             with safe_open(self.path(job), "numpy"):
                 return True
         except (FileNotFoundError, SafetensorError):
@@ -70,7 +79,7 @@ class Files:
         """In one step: a kill leaves the whole file or none."""
         metadata = {"pool": self.digest, "about": to_json(about)}
         try:
-            with writing(self.path(job)) as file:
+            with writing(self.path(job), private=self.private) as file:
                 save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, file, metadata)
         except WRITE_ERRORS as error:
             raise BadInput(
@@ -95,6 +104,7 @@ class Files:
         """The file of a model, checked to be of this pool."""
         path = self.path(job)
         try:
+            check_regular(path)
             file: Any = safe_open(path, "numpy")
             ours = (file.metadata() or {}).get("pool") == self.digest
         except (OSError, SafetensorError) as error:
@@ -107,6 +117,7 @@ class Files:
         """Checked to be those of the fingerprint: in another order every number would belong to another sample."""
         path = self.folder / SAMPLES
         try:
+            check_regular(path)
             with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
                 found = Samples(held["ids"], held["labels"], held["roles"])
             ours = digest_of(*found) == self.fingerprint["samples"]
@@ -124,7 +135,7 @@ def _unreadable(path: Path, error: Exception) -> BadInput:
 def find(folder: Path) -> Files:
     """The pool that is in a folder."""
     try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        about = json.loads(read_text(folder / ABOUT))
     except FileNotFoundError:
         raise BadInput(f"{folder} is not a pool: it has no {ABOUT}. Name a folder that `duck pool` made.") from None
     except (OSError, ValueError) as error:
@@ -140,16 +151,17 @@ def find(folder: Path) -> Files:
 def create(folder: Path, fingerprint: Fingerprint, layout: Layout) -> Files:
     """The folder of such a pool, made now or found; an error that names what differs if there are models of another one."""
     there = _begun(folder, fingerprint, "what is asked")
+    files = there or Files(folder, fingerprint)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if there is None:
+            # First: without it a file of samples counts as somebody else's.
+            write_json(folder / ABOUT, {"fingerprint": fingerprint}, private=files.private)
         if there is None or not (folder / SAMPLES).exists():
             with writing(folder / SAMPLES, private=True) as file:
                 np.savez(file, ids=layout.ids, labels=layout.labels, roles=layout.roles)
-        if there is None:
-            write_json(folder / ABOUT, {"fingerprint": fingerprint})
     except OSError as error:
         raise BadInput(f"{folder} cannot be written: {error.strerror}. Choose another --out.") from error
-    files = there or Files(folder, fingerprint)
     files.samples()  # before models are trained for it
     return files
 
@@ -172,12 +184,12 @@ def merge(folders: Sequence[Path], out: Path) -> Files:
     _begun(out, pools[0].fingerprint, str(pools[0].folder))
     merged = Files(out, pools[0].fingerprint)
     out.mkdir(parents=True, exist_ok=True)
-    for name in (SAMPLES, ABOUT):  # first: a merge that is cut short leaves a pool
-        write_bytes(out / name, (pools[0].folder / name).read_bytes(), private=name == SAMPLES)
+    for name in (ABOUT, SAMPLES):  # first: a merge that is cut short leaves a pool, and the next one goes on with it
+        write_bytes(out / name, (pools[0].folder / name).read_bytes(), private=merged.private or name == SAMPLES)
     for pool in pools:
         for job in sorted(pool.jobs() - merged.done()):
             with pool.open(job):
-                write_bytes(merged.path(job), pool.path(job).read_bytes())
+                write_bytes(merged.path(job), pool.path(job).read_bytes(), private=merged.private)
     return merged
 
 
@@ -189,6 +201,6 @@ def _begun(folder: Path, fingerprint: Fingerprint, whose: str) -> Files | None:
             return None
         refuse_other(there.fingerprint, fingerprint, f"the pool in {folder}", whose)
         return there
-    if folder.exists() and any(path.name != SAMPLES and not is_temporary(path) for path in folder.iterdir()):
+    if folder.exists() and any(not is_temporary(path) for path in folder.iterdir()):
         raise BadInput(f"{folder} exists and is not a pool: choose another --out.")
     return None

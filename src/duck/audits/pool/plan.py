@@ -17,7 +17,7 @@ from duck.errors import BadInput
 from duck.json_text import to_json
 from duck.methods.base import METHODS, check_kind
 from duck.runtime import seeded
-from duck.sample_ids import hide_ids
+from duck.sample_ids import NO_SALT, hide_ids
 from duck.scenarios import ForgetFraction, ForgetRandomClasses
 from duck.types import Data, Ids, Scenario
 
@@ -83,7 +83,7 @@ def recipe_of(plan: Plan) -> dict[str, Any]:
     recipe = {key: value for key, value in made["training"]["recipe"].items() if key != "compile"}
     rest = {key: made[key] for key in ("request", "method", "protocol", "seed")}
     data = {"name": made["training"]["data"], "fingerprint": made["training"]["fingerprint"]}
-    plain, _ = hide_ids({"design": plan.design, "data": data, **training, "recipe": recipe, **rest})
+    plain, _ = hide_ids({"design": plan.design, "data": data, **training, "recipe": recipe, **rest}, NO_SALT)
     fingerprint: dict[str, Any] = json.loads(to_json(plain))
     return fingerprint
 
