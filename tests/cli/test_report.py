@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from duck import cli
+from duck import cli, store
 from tests.bench.lines import FACTS, FEW, cell_of, line_of
 from tests.report.folders import write_removal, write_run
 
@@ -65,7 +65,7 @@ def test_the_commands_on_the_page_make_the_run_again(
     for command in commands.strip().splitlines():
         assert cli.main(shlex.split(command)[1:]) == 0
     first, again = (json.loads((folder / "run.json").read_text()) for folder in (runs / "ids", tmp_path / "again"))
-    assert again["id"] == first["id"]
+    assert store.load(tmp_path / "again").experiment == store.load(runs / "ids").experiment
     assert again["scores"] == first["scores"]
     assert again["by_class"] == first["by_class"]
 
