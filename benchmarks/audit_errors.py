@@ -14,12 +14,12 @@ from lines import Lines
 
 import duck
 from duck.audits import controls
-from duck.audits.observed import Observed, observe, setting
+from duck.audits.judge import Readings
 from duck.audits.oracle import all_measures
-from duck.audits.readings import Readings
+from duck.audits.outputs import Observed, observe, setting
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import NOT_FORGOTTEN
-from duck.config import Training
+from duck.experiment import Training
 from duck.methods.presets import default_recipe
 from duck.models import build
 from duck.runtime import pick_device
@@ -31,12 +31,16 @@ FORGED = ("original", "logit masked", "head retrained", "output noise")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="digits")
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument("--model", default="convnet")
     parser.add_argument("--classes", type=int, nargs="+", default=[3, 8, 0, 5])
-    parser.add_argument("--models", type=int, default=12, help="retrained models of a class, at least seven")
+    parser.add_argument(
+        "--models", type=int, default=12, help="retrained models of a class, at least seven"
+    )
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/audit-errors.jsonl"))
     parser.add_argument("--limit-minutes", type=float, default=60)
@@ -45,7 +49,9 @@ def main() -> None:
     device = pick_device(args.device)
     data = duck.load(args.data, root=args.root, device=str(device))
     lines = Lines(args.out, args.limit_minutes, device)
-    training = Training(args.data, args.model, default_recipe(args.data, len(data.train), data.augment))
+    training = Training(
+        args.data, args.model, default_recipe(args.data, len(data.train), data.augment)
+    )
     original = duck.train(args.model, data, training.seed, training.recipe, device=str(device))
     for gone in args.classes:
         name = f"{args.data} class {gone}"
@@ -53,13 +59,26 @@ def main() -> None:
             continue
         begun = time.monotonic()
         scenario = ForgetClasses([gone])(data, seed=0)
-        making = Retraining(scenario, original, lambda: build(args.model, data.num_classes, data.train.shape), training.recipe)
-        models = {f"retrained {index}": observe(model, scenario) for index, model in enumerate(making(args.models))}
+        making = Retraining(
+            scenario,
+            original,
+            lambda: build(args.model, data.num_classes, data.train.shape),
+            training.recipe,
+        )
+        models = {
+            f"retrained {index}": observe(model, scenario)
+            for index, model in enumerate(making(args.models))
+        }
         found = told(scenario, observe(original, scenario), models, args.draws)
-        lines.put({"name": name, "models": args.models, "draws": args.draws, "not_forgotten": found}, time.monotonic() - begun)
+        lines.put(
+            {"name": name, "models": args.models, "draws": args.draws, "not_forgotten": found},
+            time.monotonic() - begun,
+        )
 
 
-def told(scenario: Scenario, original: Observed, retrained: dict[str, Observed], draws: int) -> dict[str, float]:
+def told(
+    scenario: Scenario, original: Observed, retrained: dict[str, Observed], draws: int
+) -> dict[str, float]:
     """The share of draws in which each was called "not forgotten"."""
     where, generator = setting(scenario), np.random.default_rng(0)
     forged = {"original": original, **controls.forged(original, where)}

@@ -58,7 +58,13 @@ def run(args: argparse.Namespace) -> None:
             if not lines.time_for(name):
                 return
             found = trained(data, model, recipe, args.seed)
-            about = {"name": name, "data": data.name, "model": model, "changes": changes, "recipe": asdict(recipe)}
+            about = {
+                "name": name,
+                "data": data.name,
+                "model": model,
+                "changes": changes,
+                "recipe": asdict(recipe),
+            }
             alone = {} if not args.shared_device else {"alone": False}
             lines.put({**about, "n": len(data.holdout), **found, **alone}, found["seconds"])
 
@@ -66,7 +72,9 @@ def run(args: argparse.Namespace) -> None:
 def table(path: Path) -> None:
     """Print the candidates of each data set and architecture, the best first, as Markdown."""
     rows = sorted(read(path), key=lambda row: (row["data"], row["model"], -row["holdout"]))
-    print("| data set | model | changes to the standard recipe | epochs | holdout % | n | seconds |")
+    print(
+        "| data set | model | changes to the standard recipe | epochs | holdout % | n | seconds |"
+    )
     print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
     for row in rows:
         changes = ", ".join(f"{key} {value:g}" for key, value in row["changes"].items()) or "none"
@@ -76,16 +84,29 @@ def table(path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="cifar100")
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=["allcnn", "resnet34", "resnet50", "vit-b16"])
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        choices=list(MODELS),
+        default=["allcnn", "resnet34", "resnet50", "vit-b16"],
+    )
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/recipes.jsonl"))
-    parser.add_argument("--limit-minutes", type=float, default=60, help="no training is begun that would end later")
+    parser.add_argument(
+        "--limit-minutes", type=float, default=60, help="no training is begun that would end later"
+    )
     parser.add_argument("--epochs", type=int, help="other than the recipe's")
     parser.add_argument("--seed", type=int, default=100, help="not that of the tables")
     parser.add_argument("--compile", action="store_true", help="train faster on a GPU")
-    parser.add_argument("--shared-device", action="store_true", help="other work uses the device: the table leaves the times out")
+    parser.add_argument(
+        "--shared-device",
+        action="store_true",
+        help="other work uses the device: the table leaves the times out",
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--table", type=Path, help="print the table of a file of results and stop")
     args = parser.parse_args()

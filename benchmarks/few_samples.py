@@ -40,7 +40,12 @@ def original(args: argparse.Namespace, data: Data) -> nn.Module:
         return model.to(data.train.device).eval()
     recipe = default_recipe(data.name, len(data.train), data.augment, args.model)
     changes = {"epochs": args.epochs, "batch_size": args.batch_size}
-    return duck.train(args.model, data, 0, replace(recipe, **{name: value for name, value in changes.items() if value}))
+    return duck.train(
+        args.model,
+        data,
+        0,
+        replace(recipe, **{name: value for name, value in changes.items() if value}),
+    )
 
 
 def ranks(forget: Outcomes, labels: Tensor, unseen: Outcomes, unseen_labels: Tensor) -> list[float]:
@@ -75,9 +80,13 @@ class Requests:
         scenario, notes = self._scenario(count, seed), list[str]()
         recipe = default_recipe(self.data.name, len(self.data.train), self.data.augment)
         with Stopwatch(self.data.train.device) as stopwatch:
-            unlearned = self.method(self.model, replace(scenario.task(recipe=recipe), note=notes.append))
+            unlearned = self.method(
+                self.model, replace(scenario.task(recipe=recipe), note=notes.append)
+            )
         forget, after = self.data.train.take(scenario.forget), outcomes(unlearned, self.test)
-        ranks_before = ranks(outcomes(self.model, forget), forget.labels, self.before, self.test.labels)
+        ranks_before = ranks(
+            outcomes(self.model, forget), forget.labels, self.before, self.test.labels
+        )
         ranks_after = ranks(outcomes(unlearned, forget), forget.labels, after, self.test.labels)
         accuracies = [float(one.correct.double().mean()) for one in (self.before, after)]
         return {
@@ -87,7 +96,9 @@ class Requests:
 
     def _scenario(self, count: int, seed: int) -> Scenario:
         rows = torch.randperm(len(self.data.train), generator=seeded(seed, "few"))[:count]
-        return ForgetSamples([str(name) for name in self.data.train.ids[rows.numpy()]])(self.data, seed)
+        return ForgetSamples([str(name) for name in self.data.train.ids[rows.numpy()]])(
+            self.data, seed
+        )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -98,7 +109,9 @@ def run(args: argparse.Namespace) -> None:
         rows = torch.randperm(len(data.train), generator=seeded(0, "fewer"))[: args.train_samples]
         data = replace(data, train=data.train.take(rows))
     model = original(args, data)
-    requests = Requests(preset("duck", data.name, "samples", len(data.train), args.preset), model, data)
+    requests = Requests(
+        preset("duck", data.name, "samples", len(data.train), args.preset), model, data
+    )
     for count in SIZES:
         for seed in range(args.requests):
             name = f"{args.label or args.data}, {args.preset}, {count} samples, request {seed}"
@@ -107,19 +120,33 @@ def run(args: argparse.Namespace) -> None:
             if not lines.time_for(name):
                 return
             found = requests.run(count, seed)
-            lines.put({"name": name, "data": args.label or args.data, "preset": args.preset, **found}, found["seconds"])
+            lines.put(
+                {"name": name, "data": args.label or args.data, "preset": args.preset, **found},
+                found["seconds"],
+            )
 
 
 def table(path: Path) -> None:
     """Print the shares inside, by the size of the request."""
     rows = read(path)
-    print("| data | preset | samples | requests | inside % | all inside % of requests | mean rank | rank before | test, points | lowest |")
+    print(
+        "| data | preset | samples | requests | inside % | all inside % of requests | mean rank | rank before | test, points | lowest |"
+    )
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for data, name, count in dict.fromkeys((row["data"], row["preset"], row["samples"]) for row in rows):
-        own = [row for row in rows if (row["data"], row["preset"], row["samples"]) == (data, name, count)]
+    for data, name, count in dict.fromkeys(
+        (row["data"], row["preset"], row["samples"]) for row in rows
+    ):
+        own = [
+            row
+            for row in rows
+            if (row["data"], row["preset"], row["samples"]) == (data, name, count)
+        ]
         flags = [[0.05 <= rank <= 0.95 for rank in row["ranks"]] for row in own]
         inside = statistics.fmean(flag for one in flags for flag in one)
-        after, before = (statistics.fmean(rank for row in own for rank in row[key]) for key in ("ranks", "ranks_before"))
+        after, before = (
+            statistics.fmean(rank for row in own for rank in row[key])
+            for key in ("ranks", "ranks_before")
+        )
         lost = [100 * (row["test"] - row["test_before"]) for row in own]
         shares = f"{100 * inside:.0f} | {100 * statistics.fmean(all(one) for one in flags):.0f} | {after:.2f} | {before:.2f}"
         lost_text = f"{statistics.fmean(lost):+.2f} | {min(lost):+.2f}"
@@ -127,14 +154,22 @@ def table(path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="digits")
     parser.add_argument("--model", default="convnet")
     parser.add_argument("--weights", type=Path, help="of the original; trained where not given")
     parser.add_argument("--train-samples", type=int, help="train on so many random samples only")
-    parser.add_argument("--epochs", type=int, help="of the original; those of its recipe where not given")
-    parser.add_argument("--batch-size", type=int, help="of the original; that of its recipe where not given")
-    parser.add_argument("--label", help="name of the data in the table, where it is not that of --data")
+    parser.add_argument(
+        "--epochs", type=int, help="of the original; those of its recipe where not given"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, help="of the original; that of its recipe where not given"
+    )
+    parser.add_argument(
+        "--label", help="name of the data in the table, where it is not that of --data"
+    )
     parser.add_argument("--preset", choices=["paper", "tuned"], default="tuned")
     parser.add_argument("--requests", type=int, default=20, help="of each size")
     parser.add_argument("--root", type=Path, default=Path("data"))

@@ -19,17 +19,31 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def attacked(doc: str | None, name: str, found: Callable[[list[tuple[dict[str, Any], Target]]], dict[str, Any]]) -> None:
+def attacked(
+    doc: str | None,
+    name: str,
+    found: Callable[[list[tuple[dict[str, Any], Target]]], dict[str, Any]],
+) -> None:
     """A line of `found` for each data set, scenario, method and preset of paper/svm: its runs, and what their models said."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", type=Path, default=Path("models"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results") / name)
     args = parser.parse_args()
-    lines, kept, groups = Lines(args.out, 60, torch.device("cpu")), Kept(args.models / "outputs"), defaultdict(list)
-    for row in (row for table in ("cr", "hr") for row in read(args.results / f"paper-table-{table}.jsonl")):
+    lines, kept, groups = (
+        Lines(args.out, 60, torch.device("cpu")),
+        Kept(args.models / "outputs"),
+        defaultdict(list),
+    )
+    for row in (
+        row for table in ("cr", "hr") for row in read(args.results / f"paper-table-{table}.jsonl")
+    ):
         if row["method"] in ("original", "retrained", "duck") and row["id"] in kept.there():
-            groups[f"{row['dataset']}, {row['scenario']}, {row['method']} ({row['preset']})"].append(row)
+            groups[
+                f"{row['dataset']}, {row['scenario']}, {row['method']} ({row['preset']})"
+            ].append(row)
     for group, rows in groups.items():
         if group not in lines.done:
             begun = time.monotonic()
@@ -55,7 +69,11 @@ class Lines:
 
     def put(self, row: dict[str, Any], seconds: float) -> None:
         self.longest = max(self.longest, seconds)
-        stamp = {"device": self.machine, "torch": str(torch.__version__), "date": datetime.now(UTC).date().isoformat()}
+        stamp = {
+            "device": self.machine,
+            "torch": str(torch.__version__),
+            "date": datetime.now(UTC).date().isoformat(),
+        }
         line = json.dumps({**row, **stamp, "command": " ".join(["python", *sys.argv])})
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")

@@ -30,14 +30,22 @@ RECORDS: dict[str, Spoil] = {
     "half": lambda file: file.write_text(file.read_text()[: len(file.read_text()) // 2]),
     "a list": lambda file: file.write_text("[]"),
     "no scores": lambda file: file.write_text(
-        json.dumps({key: value for key, value in json.loads(file.read_text()).items() if key != "scores"})
+        json.dumps(
+            {key: value for key, value in json.loads(file.read_text()).items() if key != "scores"}
+        )
     ),
     "a number for a name": lambda file: file.write_text(file.read_text().replace('"digits"', "7")),
     "not UTF-8": lambda file: file.write_bytes(b"\xff\xfe" + file.read_bytes()),
     "an unknown method": lambda file: file.write_text(file.read_text().replace('"duck"', '"dukc"')),
-    "an unknown model": lambda file: file.write_text(file.read_text().replace('"convnet"', '"convent"')),
-    "code as a model": lambda file: file.write_text(file.read_text().replace('"convnet"', '"http.server:test"')),
-    "text for seconds": lambda file: file.write_text(file.read_text().replace('"seconds": ', '"seconds": "much", "was": ', 1)),
+    "an unknown model": lambda file: file.write_text(
+        file.read_text().replace('"convnet"', '"convent"')
+    ),
+    "code as a model": lambda file: file.write_text(
+        file.read_text().replace('"convnet"', '"http.server:test"')
+    ),
+    "text for seconds": lambda file: file.write_text(
+        file.read_text().replace('"seconds": ', '"seconds": "much", "was": ', 1)
+    ),
     "deep": lambda file: file.write_text("[" * 100_000),
     "a folder": lambda file: replace_by_folder(file),
     "gone": lambda file: file.unlink(),
@@ -51,7 +59,20 @@ def replace_by_folder(file: Path) -> None:
 
 def flags() -> Iterator[list[str]]:
     """Command lines that are wrong whatever the files hold."""
-    for name in ("train", "forget", "compare", "tune", "audit", "show", "report", "analyse", "pool", "bench", "debias", "list"):
+    for name in (
+        "train",
+        "forget",
+        "compare",
+        "tune",
+        "audit",
+        "show",
+        "report",
+        "analyse",
+        "pool",
+        "bench",
+        "debias",
+        "list",
+    ):
         yield [name, "--no-such-flag"]
         yield [name, "--", "--json", "--json"]
     yield from ([word] for word in ("fogret", "", "--no-such", "train\x1b[31m"))
@@ -61,36 +82,91 @@ def flags() -> Iterator[list[str]]:
     for flag in ("--epochs", "--batch-size", "--seed"):
         yield from ([*train, flag, value] for value in WHOLE)
     yield from ([*train, *words] for words in (["--epochs", "0"], ["--seed", "9" * 30]))
-    yield from (["train", "--data", value] for value in ("digist", "nowhere/", "", "/dev/null", "original/run.json"))
-    yield from ([*train, "--model", value] for value in ("resnet81", "no.such:builder", "os:", ":x", "json:loads"))
+    yield from (
+        ["train", "--data", value]
+        for value in ("digist", "nowhere/", "", "/dev/null", "original/run.json")
+    )
+    yield from (
+        [*train, "--model", value]
+        for value in ("resnet81", "no.such:builder", "os:", ":x", "json:loads")
+    )
     yield from ([*train, "--device", value] for value in ("cuda:99", "tpu", ""))
     forget = ["forget", *RUN]
     yield from ([*forget, "--classes", value] for value in ("10", "-1", "²", "cat", "1.5", ""))
     yield from ([*forget, "--fraction", value] for value in ("0", "1", "-0.1", "2", *NUMBERS))
     yield from ([*forget, "--random-classes", value] for value in ("0", "10", "11", *WHOLE))
-    yield from ([*forget, "--classes", "3", "--method", value] for value in ("dukc", "", "boundary_shrink"))
+    yield from (
+        [*forget, "--classes", "3", "--method", value] for value in ("dukc", "", "boundary_shrink")
+    )
     yield [*forget, "--fraction", "0.1", "--method", "boundary-shrink"]
     yield [*forget, "--classes", "3", "--fraction", "0.1"]
     yield [*forget]
-    yield from ([*forget, "--ids", value] for value in ("nowhere.txt", "original", "/dev/null", "ids.txt"))
-    yield from ([*forget, "--classes", "3", "--presets", value] for value in ("nowhere.toml", "ids.txt", "original/run.json"))
-    yield from ([*forget, "--classes", "3", "--config", value] for value in ("nowhere.toml", "ids.txt", "broken.toml"))
-    yield from ([*forget, "--classes", "3", "--max-accuracy-loss", value] for value in ("5", "-1", "nan"))
-    yield from ([*forget, "--classes", "3", "--out", value] for value in ("original", "ids.txt", "/proc/x"))
-    yield ["forget", "--weights", "original/model.safetensors", "--data", "digits", "--classes", "3"]
-    yield ["forget", "--model", "convnet", "--weights", "ids.txt", "--data", "digits", "--classes", "3"]
+    yield from (
+        [*forget, "--ids", value] for value in ("nowhere.txt", "original", "/dev/null", "ids.txt")
+    )
+    yield from (
+        [*forget, "--classes", "3", "--presets", value]
+        for value in ("nowhere.toml", "ids.txt", "original/run.json")
+    )
+    yield from (
+        [*forget, "--classes", "3", "--config", value]
+        for value in ("nowhere.toml", "ids.txt", "broken.toml")
+    )
+    yield from (
+        [*forget, "--classes", "3", "--max-accuracy-loss", value] for value in ("5", "-1", "nan")
+    )
+    yield from (
+        [*forget, "--classes", "3", "--out", value] for value in ("original", "ids.txt", "/proc/x")
+    )
+    yield [
+        "forget",
+        "--weights",
+        "original/model.safetensors",
+        "--data",
+        "digits",
+        "--classes",
+        "3",
+    ]
+    yield [
+        "forget",
+        "--model",
+        "convnet",
+        "--weights",
+        "ids.txt",
+        "--data",
+        "digits",
+        "--classes",
+        "3",
+    ]
     yield from (["compare", *RUN, "--classes", "3", "--methods", value] for value in ("dukc", ""))
     yield from (["tune", value, *RUN, "--classes", "3"] for value in ("dukc", "retrained", ""))
-    yield from (["tune", "scrub", *RUN, "--classes", "3", "--budget", value] for value in ("0", *WHOLE))
     yield from (
-        ["tune", "scrub", *RUN, *request] for request in (["--classes", "3", "--objective", "gap"], ["--fraction", "0.1", "--each"])
+        ["tune", "scrub", *RUN, "--classes", "3", "--budget", value] for value in ("0", *WHOLE)
+    )
+    yield from (
+        ["tune", "scrub", *RUN, *request]
+        for request in (["--classes", "3", "--objective", "gap"], ["--fraction", "0.1", "--each"])
     )
     yield from ([name, "nowhere"] for name in ("show", "audit", "analyse"))
     yield from ([name, "original"] for name in ("audit", "analyse"))
-    yield from (["bench", value] for value in ("paper/tabel-cr", "nowhere.toml", "broken.toml", "ids.txt"))
-    yield from (["bench", "digits/quick", "--only", value] for value in ("methd=duck", "method=dukc", "duck", "case=99"))
-    yield from (["pool", "--data", "digits", "--models", value, "--out", "pool"] for value in ("0", *WHOLE))
-    yield from (["report", *words] for words in (["nowhere"], ["original", "-o", "original/run.json"], ["original", "-o", "ids.txt"]))
+    yield from (
+        ["bench", value] for value in ("paper/tabel-cr", "nowhere.toml", "broken.toml", "ids.txt")
+    )
+    yield from (
+        ["bench", "digits/quick", "--only", value]
+        for value in ("methd=duck", "method=dukc", "duck", "case=99")
+    )
+    yield from (
+        ["pool", "--data", "digits", "--models", value, "--out", "pool"] for value in ("0", *WHOLE)
+    )
+    yield from (
+        ["report", *words]
+        for words in (
+            ["nowhere"],
+            ["original", "-o", "original/run.json"],
+            ["original", "-o", "ids.txt"],
+        )
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -98,7 +174,9 @@ def run(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as temporary, contextlib.chdir(temporary):
         with quiet():
             assert duck(["train", "--data", "digits", "--epochs", "1", "--out", "original"]) == 0
-            assert duck(["forget", *RUN, "--classes", "3", "--out", "forgot", "--max-accuracy-loss", "1"]) in (0, 1)
+            assert duck(
+                ["forget", *RUN, "--classes", "3", "--out", "forgot", "--max-accuracy-loss", "1"]
+            ) in (0, 1)
         Path("ids.txt").write_text("no-such-id\n")
         Path("broken.toml").write_text("[[blocks]\n")
         for words in flags():
@@ -107,9 +185,22 @@ def run(args: argparse.Namespace) -> None:
             for command in ("show", "audit", "forget"):
                 shutil.copytree("forgot", "spoilt")
                 spoil(Path("spoilt/run.json"))
-                words = ["forget", "--run", "spoilt", "--classes", "5"] if command == "forget" else [command, "spoilt"]
-                harmless = (name, command) in {("an unknown model", "show"), ("code as a model", "show"), ("an unknown method", "show")}
-                judge(lines, f"duck {' '.join(words)} of a record that is {name}", words, {0, 2} if harmless else {2})
+                words = (
+                    ["forget", "--run", "spoilt", "--classes", "5"]
+                    if command == "forget"
+                    else [command, "spoilt"]
+                )
+                harmless = (name, command) in {
+                    ("an unknown model", "show"),
+                    ("code as a model", "show"),
+                    ("an unknown method", "show"),
+                }
+                judge(
+                    lines,
+                    f"duck {' '.join(words)} of a record that is {name}",
+                    words,
+                    {0, 2} if harmless else {2},
+                )
                 shutil.rmtree("spoilt")
 
 
@@ -120,7 +211,9 @@ def quiet() -> Iterator[io.StringIO]:
         yield text
 
 
-def judge(lines: Lines, name: str, words: list[str], allowed: frozenset[int] | set[int] = frozenset({2})) -> None:
+def judge(
+    lines: Lines, name: str, words: list[str], allowed: frozenset[int] | set[int] = frozenset({2})
+) -> None:
     before = everything()
     with quiet() as text:
         try:
@@ -132,10 +225,22 @@ def judge(lines: Lines, name: str, words: list[str], allowed: frozenset[int] | s
     wrong = [] if code in allowed else [f"exit {code}"]
     wrong += ["a traceback"] if "Traceback" in text.getvalue() else []
     wrong += ["no message"] if code == 2 and not text.getvalue().strip() else []
-    wrong += [f"left {', '.join(sorted(everything() - before))[:200]}"] if everything() - before else []
-    lines.put({"name": name, "exit": code, "message": text.getvalue().strip().replace(os.getcwd(), "FOLDER")[-300:], "wrong": wrong}, 0.0)
+    wrong += (
+        [f"left {', '.join(sorted(everything() - before))[:200]}"] if everything() - before else []
+    )
+    lines.put(
+        {
+            "name": name,
+            "exit": code,
+            "message": text.getvalue().strip().replace(os.getcwd(), "FOLDER")[-300:],
+            "wrong": wrong,
+        },
+        0.0,
+    )
     for path in everything() - before:
-        shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else Path(path).unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else Path(path).unlink(
+            missing_ok=True
+        )
 
 
 def everything() -> set[str]:
@@ -145,13 +250,17 @@ def everything() -> set[str]:
 def table(path: Path) -> None:
     rows = read(path)
     wrong = [row for row in rows if row["wrong"]]
-    print(f"{len(rows)} misuses, {len(rows) - len(wrong)} of them answered with exit code 2, a message and nothing left behind.")
+    print(
+        f"{len(rows)} misuses, {len(rows) - len(wrong)} of them answered with exit code 2, a message and nothing left behind."
+    )
     for row in wrong:
         print(f"- `{row['name']}`: {', '.join(row['wrong'])}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/misuse.jsonl"))
     parser.add_argument("--table", type=Path, help="print what a file of results says and stop")
     args = parser.parse_args()

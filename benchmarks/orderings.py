@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from lines import attacked
 
-from duck.audits.aligned import Outputs, Scored
 from duck.audits.roc import roc
+from duck.audits.scores import Outputs, Scored
 from duck.bench.outputs import Target
 
 Ordering = Callable[[npt.NDArray[np.float64], Outputs], npt.NDArray[np.float64]]
@@ -23,7 +23,9 @@ ORDERINGS: dict[str, Ordering] = {
     "largest": lambda p, said: p.max(1),
     "own class": lambda p, said: p[np.arange(len(said)), said.labels],
     "second largest": lambda p, said: -np.sort(p, 1)[:, -2],
-    "largest over second": lambda p, said: np.subtract(*np.sort(said.logits.astype(np.float64), 1)[:, [-1, -2]].T),
+    "largest over second": lambda p, said: np.subtract(
+        *np.sort(said.logits.astype(np.float64), 1)[:, [-1, -2]].T
+    ),
     "entropy": lambda p, said: (p * np.log(np.maximum(p, 1e-300))).sum(1),
 }
 """Higher = "was trained on"; from probabilities p, a row a sample."""
@@ -41,7 +43,13 @@ def aucs(target: Target) -> dict[str, float]:
     members = np.repeat([True, False], [len(side) for side in target])
     shares = [side.probabilities for side in target]
     return {
-        how: roc(Scored(names, np.concatenate([order(p, said) for p, said in zip(shares, target, strict=True)]), members)).auc.value
+        how: roc(
+            Scored(
+                names,
+                np.concatenate([order(p, said) for p, said in zip(shares, target, strict=True)]),
+                members,
+            )
+        ).auc.value
         for how, order in ORDERINGS.items()
     }
 

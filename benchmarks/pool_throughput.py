@@ -23,14 +23,14 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from duck import fit
-from duck.audits.pool.together import train_together
-from duck.batching import Passes, Step
 from duck.data.examples import Pixels, examples
 from duck.models import build
-from duck.models.embedding import logits_of
+from duck.models.head import logits_of
 from duck.predict import batch_size
 from duck.runtime import evaluating, pick_device, seeded
+from duck.training import loop
+from duck.training.batching import Passes, Step
+from duck.training.stacked import train_together
 from duck.types import Examples, Progress, Recipe
 
 # The most telling first: what the time does not suffice for is said at the end.
@@ -81,8 +81,18 @@ def main() -> None:
         return
     device, begun = pick_device(args.device), time.monotonic()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    about = {"device": name, "torch": str(torch.__version__), "date": datetime.now(UTC).date().isoformat(), "model": args.model}
-    about |= {"shape": args.shape, "batch": args.batch, "samples": args.samples, "threads": torch.get_num_threads()}
+    about = {
+        "device": name,
+        "torch": str(torch.__version__),
+        "date": datetime.now(UTC).date().isoformat(),
+        "model": args.model,
+    }
+    about |= {
+        "shape": args.shape,
+        "batch": args.batch,
+        "samples": args.samples,
+        "threads": torch.get_num_threads(),
+    }
     print(json.dumps(about), flush=True)
     for variant in args.only or VARIANTS:
         left = args.total - (time.monotonic() - begun)
@@ -90,7 +100,11 @@ def main() -> None:
             if left < args.seconds:
                 raise LateError(f"not begun: {left:.0f} s of --total {args.total:g} were left")
             with at_most(min(left, args.most)):
-                found = together_in(args, variant) if variant.startswith("processes") else measure(args, variant)
+                found = (
+                    together_in(args, variant)
+                    if variant.startswith("processes")
+                    else measure(args, variant)
+                )
         except (Exception, LateError) as error:
             found = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
         if device.type == "cuda":
@@ -102,25 +116,52 @@ def measure(args: argparse.Namespace, variant: str, wait: bool = False) -> dict[
     """Images a second of a variant in this process. `wait`: say when the first epoch is over and go on at a word from the parent."""
     device = pick_device(args.device)
     kind, _, rest = variant.partition("-")
-    count, compiled = int(rest.partition("-")[0]) if rest[:1].isdigit() else 1, variant.endswith("compiled")
+    count, compiled = (
+        int(rest.partition("-")[0]) if rest[:1].isdigit() else 1,
+        variant.endswith("compiled"),
+    )
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    data, models = images(args).to(device), [build(args.model, args.classes, args.shape, seed).to(device) for seed in range(count)]
+    data, models = (
+        images(args).to(device),
+        [build(args.model, args.classes, args.shape, seed).to(device) for seed in range(count)],
+    )
     if kind == "predict":
         return predicted(models[0], data, args.seconds)
-    recipe = Recipe(epochs=1_000_000, batch_size=args.batch, lr=1e-3, schedule="constant", augment=args.augment, compile=compiled)
+    recipe = Recipe(
+        epochs=1_000_000,
+        batch_size=args.batch,
+        lr=1e-3,
+        schedule="constant",
+        augment=args.augment,
+        compile=compiled,
+    )
     pace = Pace(args.seconds, say_ready if wait else lambda: None)
     try:
         if kind == "stacked":
-            train_together(models, [data] * count, recipe, [seeded(index) for index in range(count)], pace)
+            train_together(
+                models, [data] * count, recipe, [seeded(index) for index in range(count)], pace
+            )
         else:
-            fit.fit(
-                models[0], Passes("train", data, args.batch, args.augment), loss, recipe, seeded(0), report=pace, steady=rest != "plain"
+            loop.fit(
+                models[0],
+                Passes("train", data, args.batch, args.augment),
+                loss,
+                recipe,
+                seeded(0),
+                report=pace,
+                steady=rest != "plain",
             )
     except EnoughError:
         pass
     per_epoch = count * -(-len(data) // args.batch) * min(args.batch, len(data))
-    return told(pace.epochs * per_epoch, pace.last - pace.since, device, TRAINED, first_epoch=round(pace.first, 2))
+    return told(
+        pace.epochs * per_epoch,
+        pace.last - pace.since,
+        device,
+        TRAINED,
+        first_epoch=round(pace.first, 2),
+    )
 
 
 def loss(net: nn.Module, step: Step) -> torch.Tensor:
@@ -131,7 +172,10 @@ def together_in(args: argparse.Namespace, variant: str) -> dict[str, Any]:
     """The sum over several processes that start their second epoch at once."""
     _, count, *compiled = variant.split("-")
     command = [sys.executable, __file__, *sys.argv[1:], "--child", "-".join(["one", *compiled])]
-    crew = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(int(count))]
+    crew = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(int(count))
+    ]
     try:
         for one in crew:
             if one.stdout is None or one.stdout.readline().strip() != "ready":
@@ -146,7 +190,9 @@ def together_in(args: argparse.Namespace, variant: str) -> dict[str, Any]:
             one.kill()
             one.communicate()
     return rate(sum(each["images_per_second"] for each in found), TRAINED) | {
-        key: max(each[key] for each in found) for key in ("seconds", "first_epoch") if key in found[0]
+        key: max(each[key] for each in found)
+        for key in ("seconds", "first_epoch")
+        if key in found[0]
     }
 
 
@@ -156,7 +202,9 @@ def predicted(model: nn.Module, data: Examples, seconds: float) -> dict[str, Any
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def once() -> None:
-        torch.cat([logits_of(model(batch.images)).float() for batch in data.batches(batch_size(data))]).cpu()
+        torch.cat(
+            [logits_of(model(batch.images)).float() for batch in data.batches(batch_size(data))]
+        ).cpu()
 
     with evaluating(model):
         once()
@@ -164,24 +212,45 @@ def predicted(model: nn.Module, data: Examples, seconds: float) -> dict[str, Any
         while time.perf_counter() - since < seconds:
             once()
             passes += 1
-    return told(passes * len(data), time.perf_counter() - since, data.device, POOL["models"] * POOL["watched"])
+    return told(
+        passes * len(data),
+        time.perf_counter() - since,
+        data.device,
+        POOL["models"] * POOL["watched"],
+    )
 
 
-def told(count: int, seconds: float, device: torch.device, whole: int, **more: Any) -> dict[str, Any]:
-    memory = {"gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 2)} if device.type == "cuda" else {}
+def told(
+    count: int, seconds: float, device: torch.device, whole: int, **more: Any
+) -> dict[str, Any]:
+    memory = (
+        {"gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 2)}
+        if device.type == "cuda"
+        else {}
+    )
     return {**rate(count / seconds, whole), "seconds": round(seconds, 2), **more, **memory}
 
 
 def rate(value: float, whole: int) -> dict[str, float]:
     """And how long so many images take: those of 128 shadow models."""
-    return {"images_per_second": round(value), "minutes_for_128_models": round(whole / value / 60, 2)}
+    return {
+        "images_per_second": round(value),
+        "minutes_for_128_models": round(whole / value / 60, 2),
+    }
 
 
 def images(args: argparse.Namespace) -> Examples:
     generator, channels = seeded(0, "images"), args.shape[0]
-    pixels = torch.randint(0, 256, (args.samples, *args.shape), generator=generator, dtype=torch.uint8)
+    pixels = torch.randint(
+        0, 256, (args.samples, *args.shape), generator=generator, dtype=torch.uint8
+    )
     labels = torch.randint(0, args.classes, (args.samples,), generator=generator)
-    return examples(pixels, labels, np.arange(args.samples).astype(np.str_), Pixels((0.5,) * channels, (0.25,) * channels))
+    return examples(
+        pixels,
+        labels,
+        np.arange(args.samples).astype(np.str_),
+        Pixels((0.5,) * channels, (0.25,) * channels),
+    )
 
 
 def say_ready() -> None:
@@ -195,7 +264,9 @@ def at_most(seconds: float) -> Iterator[None]:
         raise LateError(f"took more than {seconds:.0f} s")
 
     signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again and again: a destructor swallows what is raised in it
+    signal.setitimer(
+        signal.ITIMER_REAL, seconds, 1.0
+    )  # again and again: a destructor swallows what is raised in it
     try:
         yield
     finally:
@@ -203,7 +274,9 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--shape", type=int, nargs=3, default=[3, 32, 32])
     parser.add_argument("--classes", type=int, default=10)
@@ -212,7 +285,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--augment", default="crop-flip")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seconds", type=float, default=5.0, help="measured for each variant")
-    parser.add_argument("--most", type=float, default=60.0, help="seconds a variant may take in all, compilation included")
+    parser.add_argument(
+        "--most",
+        type=float,
+        default=60.0,
+        help="seconds a variant may take in all, compilation included",
+    )
     parser.add_argument("--total", type=float, default=175.0, help="seconds for all variants")
     parser.add_argument("--only", nargs="+", choices=VARIANTS)
     parser.add_argument("--child", help=argparse.SUPPRESS)

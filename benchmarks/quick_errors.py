@@ -12,17 +12,20 @@ from typing import Any
 import numpy as np
 from lines import attacked
 
-from duck.audits.aligned import Outputs
 from duck.audits.intervals import holm
-from duck.audits.observed import Observed, Part, Setting, compared
+from duck.audits.outputs import Observed, Part, Setting, compared
 from duck.audits.quick import ALPHA, p_values
+from duck.audits.scores import Outputs
 from duck.bench.outputs import Target
 
 
 def told(runs: list[tuple[dict[str, Any], Target]]) -> dict[str, Any]:
     found = [tested(target, row["scenario"], row["case"]) for row, target in runs]
     each = {test: sum(holm(p)[test] < ALPHA for p in found) for test in found[0]}
-    without = {test: convicted([{name: p[name] for name in p if name != test} for p in found]) for test in found[0]}
+    without = {
+        test: convicted([{name: p[name] for name in p if name != test} for p in found])
+        for test in found[0]
+    }
     return {"n": len(runs), "convicted": convicted(found), "by": each, "without": without}
 
 
@@ -38,13 +41,30 @@ def tested(target: Target, kind: str, case: int) -> dict[str, float]:
     gone = np.unique(forget.labels) if kind == "class" else np.empty(0, np.int64)
     none, count = np.empty(0, np.intp), forget.logits.shape[1]
     names = tuple(map(str, range(count)))
-    where = Setting("class" if kind == "class" else "samples", count, names, len(forget), gone, none, none, none, members, matched, seed)
+    where = Setting(
+        "class" if kind == "class" else "samples",
+        count,
+        names,
+        len(forget),
+        gone,
+        none,
+        none,
+        none,
+        members,
+        matched,
+        seed,
+    )
     return p_values(where, Observed(forget, unseen, unseen))
 
 
 def as_part(said: Outputs) -> Part:
     """As an audit sees it; these tests do not look at embeddings."""
-    return Part(said.logits.astype(np.float64), np.empty((len(said), 0)), said.labels.astype(np.int64), said.ids)
+    return Part(
+        said.logits.astype(np.float64),
+        np.empty((len(said), 0)),
+        said.labels.astype(np.int64),
+        said.ids,
+    )
 
 
 if __name__ == "__main__":

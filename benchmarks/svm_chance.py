@@ -14,13 +14,15 @@ import numpy as np
 import torch
 from lines import Lines, read
 
-from duck.audits.aligned import Outputs
-from duck.audits.svm import svm_attack
+from duck.audits.attacks.svm import svm_attack
+from duck.audits.scores import Outputs
 from duck.bench.outputs import Kept, Target
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", type=Path, default=Path("models"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--data", default="cifar10", help="whose models")
@@ -29,8 +31,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/svm-chance.jsonl"))
     parser.add_argument("--limit-minutes", type=float, default=60)
     args = parser.parse_args()
-    lines, kept = Lines(args.out, args.limit_minutes, torch.device("cpu")), Kept(args.models / "outputs")
-    known = [row for row in read(args.results / "paper-table-hr.jsonl") if row["dataset"] == args.data and row["id"] in kept.there()]
+    lines, kept = (
+        Lines(args.out, args.limit_minutes, torch.device("cpu")),
+        Kept(args.models / "outputs"),
+    )
+    known = [
+        row
+        for row in read(args.results / "paper-table-hr.jsonl")
+        if row["dataset"] == args.data and row["id"] in kept.there()
+    ]
     runs = [row for row in known if row["method"] == "retrained"]
     for row in sorted(runs, key=lambda row: row["case"])[: args.cases]:
         target = kept.read(row["id"])
@@ -40,8 +49,17 @@ def main() -> None:
             if name in lines.done or not lines.time_for(name):
                 continue
             begun = time.monotonic()
-            found = svm_attack(*dealt(target, how, row["case"]), "samples", row["case"], args.splits, torch.get_num_threads())
-            lines.put({"name": name, "how": how, "f1": found.f1, "splits": args.splits}, time.monotonic() - begun)
+            found = svm_attack(
+                *dealt(target, how, row["case"]),
+                "samples",
+                row["case"],
+                args.splits,
+                torch.get_num_threads(),
+            )
+            lines.put(
+                {"name": name, "how": how, "f1": found.f1, "splits": args.splits},
+                time.monotonic() - begun,
+            )
 
 
 def dealt(target: Target, how: str, seed: int) -> Target:
@@ -51,7 +69,9 @@ def dealt(target: Target, how: str, seed: int) -> Target:
     unseen, generator = target.unseen, np.random.default_rng(seed)
     order = generator.permutation(len(unseen))
     if how == "balanced":
-        order = order[np.argsort(unseen.labels[order], kind="stable")]  # neighbours are of a class, and go to different sides
+        order = order[
+            np.argsort(unseen.labels[order], kind="stable")
+        ]  # neighbours are of a class, and go to different sides
         return Target(_some(unseen, order[::2]), _some(unseen, order[1::2]))
     half = len(order) // 2
     return Target(_some(unseen, order[:half]), _some(unseen, order[half:]))

@@ -31,7 +31,7 @@ from torch import nn
 import duck
 from duck.bench import find_grid
 from duck.bench.grids import Block, Grid, facts_of, training
-from duck.config import Experiment
+from duck.experiment import Experiment
 from duck.methods import Retrained
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, preset
@@ -67,7 +67,15 @@ def run(args: argparse.Namespace) -> None:
     left = [name for name in args.only if len(trials_of(args, name)) < budget_of(args, name)]
 
     def one(name: str) -> None:
-        command = [sys.executable, __file__, *sys.argv[1:], "--study", name, "--deadline", str(deadline)]
+        command = [
+            sys.executable,
+            __file__,
+            *sys.argv[1:],
+            "--study",
+            name,
+            "--deadline",
+            str(deadline),
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -107,14 +115,26 @@ class Bench:
     def original(self) -> nn.Module:
         path = self.models / f"{self.original_id}.safetensors"
         if not path.exists():
-            model = duck.train(self.training.model, self.data, self.training.seed, self.recipe, device=str(self.device))
+            model = duck.train(
+                self.training.model,
+                self.data,
+                self.training.seed,
+                self.recipe,
+                device=str(self.device),
+            )
             save_weights(model, path)
         return self._load(path)
 
     def scenarios(self) -> list[Scenario]:
         if self.kind == "class":
-            return [duck.ForgetClasses([label])(self.data, self.grid.seed) for label in self.block.searched]
-        return [duck.ForgetFraction(self.block.fraction)(self.data, seed) for seed in self.block.searched]
+            return [
+                duck.ForgetClasses([label])(self.data, self.grid.seed)
+                for label in self.block.searched
+            ]
+        return [
+            duck.ForgetFraction(self.block.fraction)(self.data, seed)
+            for seed in self.block.searched
+        ]
 
     def retrained(self, scenario: Scenario, compiled: bool = True) -> nn.Module:
         """Return the model that was trained without the forget set of a scenario; train it where it is not there."""
@@ -141,9 +161,20 @@ def study(args: argparse.Namespace) -> Iterator[Row]:
     scenarios = bench.scenarios()
     start = starting(args.data, kind, name, len(bench.data.train))
     on = {"classes" if kind == "class" else "seeds": list(bench.block.searched)}
-    about = {"dataset": args.data, "scenario": kind, "method": name, **on, "start": start_of(name), "jobs": args.jobs}
+    about = {
+        "dataset": args.data,
+        "scenario": kind,
+        "method": name,
+        **on,
+        "start": start_of(name),
+        "jobs": args.jobs,
+    }
     machine = torch.cuda.get_device_name(bench.device) if bench.device.type == "cuda" else "CPU"
-    stamp = {"device": machine, "torch": str(torch.__version__), "date": datetime.now(UTC).date().isoformat()}
+    stamp = {
+        "device": machine,
+        "torch": str(torch.__version__),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
     references = None if kind == "class" else [bench.retrained(scenario) for scenario in scenarios]
     search = partial(tune, new_model=bench.new_model, recipe=bench.recipe, retrained=references)
     budget, done = budget_of(args, args.study), trials_of(args, args.study)
@@ -205,18 +236,27 @@ def searches(path: Path) -> Iterator[tuple[str, str, str, list[Trial]]]:
     rows = read(path)
     for name in dict.fromkeys(of(row) for row in rows):
         own = [row for row in rows if of(row) == name]
-        yield own[0]["dataset"], own[0]["scenario"], own[0]["method"], [as_trial(row) for row in own]
+        yield (
+            own[0]["dataset"],
+            own[0]["scenario"],
+            own[0]["method"],
+            [as_trial(row) for row in own],
+        )
 
 
 def table(path: Path) -> None:
     """Print the best of each search as Markdown."""
-    print("| removal | method | trials | objective | score of the first | of the best | kept % | forgotten % | at the edge of its range |")
+    print(
+        "| removal | method | trials | objective | score of the first | of the best | kept % | forgotten % | at the edge of its range |"
+    )
     print("| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | --- |")
     for _, kind, method, trials in searches(path):
         chosen = best(trials)
         scores = [str(len(trials)), chosen.objective, score(trials[0]), score(chosen)]
         shares = [f"{100 * (share or 0):.1f}" for share in (chosen.kept, chosen.forgotten)]
-        print(f"| {' | '.join([kind, method, *scores, *shares, ', '.join(at_edge(method, trials)) or 'none'])} |")
+        print(
+            f"| {' | '.join([kind, method, *scores, *shares, ', '.join(at_edge(method, trials)) or 'none'])} |"
+        )
 
 
 def score(trial: Trial) -> str:
@@ -231,19 +271,38 @@ def presets(path: Path) -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--root", type=Path, default=Path("data"))
-    parser.add_argument("--models", type=Path, default=Path("models"), help="folder of the original")
-    parser.add_argument("--out", type=Path, help="DATA-search.jsonl in benchmarks/results where not given")
+    parser.add_argument(
+        "--models", type=Path, default=Path("models"), help="folder of the original"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="DATA-search.jsonl in benchmarks/results where not given"
+    )
     parser.add_argument("--data", default="cifar10")
-    every = [f"{kind}:{name}" for kind in TABLES for name in spaces() if kind in METHODS[name].scenarios]
+    every = [
+        f"{kind}:{name}" for kind in TABLES for name in spaces() if kind in METHODS[name].scenarios
+    ]
     parser.add_argument("--only", metavar="KIND:METHOD", nargs="+", choices=every, default=every)
-    parser.add_argument("--budget", type=int, help="trials of each method; the grid's where not given")
-    parser.add_argument("--jobs", type=int, default=1, help="searches at once; on a GPU only with NVIDIA's MPS is that faster")
+    parser.add_argument(
+        "--budget", type=int, help="trials of each method; the grid's where not given"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="searches at once; on a GPU only with NVIDIA's MPS is that faster",
+    )
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--table", type=Path, help="print the best of each search of a file and stop")
+    parser.add_argument(
+        "--table", type=Path, help="print the best of each search of a file and stop"
+    )
     parser.add_argument("--presets", type=Path, help="the same as presets, and stop")
-    parser.add_argument("--limit-minutes", type=float, default=60.0 * 24, help="no trial is begun later")
+    parser.add_argument(
+        "--limit-minutes", type=float, default=60.0 * 24, help="no trial is begun later"
+    )
     parser.add_argument("--study", help=argparse.SUPPRESS)
     parser.add_argument("--deadline", type=float, default=float("inf"), help=argparse.SUPPRESS)
     args = parser.parse_args()

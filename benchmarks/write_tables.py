@@ -29,7 +29,9 @@ PART = re.compile(COMMAND + r"\n\n<!-- begin -->\n(.*?)<!-- end -->$", re.MULTIL
 
 def written(page: str) -> str:
     """Return the page with what its commands print."""
-    return PART.sub(lambda part: f"    {part[1]}\n\n<!-- begin -->\n{printed(part[1])}\n<!-- end -->", page)
+    return PART.sub(
+        lambda part: f"    {part[1]}\n\n<!-- begin -->\n{printed(part[1])}\n<!-- end -->", page
+    )
 
 
 def printed(command: str) -> str:

@@ -10,10 +10,10 @@ from torch import nn
 
 from duck.cli import list_command
 from duck.comparison import compare, rows, suited
-from duck.experiment import Epoch
 from duck.methods import METHODS, Duck, Original, Retrained
 from duck.methods.base import Forgets, Kinds, Method
 from duck.types import Progress, Task
+from duck.unlearning import Epoch
 from tests.toys import RECIPE, class_scenario, toy_net, trained_net
 
 
@@ -30,7 +30,9 @@ class Broken:
         raise RuntimeError("the disk of the moon is full")
 
 
-def test_a_failing_method_says_why_in_its_row_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_method_says_why_in_its_row_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(METHODS._entries, "broken", Broken)
     methods: dict[str, Method] = {
         "broken": Broken(),
@@ -38,16 +40,25 @@ def test_a_failing_method_says_why_in_its_row_and_the_others_go_on(monkeypatch: 
         "retrained": Retrained(),
         "duck": Duck(batch_size=64, lr=3e-3),
     }
-    found = rows(list(compare(trained_net(), class_scenario(), methods, new_model=toy_net, recipe=RECIPE)))
+    found = rows(
+        list(compare(trained_net(), class_scenario(), methods, new_model=toy_net, recipe=RECIPE))
+    )
     assert [row["method"] for row in found] == list(methods)
     assert found[0] == {"method": "broken", "error": "RuntimeError: the disk of the moon is full"}
-    assert found[1]["gaps"]["forget_test"] == found[1]["scores"]["forget_test"] - found[2]["scores"]["forget_test"] > 0.9
+    assert (
+        found[1]["gaps"]["forget_test"]
+        == found[1]["scores"]["forget_test"] - found[2]["scores"]["forget_test"]
+        > 0.9
+    )
     assert found[2]["gaps"] == {**dict.fromkeys(found[2]["scores"], 0.0)}
     assert found[3]["scores"]["forget_test"] == 0
 
 
 def test_with_a_watch_there_are_curves_and_looking_takes_no_time_of_the_methods() -> None:
-    methods: dict[str, Method] = {"retrained": Retrained(), "duck": Duck(batch_size=64, max_epochs=2, low_epochs=1)}
+    methods: dict[str, Method] = {
+        "retrained": Retrained(),
+        "duck": Duck(batch_size=64, max_epochs=2, low_epochs=1),
+    }
     looked = 0.0
 
     def look(news: Progress | Epoch) -> None:
@@ -56,13 +67,22 @@ def test_with_a_watch_there_are_curves_and_looking_takes_no_time_of_the_methods(
             time.sleep(0.3)
             looked += 0.3
 
-    for row in compare(trained_net(), class_scenario(), methods, new_model=toy_net, recipe=replace(RECIPE, epochs=2), watch=look):
+    for row in compare(
+        trained_net(),
+        class_scenario(),
+        methods,
+        new_model=toy_net,
+        recipe=replace(RECIPE, epochs=2),
+        watch=look,
+    ):
         assert row.outcome is not None
         assert len(row.outcome.history) >= 2
         assert row.outcome.history[-1].forget == row.outcome.scores.forget
         assert row.outcome.seconds < looked == pytest.approx(0.3 * len(row.outcome.history))
         looked = 0.0
-    unwatched = next(compare(trained_net(), class_scenario(), {"duck": methods["duck"]}, recipe=RECIPE))
+    unwatched = next(
+        compare(trained_net(), class_scenario(), {"duck": methods["duck"]}, recipe=RECIPE)
+    )
     assert unwatched.outcome is not None
     assert unwatched.outcome.history == ()
 
@@ -75,10 +95,14 @@ def test_without_a_retrained_model_there_are_no_gaps() -> None:
 def test_all_means_those_that_suit_the_scenario_baselines_first() -> None:
     assert suited("class")[:2] == suited("samples")[:2] == ["original", "retrained"]
     assert set(suited("class")) == set(METHODS)
-    assert set(suited("class")) - set(suited("samples")) == {name for name, cls in METHODS.items() if "samples" not in cls.scenarios}
+    assert set(suited("class")) - set(suited("samples")) == {
+        name for name, cls in METHODS.items() if "samples" not in cls.scenarios
+    }
 
 
-def test_the_list_of_methods_has_those_for_samples_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_methods_has_those_for_samples_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(Broken, "scenarios", ("samples",))
     monkeypatch.setitem(METHODS._entries, "broken", Broken)
     assert "broken" not in suited("class")

@@ -6,19 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from duck.experiment import unlearn
 from duck.methods import METHODS
+from duck.unlearning import unlearn
 from tests.toys import RECIPE, class_scenario, trained_net
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "results" / "README.md"]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "benchmarks" / "results" / "README.md",
+]
 
 
 def blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
-def test_the_method_of_the_docs_is_short_and_forgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_method_of_the_docs_is_short_and_forgets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (code,) = blocks(ROOT / "docs" / "add-a-method.md")
     assert len([line for line in code.splitlines() if line.strip()]) < 40
     monkeypatch.setattr(METHODS, "_entries", dict(METHODS))
@@ -28,7 +34,8 @@ def test_the_method_of_the_docs_is_short_and_forgets(tmp_path: Path, monkeypatch
     assert spec is not None
     assert spec.loader is not None
     spec.loader.exec_module(module_from_spec(spec))
-    outcome = unlearn(METHODS["uniform"](lr=5e-3, epochs=8), trained_net(), class_scenario(), recipe=RECIPE)  # type: ignore[call-arg]
+    method = METHODS["uniform"](lr=5e-3, epochs=8)  # type: ignore[call-arg]
+    outcome = unlearn(method, trained_net(), class_scenario(), recipe=RECIPE)
     assert outcome.scores.forget < 0.5
     assert outcome.scores.forget_loss > 1
     assert outcome.scores.retain > 0.95
@@ -58,7 +65,9 @@ def test_the_readme_lists_every_command() -> None:
     from duck.cli import COMMANDS
 
     text = (ROOT / "README.md").read_text()
-    assert [word for word in COMMANDS if f"duck {word}" not in text and f"make {word}" not in text] == []
+    assert [
+        word for word in COMMANDS if f"duck {word}" not in text and f"make {word}" not in text
+    ] == []
 
 
 def test_the_generated_parts_of_the_results_are_those_of_the_result_files() -> None:
@@ -80,4 +89,6 @@ def test_the_generated_parts_of_the_results_are_those_of_the_result_files() -> N
     for part in needed:
         assert any(part in command for command in commands), part
     for name, page in text.items():
-        assert written(page) == page, f"{name}: python benchmarks/write_tables.py brings it up to date"
+        assert written(page) == page, (
+            f"{name}: python benchmarks/write_tables.py brings it up to date"
+        )

@@ -1,226 +1,130 @@
-"""Running a method: what it saw is counted, what it took is timed alone, and what to be careful about is said."""
+"""An experiment from a file: values are taken as they stand or refused by their field."""
 
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
 
-from duck import fit
 from duck.errors import BadInput
-from duck.experiment import Counted, Epoch, notes, unlearn
-from duck.methods import METHODS, Duck, FineTuning, NegGrad, Original, RandomLabel, Retrained
-from duck.methods.base import Forgets, Kinds, Method, clone
-from duck.runtime import Stopwatch, seeded
-from duck.scenarios import ForgetSamples
-from duck.types import Progress, Scenario, Task
-from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, trained_net
+from duck.experiment import Experiment, Training, from_dict, from_toml, to_dict
+from duck.methods import Duck
+from duck.scenarios import Debias, ForgetClasses, ForgetSamples
+from duck.types import Recipe
+
+EXPERIMENT = Experiment(Training("digits", "convnet", Recipe()), ForgetClasses([3]), Duck())
+WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
+    "text for a flag": (
+        ("training", "recipe", "nesterov"),
+        "false",
+        "'nesterov' must be true or false, got 'false'",
+    ),
+    "a number for a flag": (
+        ("method", "joint_forward"),
+        1,
+        "'joint_forward' must be true or false, got 1",
+    ),
+    "a fraction for a count": (
+        ("training", "recipe", "epochs"),
+        1.9,
+        "'epochs' must be a whole number, got 1.9",
+    ),
+    "text for a count": (
+        ("training", "recipe", "epochs"),
+        "2",
+        "'epochs' must be a whole number, got '2'",
+    ),
+    "text for a rate": (
+        ("training", "recipe", "lr"),
+        "0.1",
+        "'lr' must be a finite number, got '0.1'",
+    ),
+    "a flag for a rate": (
+        ("training", "recipe", "lr"),
+        True,
+        "'lr' must be a finite number, got True",
+    ),
+    "nan": (("training", "recipe", "lr"), float("nan"), "'lr' must be a finite number, got nan"),
+    "infinity": (
+        ("method", "temperature"),
+        float("inf"),
+        "'temperature' must be a finite number, got inf",
+    ),
+    "a negative rate": (("training", "recipe", "lr"), -0.1, "lr must be 0 or more, got -0.1"),
+    "a negative decay": (
+        ("training", "recipe", "weight_decay"),
+        -1.0,
+        "weight_decay must be 0 or more, got -1.0",
+    ),
+    "a negative milestone": (
+        ("training", "recipe", "milestones"),
+        [3, -2],
+        "milestones must be 0 or more, got -2",
+    ),
+    "a negative weight of a loss": (
+        ("method", "lambda_forget"),
+        -1.5,
+        "lambda_forget must be 0 or more, got -1.5",
+    ),
+    "a negative seed": (("seed",), -1, "seed must be a whole number from 0 to 2^63 - 1, got -1"),
+    "a huge seed": (("training", "seed"), 2**63, "seed must be a whole number from 0 to 2^63 - 1"),
+    "a number for a name": (("training", "model"), 5, "'model' must be text, got 5"),
+    "a number for a fingerprint": (
+        ("training", "fingerprint"),
+        5,
+        "'fingerprint' must be text, got 5",
+    ),
+    "text for a list": (("training", "mean"), "0.5", "'mean' must be a list, got '0.5'"),
+    "a fraction for a class": (
+        ("request",),
+        {"name": "classes", "classes": [1.5]},
+        "must be a class index or name, got 1.5",
+    ),
+    "text for classes": (
+        ("request",),
+        {"name": "classes", "classes": "cat"},
+        "'classes' must be a list, got 'cat'",
+    ),
+    "numbers for ids": (("request",), {"name": "samples", "ids": [1]}, "'ids' must be text, got 1"),
+    "a list for a biased class": (
+        ("request",),
+        {"name": "debias", "true": [1], "wrong": 2},
+        "'true' must be a class index or name",
+    ),
+}
 
 
-def test_only_what_is_drawn_for_training_counts() -> None:
-    counted = Counted(toy_data().train.take(torch.arange(20, 30)))
-    next(iter(counted.batches(4)))
-    assert int(counted.seen.sum()) == 0
-    batch = next(iter(counted.batches(4, torch.Generator().manual_seed(0))))
-    assert sorted(batch.rows.tolist()) == counted.seen.nonzero().flatten().tolist()
-    part = counted.take(torch.tensor([9, 8]))
-    list(part.batches(2, torch.Generator().manual_seed(0)))
-    assert set(counted.seen.nonzero().flatten().tolist()) == {*batch.rows.tolist(), 8, 9}
-
-
-@dataclass(frozen=True)
-class Half:
-    """Trains on half of the forget samples only."""
-
-    paper: ClassVar[str] = "none"
-    scenarios: ClassVar[Kinds] = ("class", "samples")
-    needs_retain: ClassVar[bool] = False
-    forgets_by: ClassVar[Forgets] = "training"
-
-    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        list(task.forget.take(torch.arange(len(task.forget) // 2)).batches(8, torch.Generator().manual_seed(0)))
-        time.sleep(0.2)
-        if task.report:
-            task.report(Progress("half", 1, 1, 1, 1, 0.5, model, ended=True))
-        return clone(model)
-
-
-def test_a_method_that_skips_samples_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS._entries, "half", Half)
-    scenario = class_scenario()
-    outcome = unlearn(Half(), trained_net(), scenario)
-    assert (outcome.processed, outcome.forget_samples) == (30, 60)
-    said = notes(scenario, outcome)
-    assert said[0].startswith("Nothing was forgotten")
-    assert said[1] == "Only 30 of 60 forget samples were processed."
-
-
-@dataclass(frozen=True)
-class Ruins(Half):
-    """Forgets everything."""
-
-    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        ruined = clone(model)
-        with torch.no_grad():
-            for parameter in ruined.parameters():
-                parameter.zero_()
-        list(task.forget.batches(8, torch.Generator().manual_seed(0)))
-        return ruined
-
-
-@pytest.mark.parametrize("make", [class_scenario, samples_scenario])
-def test_a_ruined_model_is_reported_first(make: Callable[[], Scenario], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS._entries, "ruins", Ruins)
-    scenario = make()
-    outcome = unlearn(Ruins(), trained_net(), scenario)
-    kept = outcome.kept_accuracy
-    assert kept.original - kept.unlearned > 0.6
-    assert outcome.status == "damaged"
-    assert notes(scenario, outcome)[0] == str(kept)
-    assert unlearn(Ruins(), trained_net(), scenario, max_accuracy_loss=0.9).status == "done"
-    with pytest.raises(BadInput, match="got 90"):
-        unlearn(Ruins(), trained_net(), scenario, max_accuracy_loss=90)
-
-
-def undertrained() -> nn.Module:
-    net = toy_net()
-    fit.train(net, toy_data().train, replace(RECIPE, epochs=2), seeded(0, "toy"))
-    return net.eval()
-
-
-def test_an_original_that_still_improves_is_not_taken_for_remembering() -> None:
-    scenario = samples_scenario()
-    outcome = unlearn(FineTuning(lr=0.05, epochs=10), undertrained(), scenario, recipe=RECIPE)
-    assert outcome.scores.forget_loss < outcome.original.forget_loss / 2
-    assert outcome.scores.forget >= outcome.original.forget
-    assert not any(note.startswith("Nothing was forgotten") for note in notes(scenario, outcome))
-    assert outcome.forgot is None
-    assert outcome.status == "done"
-
-
-def test_single_samples_of_a_model_that_did_not_change_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS._entries, "half", Half)
-    scenario = ForgetSamples(["7", "8"])(toy_data())
-    outcome = unlearn(Half(), undertrained(), scenario)
-    assert outcome.status == "nothing forgotten"
-    assert notes(scenario, outcome)[0].startswith("Nothing was forgotten")
-
-
-def test_a_model_retrained_without_a_sample_that_it_gets_right_has_forgotten_it() -> None:
-    scenario = ForgetSamples(["7"])(toy_data())
-    original = trained_net()
-    outcome = unlearn(Retrained(), original, scenario, new_model=toy_net, recipe=replace(RECIPE, epochs=20))
-    assert outcome.scores.forget == outcome.original.forget == 1
-    assert outcome.scores.forget_loss < outcome.original.forget_loss
-    assert not any(note.startswith("Nothing was forgotten") for note in notes(scenario, outcome))
-    assert outcome.status == "done"
-    assert unlearn(Original(), original, scenario).status == "nothing forgotten"
-
-
-@dataclass(frozen=True)
-class OnlyPrepares:
-    """Sees the forget samples beforehand and does nothing with them."""
-
-    paper: ClassVar[str] = "none"
-    scenarios: ClassVar[Kinds] = ("class", "samples")
-    needs_retain: ClassVar[bool] = False
-    forgets_by: ClassVar[Forgets] = "training"
-    prepared_from: ClassVar[tuple[str, ...]] = ()
-    prepared_per_request: ClassVar[bool] = False
-
-    def prepare(self, model: nn.Module, task: Task) -> Mapping[str, Tensor]:
-        list(task.forget.batches(8, torch.Generator().manual_seed(0)))
-        return {"nothing": torch.zeros(1)}
-
-    def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        return clone(model)
-
-
-def test_what_is_only_prepared_is_not_processed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS._entries, "only-prepares", OnlyPrepares)
-    assert unlearn(OnlyPrepares(), trained_net(), class_scenario()).processed == 0
-
-
-def test_watching_does_not_count_as_the_methods_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS._entries, "half", Half)
-    outcome = unlearn(Half(), trained_net(), class_scenario(), watch=lambda news: time.sleep(0.5))
-    assert 0.2 <= outcome.seconds < 0.6
-    assert [(epoch.phase, epoch.loss) for epoch in outcome.history] == [("half", 0.5)]
-
-
-def test_a_watch_that_does_not_run_has_nothing_to_pause() -> None:
-    """What is prepared reports its epochs, too, before the method's time begins."""
-    stopwatch = Stopwatch(torch.device("cpu"))
-    for _ in range(2):
-        with stopwatch.paused():
-            time.sleep(0.05)
-        time.sleep(0.05)
-    assert stopwatch.seconds == 0
-    with stopwatch:
-        time.sleep(0.05)
-        with stopwatch.paused():
-            time.sleep(0.3)
-    with stopwatch.paused():
-        time.sleep(0.3)
-    assert 0.05 <= stopwatch.seconds < 0.3
-
-
-def test_the_time_of_a_method_that_trains_beforehand_is_its_own() -> None:
-    method = METHODS["erm-ktp"](epochs=1, original_epochs=2)  # type: ignore[call-arg]
-    outcome = unlearn(method, trained_net(), class_scenario(), new_model=toy_net, recipe=RECIPE, watch=lambda _: None)
-    assert 0 < outcome.seconds < 60
-    assert 0 < outcome.prepare_seconds < 60
-    # Its own original was trained for two epochs before: no part of the curves, which are the same when it comes from a folder.
-    assert [(epoch.phase, epoch.epoch) for epoch in outcome.history] == [("transfer", 1)]
-
-
-def test_the_watcher_hears_of_steps_and_epochs() -> None:
-    heard: list[Progress | Epoch] = []
-    outcome = unlearn(Duck(batch_size=64, max_epochs=1, low_epochs=1), trained_net(), class_scenario(), recipe=RECIPE, watch=heard.append)
-    assert [news for news in heard if isinstance(news, Epoch)] == list(outcome.history)
-    assert outcome.history[-1].forget == outcome.scores.forget
-    assert outcome.history[-1].retain == pytest.approx(outcome.scores.retain)
+@pytest.mark.parametrize("case", list(WRONG))
+def test_a_wrong_value_is_refused_by_its_field(case: str) -> None:
+    place, value, message = WRONG[case]
+    plain = to_dict(EXPERIMENT)
+    inner = plain
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    with pytest.raises(BadInput) as caught:
+        from_dict(plain)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "method", [Duck(max_epochs=1, lr=1e-9, low_epochs=0, batch_size=64), NegGrad(max_epochs=1, lr=1e-9), RandomLabel(max_epochs=1, lr=1e-9)]
+    "request_", [ForgetClasses([3, "cat"]), ForgetSamples(["1", "a/b.png"]), Debias("cat", 2)]
 )
-def test_a_stop_rule_that_was_never_met_is_noted(method: Method) -> None:
-    scenario = class_scenario()
-    said = notes(scenario, unlearn(method, trained_net(), scenario, recipe=RECIPE))
-    assert "The stop rule was not met within max_epochs = 1: less was forgotten than it asks for." in said
-    assert said[0] == "Nothing was forgotten: accuracy on the forget samples did not fall."
-    enough = replace(method, max_epochs=40, lr=1e-2)  # type: ignore[type-var]
-    assert notes(scenario, unlearn(enough, trained_net(), scenario, recipe=RECIPE)) == []
+def test_what_is_right_comes_back_as_it_was(request_: Any) -> None:
+    experiment = Experiment(
+        Training("digits", "convnet", Recipe(milestones=(1, 2)), mean=(0, 0.5)), request_, Duck()
+    )
+    assert from_dict(to_dict(experiment)) == experiment
 
 
-def test_few_samples_and_the_papers_protocol_are_noted() -> None:
-    scenario = samples_scenario()
-    outcome = unlearn(Duck(batch_size=64, max_epochs=1, low_epochs=0), trained_net(), scenario, recipe=RECIPE)
-    assert any(note.startswith("n too small: AUS over 60") for note in notes(scenario, outcome))
-    assert any("Protocol 'paper'" in note for note in notes(replace(scenario, protocol="paper"), outcome))
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_bytes(b"\xff\xfe[training]\n")
+    with pytest.raises(BadInput, match=r"experiment\.toml cannot be read as TOML"):
+        from_toml(file)
 
 
-def test_what_the_first_optimizer_of_a_process_loads_is_not_the_time_of_a_method() -> None:
-    script = """
-import sys
-import duck.experiment as experiment
-from duck.methods import Original
-from tests.toys import class_scenario, toy_net
-
-class Looks(Original):
-    def __call__(self, model, task):
-        print("torch._dynamo" in sys.modules)
-        return super().__call__(model, task)
-
-experiment.METHODS.register("looks")(Looks)
-print("torch._dynamo" in sys.modules)
-experiment.unlearn(Looks(), toy_net().eval(), class_scenario())
-"""
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120).stdout.split()
-    assert said == ["False", "True"]
+def test_a_file_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text("a = " + "[" * 100_000)
+    with pytest.raises(BadInput, match=r"experiment\.toml cannot be read as TOML"):
+        from_toml(file)

@@ -29,7 +29,9 @@ def names(folder: Path) -> list[str]:
 def killed(code: str, *words: str) -> None:
     """Run code in another process until it prints a line, then kill it."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    with subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, env=environment, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGKILL)
@@ -73,7 +75,9 @@ def test_modes_follow_the_umask_or_are_private(tmp_path: Path) -> None:
     assert mode(tmp_path / "run") == 0o750
 
 
-def test_file_and_folder_are_on_the_disk_before_and_after_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_and_folder_are_on_the_disk_before_and_after_the_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[str] = []
     sync, move = os.fsync, os.replace
 
@@ -162,7 +166,10 @@ def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         try:
-            with pytest.raises(BadInput, match=rf"one is in use: process {process.pid} on \S+ writes it.*choose another --out"):
+            with pytest.raises(
+                BadInput,
+                match=rf"one is in use: process {process.pid} on \S+ writes it.*choose another --out",
+            ):
                 files.lock(tmp_path / "runs" / "x" / ".." / "one").__enter__()
         finally:
             process.kill()
@@ -196,7 +203,10 @@ def test_a_lock_neither_removes_nor_overwrites_what_is_not_ours(tmp_path: Path) 
     os.mkfifo(tmp_path / ".five.lock")
     before = names(tmp_path)
     for name in ("one", "two", "three", "four", "five"):
-        with pytest.raises(BadInput, match=rf"\.{name}\.lock was not written by this command"), files.lock(tmp_path / name):
+        with (
+            pytest.raises(BadInput, match=rf"\.{name}\.lock was not written by this command"),
+            files.lock(tmp_path / name),
+        ):
             pass
     assert names(tmp_path) == before
     assert (tmp_path / ".one.lock").read_text() == (tmp_path / "target").read_text() == "precious"
@@ -257,12 +267,18 @@ def test_a_replacement_killed_at_any_step_is_the_old_or_the_new(tmp_path: Path) 
         folder.mkdir()
         for name in (*OURS, "mine"):
             (folder / name).write_text("1")
-        code = subprocess.run([sys.executable, "-c", REPLACES, str(folder), str(last)], env=environment, check=False).returncode
+        code = subprocess.run(
+            [sys.executable, "-c", REPLACES, str(folder), str(last)], env=environment, check=False
+        ).returncode
         files.finish_replacing(folder, OURS)
         files.remove_stale(folder)
         version = (folder / "run.json").read_text()
         seen.append(version)
-        assert names(folder) == (["audit.json", "mine", "model", "run.json"] if version == "1" else ["mine", "model", "run.json"])
+        assert names(folder) == (
+            ["audit.json", "mine", "model", "run.json"]
+            if version == "1"
+            else ["mine", "model", "run.json"]
+        )
         assert (folder / "model").read_text() == version
         if code == 0:
             break
@@ -274,9 +290,21 @@ def test_a_replacement_killed_at_any_step_is_the_old_or_the_new(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "contents",
-    [["../notes"], ["run.json", "../notes"], ["run.json", "notes"], ["model"], [], ["run.json", 1], {"run.json": 1}, "run.json", None],
+    [
+        ["../notes"],
+        ["run.json", "../notes"],
+        ["run.json", "notes"],
+        ["model"],
+        [],
+        ["run.json", 1],
+        {"run.json": 1},
+        "run.json",
+        None,
+    ],
 )
-def test_a_replacement_that_we_did_not_write_changes_nothing(tmp_path: Path, contents: object) -> None:
+def test_a_replacement_that_we_did_not_write_changes_nothing(
+    tmp_path: Path, contents: object
+) -> None:
     """A folder from another person may hold one."""
     folder = tmp_path / "run"
     (folder / files.REPLACEMENT).mkdir(parents=True)
@@ -284,12 +312,19 @@ def test_a_replacement_that_we_did_not_write_changes_nothing(tmp_path: Path, con
         (folder / name).write_text("theirs")
     (tmp_path / "notes").write_text("mine")
     (folder / files.REPLACEMENT / "run.json").write_text("forged")
-    (folder / files.REPLACEMENT / files.CONTENTS).write_text("[" if contents is None else json.dumps(contents))
+    (folder / files.REPLACEMENT / files.CONTENTS).write_text(
+        "[" if contents is None else json.dumps(contents)
+    )
     files.finish_replacing(folder, OURS)
-    with pytest.raises(BadInput, match=r"\.replacement was not written by this command"), files.replacing(folder, OURS):
+    with (
+        pytest.raises(BadInput, match=r"\.replacement was not written by this command"),
+        files.replacing(folder, OURS),
+    ):
         pass
     assert (tmp_path / "notes").read_text() == "mine"
-    assert {name: (folder / name).read_text() for name in (*OURS, "notes")} == dict.fromkeys((*OURS, "notes"), "theirs")
+    assert {name: (folder / name).read_text() for name in (*OURS, "notes")} == dict.fromkeys(
+        (*OURS, "notes"), "theirs"
+    )
 
 
 def test_a_replacement_of_links_changes_nothing(tmp_path: Path) -> None:
@@ -348,7 +383,13 @@ except OSError as error:
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     environment, page = {**os.environ, "PYTHONPATH": str(ROOT / "src")}, str(tmp_path / "page.html")
-    out = subprocess.run([sys.executable, "-c", LIMITED, page], env=environment, check=True, capture_output=True, text=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", LIMITED, page],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     assert out.splitlines() == [page]
     assert names(tmp_path) == []
 
@@ -359,5 +400,7 @@ def test_only_a_file_with_our_mark_may_be_replaced(tmp_path: Path) -> None:
     page.write_text("made by us, of course")
     files.check_replaceable(page, b"made by us")
     page.write_text('{"id": 1}')
-    with pytest.raises(BadInput, match="page exists and was not written by this command: choose another name"):
+    with pytest.raises(
+        BadInput, match="page exists and was not written by this command: choose another name"
+    ):
         files.check_replaceable(page, b"made by us")

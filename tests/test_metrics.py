@@ -28,12 +28,16 @@ unit = st.floats(0, 1)
         ("class", 0.5, 0.75, 0.25, 1.0),
     ],
 )
-def test_aus_by_hand(kind: str, original: float, test: float, forget: float, expected: float) -> None:
+def test_aus_by_hand(
+    kind: str, original: float, test: float, forget: float, expected: float
+) -> None:
     assert aus(kind, original, test, forget) == pytest.approx(expected, abs=2e-4)
 
 
 @given(unit, unit, unit)
-def test_aus_falls_with_what_is_remembered_and_rises_with_what_is_kept(original: float, test: float, forget: float) -> None:
+def test_aus_falls_with_what_is_remembered_and_rises_with_what_is_kept(
+    original: float, test: float, forget: float
+) -> None:
     assert aus("class", original, test, forget) <= aus("class", original, test, 0.0)
     assert aus("class", original, test, forget) <= aus("class", original, 1.0, forget)
     assert aus("samples", original, test, forget) <= aus("samples", original, test, test)
@@ -62,9 +66,13 @@ def test_scores_agree_with_scikit_learn(make: object) -> None:
             assert getattr(scores, name) is None
             continue
         seen = predict(model, source.take(rows))  # type: ignore[attr-defined]
-        assert getattr(scores, name) == pytest.approx(accuracy_score(seen.labels, seen.logits.argmax(1)))
+        assert getattr(scores, name) == pytest.approx(
+            accuracy_score(seen.labels, seen.logits.argmax(1))
+        )
         if name == "forget":
-            assert scores.forget_loss == pytest.approx(log_loss(seen.labels, seen.logits.double().softmax(1), labels=range(4)), rel=1e-4)
+            assert scores.forget_loss == pytest.approx(
+                log_loss(seen.labels, seen.logits.double().softmax(1), labels=range(4)), rel=1e-4
+            )
     assert 0.3 < scores.retain < 1
 
 
@@ -120,7 +128,9 @@ def test_a_loss_of_kept_accuracy_beyond_the_limit_is_damage(
 
 def test_the_default_limit_by_hand() -> None:
     # (96 / 102) (6 / 102) + (76 / 102) (26 / 102), over 102.
-    assert kept_accuracy("test", 0.95, 0.75, 100).limit == pytest.approx(3 * ((96 * 6 + 76 * 26) / 102**3) ** 0.5)
+    assert kept_accuracy("test", 0.95, 0.75, 100).limit == pytest.approx(
+        3 * ((96 * 6 + 76 * 26) / 102**3) ** 0.5
+    )
     assert kept_accuracy("test", 0.95, 0.75, 10_000).limit == 0.05
 
 
@@ -134,22 +144,36 @@ def test_kept_accuracy_is_of_unseen_samples_where_there_are_some() -> None:
     whole, some = class_scenario(), samples_scenario()
     blind = replace(some, data=replace(some.data, test=None), test=some.test[:0])
     found = [judge_kept(scenario, ruined, ruined) for scenario in (whole, some)]
-    assert [(one.split, one.original, one.n) for one in found] == [("retain_test", 0.5, 120), ("test", 0.3, 160)]
+    assert [(one.split, one.original, one.n) for one in found] == [
+        ("retain_test", 0.5, 120),
+        ("test", 0.3, 160),
+    ]
     unknown = replace(ruined, test=None, forget_test=None, retain_test=None)
-    assert (judge_kept(blind, unknown, unknown).split, judge_kept(blind, unknown, unknown).n) == ("retain", 180)
+    assert (judge_kept(blind, unknown, unknown).split, judge_kept(blind, unknown, unknown).n) == (
+        "retain",
+        180,
+    )
 
 
 @pytest.mark.parametrize("shift", [0.0, 4.0])
-def test_the_rank_of_forget_losses_is_that_among_unseen_samples_of_their_class(shift: float) -> None:
+def test_the_rank_of_forget_losses_is_that_among_unseen_samples_of_their_class(
+    shift: float,
+) -> None:
     scenario, model = samples_scenario(), trained_net()
     assert scenario.data.test is not None
     with torch.no_grad():
         head_of(model).bias[1] += shift
     members = outcomes(model, scenario.data.train.take(scenario.forget))
     others = outcomes(model, scenario.data.test.take(scenario.test))
-    labels, unseen = scenario.data.train.labels[scenario.forget], scenario.data.test.labels[scenario.test]
+    labels, unseen = (
+        scenario.data.train.labels[scenario.forget],
+        scenario.data.test.labels[scenario.test],
+    )
     pairs = zip(members.losses.tolist(), labels, strict=True)
-    ranks = [percentileofscore(others.losses[unseen == label].numpy(), loss, "mean") / 100 for loss, label in pairs]
+    ranks = [
+        percentileofscore(others.losses[unseen == label].numpy(), loss, "mean") / 100
+        for loss, label in pairs
+    ]
     assert evaluate(model, scenario).forget_rank == pytest.approx(sum(ranks) / len(ranks))
     assert evaluate(model, class_scenario()).forget_rank is None
 
@@ -173,7 +197,14 @@ BEFORE = Scores(0.5, 1.0, 1.0, 1.0, None, 1.0, 0.01, 0.2)
 def test_single_samples_are_remembered_where_they_stand_out_from_unseen_ones(
     forget: float, loss: float, rank: float | None, found: bool | None
 ) -> None:
-    assert forgot(samples_scenario(), BEFORE, replace(BEFORE, forget=forget, forget_loss=loss, forget_rank=rank)) is found
+    assert (
+        forgot(
+            samples_scenario(),
+            BEFORE,
+            replace(BEFORE, forget=forget, forget_loss=loss, forget_rank=rank),
+        )
+        is found
+    )
 
 
 def test_few_samples_can_have_low_ranks_by_chance() -> None:
@@ -184,7 +215,13 @@ def test_few_samples_can_have_low_ranks_by_chance() -> None:
     assert forgot(one, BEFORE, after) is None
 
 
-@pytest.mark.parametrize(("before", "after", "found"), [(1.0, 1.0, False), (0.9, 1.0, False), (1.0, 0.9, True), (0.0, 0.0, True)])
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [(1.0, 1.0, False), (0.9, 1.0, False), (1.0, 0.9, True), (0.0, 0.0, True)],
+)
 def test_of_whole_classes_the_accuracy_decides(before: float, after: float, found: bool) -> None:
-    scores = [replace(BEFORE, forget=value, forget_loss=loss) for value, loss in ((before, 0.01), (after, 5.0))]
+    scores = [
+        replace(BEFORE, forget=value, forget_loss=loss)
+        for value, loss in ((before, 0.01), (after, 5.0))
+    ]
     assert forgot(class_scenario(), *scores) is found

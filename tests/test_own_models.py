@@ -15,9 +15,9 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 import duck
 from duck.data.torch_dataset import from_dataset
 from duck.errors import BadInput
-from duck.experiment import notes
 from duck.methods.base import METHODS
 from duck.predict import accuracy, outcomes, predict
+from duck.unlearning import notes
 from tests.toys import CLASSES, TOYS, toy_data, toy_net, trained_net
 
 
@@ -37,8 +37,14 @@ class Home(nn.Module):
 
 
 DIGITS = load_digits()
-IMAGES, LABELS = torch.tensor(DIGITS.images, dtype=torch.float32).unsqueeze(1) / 16, torch.tensor(DIGITS.target)
-TRAIN, TEST = TensorDataset(IMAGES[:1000], LABELS[:1000]), TensorDataset(IMAGES[1000:], LABELS[1000:])
+IMAGES, LABELS = (
+    torch.tensor(DIGITS.images, dtype=torch.float32).unsqueeze(1) / 16,
+    torch.tensor(DIGITS.target),
+)
+TRAIN, TEST = (
+    TensorDataset(IMAGES[:1000], LABELS[:1000]),
+    TensorDataset(IMAGES[1000:], LABELS[1000:]),
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +62,9 @@ def model() -> Home:
 
 
 def without(dataset: TensorDataset, *gone: int) -> Subset[Any]:
-    return Subset(dataset, [row for row, label in enumerate(dataset.tensors[1].tolist()) if label not in gone])
+    return Subset(
+        dataset, [row for row, label in enumerate(dataset.tensors[1].tolist()) if label not in gone]
+    )
 
 
 class Items(Dataset[Any]):
@@ -76,7 +84,9 @@ class Items(Dataset[Any]):
 
 
 @pytest.mark.parametrize(("first", "second"), [(4, 7), (9, 0), (0, 9)])
-def test_a_second_request_after_the_first_class_is_gone(model: Home, first: int, second: int) -> None:
+def test_a_second_request_after_the_first_class_is_gone(
+    model: Home, first: int, second: int
+) -> None:
     once = duck.forget(model, TRAIN, duck.ForgetClasses([first]), test=TEST)
     twice = duck.forget(once.model, without(TRAIN, first), duck.ForgetClasses([second]), test=TEST)
     assert twice.scenario.data.num_classes == 10
@@ -84,7 +94,11 @@ def test_a_second_request_after_the_first_class_is_gone(model: Home, first: int,
     assert twice.scores.retain > 0.95
     assert twice.scores.aus is not None
     assert twice.scores.aus > 0.9
-    assert any(f"test samples are of classes without training samples ({first}), which are not scored" in note for note in twice.notes)
+    assert any(
+        f"test samples are of classes without training samples ({first}), which are not scored"
+        in note
+        for note in twice.notes
+    )
     images, labels = TEST.tensors
     for label in (first, second):
         assert (twice.model(images[labels == label]).argmax(1) == label).double().mean() < 0.1
@@ -104,9 +118,13 @@ def test_samples_of_an_absent_class_steer_and_score_nothing(model: Home) -> None
 
 
 def test_an_absent_class_has_nothing_to_forget(model: Home) -> None:
-    with pytest.raises(BadInput, match="No training sample is of class 4: there is nothing to forget"):
+    with pytest.raises(
+        BadInput, match="No training sample is of class 4: there is nothing to forget"
+    ):
         duck.forget(model, without(TRAIN, 4), duck.ForgetClasses([4]))
-    both = duck.ForgetClasses([4, 7])(from_dataset(without(TRAIN, 4), classes=[str(label) for label in range(10)]))
+    both = duck.ForgetClasses([4, 7])(
+        from_dataset(without(TRAIN, 4), classes=[str(label) for label in range(10)])
+    )
     assert both.data.train.labels[both.forget].unique().tolist() == [7]
     with pytest.raises(BadInput, match="nothing would be left"):
         duck.forget(model, without(TRAIN, *range(1, 10)), duck.ForgetClasses([0]))
@@ -116,24 +134,36 @@ def test_an_absent_class_has_nothing_to_forget(model: Home) -> None:
 def test_every_method_takes_data_without_one_of_the_classes(name: str) -> None:
     data = toy_data()
     kept = from_dataset(
-        [(batch.images[0], int(batch.labels)) for batch in data.train.batches(1) if int(batch.labels) != 1], classes=list("abcd")
+        [
+            (batch.images[0], int(batch.labels))
+            for batch in data.train.batches(1)
+            if int(batch.labels) != 1
+        ],
+        classes=list("abcd"),
     )
     scenario = duck.ForgetClasses([2])(kept)
     assert scenario.data.num_classes == CLASSES
     recipe = duck.Recipe(epochs=2, batch_size=32)
-    unlearned = TOYS[name].method("class")(trained_net(), scenario.task(new_model=toy_net, recipe=recipe))
+    unlearned = TOYS[name].method("class")(
+        trained_net(), scenario.task(new_model=toy_net, recipe=recipe)
+    )
     assert outcomes(unlearned, kept.train).losses.isfinite().all()
 
 
 def test_class_names_may_outnumber_the_classes_present() -> None:
     data = from_dataset(without(TRAIN, 4), TEST, classes=[f"digit {label}" for label in range(10)])
     assert data.classes[7] == "digit 7"
-    with pytest.raises(BadInput, match=r"labels of dataset must be 0 to 8 \(it has 9 classes\); found 0, .*9\."):
+    with pytest.raises(
+        BadInput, match=r"labels of dataset must be 0 to 8 \(it has 9 classes\); found 0, .*9\."
+    ):
         from_dataset(without(TRAIN, 4), classes=[str(label) for label in range(9)])
 
 
 def test_without_a_model_every_class_must_be_there() -> None:
-    with pytest.raises(BadInput, match=r"every one present .* To train anew renumber them.* a trained model .* classes="):
+    with pytest.raises(
+        BadInput,
+        match=r"every one present .* To train anew renumber them.* a trained model .* classes=",
+    ):
         from_dataset(without(TRAIN, 4))
 
 
@@ -152,13 +182,18 @@ def test_mean_and_std_are_those_of_the_model(model: Home) -> None:
     assert told.outcome.original.retain == pytest.approx(plain.outcome.original.retain, abs=0.003)
     assert own.outcome.original.retain < told.outcome.original.retain
     said = [note for note in own.notes if "mean=" in note]
-    assert re.search(r"normalised by the data's own mean \(0\.30\d\) and std \(0\.37\d\).* give mean= and std=", said[0])
+    assert re.search(
+        r"normalised by the data's own mean \(0\.30\d\) and std \(0\.37\d\).* give mean= and std=",
+        said[0],
+    )
     assert said[0] in str(own)
     assert not any("mean=" in note for note in (*told.notes, *plain.notes))
 
 
 def test_mean_and_std_that_cannot_be_used(model: Home) -> None:
-    with pytest.raises(BadInput, match="1 channel: give as many numbers for the mean and for the std"):
+    with pytest.raises(
+        BadInput, match="1 channel: give as many numbers for the mean and for the std"
+    ):
         duck.forget(model, Items(bytes_of), [1], mean=(0.5, 0.5, 0.5), std=(1, 1, 1))
     with pytest.raises(BadInput, match="1 channel: give as many numbers"):
         duck.forget(model, Items(bytes_of), [1], mean=(0.5,))
@@ -172,10 +207,16 @@ def test_an_original_that_does_not_know_the_data_is_pointed_out(model: Home) -> 
     turned = TensorDataset(IMAGES[:1000], (LABELS[:1000] + 1) % 10)
     said = duck.forget(model, turned, [1, 2, 3], method="finetune").notes
     assert any(
-        re.match(r"The original gets \d % of the training samples right: are weights, mean and std .* order of the classes", n)
+        re.match(
+            r"The original gets \d % of the training samples right: are weights, mean and std .* order of the classes",
+            n,
+        )
         for n in said
     )
-    assert not any("order of the classes" in note for note in duck.forget(model, TRAIN, [1, 2, 3], method="finetune").notes)
+    assert not any(
+        "order of the classes" in note
+        for note in duck.forget(model, TRAIN, [1, 2, 3], method="finetune").notes
+    )
 
 
 def test_weak_but_real_originals_are_left_alone(model: Home) -> None:
@@ -183,9 +224,18 @@ def test_weak_but_real_originals_are_left_alone(model: Home) -> None:
 
     def asked(right: float) -> bool:
         original = replace(result.outcome.original, forget=right, retain=right)
-        return any("order of the classes" in note for note in notes(result.scenario, replace(result.outcome, original=original)))
+        return any(
+            "order of the classes" in note
+            for note in notes(result.scenario, replace(result.outcome, original=original))
+        )
 
-    assert [asked(right) for right in (0.0, 0.5, 0.59, 0.62, 1.0)] == [True, True, True, False, False]
+    assert [asked(right) for right in (0.0, 0.5, 0.59, 0.62, 1.0)] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_model_with_too_few_outputs() -> None:
@@ -198,11 +248,16 @@ def test_a_model_with_too_few_outputs() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("change", [Tensor.double, lambda x: x.double().numpy(), lambda x: x[0], lambda x: x[0].double().numpy()])
+@pytest.mark.parametrize(
+    "change",
+    [Tensor.double, lambda x: x.double().numpy(), lambda x: x[0], lambda x: x[0].double().numpy()],
+)
 def test_floats_take_the_models_precision(model: Home, dtype: torch.dtype, change: Any) -> None:
     net = Home().to(dtype)
     net.load_state_dict(model.state_dict())
-    result = duck.forget(net.eval(), Items(change), duck.ForgetClasses([3]), test=Items(change, slice(1000, None)))
+    result = duck.forget(
+        net.eval(), Items(change), duck.ForgetClasses([3]), test=Items(change, slice(1000, None))
+    )
     assert result.scenario.data.train.shape == (1, 8, 8)
     assert result.scores.forget < 0.02
     assert result.scores.retain > 0.95
@@ -218,12 +273,22 @@ def test_flat_models_take_matrices_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("net", "change", "problem"),
     [
-        (lambda: Home().double(), bytes_of, r"torch.float32 of shape \(\d+, 1, 8, 8\), its weights are torch.float64.*model\.float\(\)"),
-        (Home, lambda x: (16 * x).long(), r"torch.int64 of shape \(\d+, 1, 8, 8\), its weights are torch.float32"),
+        (
+            lambda: Home().double(),
+            bytes_of,
+            r"torch.float32 of shape \(\d+, 1, 8, 8\), its weights are torch.float64.*model\.float\(\)",
+        ),
+        (
+            Home,
+            lambda x: (16 * x).long(),
+            r"torch.int64 of shape \(\d+, 1, 8, 8\), its weights are torch.float32",
+        ),
         (Home, lambda x: x.repeat(3, 1, 1), r"torch.float32 of shape \(\d+, 3, 8, 8\)"),
     ],
 )
-def test_samples_that_do_not_fit_the_model(net: Callable[[], nn.Module], change: Any, problem: str) -> None:
+def test_samples_that_do_not_fit_the_model(
+    net: Callable[[], nn.Module], change: Any, problem: str
+) -> None:
     with pytest.raises(BadInput, match=rf"The model cannot take these samples, {problem}"):
         duck.forget(net(), Items(change), [1, 2])
     data = from_dataset(Items(change))
@@ -232,7 +297,9 @@ def test_samples_that_do_not_fit_the_model(net: Callable[[], nn.Module], change:
 
 
 def test_half_precision_is_named_where_no_copy_in_float32_is_made() -> None:
-    problem = r"torch.float32 of shape \(\d+, 1, 8, 8\), its weights are torch.bfloat16.*model\.float\(\)"
+    problem = (
+        r"torch.float32 of shape \(\d+, 1, 8, 8\), its weights are torch.bfloat16.*model\.float\(\)"
+    )
     with pytest.raises(BadInput, match=rf"The model cannot take these samples, {problem}"):
         accuracy(Home().bfloat16(), from_dataset(TRAIN).train)
 
@@ -243,9 +310,15 @@ class FeaturesFirst(Home):
 
 
 def test_of_a_tuple_the_first_element_is_the_logits() -> None:
-    with pytest.raises(BadInput, match=r"gives the 72 logits.*returns a tuple, of which the first element .* return the logits first"):
+    with pytest.raises(
+        BadInput,
+        match=r"gives the 72 logits.*returns a tuple, of which the first element .* return the logits first",
+    ):
         duck.forget(FeaturesFirst(), TRAIN, [1, 2])
-    with pytest.raises(BadInput, match=r"'out' gives 10 outputs a sample, and the logits are 72\. .*return the logits first"):
+    with pytest.raises(
+        BadInput,
+        match=r"'out' gives 10 outputs a sample, and the logits are 72\. .*return the logits first",
+    ):
         duck.forget(FeaturesFirst(), TRAIN, [1, 2], head="out")
 
 
@@ -266,7 +339,15 @@ MASK = torch.zeros(1000, dtype=torch.bool).index_fill(0, torch.tensor([3, 14, 15
         np.array([3, 14, 15]),
         iter(["3", torch.tensor([14]), np.int64(15)]),
     ],
-    ids=["tensor mask", "array mask", "list mask", "array column", "tensor column", "array", "iterator"],
+    ids=[
+        "tensor mask",
+        "array mask",
+        "list mask",
+        "array column",
+        "tensor column",
+        "array",
+        "iterator",
+    ],
 )
 def test_many_ways_to_name_samples(model: Home, who: Any) -> None:
     assert duck.forget(model, TRAIN, who, method="original").scenario.forget.tolist() == [3, 14, 15]
@@ -309,7 +390,14 @@ def test_one_retrained_model_needs_no_list() -> None:
     data = toy_data()
     result = duck.forget(trained_net(), data, duck.ForgetClasses([1]))
     recipe = duck.Recipe(epochs=6, batch_size=32, lr=0.05)
-    other = duck.forget(trained_net(), data, duck.ForgetClasses([1]), method="retrained", new_model=toy_net, recipe=recipe)
+    other = duck.forget(
+        trained_net(),
+        data,
+        duck.ForgetClasses([1]),
+        method="retrained",
+        new_model=toy_net,
+        recipe=recipe,
+    )
     assert duck.audit(result, retrained=other.model).tier == "oracle"
 
 
@@ -320,8 +408,13 @@ def test_one_retrained_model_needs_no_list() -> None:
 def test_too_few_test_samples_to_hold_any_back(model: Home, count: int) -> None:
     few = Subset(TEST, [int((TEST.tensors[1] == label).nonzero()[0]) for label in range(count)])
     result = duck.forget(model, TRAIN, [1, 2, 3], test=few)
-    assert any("too few to hold some back" in note and "compared with retained samples" in note for note in result.notes)
-    assert not any("too few to hold" in note for note in duck.forget(model, TRAIN, [1, 2, 3], test=TEST).notes)
+    assert any(
+        "too few to hold some back" in note and "compared with retained samples" in note
+        for note in result.notes
+    )
+    assert not any(
+        "too few to hold" in note for note in duck.forget(model, TRAIN, [1, 2, 3], test=TEST).notes
+    )
 
 
 def test_the_result_is_ready_to_serve(model: Home) -> None:
@@ -337,5 +430,7 @@ def test_a_model_whose_weights_are_no_numbers_is_refused() -> None:
     broken = Home()
     with torch.no_grad():
         broken.second.bias[3] = float("nan")
-    with pytest.raises(BadInput, match=r"The model holds values that are not numbers \(NaN\), in 'second.bias'"):
+    with pytest.raises(
+        BadInput, match=r"The model holds values that are not numbers \(NaN\), in 'second.bias'"
+    ):
         duck.forget(broken, TensorDataset(IMAGES, LABELS), [1, 2, 3])

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -15,23 +16,22 @@ ROOT = Path(duck.__file__).parent
 # What stands in a row may import from the rows above it and from its own.
 LAYERS = [
     ["printable", "errors", "registry", "json_text", "checks"],
-    ["files", "shapes"],
+    ["files", "schema"],
     ["sample_ids"],
     ["types"],
     ["runtime"],
     ["data"],
     ["scenarios"],
     ["models"],
-    ["predict", "batching"],
-    ["recorded"],
-    ["fit"],
+    ["predict"],
+    ["training"],
     ["methods"],
-    ["metrics", "earlier", "preparation"],
-    ["experiment"],
+    ["metrics", "earlier_requests", "preparation"],
+    ["unlearning"],
     ["comparison", "tuning", "analysis"],
-    ["config"],
-    ["store"],
-    ["audits"],
+    ["experiment"],
+    ["runs"],
+    ["audits", "pools"],
     ["report", "api"],
     ["bench"],
     ["cli"],
@@ -39,32 +39,59 @@ LAYERS = [
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 
+def module_name(file: Path) -> str:
+    parts = file.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(file): file for file in ROOT.rglob("*.py")}
+
+
 def imports(file: Path) -> set[str]:
+    """Return the modules of this package that a file imports: by statement or by `import_module`."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"duck.{alias.name}" for alias in node.names} if node.module == "duck" else {node.module}
-    return {name.split(".")[1] for name in found if name.startswith("duck.")}
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names & MODULES.keys()
+            if names - MODULES.keys():
+                found.add(node.module)
+        elif (
+            isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "import_module"
+        ):
+            found |= {
+                word.value
+                for word in node.args
+                if isinstance(word, ast.Constant) and isinstance(word.value, str)
+            }
+    return found & MODULES.keys() - {module_name(file)}
 
 
-@pytest.mark.parametrize(
-    "file", [f for f in ROOT.rglob("*.py") if f.parent != ROOT or f.name not in ("__init__.py", "__main__.py")], ids=str
-)
-def test_a_stage_imports_only_from_the_stages_before_it(file: Path) -> None:
-    stage = file.relative_to(ROOT).parts[0].removesuffix(".py")
-    assert {name for name in imports(file) if LEVEL[name] > LEVEL[stage]} == set()
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - {"duck", "duck.__main__"}))
+def test_a_layer_imports_only_from_the_layers_before_it(name: str) -> None:
+    layer = name.split(".")[1]
+    others = {other.split(".")[1] for other in imports(MODULES[name]) if other != "duck"}
+    assert {other for other in others if LEVEL[other] > LEVEL[layer]} == set()
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    # A package that collects its modules (`METHODS`, `DATASETS`) imports them; they may not import it.
+    order = TopologicalSorter({name: imports(file) for name, file in MODULES.items()})
+    assert len(tuple(order.static_order())) == len(MODULES)
 
 
 def fresh(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.strip()
 
 
 def test_importing_duck_and_its_command_loads_no_torch() -> None:
-    assert fresh("import sys, duck, duck.cli; duck.cli.main(['--help']); print('torch' in sys.modules, 'tyro' in sys.modules)").endswith(
-        "False False"
-    )
+    assert fresh(
+        "import sys, duck, duck.cli; duck.cli.main(['--help']); print('torch' in sys.modules, 'tyro' in sys.modules)"
+    ).endswith("False False")
 
 
 def test_every_public_name_is_there_and_no_other() -> None:
@@ -78,13 +105,17 @@ def test_every_public_name_is_there_and_no_other() -> None:
 
 def test_core_needs_neither_torchvision_nor_timm() -> None:
     for file in ROOT.rglob("*.py"):
-        assert not {"torchvision", "timm"} & {name.split(".")[0] for name in _all_imports(file)}, file
+        assert not {"torchvision", "timm"} & {name.split(".")[0] for name in _all_imports(file)}, (
+            file
+        )
 
 
 def _all_imports(file: Path) -> set[str]:
     nodes = list(ast.walk(ast.parse(file.read_text())))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return plain | {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    return plain | {
+        node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module
+    }
 
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -92,16 +123,27 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 def pins(file: str) -> dict[str, str]:
     """The version of each package that a file pins."""
-    found = re.findall(r"^([\w.-]+)==(\S+)", (REPOSITORY / file).read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.findall(
+        r"^([\w.-]+)==(\S+)", (REPOSITORY / file).read_text(encoding="utf-8"), re.MULTILINE
+    )
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
 
 
 def test_the_release_install_has_hashes_of_every_dependency_but_torch() -> None:
     pinned, known = pins("requirements-release.txt"), pins("constraints.txt")
-    needed = {re.split(r"[><=]", text)[0] for text in tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["dependencies"]}
+    needed = {
+        re.split(r"[><=]", text)[0]
+        for text in tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][
+            "dependencies"
+        ]
+    }
     assert needed - {"torch"} <= set(pinned)
     assert "torch" not in pinned
     assert pinned == {name: known[name] for name in pinned}
-    blocks = re.split(r"^(?=[\w.-]+==)", (REPOSITORY / "requirements-release.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    blocks = re.split(
+        r"^(?=[\w.-]+==)",
+        (REPOSITORY / "requirements-release.txt").read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )[1:]
     assert len(blocks) == len(pinned)
     assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", block) for block in blocks)

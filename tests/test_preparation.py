@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from duck.data.examples import examples
-from duck.experiment import unlearn
 from duck.files import CacheWarning
 from duck.methods import METHODS, Original
 from duck.methods.base import Forgets, Kinds, clone
 from duck.preparation import Preparations
 from duck.scenarios import ForgetClasses
 from duck.types import Task
+from duck.unlearning import unlearn
 from tests.toys import class_scenario, head_of, toy_data, toy_task, trained_net
 
 MADE: list[int] = []
@@ -53,7 +53,10 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_made_once_for_an_original_whoever_is_forgotten_and_timed_apart() -> None:
     cache, model = Preparations(), trained_net()
-    outcomes = [unlearn(Slow(), model, ForgetClasses([label])(toy_data()), preparations=cache) for label in (0, 1)]
+    outcomes = [
+        unlearn(Slow(), model, ForgetClasses([label])(toy_data()), preparations=cache)
+        for label in (0, 1)
+    ]
     assert MADE == [2]
     assert outcomes[0].prepare_seconds == outcomes[1].prepare_seconds > 0
     unlearn(Slow(alpha=3.0), model, class_scenario(), preparations=cache)
@@ -142,7 +145,9 @@ def test_a_file_that_cannot_be_read_is_made_again(content: bytes | None, tmp_pat
 def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.warns(CacheWarning, match=r"file/below cannot be written \(Not a directory\)"):
-        tensors, _ = Preparations(tmp_path / "file" / "below")(Slow(), trained_net(), toy_task(class_scenario()))
+        tensors, _ = Preparations(tmp_path / "file" / "below")(
+            Slow(), trained_net(), toy_task(class_scenario())
+        )
     assert tensors is not None
     assert tensors["powers"].tolist() == [0.0, 1.0, 4.0]
 

@@ -45,7 +45,9 @@ def test_the_name_of_an_entry_or_of_an_instance_of_it() -> None:
 
 def with_plugins(monkeypatch: pytest.MonkeyPatch, **plugins: str) -> Registry[int]:
     points = [EntryPoint(name, value, "numbers") for name, value in plugins.items()]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "numbers" else [])
+    monkeypatch.setattr(
+        registry, "entry_points", lambda group: points if group == "numbers" else []
+    )
     numbers: Registry[int] = Registry("number", "numbers")
     numbers.register("one")(1)
     return numbers
@@ -55,7 +57,9 @@ def test_a_plugin_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dict(with_plugins(monkeypatch, most="sys:maxsize")) == {"one": 1, "most": sys.maxsize}
 
 
-def test_a_plugin_that_cannot_be_loaded_is_an_error_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_that_cannot_be_loaded_is_an_error_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     numbers = with_plugins(monkeypatch, bad="no_such_package:seven", most="sys:maxsize")
     why = r"The number 'bad' from no_such_package:seven cannot be loaded: ModuleNotFoundError: .*'no_such_package'. Update or uninstall"
     with pytest.warns(UserWarning, match=why):
@@ -75,7 +79,10 @@ def test_a_plugin_that_cannot_be_loaded_is_an_error_where_it_is_asked_for(monkey
 
 def test_a_plugin_with_a_name_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = with_plugins(monkeypatch, one="sys:maxsize", most="sys:maxsize")
-    with pytest.warns(UserWarning, match="'one' from sys:maxsize cannot be loaded: ValueError: There is already a number 'one'"):
+    with pytest.warns(
+        UserWarning,
+        match="'one' from sys:maxsize cannot be loaded: ValueError: There is already a number 'one'",
+    ):
         assert list(numbers) == ["most"]
     # Which of the two is meant nobody can say; what is at hand still has its name.
     with pytest.raises(DuckError, match="already a number 'one'"):

@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duck.errors import BadInput
-from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples, Request, class_from_word, describe
+from duck.scenarios import (
+    ForgetClasses,
+    ForgetFraction,
+    ForgetRandomClasses,
+    ForgetSamples,
+    Request,
+    class_from_word,
+    describe,
+)
 from duck.types import Scenario
 from tests.toys import CLASSES, toy_data
 
@@ -17,9 +25,13 @@ DATA = toy_data()
 
 
 def assert_partition(scenario: Scenario) -> None:
-    assert sorted([*scenario.forget.tolist(), *scenario.retain.tolist()]) == list(range(len(DATA.train)))
+    assert sorted([*scenario.forget.tolist(), *scenario.retain.tolist()]) == list(
+        range(len(DATA.train))
+    )
     assert DATA.test is not None
-    assert sorted([*scenario.holdout.tolist(), *scenario.test.tolist()]) == list(range(len(DATA.test)))
+    assert sorted([*scenario.holdout.tolist(), *scenario.test.tolist()]) == list(
+        range(len(DATA.test))
+    )
 
 
 @given(st.sets(st.integers(0, CLASSES - 1), min_size=1, max_size=CLASSES - 1))
@@ -32,7 +44,9 @@ def test_classes_go_whole(classes: set[int]) -> None:
     assert not set(DATA.train.labels[scenario.retain].tolist()) & classes
     assert DATA.test is not None
     assert set(DATA.test.labels[scenario.forget_test].tolist()) == classes
-    assert sorted([*scenario.forget_test.tolist(), *scenario.retain_test.tolist()]) == sorted(scenario.test.tolist())
+    assert sorted([*scenario.forget_test.tolist(), *scenario.retain_test.tolist()]) == sorted(
+        scenario.test.tolist()
+    )
 
 
 @given(st.floats(0.01, 0.9), st.integers(0, 5))
@@ -143,13 +157,25 @@ def test_what_a_method_sees() -> None:
 
 
 def test_descriptions() -> None:
-    requests = (ForgetClasses([3]), ForgetClasses([1, "cat"]), ForgetFraction(0.1), ForgetSamples(["1", "2"]))
-    assert [describe(request) for request in requests] == ["class 3", "classes 1, cat", "10 % of the samples", "2 samples"]
+    requests = (
+        ForgetClasses([3]),
+        ForgetClasses([1, "cat"]),
+        ForgetFraction(0.1),
+        ForgetSamples(["1", "2"]),
+    )
+    assert [describe(request) for request in requests] == [
+        "class 3",
+        "classes 1, cat",
+        "10 % of the samples",
+        "2 samples",
+    ]
 
 
 @pytest.mark.parametrize("wrong", ["-1", "t20x", "0239"])
 def test_no_other_sample_is_suggested_for_an_unknown_id(wrong: str) -> None:
-    with pytest.raises(BadInput, match=r"not in the training data: .* Ids here look like '0'\.$") as caught:
+    with pytest.raises(
+        BadInput, match=r"not in the training data: .* Ids here look like '0'\.$"
+    ) as caught:
         ForgetSamples([wrong])(DATA)
     assert "mean" not in str(caught.value)
 
@@ -157,7 +183,9 @@ def test_no_other_sample_is_suggested_for_an_unknown_id(wrong: str) -> None:
 NUMBERED = replace(DATA, classes=("1", "2", "3", "x"))
 
 
-@pytest.mark.parametrize(("given", "index"), [("1", 0), (1, 1), ("2", 1), ("3", 2), (3, 3), ("0", 0), ("x", 3), (0, 0)])
+@pytest.mark.parametrize(
+    ("given", "index"), [("1", 0), (1, 1), ("2", 1), ("3", 2), (3, 3), ("0", 0), ("x", 3), (0, 0)]
+)
 def test_an_int_is_an_index_and_a_text_a_name_first(given: int | str, index: int) -> None:
     assert classes_of(ForgetClasses([given])(NUMBERED)) == {index}
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from duck import fit
 from duck.data.examples import examples
 from duck.errors import BadInput, MissingExtra, UnknownName
 from duck.methods import METHODS, Duck
 from duck.runtime import seeded
 from duck.scenarios import ForgetClasses
+from duck.training import loop
 from duck.tuning import (
     FAILED,
     Trial,
@@ -46,27 +46,51 @@ def test_every_space_names_settings_of_its_method() -> None:
         known = {field.name for field in dataclasses.fields(METHODS[method])}  # type: ignore[arg-type]
         assert {name for key in space for name in key.split(", ")} <= known
         for options in space.values():
-            assert set(options) in ({"choices"}, {"fixed"}) or {"low", "high"} <= set(options) <= RANGE
+            assert (
+                set(options) in ({"choices"}, {"fixed"}) or {"low", "high"} <= set(options) <= RANGE
+            )
             # A linear range that is widened would reach values without meaning.
             assert "log" in options or "low" not in options or "min" in options
 
 
 def trials_at(name: str, *values: float) -> list[Trial]:
     """Trials of one setting; the last is the best."""
-    return [Trial(number, {name: value}, 0.1 * number, 1.0, 0.0, 1.0) for number, value in enumerate(values)]
+    return [
+        Trial(number, {name: value}, 0.1 * number, 1.0, 0.0, 1.0)
+        for number, value in enumerate(values)
+    ]
 
 
 def test_a_range_is_widened_where_the_best_lies_at_its_edge() -> None:
     log = {"lr": {"low": 1e-4, "high": 1e-2, "log": True}}
     inside = trials_at("lr", 1e-3, 1e-4, 2e-3)
     assert widened(log, inside) == log
-    assert widened(log, trials_at("lr", 1e-3, 2e-3, 1.1e-4))["lr"] == {"low": 0.25e-4, "high": 1e-2, "log": True}
-    assert widened(log, trials_at("lr", 1e-3, 2e-3, 1e-2))["lr"] == {"low": 1e-4, "high": 4e-2, "log": True}
+    assert widened(log, trials_at("lr", 1e-3, 2e-3, 1.1e-4))["lr"] == {
+        "low": 0.25e-4,
+        "high": 1e-2,
+        "log": True,
+    }
+    assert widened(log, trials_at("lr", 1e-3, 2e-3, 1e-2))["lr"] == {
+        "low": 1e-4,
+        "high": 4e-2,
+        "log": True,
+    }
     # One that lies far outside is inside afterwards.
-    assert widened(log, trials_at("lr", 1e-3, 2e-3, 0.3))["lr"]["high"] == pytest.approx(1e-2 * 4**3)
+    assert widened(log, trials_at("lr", 1e-3, 2e-3, 0.3))["lr"]["high"] == pytest.approx(
+        1e-2 * 4**3
+    )
     # Of two trials the best says little, and a best that failed nothing.
     assert widened(log, trials_at("lr", 1e-3, 1e-4)) == log
-    assert widened(log, [replace(trial, score=FAILED, error="x") for trial in trials_at("lr", 1e-3, 2e-3, 1e-4)]) == log
+    assert (
+        widened(
+            log,
+            [
+                replace(trial, score=FAILED, error="x")
+                for trial in trials_at("lr", 1e-3, 2e-3, 1e-4)
+            ],
+        )
+        == log
+    )
 
 
 def test_a_range_is_not_widened_beyond_its_limits() -> None:
@@ -82,13 +106,18 @@ def test_a_range_is_not_widened_beyond_its_limits() -> None:
 def test_the_best_is_at_an_edge_until_a_trial_has_looked_beyond() -> None:
     def trials(*rates: float) -> list[Trial]:
         start = _settings_of(METHODS["l1-sparse"](), spaces()["l1-sparse"])
-        return [Trial(number, {**start, "lr": lr}, 0.1 * (lr == 0.1), 1.0, 0.0, 1.0) for number, lr in enumerate(rates)]
+        return [
+            Trial(number, {**start, "lr": lr}, 0.1 * (lr == 0.1), 1.0, 0.0, 1.0)
+            for number, lr in enumerate(rates)
+        ]
 
     assert at_edge("l1-sparse", trials(1e-2, 2e-2, 0.1)) == ["lr"]
     assert at_edge("l1-sparse", trials(1e-2, 2e-2, 0.1, 0.3)) == []
 
 
-def test_settings_that_belong_together_are_drawn_together_and_a_schedule_of_the_preset_does_not_leak() -> None:
+def test_settings_that_belong_together_are_drawn_together_and_a_schedule_of_the_preset_does_not_leak() -> (
+    None
+):
     start = METHODS["scrub"](milestones=(3,), batch_size=64, lr=1e-3, forget_batch=32)  # type: ignore[call-arg]
     trials = list(tune(start, trained_net(), [class_scenario()], 6, recipe=RECIPE))
     assert trials[0].settings["milestones"] == [3]
@@ -107,13 +136,15 @@ def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
     scenario = samples_scenario()
     task = scenario.task(recipe=RECIPE)
     retrained = toy_net()
-    fit.train(retrained, task.retain, RECIPE, seeded(3, "retrained"))
+    loop.train(retrained, task.retain, RECIPE, seeded(3, "retrained"))
     judge = _Judge(trained_net(), task, "samples", retrained.eval())
     itself = judge(0, Fixed(retrained), {})  # type: ignore[arg-type]
     assert (itself.score, itself.objective) == (1.0, "gap")
     trial = judge(0, Fixed(toy_net().eval()), {})  # type: ignore[arg-type]
     values = [trial.kept or 0.0, trial.forgotten or 0.0, trial.auc or 0.0]
-    assert trial.score == pytest.approx(1 - sum(abs(value - known) for value, known in zip(values, judge.reference, strict=True)))
+    assert trial.score == pytest.approx(
+        1 - sum(abs(value - known) for value, known in zip(values, judge.reference, strict=True))
+    )
     assert trial.score < 0.5
     # AUC by counting pairs: how often a forget sample has the higher confidence.
     sure, unsure = (_confidences(retrained, side) for side in (task.forget, judge.judged))
@@ -123,7 +154,11 @@ def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
     assert found.objective == "gap"
     assert found.auc is not None
     with pytest.raises(BadInput, match="one retrained model for each scenario: there are 2 for 1"):
-        next(tune(DUCK, trained_net(), [scenario], 1, recipe=RECIPE, retrained=[retrained, retrained]))
+        next(
+            tune(
+                DUCK, trained_net(), [scenario], 1, recipe=RECIPE, retrained=[retrained, retrained]
+            )
+        )
     with pytest.raises(BadInput, match="of whole classes the objective is AUS"):
         next(tune(DUCK, trained_net(), [class_scenario()], 1, recipe=RECIPE, retrained=[retrained]))
 
@@ -140,7 +175,9 @@ class Fixed:
 
 def test_a_trial_that_cannot_become_the_best_is_pruned_and_counts() -> None:
     scenarios = [ForgetClasses([label])(toy_data()) for label in (1, 2)]
-    judges = [_Judge(trained_net(), scenario.task(recipe=RECIPE), "class") for scenario in scenarios]
+    judges = [
+        _Judge(trained_net(), scenario.task(recipe=RECIPE), "class") for scenario in scenarios
+    ]
     idle = METHODS["original"]()
     whole = _run(judges, 0, idle, {}, FAILED)
     assert not whole.pruned
@@ -161,26 +198,39 @@ def test_trials_start_from_the_preset_and_repeat_with_the_seed(make: object) -> 
     assert changes(DUCK, trials[0]) == {}
     assert len({trial.settings["lr"] for trial in trials}) == 3
     again = list(tune(DUCK, trained_net(), [scenario], 3, new_model=toy_net, recipe=RECIPE))
-    assert [replace(trial, seconds=0.0) for trial in again] == [replace(trial, seconds=0.0) for trial in trials]
+    assert [replace(trial, seconds=0.0) for trial in again] == [
+        replace(trial, seconds=0.0) for trial in trials
+    ]
     assert all(0 < trial.score <= 1.1 for trial in trials)
 
 
 def test_a_search_goes_on_after_the_trials_that_are_done() -> None:
     whole = list(tune(DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE))
     rest = list(tune(DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE, done=whole[:3]))
-    assert [replace(trial, seconds=0.0) for trial in rest] == [replace(trial, seconds=0.0) for trial in whole[3:]]
+    assert [replace(trial, seconds=0.0) for trial in rest] == [
+        replace(trial, seconds=0.0) for trial in whole[3:]
+    ]
     with pytest.raises(BadInput, match="Trial 1 of those done is of another search"):
-        next(tune(DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE, done=[whole[0], whole[2]]))
+        next(
+            tune(
+                DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE, done=[whole[0], whole[2]]
+            )
+        )
 
 
 def test_settings_known_from_elsewhere_come_before_drawn_ones_and_after_those_done() -> None:
     known = replace(DUCK, lr=2e-4, lambda_forget=5.0)  # outside the space
 
     def search(done: list[Trial]) -> list[Trial]:
-        return list(tune(DUCK, trained_net(), [class_scenario()], 4, recipe=RECIPE, done=done, also=[known]))
+        return list(
+            tune(DUCK, trained_net(), [class_scenario()], 4, recipe=RECIPE, done=done, also=[known])
+        )
 
     drawn, anew = list(tune(DUCK, trained_net(), [class_scenario()], 2, recipe=RECIPE)), search([])
-    assert [(trial.settings["lr"], trial.settings["lambda_forget"]) for trial in anew[:2]] == [(DUCK.lr, DUCK.lambda_forget), (2e-4, 5.0)]
+    assert [(trial.settings["lr"], trial.settings["lambda_forget"]) for trial in anew[:2]] == [
+        (DUCK.lr, DUCK.lambda_forget),
+        (2e-4, 5.0),
+    ]
     assert anew[2].settings == drawn[1].settings
     later = search(drawn)
     assert [trial.settings for trial in later] == [anew[1].settings, anew[3].settings]
@@ -197,11 +247,17 @@ def test_test_data_are_never_looked_at() -> None:
     images = test.images.clone()  # type: ignore[attr-defined]
     images[scenario.test] = 0
     dark = replace(data, test=examples(images, test.labels, test.ids, test.pixels))  # type: ignore[attr-defined]
-    seen = [list(tune(DUCK, trained_net(), [replace(scenario, data=one)], 2, recipe=RECIPE)) for one in (data, dark)]
+    seen = [
+        list(tune(DUCK, trained_net(), [replace(scenario, data=one)], 2, recipe=RECIPE))
+        for one in (data, dark)
+    ]
     assert [trial.score for trial in seen[0]] == [trial.score for trial in seen[1]]
     images[scenario.holdout] = 0
     blind = replace(data, test=examples(images, test.labels, test.ids, test.pixels))  # type: ignore[attr-defined]
-    assert [t.score for t in tune(DUCK, trained_net(), [replace(scenario, data=blind)], 2, recipe=RECIPE)] != [t.score for t in seen[0]]
+    assert [
+        t.score
+        for t in tune(DUCK, trained_net(), [replace(scenario, data=blind)], 2, recipe=RECIPE)
+    ] != [t.score for t in seen[0]]
 
 
 def test_what_steers_the_stop_rule_does_not_score() -> None:
@@ -216,7 +272,9 @@ def test_what_steers_the_stop_rule_does_not_score() -> None:
 
 def test_a_trial_on_several_scenarios_scores_their_mean() -> None:
     scenarios = [ForgetClasses([label])(toy_data()) for label in (1, 2)]
-    alone = [next(tune(DUCK, trained_net(), [scenario], 1, recipe=RECIPE)) for scenario in scenarios]
+    alone = [
+        next(tune(DUCK, trained_net(), [scenario], 1, recipe=RECIPE)) for scenario in scenarios
+    ]
     together = next(tune(DUCK, trained_net(), scenarios, 1, recipe=RECIPE))
     assert together.score == pytest.approx((alone[0].score + alone[1].score) / 2)
     assert together.kept == pytest.approx(sum(trial.kept or 0.0 for trial in alone) / 2)
@@ -225,9 +283,14 @@ def test_a_trial_on_several_scenarios_scores_their_mean() -> None:
 
 
 def test_one_failure_among_several_scenarios_fails_the_trial() -> None:
-    well, ill = Trial(0, {}, 0.9, 1.0, 0.0, 2.0), Trial(0, {}, FAILED, None, None, 1.0, "Diverged: nan")
+    well, ill = (
+        Trial(0, {}, 0.9, 1.0, 0.0, 2.0),
+        Trial(0, {}, FAILED, None, None, 1.0, "Diverged: nan"),
+    )
     assert mean([well, ill]) == Trial(0, {}, FAILED, None, None, 3.0, "Diverged: nan")
-    assert mean([well, replace(well, score=0.5, kept=0.8, forgotten=0.2)]) == Trial(0, {}, 0.7, 0.9, 0.1, 4.0)
+    assert mean([well, replace(well, score=0.5, kept=0.8, forgotten=0.2)]) == Trial(
+        0, {}, 0.7, 0.9, 0.1, 4.0
+    )
 
 
 def test_the_first_trial_names_what_ran_also_outside_the_space() -> None:
@@ -244,7 +307,10 @@ def test_a_failing_trial_is_reported_and_not_chosen() -> None:
 
 
 def test_the_best_is_the_earliest_of_equals() -> None:
-    trials = [Trial(number, {"lr": 0.1 * number}, score, 1.0, 0.0, 1.0) for number, score in enumerate((0.5, 0.9, 0.9, -1.0))]
+    trials = [
+        Trial(number, {"lr": 0.1 * number}, score, 1.0, 0.0, 1.0)
+        for number, score in enumerate((0.5, 0.9, 0.9, -1.0))
+    ]
     assert best(trials).number == 1
     assert changes(DUCK, best(trials)) == {"lr": 0.1}
 
@@ -264,4 +330,11 @@ def test_what_cannot_be_tuned() -> None:
         next(tune(DUCK, trained_net(), [class_scenario()], 0))
     scenario = class_scenario()
     with pytest.raises(BadInput, match="needs holdout data"):
-        next(tune(DUCK, trained_net(), [replace(scenario, holdout=torch.empty(0, dtype=torch.int64))], 1))
+        next(
+            tune(
+                DUCK,
+                trained_net(),
+                [replace(scenario, holdout=torch.empty(0, dtype=torch.int64))],
+                1,
+            )
+        )

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from duck import fit
 from duck.data.examples import Pixels, Resident, examples
 from duck.methods.base import METHODS, Method
 from duck.runtime import seeded
 from duck.scenarios import ForgetClasses, ForgetFraction
+from duck.training import loop
 from duck.types import Data, Recipe, Scenario, Task
 
 CLASSES = 4
@@ -35,7 +35,9 @@ def toy_examples(count: int, seed: int, prefix: str = "") -> Resident:
 @cache
 def toy_data(count: int = 240) -> Data:
     test = toy_examples(200, seed=1, prefix="t")
-    return Data("toy", toy_examples(count, seed=0), test, ("a", "b", "c", "d"), torch.arange(0, 200, 5))
+    return Data(
+        "toy", toy_examples(count, seed=0), test, ("a", "b", "c", "d"), torch.arange(0, 200, 5)
+    )
 
 
 class Block(nn.Module):
@@ -59,7 +61,9 @@ class ToyNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         first, second = self.blocks["outer"].children()
         hidden = torch.nn.functional.max_pool2d(first(images), 2)
-        hidden = torch.nn.functional.dropout(second(hidden).amax((2, 3)), self.dropout, self.training)
+        hidden = torch.nn.functional.dropout(
+            second(hidden).amax((2, 3)), self.dropout, self.training
+        )
         logits: Tensor = self.head(hidden)
         return logits
 
@@ -73,7 +77,7 @@ def toy_net(seed: int = 0, dropout: float = 0.1) -> ToyNet:
 @cache
 def _trained() -> ToyNet:
     net = toy_net()
-    fit.train(net, toy_data().train, RECIPE, seeded(0, "toy"))
+    loop.train(net, toy_data().train, RECIPE, seeded(0, "toy"))
     return net.eval()
 
 

@@ -7,23 +7,35 @@ if TYPE_CHECKING:
     from duck.api import Result, audit, forget, train
     from duck.data import load
     from duck.errors import DuckError
-    from duck.experiment import unlearn
     from duck.methods import METHODS, Duck, Original, Retrained
     from duck.methods.presets import preset
     from duck.metrics import aus, evaluate
-    from duck.scenarios import Debias, ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples
+    from duck.scenarios import (
+        Debias,
+        ForgetClasses,
+        ForgetFraction,
+        ForgetRandomClasses,
+        ForgetSamples,
+    )
     from duck.types import Data, Recipe, Scenario, Task
+    from duck.unlearning import unlearn
 
 # Importing torch takes seconds: each name is fetched when it is first asked for.
 _HOMES = {
     "duck.api": ("Result", "audit", "forget", "train"),
     "duck.data": ("load",),
     "duck.errors": ("DuckError",),
-    "duck.experiment": ("unlearn",),
+    "duck.unlearning": ("unlearn",),
     "duck.methods": ("METHODS", "Duck", "Original", "Retrained"),
     "duck.methods.presets": ("preset",),
     "duck.metrics": ("aus", "evaluate"),
-    "duck.scenarios": ("Debias", "ForgetClasses", "ForgetFraction", "ForgetRandomClasses", "ForgetSamples"),
+    "duck.scenarios": (
+        "Debias",
+        "ForgetClasses",
+        "ForgetFraction",
+        "ForgetRandomClasses",
+        "ForgetSamples",
+    ),
     "duck.types": ("Data", "Recipe", "Scenario", "Task"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

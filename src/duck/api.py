@@ -9,30 +9,45 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from duck import fit
 from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.next_step import audit_obstacle
-from duck.audits.observed import setting
+from duck.audits.outputs import setting
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import NOT_FORGOTTEN, Audit, Tier
 from duck.data.checks import check_data
 from duck.data.examples import Pixels
 from duck.data.torch_dataset import MapStyle, from_dataset
-from duck.earlier import EarlierScores, with_history
+from duck.earlier_requests import EarlierScores, with_history
 from duck.errors import BadInput
-from duck.experiment import Outcome, Watch, notes, surely_forgot, unlearn
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import SMALL, KeptAccuracy, Scores, loss_change
 from duck.models import build
-from duck.models.embedding import classified, dtype_of
-from duck.models.given import accept_images, accepting_images, check_given, check_gradients, in_dtypes_of, in_float32, without_hooks
+from duck.models.head import classified, dtype_of
+from duck.models.user_models import (
+    accept_images,
+    accepting_images,
+    check_given,
+    check_gradients,
+    in_dtypes_of,
+    in_float32,
+    without_hooks,
+)
 from duck.predict import check_model
 from duck.printable import counted, printable
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
-from duck.scenarios import ForgetSamples, Request, add_copies, data_after, describe_forget_set, scenario_after
+from duck.scenarios import (
+    ForgetSamples,
+    Request,
+    add_copies,
+    data_after,
+    describe_forget_set,
+    scenario_after,
+)
+from duck.training import loop
 from duck.types import Data, Recipe, Report, Scenario, Task
+from duck.unlearning import Outcome, Watch, notes, surely_forgot, unlearn
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,19 +101,27 @@ class Result:
         before, after, outcome = self.outcome.original, self.scores, self.outcome
         names = ("forget", "retain", "test", "forget_test", "retain_test", "aus")
         pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
-        lines = [f"  {name:<12}{old:8.3f} -> {new:.3f}" for name, old, new in pairs if old is not None and new is not None]
+        lines = [
+            f"  {name:<12}{old:8.3f} -> {new:.3f}"
+            for name, old, new in pairs
+            if old is not None and new is not None
+        ]
         if self.scenario.kind == "samples" and outcome.forget_samples < SMALL:
             lines += loss_change(asdict(before), asdict(after))
         lines += [f"  forgotten earlier: {one}" for one in self.earlier]
         done = f"{METHODS.name_of(self.method)}: {outcome.processed} of {counted(outcome.forget_samples, 'sample')} in {self.seconds:.2f} s"
         who = f"Request: {describe_forget_set(self.scenario)}."
-        return printable("\n".join([*self.notes[:1], who, self._verdict, done, *lines, *self.notes[1:]]))
+        return printable(
+            "\n".join([*self.notes[:1], who, self._verdict, done, *lines, *self.notes[1:]])
+        )
 
     @property
     def _verdict(self) -> str:
         if not self.forgot:
             return f"Verdict: {NOT_FORGOTTEN}."
-        obstacle = audit_obstacle({name: len(getattr(self.scenario, name)) for name in ("forget", "holdout", "test")})
+        obstacle = audit_obstacle(
+            {name: len(getattr(self.scenario, name)) for name in ("forget", "holdout", "test")}
+        )
         if obstacle:
             return f"Verdict: none without an audit. {obstacle}"
         return "Verdict: none without an audit, duck.audit(result). Lower accuracy or higher loss on the forget samples is no proof."
@@ -117,13 +140,17 @@ def train(
     """A model of that name, or of that factory, trained on all training samples."""
     check_gradients()
     place = pick_device(device)
-    given = build(model, data.num_classes, data.train.shape, seed) if isinstance(model, str) else _made(model, seed, place)
+    given = (
+        build(model, data.num_classes, data.train.shape, seed)
+        if isinstance(model, str)
+        else _made(model, seed, place)
+    )
     net, train_set = in_float32(check_given(given)).to(place), data.train.to(place)
     name = model if isinstance(model, str) else ""
     recipe = recipe or default_recipe(data.name, len(data.train), data.augment, name)
     with accepting_images(net):
         check_model(net, train_set)
-        fit.train(net, train_set, recipe, seeded(seed, "train"), report, checkpoint)
+        loop.train(net, train_set, recipe, seeded(seed, "train"), report, checkpoint)
     return in_dtypes_of(net, given).eval()
 
 
@@ -169,16 +196,26 @@ def forget(
     """
     check_gradients()
     if isinstance(train_set, Data) and test is not None:
-        raise BadInput("test= goes with a torch Dataset; a duck.Data has test data of its own: put them there, or leave test= out.")
+        raise BadInput(
+            "test= goes with a torch Dataset; a duck.Data has test data of its own: put them there, or leave test= out."
+        )
     previous, original = (model, model.model) if isinstance(model, Result) else (None, model)
     check_given(original)
     if previous is not None:
         if train_set is not None or test is not None or len(mean) or len(std):
-            raise BadInput("The result of an earlier request brings its training and test data: leave train_set, test, mean and std out.")
+            raise BadInput(
+                "The result of an earlier request brings its training and test data: leave train_set, test, mean and std out."
+            )
         data, remarks = previous.data or previous.scenario.data, previous.remarks
-        new_model, recipe, head = new_model or previous.task.new_model, recipe or previous.recipe, head or previous.task.head
+        new_model, recipe, head = (
+            new_model or previous.task.new_model,
+            recipe or previous.recipe,
+            head or previous.task.head,
+        )
     elif train_set is None:
-        raise BadInput("train_set= is missing: what the model was trained on. Only the result of an earlier request brings its data.")
+        raise BadInput(
+            "train_set= is missing: what the model was trained on. Only the result of an earlier request brings its data."
+        )
     else:
         with accepting_images(original):
             data, remarks = _data(in_float32(original), train_set, test, mean, std)
@@ -191,7 +228,11 @@ def forget(
         remarks = (*remarks, *filter(None, [copies]))
     scenario = _after(previous, request, seed) if previous is not None else request(data, seed)
     remarks = (*remarks, *map(str, check_data(scenario)))
-    chosen = preset(method, data.name, scenario.kind, len(data.train)) if isinstance(method, str) else method
+    chosen = (
+        preset(method, data.name, scenario.kind, len(data.train))
+        if isinstance(method, str)
+        else method
+    )
     with accepting_images(original):
         outcome = unlearn(
             chosen, original, scenario, new_model=_adapted(new_model), recipe=recipe, head=head, watch=watch,
@@ -206,7 +247,9 @@ def forget(
 def _after(previous: Result, request: Request, seed: int) -> Scenario:
     """Apply a request to what is left, with what the earlier results found out."""
     scenario = scenario_after(previous.scenario, request, seed)
-    return with_history(scenario, previous.earlier, surely_forgot(previous.method, previous.outcome.forgot))
+    return with_history(
+        scenario, previous.earlier, surely_forgot(previous.method, previous.outcome.forgot)
+    )
 
 
 def _adapted(new_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Module] | None:
@@ -223,13 +266,19 @@ def _adapted(new_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Modul
 
 
 def _data(
-    model: nn.Module, train_set: MapStyle | Data, test: MapStyle | None, mean: Sequence[float], std: Sequence[float]
+    model: nn.Module,
+    train_set: MapStyle | Data,
+    test: MapStyle | None,
+    mean: Sequence[float],
+    std: Sequence[float],
 ) -> tuple[Data, tuple[str, ...]]:
     """What the model was trained on, as it takes it, and what had to be assumed for that."""
     device, given = device_of(model), len(mean) > 0 or len(std) > 0
     if isinstance(train_set, Data):
         if given:
-            raise BadInput("mean= and std= belong to a torch Dataset; a duck.Data has them: give them to duck.load.")
+            raise BadInput(
+                "mean= and std= belong to a torch Dataset; a duck.Data has them: give them to duck.load."
+            )
         return train_set.to(device), ()
     widths: list[int] = []
 
@@ -238,11 +287,15 @@ def _data(
         return widths[-1]
 
     pixels = Pixels(tuple(map(float, mean)), tuple(map(float, std))) if given else None
-    data = from_dataset(train_set, test, pixels=pixels, device=device, dtype=dtype_of(model), outputs=outputs)
+    data = from_dataset(
+        train_set, test, pixels=pixels, device=device, dtype=dtype_of(model), outputs=outputs
+    )
     remarks = []
     own = getattr(data.train, "pixels", None)
     if own is not None and not given:
-        remarks.append(f"Pixels were normalised by the data's own {own}: give mean= and std= if the model was trained with others.")
+        remarks.append(
+            f"Pixels were normalised by the data's own {own}: give mean= and std= if the model was trained with others."
+        )
     highest = max(int(part.labels.max()) for part in (data.train, data.test) if part is not None)
     if widths[-1] > highest + 1:
         remarks.append(
@@ -273,29 +326,49 @@ def audit(
                 is taken in its place: models of another recipe differ from the original for that alone
     """
     case, recipe = _case(unlearned, scenario, original, new_model, recipe, head)
-    references = [retrained] if isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList) else list(retrained)
+    references = (
+        [retrained]
+        if isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList)
+        else list(retrained)
+    )
     given = [check_given(model) for model in (case.original, case.unlearned, *references)]
     with accepting_images(*given):
         original, changed, *references = (in_float32(model) for model in given)
-        case = replace(case, original=original, unlearned=changed, new_model=_adapted(case.new_model))
+        case = replace(
+            case, original=original, unlearned=changed, new_model=_adapted(case.new_model)
+        )
         return _audit(case, references, recipe, tier, models)
 
 
-def _audit(case: Case, retrained: Sequence[nn.Module], recipe: Recipe | None, tier: Tier | None, models: int) -> Audit:
+def _audit(
+    case: Case,
+    retrained: Sequence[nn.Module],
+    recipe: Recipe | None,
+    tier: Tier | None,
+    models: int,
+) -> Audit:
     chosen = tier or ("oracle" if retrained else "quick")
     if chosen == "quick":
         return audit_quick(case)
     if chosen != "oracle":
-        raise BadInput(f"tier is 'quick' or 'oracle', got {chosen!r}. The full tier needs a pool of models: `duck audit RUN --tier full`.")
+        raise BadInput(
+            f"tier is 'quick' or 'oracle', got {chosen!r}. The full tier needs a pool of models: `duck audit RUN --tier full`."
+        )
     if models < 1:
         raise BadInput(f"models is at least 1, got {models}.")
     check_gradients()
     setting(case.scenario)  # nothing is trained for an audit that cannot be
     fresh: list[nn.Module] = []
     if case.new_model is not None and recipe is not None and (tier or not retrained):
-        fresh = Retraining(case.scenario, case.original, case.new_model, recipe)(max(0, models - len(retrained)))
+        fresh = Retraining(case.scenario, case.original, case.new_model, recipe)(
+            max(0, models - len(retrained))
+        )
     if not retrained and not fresh:
-        missing = " and ".join(name for name, value in (("new_model", case.new_model), ("recipe", recipe)) if value is None)
+        missing = " and ".join(
+            name
+            for name, value in (("new_model", case.new_model), ("recipe", recipe))
+            if value is None
+        )
         raise BadInput(
             "The oracle tier compares with models retrained as the original was trained: give retrained=[...], or new_model= and recipe= "
             f"to train them. Not said: {missing}."
@@ -313,24 +386,46 @@ def _case(
 ) -> tuple[Case, Recipe | None]:
     if isinstance(unlearned, Result):
         done, task = unlearned.outcome, unlearned.task
-        coverage, name = Coverage(done.processed, done.forget_samples), METHODS.name_of(unlearned.method)
+        coverage, name = (
+            Coverage(done.processed, done.forget_samples),
+            METHODS.name_of(unlearned.method),
+        )
         factory = new_model or task.new_model
-        case = Case(unlearned.scenario, original or unlearned.original, unlearned.model, name, "", coverage, head or task.head, factory)
+        case = Case(
+            unlearned.scenario,
+            original or unlearned.original,
+            unlearned.model,
+            name,
+            "",
+            coverage,
+            head or task.head,
+            factory,
+        )
         return case, recipe or unlearned.recipe
     if scenario is None or original is None:
-        raise BadInput("Say what the model was to forget, and what it was before: duck.audit(unlearned, scenario, original=original).")
+        raise BadInput(
+            "Say what the model was to forget, and what it was before: duck.audit(unlearned, scenario, original=original)."
+        )
     return Case(scenario, original, unlearned, head=head, new_model=new_model), recipe
 
 
 def _by_ids(ids: Iterable[int | str | Tensor] | Request | None, data: Data) -> ForgetSamples:
     shape = tuple(getattr(ids, "shape", (0,)))
     if isinstance(ids, str) or not isinstance(ids, Iterable) or not shape:
-        raise BadInput("forget= takes ids (indices into the data set), or a request such as duck.ForgetClasses([3]).")
+        raise BadInput(
+            "forget= takes ids (indices into the data set), or a request such as duck.ForgetClasses([3])."
+        )
     if len(shape) > 1 and shape != (shape[0], 1):
-        raise BadInput(f"forget= takes one row of ids (indices into the data set), or a mask of its length; got the shape {shape}.")
-    given: list[Any] = ids.reshape(-1).tolist() if isinstance(ids, Tensor | np.ndarray) else list(ids)
+        raise BadInput(
+            f"forget= takes one row of ids (indices into the data set), or a mask of its length; got the shape {shape}."
+        )
+    given: list[Any] = (
+        ids.reshape(-1).tolist() if isinstance(ids, Tensor | np.ndarray) else list(ids)
+    )
     if not given or not all(isinstance(item, bool | np.bool_) for item in given):
         return ForgetSamples(given)
     if len(given) != len(data.train):
-        raise BadInput(f"forget= is a mask of {len(given)} for {len(data.train)} training samples: give as many, or ids.")
+        raise BadInput(
+            f"forget= is a mask of {len(given)} for {len(data.train)} training samples: give as many, or ids."
+        )
     return ForgetSamples(data.train.ids[np.array(given)])

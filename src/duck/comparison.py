@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import nn
 
-from duck.experiment import Outcome, Watch, notes, unlearn
 from duck.methods.base import METHODS, Method
 from duck.metrics import check_limit, evaluate
 from duck.preparation import Preparations
 from duck.types import Recipe, Scenario
+from duck.unlearning import Outcome, Watch, notes, unlearn
 
 COLUMNS = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
 """The scores that tables show."""
@@ -67,7 +67,9 @@ def suited(kind: str | None = None) -> list[str]:
 
 def rows(compared: list[Compared]) -> list[dict[str, Any]]:
     """Scores of each, and how far they are from the retrained model's."""
-    oracle = next((row.outcome for row in compared if row.name == "retrained" and row.outcome), None)
+    oracle = next(
+        (row.outcome for row in compared if row.name == "retrained" and row.outcome), None
+    )
     return [_row(row, oracle) for row in compared]
 
 
@@ -78,7 +80,9 @@ def _row(row: Compared, oracle: Outcome | None) -> dict[str, Any]:
     return {
         "method": row.name,
         "scores": scores,
-        "gaps": {name: _gap(value, getattr(oracle.scores, name)) for name, value in scores.items()} if oracle else None,
+        "gaps": {name: _gap(value, getattr(oracle.scores, name)) for name, value in scores.items()}
+        if oracle
+        else None,
         "seconds": row.outcome.seconds,
         "prepare_seconds": row.outcome.prepare_seconds,
         "forget_samples": row.outcome.forget_samples,

@@ -1,280 +1,325 @@
-"""One line from the original to the scores: run a method on a scenario, time it alone, count what it saw."""
+"""An experiment as data: to and from JSON and TOML, with an id; a misspelt key is an error."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import dataclasses
+import hashlib
+import math
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
 
-import torch
-from torch import Tensor, nn
+import cattrs
+import tomli_w
+from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from duck.checks import check_settings
-from duck.earlier import EarlierScores, earlier_note, score_earlier
-from duck.methods.base import METHODS, Method, check_kind
-from duck.metrics import SMALL, Confusion, KeptAccuracy, Scores, check_limit, confusion, evaluate, forgot, judge_kept
-from duck.models.given import in_dtypes_of, in_float32
-from duck.models.weights import check_weights
-from duck.predict import accuracy, check_model
-from duck.preparation import Preparations
-from duck.printable import counted
-from duck.runtime import Stopwatch, device_of
-from duck.types import Augment, Batch, Examples, Ids, Progress, Recipe, Scenario, Task
+from duck.checks import check_numbers, check_settings
+from duck.errors import BadInput, DuckError
+from duck.files import read_text
+from duck.json_text import to_json
+from duck.methods.base import METHODS, Method
+from duck.registry import Registry, suggest
+from duck.sample_ids import hide_ids, names_samples, without_ids
+from duck.scenarios import SCENARIOS, Request, data_after, scenario_after
+from duck.training.loop import check_recipe
+from duck.types import Data, Protocols, Recipe, Scenario
 
-WATCHED = 2000
-"""Retain samples that the live table looks at."""
-
-
-class Epoch(NamedTuple):
-    """A line of the live table."""
-
-    phase: str
-    epoch: int
-    loss: float
-    retain: float
-    forget: float
-    holdout: float | None
+T = TypeVar("T")
+RECIPE_ASSUMED = (
+    "The original was trained elsewhere: its recipe is not known, and the one below is assumed."
+)
 
 
-Watch = Callable[[Progress | Epoch], None]
-Status = Literal["done", "nothing forgotten", "damaged"]
-"""damaged: more accuracy was lost than is accepted."""
+@dataclass(frozen=True)
+class Training:
+    """How the original came to be."""
+
+    data: str
+    model: str
+    recipe: Recipe = field(default_factory=Recipe)
+    seed: int = 0
+    image_size: int | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    """Of the pixels, where they are not the data's own."""
+    fingerprint: str = ""
+    """Of the data."""
+    weights: str = ""
+    """Fingerprint of weights that were trained elsewhere."""
+    recipe_assumed: bool = False
+    """The original was trained elsewhere: the recipe is the default one for such data, not the one that was used."""
 
 
-def status_of(forgot: bool | None, damaged: bool) -> Status:
-    """Return how an unlearning ended, the worst first."""
-    if damaged:
-        return "damaged"
-    return "nothing forgotten" if forgot is False else "done"
+@dataclass(frozen=True)
+class EarlierRequest:
+    """A request that the model had forgotten before, and how."""
+
+    request: Request
+    method: Method
+    seed: int = 0
+    protocol: Protocols = "holdout"
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """The unlearned model and what is known of it."""
+@dataclass(frozen=True)
+class Experiment:
+    """All that decides a result: the same experiment has the same id on every machine.
 
-    model: nn.Module
-    scores: Scores
-    original: Scores
-    seconds: float
-    """Of the method alone, the device's queue emptied; compilation is in it where the recipe compiles."""
-    prepare_seconds: float
-    """Of what the method computed beforehand; 0 where it computes nothing."""
-    forget_samples: int
-    processed: int
-    """Forget samples that the method trained on or, where it works by omission, left out."""
-    history: tuple[Epoch, ...]
-    confusions: tuple[Confusion | None, Confusion | None]
-    """Of the original and of the unlearned model, on the test samples that are reported."""
-    kept_accuracy: KeptAccuracy
-    """What the unlearning cost, and whether that is more than is accepted."""
-    forgot: bool | None
-    """False: nothing was forgotten. None: the scores cannot tell."""
-    said: tuple[str, ...] = ()
-    """What the method notes of this run."""
-    earlier: tuple[EarlierScores, ...] = ()
-    """Of what earlier requests forgot, the first one first."""
-
-    @property
-    def status(self) -> Status:
-        return status_of(self.forgot, self.kept_accuracy.damaged)
-
-
-class Counted:
-    """Examples that remember which of them were drawn for training."""
-
-    def __init__(self, examples: Examples, seen: Tensor | None = None, places: Tensor | None = None) -> None:
-        self.examples = examples
-        self.seen = seen if seen is not None else torch.zeros(len(examples), dtype=torch.bool, device=examples.device)
-        self.places = places if places is not None else torch.arange(len(examples))
-
-    @property
-    def labels(self) -> Tensor:
-        return self.examples.labels
-
-    @property
-    def ids(self) -> Ids:
-        return self.examples.ids
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.examples.shape
-
-    @property
-    def device(self) -> torch.device:
-        return self.examples.device
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def take(self, rows: Tensor) -> "Counted":
-        return Counted(self.examples.take(rows), self.seen, self.places[rows])
-
-    def to(self, device: torch.device | str) -> "Counted":
-        return Counted(self.examples.to(device), self.seen.to(device), self.places)
-
-    def batches(self, size: int, generator: torch.Generator | None = None, augment: Augment = "none") -> Iterator[Batch]:
-        places = self.places.to(self.device)
-        for batch in self.examples.batches(size, generator, augment):
-            if generator is not None:
-                self.seen[places[batch.rows]] = True
-            yield batch
-
-    @property
-    def digests(self) -> list[bytes]:
-        return self.examples.digests
-
-    def fingerprint(self) -> str:
-        return self.examples.fingerprint()
-
-
-def unlearn(
-    method: Method,
-    model: nn.Module,
-    scenario: Scenario,
-    *,
-    new_model: Callable[[], nn.Module] | None = None,
-    recipe: Recipe | None = None,
-    head: str | None = None,
-    original: Scores | None = None,
-    watch: Watch | None = None,
-    preparations: Preparations | None = None,
-    max_accuracy_loss: float | None = None,
-) -> Outcome:
-    """Run the method and score the result. `watch` hears of each epoch; its time does not count.
-
-    Half-precision models are computed in float32; the result has their precision, and the scores are those of its rounded weights.
-    What the method computes beforehand comes from `preparations`, or is made now, and is timed apart. A model that loses more kept
-    accuracy than `max_accuracy_loss` is damaged; None: the larger of 5 points and 3 standard errors.
+    Who can guess sample ids can test a guess by `id`. Where others may read it, `public_id` or `run_id` stands for it.
     """
-    check_limit(max_accuracy_loss)
-    check_kind(METHODS.name_of(method), scenario.kind)
-    check_settings(method)
-    check_weights(model.state_dict(), "The model")
-    given, model = model, in_float32(model)
-    check_model(model, scenario.data.train)
-    task = scenario.task(new_model=None if new_model is None else lambda: in_float32(new_model()), recipe=recipe or Recipe(), head=head)
-    forget = Counted(task.forget)
-    stopwatch = Stopwatch(device_of(model))
-    history: list[Epoch] = []
-    said: list[str] = []
-    report = _observer(task, stopwatch, history, watch) if watch else None
-    original = original or evaluate(model, scenario)
-    # Heard of, but neither looked at nor counted: what is prepared once is no epoch of this run, and serves others that did not see it.
-    prepared, prepare_seconds = (preparations or Preparations())(method, model, replace(task, report=watch))
-    _load_optimizers()
-    with stopwatch:
-        unlearned = method(model, replace(task, forget=forget, prepared=prepared, report=report, note=said.append))
-    returned = in_dtypes_of(unlearned, given)
-    unlearned = in_float32(returned)
-    processed = {"training": int(forget.seen.sum()), "omission": len(forget), "nothing": 0}[method.forgets_by]
-    scores = evaluate(unlearned, scenario, original)
-    confusions = confusion(model, scenario), confusion(unlearned, scenario)
-    times = stopwatch.seconds, prepare_seconds
-    judged = judge_kept(scenario, original, scores, max_accuracy_loss), _forgot(method, scenario, original, scores)
-    earlier = score_earlier(model, unlearned, scenario, _is_retraining(method))
-    outcome = Outcome(returned, scores, original, *times, len(forget), processed, tuple(history), confusions, *judged, tuple(said), earlier)
-    return outcome if recipe else by_guess(outcome, method, task.recipe)
+
+    training: Training
+    request: Request | None = None
+    method: Method | None = None
+    seed: int = 0
+    protocol: Protocols = "holdout"
+    earlier: tuple[EarlierRequest, ...] = ()
+    """Of the run that this one starts from, the first one first; empty where it starts from the original."""
+    head: str | None = None
+    """Name of the classifier head inside the model, where it is another than a probe finds."""
+
+    @property
+    def id(self) -> str:
+        return _id_of(to_dict(self))
+
+    @property
+    def public_id(self) -> str:
+        """As `id`, but of requests for samples it knows only how many they are."""
+        return _id_of(without_ids(to_dict(self)))
+
+    def run_id(self, salt: str) -> str:
+        """The id of a run of this experiment: as `id`, with keyed digests in place of sample ids."""
+        plain = to_dict(self)
+        return _id_of(hide_ids(plain, salt)[0] if salt else plain)
+
+    @property
+    def names_samples(self) -> bool:
+        """Whether it holds sample ids."""
+        return names_samples(to_dict(self))
+
+    @property
+    def all_requests(self) -> tuple[EarlierRequest, ...]:
+        """What its model has forgotten: the earlier requests and this one."""
+        if self.request is None or self.method is None or self.method.forgets_by == "nothing":
+            return self.earlier
+        return (*self.earlier, EarlierRequest(self.request, self.method, self.seed, self.protocol))
+
+    @property
+    def previous(self) -> "Experiment":
+        """The experiment of the model that this one starts from."""
+        if not self.earlier:
+            return Experiment(self.training, seed=self.training.seed)
+        last = self.earlier[-1]
+        return replace(
+            self, request=last.request, method=last.method, seed=last.seed, protocol=last.protocol, earlier=self.earlier[:-1]
+        )  # fmt: skip
+
+    def request_digest(self, salt: str) -> str:
+        """Digest of who was forgotten so far, on these data; "" where nothing was. Sample ids are in it as digests with this key."""
+        requests = [(to_dict(step.request), step.seed) for step in self.all_requests]
+        if not requests:
+            return ""
+        text = to_json([self.training.fingerprint, hide_ids(requests, salt)[0]], sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def scenario(self, data: Data) -> Scenario:
+        """Apply its request to the data, after the earlier ones."""
+        if self.request is None:
+            raise BadInput("The experiment is a training: it names nobody to forget.")
+        return scenario_of(self.earlier, self.request, data, self.seed, self.protocol)
 
 
-def _forgot(method: Method, scenario: Scenario, original: Scores, scores: Scores) -> bool | None:
-    """As the scores show it, unless the method leaves no doubt: a fresh model never saw the samples."""
-    if _is_retraining(method):
-        return True
-    return False if method.forgets_by == "nothing" else forgot(scenario, original, scores)
+def _id_of(plain: dict[str, Any]) -> str:
+    return hashlib.blake2b(to_json(plain, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def surely_forgot(method: Method, forgot: bool | None) -> bool | None:
-    """Return whether a run forgot its request, where that is beyond doubt; a score that got a little worse is no proof."""
-    return True if _is_retraining(method) else False if forgot is False else None
+def scenario_of(
+    earlier: Sequence[EarlierRequest], request: Request, data: Data, seed: int, protocol: Protocols
+) -> Scenario:
+    """Apply a request to the data, after the earlier ones."""
+    if not earlier:
+        return request(data, seed, protocol)
+    *before, last = earlier
+    return scenario_after(
+        scenario_of(before, last.request, data, last.seed, last.protocol), request, seed, protocol
+    )
 
 
-def _is_retraining(method: Method) -> bool:
-    return METHODS.name_of(method) == "retrained"
+def data_left(earlier: Sequence[EarlierRequest], data: Data) -> Data:
+    """Return the data without what the earlier requests forgot."""
+    if not earlier:
+        return data
+    *before, last = earlier
+    return data_after(scenario_of(before, last.request, data, last.seed, last.protocol))
 
 
-def by_guess(outcome: Outcome, method: Method, recipe: Recipe) -> Outcome:
-    """The outcome with a note, where the method is a retraining, that its recipe is not known to be the original's."""
-    if METHODS.name_of(method) != "retrained":
-        return outcome
-    steps = f"{recipe.epochs} epochs of {recipe.optimizer}, batch size {recipe.batch_size}"
-    taken = f"{steps}, learning rate {recipe.lr:g} ({recipe.schedule}), augment {recipe.augment}"
-    note = f"The original's recipe is not known: retrained with {taken}. A gap to Retrained may come from that."
-    return replace(outcome, said=(*outcome.said, note))
+def fingerprint(data: Data) -> str:
+    """Of everything: training and test samples."""
+    parts = [data.train.fingerprint(), "" if data.test is None else data.test.fingerprint()]
+    return hashlib.blake2b("/".join(parts).encode(), digest_size=16).hexdigest()
 
 
-@cache
-def _load_optimizers() -> None:
-    """The first optimizer of a process loads for seconds: not the time of the method that happens to come first."""
-    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+def to_dict(value: Any) -> dict[str, Any]:
+    """Plain data; a method or scenario carries its registered name."""
+    plain: dict[str, Any] = _converter.unstructure(value)
+    return plain
 
 
-def _observer(task: Task, stopwatch: Stopwatch, history: list[Epoch], watch: Watch) -> Callable[[Progress], None]:
-    some = task.retain.take(torch.arange(0, len(task.retain), max(1, len(task.retain) // WATCHED)))
-
-    def observe(news: Progress) -> None:
-        with stopwatch.paused():
-            watch(news)
-            if news.ended:
-                splits = (some, task.forget, task.holdout)
-                seen = [None if split is None else accuracy(news.model, split, task.recipe.precision) for split in splits]
-                history.append(Epoch(news.phase, news.epoch, news.loss, seen[0] or 0.0, seen[1] or 0.0, seen[2]))
-                watch(history[-1])
-
-    return observe
+def from_dict(plain: dict[str, Any]) -> Experiment:
+    """The experiment, or an error that names the key that does not belong or the field whose value is wrong."""
+    experiment = structure(plain, Experiment)
+    check_numbers(experiment)
+    check_recipe(experiment.training.recipe)
+    check_settings(experiment.method)
+    return experiment
 
 
-def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
-    """What a reader must know before believing the scores; the worst first."""
-    said = [earlier_note(scores) for scores in outcome.earlier if scores.is_known]
-    if outcome.kept_accuracy.damaged:
-        said.append(str(outcome.kept_accuracy))
-    if outcome.forgot is False:
-        whole = scenario.kind == "class"
-        same = "accuracy on the forget samples did not fall" if whole else "neither accuracy nor loss on the forget samples got worse"
-        said.append(f"Nothing was forgotten: {same}.")
-    if outcome.forgot is None:
-        said.append(
-            "The scores do not show whether the samples were forgotten: on them the model is no worse than before, and no better than on "
-            "unseen samples."
+def structure(plain: dict[str, Any], cls: type[T]) -> T:
+    """Plain data as that dataclass, or an error that names the key that does not belong."""
+    try:
+        return _converter.structure(plain, cls)
+    except (cattrs.BaseValidationError, ForbiddenExtraKeysError) as error:
+        raise BadInput(_explain(error)) from error
+
+
+def to_toml(experiment: Experiment) -> str:
+    """The experiment as a file; a recipe that was not used to train the original is marked in a comment, too."""
+    text = tomli_w.dumps(_without_none(to_dict(experiment)))
+    return f"# {RECIPE_ASSUMED}\n{text}" if experiment.training.recipe_assumed else text
+
+
+def from_toml(path: Path) -> Experiment:
+    try:
+        return from_dict(tomllib.loads(read_text(path)))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInput(f"{path} cannot be read as TOML: {error}") from error
+
+
+def _without_none(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {key: _without_none(value) for key, value in plain.items() if value is not None}
+    return [_without_none(value) for value in plain] if isinstance(plain, list | tuple) else plain
+
+
+def _explain(error: BaseException) -> str:
+    """The first thing that is wrong, in one line. A misspelt key is both unknown and missing: the unknown one tells more."""
+    if isinstance(error, ForbiddenExtraKeysError):
+        wrong = sorted(error.extra_fields)[0]
+        known = [f.name for f in dataclasses.fields(error.cl)]
+        return f"{error.cl.__name__} has no setting {wrong!r}. {suggest(wrong, known)}"
+    if isinstance(error, cattrs.BaseValidationError):
+        inner = min(
+            error.exceptions, key=lambda part: not isinstance(part, ForbiddenExtraKeysError)
         )
-    said += [*_unknown(scenario, outcome.original), *outcome.said]
-    if outcome.processed < outcome.forget_samples:
-        said.append(f"Only {outcome.processed} of {counted(outcome.forget_samples, 'forget sample')} were processed.")
-    if outcome.scores.test is None:
-        said.append("No unseen data: no AUS, and the stop rule compared with retained samples. Give test data (test= in Python) for both.")
-    elif scenario.kind == "samples" and not len(scenario.holdout):
-        said.append(
-            "The test data are too few to hold some back: the stop rule compared with retained samples, and AUS is coarse. "
-            "Give at least two test samples of each class."
+        if type(inner) is KeyError:
+            return f"{getattr(error.cl, '__name__', error.cl)} needs the setting {inner}."
+        names = [
+            note.name
+            for note in getattr(inner, "__notes__", ())
+            if isinstance(note, AttributeValidationNote)
+        ]
+        where = f"{getattr(error.cl, '__name__', error.cl)}: {names[0]!r}" if names else ""
+        if (
+            not isinstance(inner, DuckError | cattrs.BaseValidationError | ForbiddenExtraKeysError)
+            and where
+        ):
+            return f"{where} has a value of the wrong kind."
+        text = _explain(inner)
+        return f"{where} {text}" if where and text.startswith("must be") else text
+    return str(error)
+
+
+def _build_converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    _tag(converter, Method, METHODS)
+    _tag(converter, Request, SCENARIOS)
+    converter.register_structure_hook(
+        int | str, lambda value, _: _exact(value, (int, str), "a class index or name")
+    )
+    converter.register_structure_hook(str, lambda value, _: _exact(value, (str,), "text"))
+    converter.register_structure_hook(
+        bool, lambda value, _: _exact(value, (bool,), "true or false")
+    )
+    converter.register_structure_hook(int, lambda value, _: _exact(value, (int,), "a whole number"))
+    converter.register_structure_hook(float, lambda value, _: _finite(value))
+    converter.register_structure_hook(
+        int | tuple[int, ...], lambda value, _: _class_or_group(value)
+    )
+    # Left out where they have their defaults: the ids of experiments without them stay as they were.
+    optional = override(omit_if_default=True)
+    training = make_dict_unstructure_fn(Training, converter, recipe_assumed=optional)
+    converter.register_unstructure_hook(Training, training)
+    plain = make_dict_unstructure_fn(Experiment, converter, earlier=optional, head=optional)
+    converter.register_unstructure_hook(Experiment, plain)
+    converter.register_structure_hook_factory(
+        _is_sequence, lambda kind: _sequence_hook(converter, get_args(kind)[0])
+    )
+    return converter
+
+
+def _is_sequence(kind: Any) -> bool:
+    return get_origin(kind) is tuple and get_args(kind)[1:] == (...,)
+
+
+def _sequence_hook(converter: cattrs.Converter, item: Any) -> Callable[[Any, Any], tuple[Any, ...]]:
+    """Read tuples from lists alone: text would be taken apart into its characters."""
+    return lambda value, _: tuple(
+        converter.structure(one, item) for one in _exact(value, (list, tuple), "a list")
+    )
+
+
+def _exact(value: Any, kinds: tuple[type, ...], words: str) -> Any:
+    """Return a value of the right kind as it is: the text "no" is not true, and 1.9 is not 1."""
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise BadInput(f"must be {words}, got {value!r}.")
+    return value
+
+
+def _finite(value: Any) -> float:
+    number: int | float = _exact(value, (int, float), "a finite number")
+    if isinstance(number, float) and not math.isfinite(number):
+        raise BadInput(f"must be a finite number, got {number}.")
+    return float(number)
+
+
+def _class_or_group(value: Any) -> int | tuple[int, ...]:
+    """Return a class, or the classes of a group that go together."""
+    group = value if isinstance(value, list | tuple) else [value]
+    if not group or any(type(one) is not int for one in group) or len(set(group)) < len(group):
+        raise BadInput(
+            f"A class is a whole number, or a list of different ones for a group; got {value!r}."
         )
-    elif scenario.kind == "samples" and outcome.forget_samples < SMALL:
-        said.append(f"n too small: AUS over {counted(outcome.forget_samples, 'forget sample')} is coarse (below {SMALL}).")
-    if scenario.protocol == "paper":
-        said.append("Protocol 'paper': the stop rule saw the data that are reported.")
-    return [*said, *_strange(scenario)]
+    return tuple(group) if isinstance(value, list | tuple) else group[0]
 
 
-def _unknown(scenario: Scenario, original: Scores) -> list[str]:
-    """Where the original hardly does better than chance, what follows says nothing."""
-    forget, retain = len(scenario.forget), len(scenario.retain)
-    right = (original.forget * forget + original.retain * retain) / (forget + retain)
-    chance = 1 / len(scenario.data.train.labels.unique())
-    # Twice chance is out of reach with two classes.
-    if right > min(2 * chance, chance + 0.1):
-        return []
-    return [
-        f"The original gets {100 * right:.0f} % of the training samples right: are weights, mean and std of the pixels and the order of "
-        "the classes those it was trained with?"
-    ]
+def _tag(converter: cattrs.Converter, protocol: Any, registry: Registry[Any]) -> None:
+    def unstructure(value: Any) -> dict[str, Any]:
+        fields = {
+            f.name: converter.unstructure(getattr(value, f.name)) for f in dataclasses.fields(value)
+        }
+        return {"name": registry.name_of(value), **fields}
+
+    @cache
+    def hook(cls: Any) -> Any:
+        # The classes of a registry may define their own __init__: the hook is made for the class at hand.
+        return make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
+
+    def structure(plain: dict[str, Any], _: Any) -> Any:
+        rest = dict(plain)
+        cls = registry[rest.pop("name")]
+        return hook(cls)(rest, cls)
+
+    converter.register_unstructure_hook_func(
+        lambda cls: cls in registry.values() or cls is protocol, unstructure
+    )
+    converter.register_structure_hook(protocol, structure)
+    converter.register_unstructure_hook(
+        protocol | None, lambda value: None if value is None else unstructure(value)
+    )
+    converter.register_structure_hook(
+        protocol | None, lambda value, kind: None if value is None else structure(value, kind)
+    )
 
 
-def _strange(scenario: Scenario) -> list[str]:
-    data = scenario.data
-    if data.test is None:
-        return []
-    known = torch.cat([data.train.labels, *(earlier.forget.labels for earlier in scenario.earlier)])
-    strange = data.test.labels[~torch.isin(data.test.labels, known)]
-    if not len(strange):
-        return []
-    names = ", ".join(data.classes[label] for label in strange.unique().tolist())
-    samples = f"{counted(len(strange), 'test sample')} {'is' if len(strange) == 1 else 'are'}"
-    return [f"{samples} of classes without training samples ({names}), which are not scored."]
+_converter = _build_converter()

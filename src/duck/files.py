@@ -69,7 +69,10 @@ def writing(place: Path, *, private: bool = False) -> Iterator[Path]:
 
     `private`: only its owner may read it, as for files that hold sample ids; else the mode follows the umask.
     """
-    named, place = place, Path(os.path.realpath(place))  # a link stays, and what it points to is replaced
+    named, place = (
+        place,
+        Path(os.path.realpath(place)),
+    )  # a link stays, and what it points to is replaced
     if place.exists() and not place.is_file() and not place.is_dir():
         raise OSError(errno.EINVAL, "not a regular file", str(named))
     with temporary_folder(place.parent, place.name, private=private) as folder:
@@ -141,7 +144,11 @@ def move_folder(source: Path, place: Path) -> None:
 def remove_stale(folder: Path) -> None:
     """Remove what processes that were killed left half-written in a folder: hidden copies of models that knew the data."""
     try:
-        found = [Path(entry) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False) and is_temporary(Path(entry))]
+        found = [
+            Path(entry)
+            for entry in os.scandir(folder)
+            if entry.is_dir(follow_symlinks=False) and is_temporary(Path(entry))
+        ]
     except OSError:
         return
     for path in found:
@@ -210,10 +217,16 @@ def lock(folder: Path) -> Iterator[None]:
     try:
         handle = _acquire(file)
     except BlockingIOError:
-        raise BadInput(f"{folder} is in use: {_owner(file)} writes it. Wait until it ends, or choose another --out.") from None
+        raise BadInput(
+            f"{folder} is in use: {_owner(file)} writes it. Wait until it ends, or choose another --out."
+        ) from None
     except NotOurs:
-        raise BadInput(f"{file} was not written by this command, which needs that name: remove it, or choose another --out.") from None
-    except OSError:  # a place that cannot be written, or knows no locks: whoever writes there says so
+        raise BadInput(
+            f"{file} was not written by this command, which needs that name: remove it, or choose another --out."
+        ) from None
+    except (
+        OSError
+    ):  # a place that cannot be written, or knows no locks: whoever writes there says so
         handle = None
     try:
         yield
@@ -221,7 +234,9 @@ def lock(folder: Path) -> Iterator[None]:
         if handle is not None:
             file.unlink(missing_ok=True)
             os.close(handle)
-            with suppress(OSError):  # a command that failed leaves no empty folders; those in use are not empty
+            with suppress(
+                OSError
+            ):  # a command that failed leaves no empty folders; those in use are not empty
                 for parent in new_folders:
                     parent.rmdir()
 
@@ -233,7 +248,9 @@ def check_replaceable(place: Path, mark: bytes) -> None:
     except OSError as error:
         raise BadInput(f"{place} cannot be read: {error.strerror}. Choose another name.") from error
     if not ours:
-        raise BadInput(f"{place} exists and was not written by this command: choose another name, or remove it first.")
+        raise BadInput(
+            f"{place} exists and was not written by this command: choose another name, or remove it first."
+        )
 
 
 @contextmanager
@@ -242,7 +259,9 @@ def writing_cache(place: Path) -> Iterator[None]:
     try:
         yield
     except WRITE_ERRORS as error:
-        warn(f"{place} cannot be written ({reason(error)}): what it would hold is made again the next time.")
+        warn(
+            f"{place} cannot be written ({reason(error)}): what it would hold is made again the next time."
+        )
 
 
 def warn(message: str) -> None:
@@ -307,7 +326,9 @@ def _finish(folder: Path, ours: Sequence[str]) -> None:
     new, record = folder / REPLACEMENT, ours[0]
     try:
         names = _replacement_names(new, ours)
-    except NotOurs:  # it may come from another person: nothing outside the folder is touched, nor anything in it
+    except (
+        NotOurs
+    ):  # it may come from another person: nothing outside the folder is touched, nor anything in it
         return
     if (new / record).exists():
         # First the old record: it must not be read with new files, nor the new one with old files.
@@ -340,7 +361,11 @@ def _replacement_names(new: Path, ours: Sequence[str]) -> list[str]:
     except (ValueError, RecursionError):
         raise NotOurs from None
     # A record comes with every replacement. Paths, and names that we do not write, come with none.
-    if not isinstance(names, list) or ours[0] not in names or any(name not in ours for name in names):
+    if (
+        not isinstance(names, list)
+        or ours[0] not in names
+        or any(name not in ours for name in names)
+    ):
         raise NotOurs
     if not present - {CONTENTS} <= set(names):
         raise NotOurs

@@ -58,7 +58,9 @@ class KeptAccuracy:
 
     def __str__(self) -> str:
         fell = f"{self.split.replace('_', '-')} accuracy fell from {100 * self.original:.1f} % to {100 * self.unlearned:.1f} %"
-        return f"{TOO_MUCH_LOST}: {fell} (n = {self.n}); the limit is {100 * self.limit:.1f} points."
+        return (
+            f"{TOO_MUCH_LOST}: {fell} (n = {self.n}); the limit is {100 * self.limit:.1f} points."
+        )
 
 
 def aus(kind: str, original_test: float, test: float, forget: float) -> float:
@@ -74,21 +76,28 @@ def aus(kind: str, original_test: float, test: float, forget: float) -> float:
     return (1 - (original_test - test)) / (1 + delta)
 
 
-def kept_accuracy(split: str, original: float, unlearned: float, n: int, limit: float | None = None) -> KeptAccuracy:
+def kept_accuracy(
+    split: str, original: float, unlearned: float, n: int, limit: float | None = None
+) -> KeptAccuracy:
     """Compare the accuracy on what was to be kept with that of the original.
 
     limit       largest loss that is accepted, in 0..1; None: the larger of 5 points and 3 standard errors of the loss
     """
     check_limit(limit)
     if limit is None:
-        limit = min(1.0, max(MAX_ACCURACY_LOSS, STANDARD_ERRORS * _error_of_difference(original, unlearned, n)))
+        limit = min(
+            1.0,
+            max(MAX_ACCURACY_LOSS, STANDARD_ERRORS * _error_of_difference(original, unlearned, n)),
+        )
     return KeptAccuracy(split, original, unlearned, n, limit, damaged=original - unlearned > limit)
 
 
 def check_limit(limit: float | None) -> None:
     """Raise an error where a limit of the accuracy loss is not a share."""
     if limit is not None and not 0 <= limit <= 1:
-        raise BadInput(f"The largest accepted loss of accuracy is a share in [0, 1], such as 0.05 for 5 points; got {limit}.")
+        raise BadInput(
+            f"The largest accepted loss of accuracy is a share in [0, 1], such as 0.05 for 5 points; got {limit}."
+        )
 
 
 def _error_of_difference(first: float, second: float, n: int) -> float:
@@ -102,7 +111,10 @@ def evaluate(model: nn.Module, scenario: Scenario, original: Scores | None = Non
     """Scores on data that no stop rule saw. Without `original` the model is its own original."""
     data = scenario.data
     forget = outcomes(model, data.train.take(scenario.forget))
-    forget_accuracy, forget_loss = float(forget.correct.double().mean()), float(forget.losses.double().mean())
+    forget_accuracy, forget_loss = (
+        float(forget.correct.double().mean()),
+        float(forget.losses.double().mean()),
+    )
     retain = accuracy(model, data.train.take(scenario.retain))
     if data.test is None or not len(scenario.test):
         return Scores(None, forget_accuracy, retain, None, None, None, forget_loss)
@@ -110,13 +122,25 @@ def evaluate(model: nn.Module, scenario: Scenario, original: Scores | None = Non
     correct = unseen.correct.double().cpu()
     part = {
         name: float(correct[rows].mean()) if len(rows) else None
-        for name, rows in (("test", scenario.test), ("forget_test", scenario.forget_test), ("retain_test", scenario.retain_test))
+        for name, rows in (
+            ("test", scenario.test),
+            ("forget_test", scenario.forget_test),
+            ("retain_test", scenario.retain_test),
+        )
     }
     gone = part["forget_test"] if scenario.kind == "class" else forget_accuracy
     kept = _kept_split(scenario)
     before = part[kept] if original is None else getattr(original, kept)
-    score = None if part[kept] is None or gone is None or before is None else aus(scenario.kind, before, part[kept] or 0.0, gone)
-    rank = None if scenario.kind == "class" else _mean_rank(scenario, forget.losses.cpu(), unseen.losses.cpu())
+    score = (
+        None
+        if part[kept] is None or gone is None or before is None
+        else aus(scenario.kind, before, part[kept] or 0.0, gone)
+    )
+    rank = (
+        None
+        if scenario.kind == "class"
+        else _mean_rank(scenario, forget.losses.cpu(), unseen.losses.cpu())
+    )
     return Scores(score, forget_accuracy, retain, **part, forget_loss=forget_loss, forget_rank=rank)
 
 
@@ -125,18 +149,29 @@ def _kept_split(scenario: Scenario) -> str:
     return "retain_test" if scenario.kind == "class" else "test"
 
 
-def judge_kept(scenario: Scenario, original: Scores, unlearned: Scores, limit: float | None = None) -> KeptAccuracy:
+def judge_kept(
+    scenario: Scenario, original: Scores, unlearned: Scores, limit: float | None = None
+) -> KeptAccuracy:
     """Return what an unlearning cost in accuracy; `limit` as in `kept_accuracy`."""
     split = _kept_split(scenario)
     if getattr(original, split) is None:
         split = "retain"
-    return kept_accuracy(split, getattr(original, split), getattr(unlearned, split), len(getattr(scenario, split)), limit)
+    return kept_accuracy(
+        split,
+        getattr(original, split),
+        getattr(unlearned, split),
+        len(getattr(scenario, split)),
+        limit,
+    )
 
 
 def _peers(scenario: Scenario) -> tuple[Tensor, Tensor]:
     """Return which forget samples and which reported test samples share a class with one of the others."""
     assert scenario.data.test is not None
-    forget, unseen = scenario.data.train.labels[scenario.forget], scenario.data.test.labels[scenario.test]
+    forget, unseen = (
+        scenario.data.train.labels[scenario.forget],
+        scenario.data.test.labels[scenario.test],
+    )
     return torch.isin(forget, unseen), torch.isin(unseen, forget)
 
 
@@ -163,7 +198,9 @@ def confusion(model: nn.Module, scenario: Scenario) -> Confusion | None:
     if data.test is None or not len(scenario.test):
         return None
     reported = data.test.take(scenario.test)
-    pairs, counts = torch.stack([reported.labels, outcomes(model, reported).predicted.cpu()], 1).unique(dim=0, return_counts=True)
+    pairs, counts = torch.stack(
+        [reported.labels, outcomes(model, reported).predicted.cpu()], 1
+    ).unique(dim=0, return_counts=True)
     counted: Confusion = {}
     for (true, seen), count in zip(pairs.tolist(), counts.tolist(), strict=True):
         counted.setdefault(str(true), {})[str(seen)] = count
@@ -179,18 +216,25 @@ def training_scores(model: nn.Module, data: Data) -> dict[str, float | None]:
     return {"train": accuracy(model, data.train), "test": accuracy(model, reported)}
 
 
-def loss_change(original: Mapping[str, float | None], unlearned: Mapping[str, float | None]) -> list[str]:
+def loss_change(
+    original: Mapping[str, float | None], unlearned: Mapping[str, float | None]
+) -> list[str]:
     """Say in one line how the losses of the forget samples changed: of few samples the accuracy may stay at 100 %.
 
     The arguments are fields of `Scores`; no line where a record does not have them.
     """
-    (loss, new_loss), (rank, new_rank) = ([scores.get(name) for scores in (original, unlearned)] for name in ("forget_loss", "forget_rank"))
+    (loss, new_loss), (rank, new_rank) = (
+        [scores.get(name) for scores in (original, unlearned)]
+        for name in ("forget_loss", "forget_rank")
+    )
     if loss is None or new_loss is None:
         return []
     line = f"Forget samples: mean loss {loss:.3g} -> {new_loss:.3g}"
     if rank is None or new_rank is None:
         return [f"{line}."]
-    return [f"{line}; mean rank of the losses among unseen samples of the same class {rank:.3f} -> {new_rank:.3f} (0.5: as if never seen)."]
+    return [
+        f"{line}; mean rank of the losses among unseen samples of the same class {rank:.3f} -> {new_rank:.3f} (0.5: as if never seen)."
+    ]
 
 
 def forgot(scenario: Scenario, original: Scores, unlearned: Scores) -> bool | None:
@@ -206,7 +250,9 @@ def forgot(scenario: Scenario, original: Scores, unlearned: Scores) -> bool | No
     change = unlearned.forget_loss - original.forget_loss
     if unlearned.forget < original.forget or not change <= tolerance:
         return True
-    if unlearned.forget_rank is None or (unlearned.forget == original.forget and change >= -tolerance):
+    if unlearned.forget_rank is None or (
+        unlearned.forget == original.forget and change >= -tolerance
+    ):
         return False
     members, others = (int(rows.sum()) for rows in _peers(scenario))
     # A rank among many is uniform in 0..1, with a variance of 1/12.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.errors import TooFewOutputs
-from duck.models.embedding import PROBES, check_logits, classified, embedded, logits_of, taking
+from duck.models.head import PROBES, check_logits, classified, embedded, logits_of, taking
 from duck.runtime import Precision, autocast, device_of, evaluating
 from duck.types import Examples, Predictions
 

@@ -27,21 +27,34 @@ class Preparations:
         self.folder = folder
         self._kept: dict[str, tuple[Mapping[str, Tensor], float]] = {}
 
-    def __call__(self, method: Method, model: nn.Module, task: Task) -> tuple[Mapping[str, Tensor] | None, float]:
+    def __call__(
+        self, method: Method, model: nn.Module, task: Task
+    ) -> tuple[Mapping[str, Tensor] | None, float]:
         """What `method` prepares for this task and how long that took; None for a method that prepares nothing."""
         if not isinstance(method, Prepares):
             return None, 0.0
         key = _key(method, model, task)
         if key not in self._kept:
-            self._kept[key] = self._read(key, device_of(model)) or self._make(key, method, model, task)
+            self._kept[key] = self._read(key, device_of(model)) or self._make(
+                key, method, model, task
+            )
         return self._kept[key]
 
-    def _make(self, key: str, method: Prepares, model: nn.Module, task: Task) -> tuple[Mapping[str, Tensor], float]:
+    def _make(
+        self, key: str, method: Prepares, model: nn.Module, task: Task
+    ) -> tuple[Mapping[str, Tensor], float]:
         with Stopwatch(device_of(model)) as stopwatch:
             tensors = method.prepare(model, task)
         if self.folder is not None:
-            with files.writing_cache(self.folder), files.writing(self.folder / f"{key}.safetensors") as file:
-                save_file({name: value.contiguous() for name, value in tensors.items()}, file, {"seconds": to_json(stopwatch.seconds)})
+            with (
+                files.writing_cache(self.folder),
+                files.writing(self.folder / f"{key}.safetensors") as file,
+            ):
+                save_file(
+                    {name: value.contiguous() for name, value in tensors.items()},
+                    file,
+                    {"seconds": to_json(stopwatch.seconds)},
+                )
         return tensors, stopwatch.seconds
 
     def _read(self, key: str, device: object) -> tuple[Mapping[str, Tensor], float] | None:
@@ -75,11 +88,21 @@ def _key(method: Method, model: nn.Module, task: Task) -> str:
     digest = hashlib.blake2b(digest_size=12)
     settings = {name: getattr(method, name) for name in method.prepared_from}
     frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
-    facts = [METHODS.name_of(method), settings, task.num_classes, repr(task.recipe), task.head, frozen]
+    facts = [
+        METHODS.name_of(method),
+        settings,
+        task.num_classes,
+        repr(task.recipe),
+        task.head,
+        frozen,
+    ]
     digest.update(to_json(facts, default=str).encode())
     for value in model.state_dict().values():
         digest.update(value.detach().cpu().contiguous().view(-1).numpy().tobytes())
-    ids, labels = np.concatenate([task.forget.ids, task.retain.ids]), torch.cat([task.forget.labels, task.retain.labels])
+    ids, labels = (
+        np.concatenate([task.forget.ids, task.retain.ids]),
+        torch.cat([task.forget.labels, task.retain.labels]),
+    )
     order = np.argsort(ids, kind="stable")
     everyone = ids[order]
     digest.update("\n".join(everyone.tolist()).encode())

@@ -33,7 +33,9 @@ class Registry(Mapping[str, T], Generic[T]):
     def register(self, name: str) -> Callable[[T], T]:
         def add(entry: T) -> T:
             if name in self._entries:
-                raise ValueError(f"There is already a {self.kind} {name!r}: {self._entries[name]!r}.")
+                raise ValueError(
+                    f"There is already a {self.kind} {name!r}: {self._entries[name]!r}."
+                )
             self._entries[name] = entry
             return entry
 
@@ -61,7 +63,9 @@ class Registry(Mapping[str, T], Generic[T]):
         try:
             return self._entries[name]
         except KeyError:
-            raise UnknownName(f"No {self.kind} {name!r}. {suggest(name, [*self._entries, *self._failed])}") from None
+            raise UnknownName(
+                f"No {self.kind} {name!r}. {suggest(name, [*self._entries, *self._failed])}"
+            ) from None
 
     def __contains__(self, name: object) -> bool:
         self._load_plugins()

@@ -39,7 +39,9 @@ def pick_device(name: str = "auto") -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise BadInput(f"No device {name!r} here: {str(error).splitlines()[0]} Use --device auto.") from error
+        raise BadInput(
+            f"No device {name!r} here: {str(error).splitlines()[0]} Use --device auto."
+        ) from error
     return device
 
 
@@ -81,7 +83,11 @@ def seeded(seed: int, *streams: str) -> torch.Generator:
 
 def device_name(device: torch.device) -> str:
     """The GPU's model; for the CPU its kind."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else platform.processor() or platform.machine()
+    )
 
 
 @contextmanager

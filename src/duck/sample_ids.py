@@ -35,7 +35,9 @@ def ids_digest(ids: Iterable[str], salt: str) -> str:
 def names_samples(plain: Any) -> bool:
     """Whether plain data hold a request for samples, with or without their ids."""
     if isinstance(plain, Mapping):
-        return (plain.get("name") == "samples" and "ids" in plain) or any(map(names_samples, plain.values()))
+        return (plain.get("name") == "samples" and "ids" in plain) or any(
+            map(names_samples, plain.values())
+        )
     return isinstance(plain, list | tuple) and any(map(names_samples, plain))
 
 
@@ -56,7 +58,9 @@ def hide_ids(plain: Any, salt: str) -> tuple[Any, Lists]:
             digest = ids_digest(ids, salt)
             return {**plain, "ids": {"digest": digest, "count": len(ids)}}, {digest: ids}
         parts = {key: hide_ids(value, salt) for key, value in plain.items()}
-        return {key: value for key, (value, _) in parts.items()}, _merged(lists for _, lists in parts.values())
+        return {key: value for key, (value, _) in parts.items()}, _merged(
+            lists for _, lists in parts.values()
+        )
     if isinstance(plain, list | tuple):
         items = [hide_ids(value, salt) for value in plain]
         return [value for value, _ in items], _merged(lists for _, lists in items)
@@ -110,4 +114,6 @@ def _read_list(path: Path, digest: str) -> list[str]:
         raise BadInput(
             f"{path}, which holds the ids of the forgotten samples, cannot be read: {reason}. Copy it beside the run."
         ) from error
-    raise BadInput(f"{path} was changed: its ids are not those of the run. Copy it from where the run was made.")
+    raise BadInput(
+        f"{path} was changed: its ids are not those of the run. Copy it from where the run was made."
+    )

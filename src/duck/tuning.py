@@ -72,7 +72,9 @@ def space_of(method: str) -> Space:
     """Return the settings that are searched for a method."""
     METHODS[method]
     if method not in spaces():
-        raise BadInput(f"{method} has nothing to tune. Methods with a search space: {', '.join(spaces())}.")
+        raise BadInput(
+            f"{method} has nothing to tune. Methods with a search space: {', '.join(spaces())}."
+        )
     return spaces()[method]
 
 
@@ -107,17 +109,28 @@ def tune(
         raise BadInput(f"The budget is a number of trials and must be at least 1, got {budget}.")
     published = space_of(METHODS.name_of(method))
     if len({scenario.kind for scenario in scenarios}) != 1:
-        raise BadInput("Tuning needs one or more scenarios, all of one kind: whole classes, or single samples.")
+        raise BadInput(
+            "Tuning needs one or more scenarios, all of one kind: whole classes, or single samples."
+        )
     if retrained is not None and scenarios[0].kind == "class":
-        raise BadInput("Retrained models serve the search for single samples; of whole classes the objective is AUS.")
+        raise BadInput(
+            "Retrained models serve the search for single samples; of whole classes the objective is AUS."
+        )
     if retrained is not None and len(retrained) != len(scenarios):
-        raise BadInput(f"Tuning needs one retrained model for each scenario: there are {len(retrained)} for {len(scenarios)}.")
+        raise BadInput(
+            f"Tuning needs one retrained model for each scenario: there are {len(retrained)} for {len(scenarios)}."
+        )
     rest = {"new_model": new_model, "recipe": recipe or Recipe(), "head": head}
     references: Sequence[nn.Module | None] = retrained or [None] * len(scenarios)
-    judges = [_Judge(model, one.task(**rest), one.kind, known) for one, known in zip(scenarios, references, strict=True)]
+    judges = [
+        _Judge(model, one.task(**rest), one.kind, known)
+        for one, known in zip(scenarios, references, strict=True)
+    ]
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     # Random settings first, but not the ten that Optuna's default would take of a small budget.
-    sampler = optuna.samplers.TPESampler(seed=scenarios[0].seed, n_startup_trials=max(3, budget // 4))
+    sampler = optuna.samplers.TPESampler(
+        seed=scenarios[0].seed, n_startup_trials=max(3, budget // 4)
+    )
     study = optuna.create_study(direction="maximize", sampler=sampler)
     known = [_settings_of(one, published) for one in (method, *also)]
     base, trials = _covering(published, known[0]), list[Trial]()
@@ -132,13 +145,19 @@ def tune(
             given = None
         asked = study.ask()
         drawn = {name: _suggest(asked, name, options) for name, options in space.items()}
-        settings = _flat(drawn) if given is None else given  # what is given is taken as it is, also where it lies outside the space
+        settings = (
+            _flat(drawn) if given is None else given
+        )  # what is given is taken as it is, also where it lies outside the space
         if number < len(done):
             if done[number].settings != settings:
-                raise BadInput(f"Trial {number} of those done is of another search: it has {done[number].settings}, not {settings}.")
+                raise BadInput(
+                    f"Trial {number} of those done is of another search: it has {done[number].settings}, not {settings}."
+                )
             trial = done[number]
         else:
-            trial = _run(judges, number, method, settings, max((one.score for one in trials), default=FAILED))
+            trial = _run(
+                judges, number, method, settings, max((one.score for one in trials), default=FAILED)
+            )
         study.tell(asked, trial.score)
         trials.append(trial)
         if number >= len(done):
@@ -151,8 +170,14 @@ def mean(parts: Sequence[Trial]) -> Trial:
     seconds = sum(part.seconds for part in parts)
     if failed:
         return replace(failed, seconds=seconds)
-    names = [name for name in ("score", "kept", "forgotten", "auc") if getattr(parts[0], name) is not None]
-    means: dict[str, Any] = {name: statistics.fmean(getattr(part, name) for part in parts) for name in names}
+    names = [
+        name
+        for name in ("score", "kept", "forgotten", "auc")
+        if getattr(parts[0], name) is not None
+    ]
+    means: dict[str, Any] = {
+        name: statistics.fmean(getattr(part, name) for part in parts) for name in names
+    }
     return replace(parts[0], **means, seconds=seconds)
 
 
@@ -164,12 +189,18 @@ def best(trials: Sequence[Trial]) -> Trial:
 def changes(method: Method, trial: Trial) -> Settings:
     """Return the settings of a trial that differ from the method's."""
     known = {field.name for field in dataclasses.fields(method)}  # type: ignore[arg-type]
-    return {name: value for name, value in trial.settings.items() if name in known and _plain(getattr(method, name)) != value}
+    return {
+        name: value
+        for name, value in trial.settings.items()
+        if name in known and _plain(getattr(method, name)) != value
+    }
 
 
 def with_settings(method: Method, settings: Settings) -> Method:
     """Return the method with the settings of a trial."""
-    tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    tuples = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
     return replace(method, **tuples)  # type: ignore[type-var]
 
 
@@ -178,7 +209,10 @@ def widened(space: Space, trials: Sequence[Trial]) -> Space:
     if len(trials) < FEWEST or best(trials).error:
         return space
     settings = best(trials).settings
-    return {name: _widened(options, settings[name]) if "low" in options else options for name, options in space.items()}
+    return {
+        name: _widened(options, settings[name]) if "low" in options else options
+        for name, options in space.items()
+    }
 
 
 def at_edge(method: str, trials: Sequence[Trial]) -> list[str]:
@@ -194,7 +228,9 @@ def at_edge(method: str, trials: Sequence[Trial]) -> list[str]:
     return found
 
 
-def _run(judges: Sequence["_Judge"], number: int, method: Method, settings: Settings, best_score: float) -> Trial:
+def _run(
+    judges: Sequence["_Judge"], number: int, method: Method, settings: Settings, best_score: float
+) -> Trial:
     """Run a setting on one scenario after another, and stop when it can no longer become the best."""
     parts: list[Trial] = []
     for place, judge in enumerate(judges):
@@ -275,7 +311,11 @@ def _covering(space: Space, settings: Settings) -> Space:
         if "choices" in options and value not in options["choices"]:
             options = {**options, "choices": [*options["choices"], value]}
         elif "low" in options and (value > 0 or not options.get("log")):
-            options = {**options, "low": min(options["low"], value), "high": max(options["high"], value)}
+            options = {
+                **options,
+                "low": min(options["low"], value),
+                "high": max(options["high"], value),
+            }
         covering[key] = options
     return covering
 
@@ -296,7 +336,9 @@ def _suggest(asked: Any, key: str, options: Mapping[str, Any]) -> Any:
     if "fixed" in options:
         return options["fixed"]
     if "choices" in options:
-        return json.loads(asked.suggest_categorical(key, [to_json(choice) for choice in options["choices"]]))
+        return json.loads(
+            asked.suggest_categorical(key, [to_json(choice) for choice in options["choices"]])
+        )
     log = options.get("log", False)
     if options.get("integer"):
         return asked.suggest_int(key, options["low"], options["high"], log=log)
@@ -306,7 +348,9 @@ def _suggest(asked: Any, key: str, options: Mapping[str, Any]) -> Any:
 class _Judge:
     """Runs a setting and scores it on the half of the holdout that its stop rule did not see."""
 
-    def __init__(self, model: nn.Module, task: Task, kind: str, retrained: nn.Module | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, task: Task, kind: str, retrained: nn.Module | None = None
+    ) -> None:
         if task.holdout is None or len(task.holdout) < 2:
             raise BadInput("Tuning needs holdout data: give data with a test split.")
         self.model, self.kind, self.preparations = model, kind, Preparations()
@@ -332,14 +376,36 @@ class _Judge:
                 unlearned = method(self.model, replace(self.task, prepared=prepared))
             measures = self._measures(unlearned)
         except Exception as error:
-            return Trial(number, settings, FAILED, None, None, stopwatch.seconds, f"{type(error).__name__}: {error}", self.objective)
+            return Trial(
+                number,
+                settings,
+                FAILED,
+                None,
+                None,
+                stopwatch.seconds,
+                f"{type(error).__name__}: {error}",
+                self.objective,
+            )
         kept, forgotten, auc = (*measures, None)[:3]
-        return Trial(number, settings, self._score(measures), kept, forgotten, stopwatch.seconds, None, self.objective, auc)
+        return Trial(
+            number,
+            settings,
+            self._score(measures),
+            kept,
+            forgotten,
+            stopwatch.seconds,
+            None,
+            self.objective,
+            auc,
+        )
 
     def _score(self, measures: Sequence[float]) -> float:
         if self.objective == "aus":
             return aus(self.kind, self.original, *measures)
-        return 1 - sum(abs(value - reference) for value, reference in zip(measures, self.reference, strict=True))
+        return 1 - sum(
+            abs(value - reference)
+            for value, reference in zip(measures, self.reference, strict=True)
+        )
 
     def _measures(self, model: nn.Module) -> tuple[float, ...]:
         """Return the holdout accuracy, the forget accuracy and, where the objective is the gap, the confidence AUC."""
@@ -352,7 +418,9 @@ class _Judge:
         return float(outcomes(model, self.task.forget).correct.double().mean())
 
     def _accuracy(self, model: nn.Module, rows: Tensor) -> float:
-        return float(outcomes(model, self.judged.take(rows.nonzero().flatten())).correct.double().mean())
+        return float(
+            outcomes(model, self.judged.take(rows.nonzero().flatten())).correct.double().mean()
+        )
 
     def _auc(self, model: nn.Module) -> float:
         """How well confidence tells forget samples from holdout samples."""

@@ -44,7 +44,9 @@ class Examples(Protocol):
     def to(self, device: torch.device | str) -> "Examples":
         """The same examples with batches on that device."""
 
-    def batches(self, size: int, generator: torch.Generator | None = None, augment: Augment = "none") -> Iterator[Batch]:
+    def batches(
+        self, size: int, generator: torch.Generator | None = None, augment: Augment = "none"
+    ) -> Iterator[Batch]:
         """One pass. With a generator: shuffled, every sample seen, every batch full (the last one is filled up from the
         beginning of the order, so that no short batch disturbs BatchNorm). Without: in order, the last may be short."""
 
@@ -75,7 +77,11 @@ class Data:
 
     def to(self, device: torch.device | str) -> "Data":
         """The same data with batches on that device."""
-        return replace(self, train=self.train.to(device), test=None if self.test is None else self.test.to(device))
+        return replace(
+            self,
+            train=self.train.to(device),
+            test=None if self.test is None else self.test.to(device),
+        )
 
 
 @dataclass(frozen=True)
@@ -180,8 +186,16 @@ class Scenario:
     def task(self, **rest: Any) -> Task:
         """What a method may see of it; `rest` are further fields of Task."""
         data = self.data
-        holdout = data.test.take(self.holdout) if data.test is not None and len(self.holdout) else None
-        return Task(data.train.take(self.forget), data.train.take(self.retain), holdout, data.num_classes, **{"seed": self.seed, **rest})
+        holdout = (
+            data.test.take(self.holdout) if data.test is not None and len(self.holdout) else None
+        )
+        return Task(
+            data.train.take(self.forget),
+            data.train.take(self.retain),
+            holdout,
+            data.num_classes,
+            **{"seed": self.seed, **rest},
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,9 @@ def test_values_of_a_sigmoid_in_closed_form() -> None:
     generator = torch.Generator().manual_seed(0)
     weights, images, background = (torch.randn(n, 2, 3, 3, generator=generator) for n in (1, 5, 4))
     model = TwoClasses(weights[0])
-    found = shap_values(model, images, torch.tensor([0, 1, 0, 1, 0]), background, steps=256, tolerance=1e-3)
+    found = shap_values(
+        model, images, torch.tensor([0, 1, 0, 1, 0]), background, steps=256, tolerance=1e-3
+    )
     expected = torch.zeros_like(images)
     for b in background:
         up = (weights * (images - b)).flatten(1).sum(1)
@@ -44,22 +46,35 @@ def test_values_of_a_trained_net_sum_to_what_they_explain_and_leave_it_alone() -
     data, model = toy_data(), trained_net().train()
     model.get_submodule("blocks.outer.0").eval()
     assert data.test is not None
-    images, background = images_of(data.test.take(torch.arange(6))), background_of(data.train, seed=1, count=3)
+    images, background = (
+        images_of(data.test.take(torch.arange(6))),
+        background_of(data.train, seed=1, count=3),
+    )
     found = shap_values(model, images, data.test.labels[:6], background, steps=4)
     model.eval()
     with torch.no_grad():
-        said = [model(part).double().softmax(1)[:, data.test.labels[:6]] for part in (images, background)]
+        said = [
+            model(part).double().softmax(1)[:, data.test.labels[:6]]
+            for part in (images, background)
+        ]
     assert torch.allclose(found.outputs, said[0].diagonal(), atol=1e-6)
     assert torch.allclose(found.base, said[1].mean(0), atol=1e-6)
-    assert ((found.values.double().sum((1, 2, 3)) - (found.outputs - found.base)).abs() < 0.01).all()
+    assert (
+        (found.values.double().sum((1, 2, 3)) - (found.outputs - found.base)).abs() < 0.01
+    ).all()
     assert found.complete.all()
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_big_images_go_through_in_smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [at_once(torch.empty(1, *shape)) for shape in ((3, 32, 32), (3, 224, 224), (3, 4000, 4000))] == [500, 27, 1]
+    assert [
+        at_once(torch.empty(1, *shape)) for shape in ((3, 32, 32), (3, 224, 224), (3, 4000, 4000))
+    ] == [500, 27, 1]
     data, model, sizes = toy_data(), trained_net(), list[int]()
-    images, background = images_of(data.train.take(torch.arange(20))), background_of(data.train, count=3)
+    images, background = (
+        images_of(data.train.take(torch.arange(20))),
+        background_of(data.train, count=3),
+    )
     whole = shap_values(model, images, 0, background, steps=4, tolerance=1.0)
     model.register_forward_hook(lambda module, inputs, output: sizes.append(len(output)))
     monkeypatch.setattr(attribution, "PIXELS", 8 * 64)
@@ -79,10 +94,26 @@ def test_modes_are_put_back() -> None:
 
 def test_values_that_do_not_add_up_are_told() -> None:
     model = TwoClasses(torch.full((1, 1, 1), 40.0))
-    with pytest.warns(Incomplete, match=r"1 of 2 images do not add up: off by up to 0\.\d+, allowed 0.01. Raise most_steps \(now 4\)"):
-        found = shap_values(model, torch.tensor([1.0, -0.9]).view(2, 1, 1, 1), 0, torch.full((1, 1, 1, 1), -1.0), steps=2, most_steps=4)
+    with pytest.warns(
+        Incomplete,
+        match=r"1 of 2 images do not add up: off by up to 0\.\d+, allowed 0.01. Raise most_steps \(now 4\)",
+    ):
+        found = shap_values(
+            model,
+            torch.tensor([1.0, -0.9]).view(2, 1, 1, 1),
+            0,
+            torch.full((1, 1, 1, 1), -1.0),
+            steps=2,
+            most_steps=4,
+        )
     assert found.complete.tolist() == [False, True]
-    more = shap_values(model, torch.tensor([1.0, -0.9]).view(2, 1, 1, 1), 0, torch.full((1, 1, 1, 1), -1.0), steps=2)
+    more = shap_values(
+        model,
+        torch.tensor([1.0, -0.9]).view(2, 1, 1, 1),
+        0,
+        torch.full((1, 1, 1, 1), -1.0),
+        steps=2,
+    )
     assert more.complete.all()
 
 
@@ -105,4 +136,6 @@ def test_what_cannot_be_explained() -> None:
 def test_without_captum_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     with pytest.raises(MissingExtra, match=r"pip install 'duck-unlearning\[explain\]'"):
-        shap_values(TwoClasses(torch.ones(1, 1, 1)), torch.zeros(1, 1, 1, 1), 0, torch.zeros(1, 1, 1, 1))
+        shap_values(
+            TwoClasses(torch.ones(1, 1, 1)), torch.zeros(1, 1, 1, 1), 0, torch.zeros(1, 1, 1, 1)
+        )

@@ -6,15 +6,15 @@ from functools import cache
 import pytest
 import torch
 
-from duck import fit
 from duck.analysis import bias
 from duck.analysis.attribution import Attribution
-from duck.config import Experiment, Training, from_dict, to_dict
 from duck.data.examples import Resident
 from duck.errors import BadInput
+from duck.experiment import Experiment, Training, from_dict, to_dict
 from duck.methods.duck import Duck
 from duck.runtime import seeded
 from duck.scenarios import Debias, describe
+from duck.training import loop
 from duck.types import Examples, Scenario
 from tests.toys import RECIPE, toy_data, toy_net
 
@@ -36,7 +36,7 @@ def scenario() -> Scenario:
 @cache
 def freed() -> bias.Freed:
     biased = toy_net()
-    fit.train(biased, scenario().data.train, RECIPE, seeded(0, "biased"))
+    loop.train(biased, scenario().data.train, RECIPE, seeded(0, "biased"))
     method = Duck(batch_size=64, lr=1e-2, low_batch=32, target_class=2)
     return bias.free(DEBIAS, scenario(), biased, method, new_model=toy_net, recipe=RECIPE)
 
@@ -134,9 +134,13 @@ def test_the_squares_shap_value_falls() -> None:
     assert 0.1 < shap["mean"]["biased"] <= 0.26
     assert abs(shap["mean"]["duck"]) < shap["mean"]["biased"] / 5
     assert shap["factor"]["duck"] > 5
-    assert shap["tests"]["biased - duck"]["p"] == shap["tests"]["biased - duck"]["least_p"] == 2.0**-11
+    assert (
+        shap["tests"]["biased - duck"]["p"] == shap["tests"]["biased - duck"]["least_p"] == 2.0**-11
+    )
     assert shap["incomplete"] == {"biased": 0, "duck": 0, "corrected": 0}
-    assert row["notes"] == ["n too small: 40 unseen images of the class, where at least 100 would be wanted."]
+    assert row["notes"] == [
+        "n too small: 40 unseen images of the class, where at least 100 would be wanted."
+    ]
     assert (row["true"], row["wrong"], row["seed"], row["n"]) == ("c", "d", 1, 40)
 
 
@@ -153,7 +157,9 @@ def test_the_notes_say_what_did_not_work() -> None:
     stuck = replace(freed().outcome, scores=replace(freed().outcome.scores, forget=0.5))
     broken = {"biased": Attribution(torch.zeros(1, 1, 8, 8), torch.ones(1), torch.zeros(1), 0.01)}
     notes = bias.report(DEBIAS, scenario(), replace(freed(), outcome=stuck), broken)["notes"]
-    assert notes[0] == "After unlearning 50.0 % of the mislabelled images still get the wrong label."
+    assert (
+        notes[0] == "After unlearning 50.0 % of the mislabelled images still get the wrong label."
+    )
     assert notes[2] == "SHAP values do not add up: {'biased': 1} images."
 
 

@@ -15,9 +15,14 @@ def blobs(count: int, width: int, spread: float, apart: float = 20.0, seed: int 
     """Two classes in so many dimensions, the second one `spread` times as wide."""
     rng = np.random.default_rng(seed)
     labels = np.arange(count) % 2
-    points = rng.normal(size=(count, width)) * np.where(labels == 0, 1.0, spread)[:, None] + apart * labels[:, None]
+    points = (
+        rng.normal(size=(count, width)) * np.where(labels == 0, 1.0, spread)[:, None]
+        + apart * labels[:, None]
+    )
     embeddings = torch.from_numpy(points.astype(np.float32))
-    return Predictions(torch.zeros(count, 2), embeddings, torch.from_numpy(labels), [str(i) for i in range(count)])
+    return Predictions(
+        torch.zeros(count, 2), embeddings, torch.from_numpy(labels), [str(i) for i in range(count)]
+    )
 
 
 def test_density_of_a_circle() -> None:
@@ -33,7 +38,9 @@ def test_the_ball_holds_95_percent() -> None:
 
 def test_one_dimension_and_three() -> None:
     assert log_density(np.array([[-3.0], [3.0]])) == pytest.approx(math.log(2 / 6))
-    assert log_density(np.array([[0.0, 0, 2], [0, 0, -2]])) == pytest.approx(math.log(2 / (4 / 3 * math.pi * 8)))
+    assert log_density(np.array([[0.0, 0, 2], [0, 0, -2]])) == pytest.approx(
+        math.log(2 / (4 / 3 * math.pi * 8))
+    )
 
 
 def test_nothing_overflows_in_512_dimensions() -> None:
@@ -46,7 +53,12 @@ def test_nothing_overflows_in_512_dimensions() -> None:
 
 def test_every_sample_counts_whatever_the_model_calls_it() -> None:
     right = blobs(400, 12, 3.0)
-    wrong = Predictions(torch.nn.functional.one_hot(1 - right.labels, 2).float(), right.embeddings, right.labels, right.ids)
+    wrong = Predictions(
+        torch.nn.functional.one_hot(1 - right.labels, 2).float(),
+        right.embeddings,
+        right.labels,
+        right.ids,
+    )
     assert densities({"train": right})[0] == densities({"train": wrong})[0]
     assert len(densities({"train": right})[0]["train"]) == 2
 
@@ -72,7 +84,9 @@ def test_nine_dimensions_or_a_share_of_the_variance() -> None:
 
 def test_test_samples_are_measured_in_the_space_of_the_training_samples() -> None:
     part = blobs(300, 40, 1.0)
-    turned = Predictions(part.logits, part.embeddings * torch.linspace(0, 9, 40), part.labels, part.ids)
+    turned = Predictions(
+        part.logits, part.embeddings * torch.linspace(0, 9, 40), part.labels, part.ids
+    )
     alike, _ = densities({"train": part, "test": part})
     other, _ = densities({"train": turned, "test": part})
     assert alike["test"] == alike["train"]
@@ -94,11 +108,19 @@ def test_dimensions_that_cannot_be(dimensions: float) -> None:
 def run_of(forgotten: int, gone: float, kept: float) -> Run:
     changed = {str(label): gone if label == forgotten else kept for label in range(3)}
     same: dict[str, float | None] = dict.fromkeys(("0", "1", "2"), kept)
-    return Run({"original": {"train": same, "test": same}, "unlearned": {"train": dict(changed), "test": dict(changed)}}, [forgotten])
+    return Run(
+        {
+            "original": {"train": same, "test": same},
+            "unlearned": {"train": dict(changed), "test": dict(changed)},
+        },
+        [forgotten],
+    )
 
 
 def test_tests_over_runs() -> None:
-    rows = density_tests([run_of(label, -9.0 - step, -4.0 - step / 3) for step, label in enumerate((0, 1, 2, 0, 1))])
+    rows = density_tests(
+        [run_of(label, -9.0 - step, -4.0 - step / 3) for step, label in enumerate((0, 1, 2, 0, 1))]
+    )
     found = {(row["split"], row["compared"]): row for row in rows}
     assert len(found) == 6
     within = found["train", "unlearned: forget - retain"]
@@ -111,7 +133,9 @@ def test_tests_over_runs() -> None:
 def test_models_that_a_run_lacks_and_runs_without_a_forgotten_class_are_not_compared() -> None:
     whole, part = run_of(0, -9.0, -4.0), run_of(1, -8.0, -4.0)
     alone = Run({"unlearned": part.density["unlearned"]}, [1])
-    assert {row["compared"] for row in density_tests([whole, alone])} == {"unlearned: forget - retain"}
+    assert {row["compared"] for row in density_tests([whole, alone])} == {
+        "unlearned: forget - retain"
+    }
     assert density_tests([whole, Run(whole.density, [])]) == []
 
 
@@ -120,7 +144,10 @@ def test_the_map_keeps_clusters_apart_and_is_the_same_each_time() -> None:
     first, again = (tsne(part.embeddings.numpy(), iterations=300) for _ in range(2))
     assert np.array_equal(first, again)
     centres = [first[part.labels.numpy() == label].mean(0) for label in (0, 1)]
-    reach = max(np.linalg.norm(first[part.labels.numpy() == label] - centres[label], axis=1).mean() for label in (0, 1))
+    reach = max(
+        np.linalg.norm(first[part.labels.numpy() == label] - centres[label], axis=1).mean()
+        for label in (0, 1)
+    )
     assert np.linalg.norm(centres[0] - centres[1]) > 2 * reach
 
 

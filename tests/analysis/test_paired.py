@@ -26,7 +26,11 @@ def test_nothing_gives_less_than_the_least_p(n: int) -> None:
     one_side, mixed = paired(values, [0.0] * n), paired([-values[0], *values[1:]], [0.0] * n)
     assert one_side.least_p == mixed.least_p == one_side.p < mixed.p
     # Beyond 50 pairs p is that of the normal curve, whose tail is not as thin as that of the signs.
-    assert one_side.least_p == pytest.approx(2.0 ** (1 - n)) if n <= 50 else one_side.least_p > 2.0 ** (1 - n)
+    assert (
+        one_side.least_p == pytest.approx(2.0 ** (1 - n))
+        if n <= 50
+        else one_side.least_p > 2.0 ** (1 - n)
+    )
 
 
 def test_one_pair_proves_nothing() -> None:

@@ -18,7 +18,9 @@ def result() -> dict[str, Any]:
     data = toy_data()
     assert data.test is not None
     models = {"original": trained_net(), "unlearned": toy_net(3), "retrained": toy_net(4)}
-    return analyse(models, class_scenario(), points=120, explain=data.test.take(torch.tensor([2, 6])))
+    return analyse(
+        models, class_scenario(), points=120, explain=data.test.take(torch.tensor([2, 6]))
+    )
 
 
 def test_it_is_plain_json(result: dict[str, Any]) -> None:
@@ -29,12 +31,20 @@ def test_it_is_plain_json(result: dict[str, Any]) -> None:
     assert result["samples"] == {"train": 240, "test": 160}
 
 
-def test_panels_show_the_same_samples_for_every_model_and_mark_the_forgotten(result: dict[str, Any]) -> None:
+def test_panels_show_the_same_samples_for_every_model_and_mark_the_forgotten(
+    result: dict[str, Any],
+) -> None:
     assert list(result["tsne"]) == ["original", "unlearned", "retrained"]
     for split in ("train", "test"):
         panels = [result["tsne"][name][split] for name in result["tsne"]]
         for panel in panels:
-            assert len(panel["x"]) == len(panel["y"]) == len(panel["label"]) == len(panel["forget"]) == 60
+            assert (
+                len(panel["x"])
+                == len(panel["y"])
+                == len(panel["label"])
+                == len(panel["forget"])
+                == 60
+            )
             assert panel["forget"] == [label == 2 for label in panel["label"]]
             assert set(panel["label"]) == {0, 1, 2, 3}
         assert panels[0]["label"] == panels[1]["label"] == panels[2]["label"]
@@ -51,26 +61,38 @@ def test_labels_belong_to_their_points(result: dict[str, Any]) -> None:
 
 def test_densities_of_all_classes_and_models(result: dict[str, Any]) -> None:
     for model in result["density"].values():
-        assert {split: sorted(found) for split, found in model.items()} == {"train": list("0123"), "test": list("0123")}
+        assert {split: sorted(found) for split, found in model.items()} == {
+            "train": list("0123"),
+            "test": list("0123"),
+        }
     assert result["spaces"]["original"]["dimensions"] == 9
 
 
 def test_shap_maps_of_the_chosen_images(result: dict[str, Any]) -> None:
     shap = result["shap"]
-    assert [(image["id"], image["forgotten"]) for image in shap["images"]] == [("t2", False), ("t6", False)]
+    assert [(image["id"], image["forgotten"]) for image in shap["images"]] == [
+        ("t2", False),
+        ("t6", False),
+    ]
     for image in shap["images"]:
         assert image["title"] == f"c ({image['id']})"
         for name, values in image["maps"].items():
             numbers = image["numbers"][name]
             assert torch.tensor(values).shape == (8, 8)
-            assert float(torch.tensor(values).sum()) == pytest.approx(numbers["probability"] - numbers["background"], abs=0.012)
+            assert float(torch.tensor(values).sum()) == pytest.approx(
+                numbers["probability"] - numbers["background"], abs=0.012
+            )
     assert shap["images"][0]["numbers"]["original"]["probability"] > 0.9
 
 
-@pytest.mark.parametrize("scenario", [class_scenario(), samples_scenario()], ids=["class", "samples"])
+@pytest.mark.parametrize(
+    "scenario", [class_scenario(), samples_scenario()], ids=["class", "samples"]
+)
 def test_a_forgotten_training_image_is_marked_and_not_named(scenario: Scenario) -> None:
     images = scenario.data.train.take(torch.stack([scenario.forget[1], scenario.retain[0]]))
-    found = analyse({"unlearned": trained_net()}, scenario, points=16, explain=images)["shap"]["images"]
+    found = analyse({"unlearned": trained_net()}, scenario, points=16, explain=images)["shap"][
+        "images"
+    ]
     _, retained = images.ids.tolist()
     assert [image["id"] for image in found] == ["forgotten 1", retained]
     assert found[0]["title"].endswith("(forgotten 1)")
@@ -79,7 +101,9 @@ def test_a_forgotten_training_image_is_marked_and_not_named(scenario: Scenario) 
 
 def test_panels_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "SHOWN", 25)
-    panels = analyse({"unlearned": trained_net()}, class_scenario(), points=120)["tsne"]["unlearned"]
+    panels = analyse({"unlearned": trained_net()}, class_scenario(), points=120)["tsne"][
+        "unlearned"
+    ]
     assert [len(panels[split]["x"]) for split in ("train", "test")] == [20, 20]
     assert [len(panels[split]["forget"]) for split in ("train", "test")] == [20, 20]
 

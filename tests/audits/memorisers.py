@@ -5,24 +5,30 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from duck.audits.aligned import Margins, Outputs, Scored
+from duck.audits.scores import Margins, Outputs, Scored
 
 CLASSES, FEATURES, SEEN, UNSEEN = 4, 400, 240, 400
 SHARPNESS = 10.0
-NAMES = np.array([f"s{number}" for number in range(SEEN)] + [f"t{number}" for number in range(UNSEEN)])
+NAMES = np.array(
+    [f"s{number}" for number in range(SEEN)] + [f"t{number}" for number in range(UNSEEN)]
+)
 KNOWN, NEW = NAMES[:SEEN], NAMES[SEEN:]
 
 
 @cache
 def world(features: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     generator = np.random.default_rng(0)
-    return generator.normal(size=(len(NAMES), features)), generator.integers(CLASSES, size=len(NAMES))
+    return generator.normal(size=(len(NAMES), features)), generator.integers(
+        CLASSES, size=len(NAMES)
+    )
 
 
 def trained(rows: npt.NDArray[np.intp], features: int = FEATURES) -> Outputs:
     """Of a model trained on these rows, its outputs on all samples."""
     inputs, labels = world(features)
-    weights = inputs[rows].T @ np.linalg.solve(inputs[rows] @ inputs[rows].T + np.eye(len(rows)), np.eye(CLASSES)[labels[rows]])
+    weights = inputs[rows].T @ np.linalg.solve(
+        inputs[rows] @ inputs[rows].T + np.eye(len(rows)), np.eye(CLASSES)[labels[rows]]
+    )
     return Outputs(NAMES, SHARPNESS * inputs @ weights, labels)
 
 
@@ -50,7 +56,9 @@ def oracles(count: int = 32, seed: int = 2) -> Margins:
     """Models that never saw the first half of the known samples, each on its own part of the rest: what retraining would give."""
     generator = np.random.default_rng(seed)
     rest = np.arange(SEEN // 2, SEEN)
-    return Margins.stack(row(generator.choice(rest, size=len(rest) * 3 // 4, replace=False)) for _ in range(count))
+    return Margins.stack(
+        row(generator.choice(rest, size=len(rest) * 3 // 4, replace=False)) for _ in range(count)
+    )
 
 
 @cache
@@ -74,7 +82,9 @@ def forgot(count: int = 32, seed: int = 4) -> Margins:
 
 def requests(count: int, generator: np.random.Generator) -> list[npt.NDArray[np.intp]]:
     """Halves of the first half of the known samples."""
-    return [part for _ in range(count // 2) for part in np.split(generator.permutation(SEEN // 2), 2)]
+    return [
+        part for _ in range(count // 2) for part in np.split(generator.permutation(SEEN // 2), 2)
+    ]
 
 
 CANDIDATES = NAMES[: SEEN // 2]

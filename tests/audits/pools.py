@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from duck.audits.pool.plan import Design, Plan
-from duck.audits.pool.reader import Pool
-from duck.audits.pool.training import Ending, News, build_pool
-from duck.config import Experiment, Training, fingerprint
+from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.base import METHODS, Method
+from duck.pools.build import Ending, News, build_pool
+from duck.pools.plan import Design, Plan
+from duck.pools.reader import Pool
 from duck.scenarios import ForgetClasses, Request
 from duck.types import Recipe
 from tests.toys import toy_data
@@ -25,10 +25,18 @@ def experiment(request: Request | None = None, **changes: Any) -> Experiment:
 
 def plan(design: Design = "request", request: Request | None = None, **changes: Any) -> Plan:
     wanted = experiment(request, **changes)
-    return Plan(design, wanted if design == "request" else replace(wanted, request=None, method=None))
+    return Plan(
+        design, wanted if design == "request" else replace(wanted, request=None, method=None)
+    )
 
 
-def build(folder: Path, what: Plan, models: int, report: Callable[[News], None] = lambda _: None, **options: Any) -> Ending:
+def build(
+    folder: Path,
+    what: Plan,
+    models: int,
+    report: Callable[[News], None] = lambda _: None,
+    **options: Any,
+) -> Ending:
     return build_pool(folder, what, toy_data(), models, device="cpu", report=report, **options)
 
 

@@ -12,14 +12,22 @@ import torch
 from torch import Tensor, nn
 
 import duck
-from duck.audits.observed import compared, observe, setting
+from duck.audits.outputs import compared, observe, setting
 from duck.audits.relearn import relearning, steps
 from duck.audits.retraining import Retraining
-from duck.config import Training
 from duck.data.examples import Pixels
 from duck.errors import BadInput
+from duck.experiment import Training
 from duck.files import CacheWarning
-from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, toy_task, trained_net
+from tests.toys import (
+    RECIPE,
+    class_scenario,
+    samples_scenario,
+    toy_data,
+    toy_net,
+    toy_task,
+    trained_net,
+)
 
 SHORT = duck.Recipe(epochs=3, batch_size=32, lr=0.05)
 TRAINING = Training("toy", "toy", duck.Recipe(epochs=1, batch_size=64))
@@ -50,12 +58,18 @@ def test_the_result_of_forgetting_is_audited_in_one_line() -> None:
     assert "duck ran on 60 training samples of toy; 60 of them were processed." in str(audit)
     assert (
         audit.attacks["accuracy forget"].original
-        == duck.audit(trained_net(), class_scenario(), original=trained_net()).attacks["accuracy forget"].unlearned
+        == duck.audit(trained_net(), class_scenario(), original=trained_net())
+        .attacks["accuracy forget"]
+        .unlearned
     )
 
 
-def test_given_retrained_models_make_it_the_oracle_tier_and_a_logit_of_minus_infinity_is_a_number() -> None:
-    audit = duck.audit(Masked(trained_net()), class_scenario(), original=trained_net(), retrained=list(retrained()))
+def test_given_retrained_models_make_it_the_oracle_tier_and_a_logit_of_minus_infinity_is_a_number() -> (
+    None
+):
+    audit = duck.audit(
+        Masked(trained_net()), class_scenario(), original=trained_net(), retrained=list(retrained())
+    )
     assert (audit.tier, audit.models) == ("oracle", 3)
     row = audit.attacks["accuracy forget-test"]
     assert row.unlearned is not None
@@ -65,17 +79,24 @@ def test_given_retrained_models_make_it_the_oracle_tier_and_a_logit_of_minus_inf
 
 
 def test_missing_retrained_models_are_trained_where_it_is_known_how() -> None:
-    result = duck.forget(trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net, recipe=SHORT)
+    result = duck.forget(
+        trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net, recipe=SHORT
+    )
     audit = duck.audit(result, tier="oracle", models=2)
     assert audit.models == 2
     assert audit.verdict == "no verdict"
     assert "ZRF" in audit.attacks
-    with pytest.raises(BadInput, match=r"give retrained=\[...\], or new_model= and recipe= to train them. Not said: new_model and recipe"):
+    with pytest.raises(
+        BadInput,
+        match=r"give retrained=\[...\], or new_model= and recipe= to train them. Not said: new_model and recipe",
+    ):
         duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="oracle")
 
 
 def test_no_recipe_is_made_up_for_an_original_that_was_trained_in_a_way_nobody_told() -> None:
-    result = duck.forget(trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net)
+    result = duck.forget(
+        trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net
+    )
     assert result.recipe is None
     with pytest.raises(BadInput, match=r"to train them. Not said: recipe\."):
         duck.audit(result, tier="oracle", models=2)
@@ -87,13 +108,19 @@ def test_references_that_were_not_trained_as_the_original_was_give_no_verdict() 
     """Trained on pixels of another mean and std, as a cache that does not look at them would give: they know nothing of these."""
     scenario = class_scenario()
     dark = replace(scenario.data.train, pixels=Pixels((0.9,), (0.05,)))  # type: ignore[type-var]
-    odd = Retraining(replace(scenario, data=replace(scenario.data, train=dark)), trained_net(), toy_net, RECIPE)(5)
+    odd = Retraining(
+        replace(scenario, data=replace(scenario.data, train=dark)), trained_net(), toy_net, RECIPE
+    )(5)
     fine = Retraining(scenario, trained_net(), toy_net, RECIPE)(6)
     audit = duck.audit(fine[0], scenario, original=trained_net(), retrained=odd)
     assert (audit.verdict, audit.powered) == ("no verdict", False)
     assert not audit.controls["retrained accuracy"].passed
     assert "it was not trained as the original was" in str(audit.reasons)
-    assert duck.audit(fine[0], scenario, original=trained_net(), retrained=fine[1:]).controls["retrained accuracy"].passed
+    assert (
+        duck.audit(fine[0], scenario, original=trained_net(), retrained=fine[1:])
+        .controls["retrained accuracy"]
+        .passed
+    )
 
 
 def test_what_is_missing_is_said() -> None:
@@ -106,12 +133,18 @@ def test_what_is_missing_is_said() -> None:
 
 
 def test_no_unseen_data_and_no_numbers_are_refused() -> None:
-    data = duck.Data("toy", toy_data().train, None, toy_data().classes, torch.empty(0, dtype=torch.int64))
+    data = duck.Data(
+        "toy", toy_data().train, None, toy_data().classes, torch.empty(0, dtype=torch.int64)
+    )
     result = duck.forget(trained_net(), data, forget=[1, 2])
     with pytest.raises(BadInput, match="The holdout is empty"):
         duck.audit(result)
     with pytest.raises(BadInput, match="The holdout is empty"):
-        duck.audit(trained_net(), replace(class_scenario(), holdout=torch.empty(0, dtype=torch.int64)), original=trained_net())
+        duck.audit(
+            trained_net(),
+            replace(class_scenario(), holdout=torch.empty(0, dtype=torch.int64)),
+            original=trained_net(),
+        )
     broken = trained_net()
     with torch.no_grad():
         next(broken.parameters()).fill_(torch.nan)
@@ -151,7 +184,10 @@ class Silent(Masked):
 
 
 def test_a_model_that_says_nothing_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"The silent model gives outputs that are no numbers .* for 60 of 60 samples"):
+    with pytest.raises(
+        BadInput,
+        match=r"The silent model gives outputs that are no numbers .* for 60 of 60 samples",
+    ):
         observe(Silent(trained_net()), class_scenario(), "inner.head", name="silent model")
 
 
@@ -174,10 +210,15 @@ def test_unseen_samples_of_the_class_are_matched_holdout_included() -> None:
 def test_unseen_samples_are_of_each_class_in_the_proportion_of_the_members(
     forget: dict[int, int], unseen: dict[int, int], wanted: dict[int, int]
 ) -> None:
-    labels = [np.repeat(list(counts), list(counts.values())).astype(np.int64) for counts in (forget, unseen)]
+    labels = [
+        np.repeat(list(counts), list(counts.values())).astype(np.int64)
+        for counts in (forget, unseen)
+    ]
     members, matched = compared(labels[0], labels[1], seed=0)
     assert Counter(labels[1][matched].tolist()) == wanted
-    assert Counter(labels[0][members].tolist()) == {label: count for label, count in forget.items() if label in wanted}
+    assert Counter(labels[0][members].tolist()) == {
+        label: count for label, count in forget.items() if label in wanted
+    }
     assert len(set(matched.tolist())) == len(matched)
 
 
@@ -204,8 +245,17 @@ def test_relearning_takes_an_original_no_step_and_a_model_without_the_class_some
     assert all(torch.equal(value, before[name]) for name, value in without.state_dict().items())
 
 
-def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(tmp_path: Path) -> None:
-    making = Retraining(class_scenario(), trained_net(), toy_net, duck.Recipe(epochs=1, batch_size=64), TRAINING, tmp_path)
+def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    making = Retraining(
+        class_scenario(),
+        trained_net(),
+        toy_net,
+        duck.Recipe(epochs=1, batch_size=64),
+        TRAINING,
+        tmp_path,
+    )
     told: list[tuple[int, int]] = []
     first = making(2, lambda done, total: told.append((done, total)))
     assert told == [(0, 2), (1, 2), (2, 2)]
@@ -214,33 +264,58 @@ def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(tm
     again = making(2)
     assert torch.equal(torch.random.get_rng_state(), state)
     for one, same in zip(first, again, strict=True):
-        assert all(torch.equal(value, same.state_dict()[name]) for name, value in one.state_dict().items())
+        assert all(
+            torch.equal(value, same.state_dict()[name]) for name, value in one.state_dict().items()
+        )
     weights = [next(model.parameters()) for model in first]
     assert not torch.equal(*weights)
     assert replace(making, scenario=samples_scenario()).missing(1) == 1
     assert replace(making, recipe=RECIPE).missing(1) == 1
-    for changes in ({"model": "another"}, {"mean": (0.9,), "std": (0.05,)}, {"image_size": 4}, {"fingerprint": "of other data"}):
+    for changes in (
+        {"model": "another"},
+        {"mean": (0.9,), "std": (0.05,)},
+        {"image_size": 4},
+        {"fingerprint": "of other data"},
+    ):
         assert replace(making, training=replace(TRAINING, **changes)).missing(1) == 1, changes
     # Neither the seed of the original nor its weights, nor how fast the training was, make another retrained model.
     alike = replace(TRAINING, seed=7, weights="abc", recipe=replace(TRAINING.recipe, compile=True))
-    assert replace(making, training=alike, recipe=replace(making.recipe, compile=True)).missing(2) == 0
+    assert (
+        replace(making, training=alike, recipe=replace(making.recipe, compile=True)).missing(2) == 0
+    )
 
 
 def test_a_retrained_model_that_cannot_be_read_is_trained_again(tmp_path: Path) -> None:
-    making = Retraining(class_scenario(), trained_net(), toy_net, duck.Recipe(epochs=1, batch_size=64), TRAINING, tmp_path)
+    making = Retraining(
+        class_scenario(),
+        trained_net(),
+        toy_net,
+        duck.Recipe(epochs=1, batch_size=64),
+        TRAINING,
+        tmp_path,
+    )
     (first,) = making(1)
     (file,) = tmp_path.rglob("*.safetensors")
     whole = file.read_bytes()
     file.write_bytes(whole[:-5])
     with pytest.warns(CacheWarning, match=rf"{file.name} is truncated .* trained again"):
         (again,) = making(1)
-    assert all(torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items())
+    assert all(
+        torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items()
+    )
     assert file.read_bytes() == whole
 
 
 def test_retrained_models_that_cannot_be_kept_are_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    making = Retraining(class_scenario(), trained_net(), toy_net, duck.Recipe(epochs=1, batch_size=64), TRAINING, tmp_path / "file" / "x")
+    making = Retraining(
+        class_scenario(),
+        trained_net(),
+        toy_net,
+        duck.Recipe(epochs=1, batch_size=64),
+        TRAINING,
+        tmp_path / "file" / "x",
+    )
     with pytest.warns(CacheWarning, match=r"cannot be written \(Not a directory\)"):
         assert len(making(1)) == 1
 

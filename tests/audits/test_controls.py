@@ -6,11 +6,19 @@ import numpy as np
 import pytest
 
 from duck.audits import controls
-from duck.audits.observed import Observed
+from duck.audits.judge import Readings
 from duck.audits.oracle import all_measures
-from duck.audits.readings import Readings
+from duck.audits.outputs import Observed
 from duck.audits.verdict import Control
-from tests.audits.witnesses import CLASSES, GONE, RETAIN, class_setting, model, sample_model, samples_setting
+from tests.audits.witnesses import (
+    CLASSES,
+    GONE,
+    RETAIN,
+    class_setting,
+    model,
+    sample_model,
+    samples_setting,
+)
 
 
 def test_a_masked_logit_hides_the_class_and_changes_nothing_else() -> None:
@@ -24,7 +32,9 @@ def test_a_masked_logit_hides_the_class_and_changes_nothing_else() -> None:
     assert original.forget.logits[:, GONE].min() > -1000
 
 
-def test_a_head_fitted_on_retained_samples_never_says_the_forgotten_class_and_keeps_the_others() -> None:
+def test_a_head_fitted_on_retained_samples_never_says_the_forgotten_class_and_keeps_the_others() -> (
+    None
+):
     where, original = class_setting(), model(0, knows=True)
     made = controls.head_retrained(original, where)
     assert made.forget.correct.mean() == 0
@@ -48,16 +58,28 @@ def test_a_masked_logit_is_no_control_where_single_samples_go() -> None:
 def checked(original_seed: int, count: int = 6, odd: int = 0) -> dict[str, Control]:
     """Of a class removal with so many retrained models, of which some are odd: they know the class."""
     where, original = class_setting(), model(original_seed, knows=True)
-    retrained = {f"retrained {index}": model(100 + index, knows=index < odd) for index in range(count)}
+    retrained = {
+        f"retrained {index}": model(100 + index, knows=index < odd) for index in range(count)
+    }
     forgeries = controls.forged(original, where)
     readings = Readings({"original": original, **forgeries, **retrained})
-    return controls.check(readings, all_measures(where, original), ["original", *forgeries], list(retrained), {})
+    return controls.check(
+        readings, all_measures(where, original), ["original", *forgeries], list(retrained), {}
+    )
 
 
 def test_every_control_is_told_and_retrained_models_pass() -> None:
     found = checked(0)
     assert {name: control.passed for name, control in found.items()} == dict.fromkeys(
-        ["original", "logit masked", "head retrained", "output noise", "retrained", "retrained accuracy"], True
+        [
+            "original",
+            "logit masked",
+            "head retrained",
+            "output noise",
+            "retrained",
+            "retrained accuracy",
+        ],
+        True,
     )
     assert found["logit masked"].got == "not forgotten"
     assert found["retrained"].got == "forgotten (6 of 6, each judged by the others)"
@@ -71,11 +93,17 @@ def test_one_odd_retrained_model_of_six_is_chance_and_of_four_is_not() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "passed"), [(17, True), (19, False)])
-def test_every_retrained_model_must_know_the_retained_samples_nearly_as_the_original_does(wrong: int, passed: bool) -> None:
+def test_every_retrained_model_must_know_the_retained_samples_nearly_as_the_original_does(
+    wrong: int, passed: bool
+) -> None:
     """18 of 180 are the ten points that it may lack."""
     original, fine = (_with_mistakes(model(seed, knows=True), 0) for seed in (0, 1))
     found = controls.as_good(original, [fine, _with_mistakes(model(2, knows=False), wrong), fine])
-    assert (found.passed, found.expected, found.got) == (passed, "at least 90.0 %", f"{100 - wrong / 1.8:.1f} % of retained samples right")
+    assert (found.passed, found.expected, found.got) == (
+        passed,
+        "at least 90.0 %",
+        f"{100 - wrong / 1.8:.1f} % of retained samples right",
+    )
 
 
 def _with_mistakes(seen: Observed, wrong: int) -> Observed:
@@ -90,10 +118,16 @@ def test_false_alarms_on_further_retrained_models_are_rare() -> None:
     measures = [measure for measure in all_measures(where, original) if measure.primary]
     alarms = 0
     for draw in range(6):
-        references = {f"retrained {index}": model(1000 + 20 * draw + index, knows=False) for index in range(6)}
-        fresh = {f"fresh {index}": model(1010 + 20 * draw + index, knows=False) for index in range(8)}
+        references = {
+            f"retrained {index}": model(1000 + 20 * draw + index, knows=False) for index in range(6)
+        }
+        fresh = {
+            f"fresh {index}": model(1010 + 20 * draw + index, knows=False) for index in range(8)
+        }
         readings = Readings({**references, **fresh})
-        alarms += sum(bool(readings.judge(measures, name, list(references)).outside) for name in fresh)
+        alarms += sum(
+            bool(readings.judge(measures, name, list(references)).outside) for name in fresh
+        )
     assert alarms < 7
 
 
@@ -102,7 +136,10 @@ def test_further_p_values_join_the_correction() -> None:
     references = {f"retrained {index}": model(100 + index, knows=False) for index in range(6)}
     readings = Readings({"fresh": model(50, knows=False), **references})
     measures = all_measures(where, original)
-    alone, joined = (readings.judge(measures, "fresh", list(references), more) for more in (None, {"U-LiRA": 1e-4}))
+    alone, joined = (
+        readings.judge(measures, "fresh", list(references), more)
+        for more in (None, {"U-LiRA": 1e-4})
+    )
     assert alone.verdict == "forgotten"
     assert joined.outside == ("U-LiRA",)
     assert joined.p["U-LiRA"] == 5e-4
@@ -130,4 +167,6 @@ def test_a_retrained_model_is_not_compared_with_itself() -> None:
     assert measure.pair is not None
     first, second, third = models.values()
     pairs = [measure.pair(first, other).mean() for other in (second, third)]
-    assert readings.value(measure, "retrained 0", list(models)).value == pytest.approx(np.mean(pairs))
+    assert readings.value(measure, "retrained 0", list(models)).value == pytest.approx(
+        np.mean(pairs)
+    )

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from duck.audits.aligned import Margins
 from duck.audits.epsilon import choose, epsilon, epsilon_per_sample, limit
+from duck.audits.scores import Margins
 from duck.errors import BadInput
 from tests.audits import memorisers
 from tests.audits.memorisers import CANDIDATES
@@ -14,7 +14,9 @@ from tests.audits.memorisers import CANDIDATES
 
 def sides(ours: np.ndarray, theirs: np.ndarray) -> tuple[Margins, Margins]:
     names = np.arange(ours.shape[1]).astype(str)
-    return Margins(names, ours, np.ones(ours.shape, bool)), Margins(names, theirs, np.zeros(theirs.shape, bool))
+    return Margins(names, ours, np.ones(ours.shape, bool)), Margins(
+        names, theirs, np.zeros(theirs.shape, bool)
+    )
 
 
 def test_the_formula_by_hand() -> None:
@@ -45,7 +47,10 @@ def test_complete_separation_reaches_the_limit() -> None:
 @pytest.mark.parametrize("turned", [False, True])
 def test_an_interval_finds_what_a_threshold_cannot(turned: bool) -> None:
     # One side in the middle, the other left and right of it.
-    middle, around = np.linspace(-1, 1, 64)[:, None], np.concatenate([np.linspace(-9, -8, 32), np.linspace(8, 9, 32)])[:, None]
+    middle, around = (
+        np.linspace(-1, 1, 64)[:, None],
+        np.concatenate([np.linspace(-9, -8, 32), np.linspace(8, 9, 32)])[:, None],
+    )
     found = epsilon_per_sample(*(sides(around, middle) if turned else sides(middle, around)))
     assert found.lower == pytest.approx([limit(32, 32)])
     assert found.one_threshold.tolist() == [False]
@@ -53,7 +58,9 @@ def test_an_interval_finds_what_a_threshold_cannot(turned: bool) -> None:
 
 def test_of_equally_good_rules_a_threshold_is_chosen() -> None:
     # Above 0: no miss, one false alarm (50). Between 0 and 30: one miss (90), no false alarm.
-    low, high, inside = choose(np.array([*range(1, 12), 90.0]), np.array([*range(-11, 0), 50.0]), 1e-5)
+    low, high, inside = choose(
+        np.array([*range(1, 12), 90.0]), np.array([*range(-11, 0), 50.0]), 1e-5
+    )
     assert (low, high, inside) == (0, np.inf, True)
 
 
@@ -69,7 +76,9 @@ def test_a_planted_leak_is_refuted_and_a_clean_one_not() -> None:
 
 def test_rules_are_counted_on_models_that_did_not_choose_them() -> None:
     generator = np.random.default_rng(0)
-    found = epsilon_per_sample(*sides(generator.normal(size=(32, 400)), generator.normal(size=(32, 400))))
+    found = epsilon_per_sample(
+        *sides(generator.normal(size=(32, 400)), generator.normal(size=(32, 400)))
+    )
     assert np.mean(found.lower > 0) < 0.1
     # Were they counted on the choosing half, nearly all would beat chance.
     assert abs(np.mean(found.false_alarms + found.misses) - 1) < 0.05

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from duck.audits.aligned import Margins, Scored
 from duck.audits.epsilon import limit
 from duck.audits.full import _epsilon, _games, _klom, _model_measures, _noisy, _resolved, from_pool
 from duck.audits.margins import margins
-from duck.audits.observed import Observed, observe, setting
 from duck.audits.oracle import More
-from duck.audits.pool.plan import Plan
-from duck.audits.pool.reader import Pool
-from duck.config import Experiment
+from duck.audits.outputs import Observed, observe, setting
+from duck.audits.scores import Margins, Scored
 from duck.errors import BadInput
+from duck.experiment import Experiment
 from duck.methods.base import METHODS
+from duck.pools.plan import Plan
+from duck.pools.reader import Pool
 from duck.types import Recipe
 from tests.audits import memorisers, pools
 from tests.audits.witnesses import sample_model, samples_setting
@@ -27,14 +27,20 @@ from tests.toys import class_scenario, trained_net
 
 def asked(method: str) -> Experiment:
     experiment = pools.experiment(method=METHODS[method]())
-    return replace(experiment, training=replace(experiment.training, recipe=Recipe(epochs=4, batch_size=32, lr=0.05)))
+    return replace(
+        experiment,
+        training=replace(experiment.training, recipe=Recipe(epochs=4, batch_size=32, lr=0.05)),
+    )
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pool]:
     """Of a method that does nothing, and of retraining."""
     folder = tmp_path_factory.mktemp("pools")
-    return {method: pools.pool(folder / method, Plan("request", asked(method)), 20) for method in ("original", "retrained")}
+    return {
+        method: pools.pool(folder / method, Plan("request", asked(method)), 20)
+        for method in ("original", "retrained")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +54,9 @@ def test_doing_nothing_is_told_and_retraining_is_not(found: dict[str, More]) -> 
 
 
 @pytest.mark.parametrize("method", ["original", "retrained"])
-def test_controls_are_told_whatever_the_method_and_oracles_are_not(found: dict[str, More], method: str) -> None:
+def test_controls_are_told_whatever_the_method_and_oracles_are_not(
+    found: dict[str, More], method: str
+) -> None:
     p = {who: values["U-LiRA"] for who, values in found[method].p.items()}
     assert set(p) == {"unlearned", "original", "output noise", "retrained"}
     assert max(p["original"], p["output noise"]) < 1e-3
@@ -64,18 +72,29 @@ def test_equal_models_are_judged_by_other_oracles_each_once(tmp_path: Path) -> N
     assert int(judged.members.sum()) == len(pool.oracle) // 2 * candidates
 
 
-def test_rmia_is_left_out_where_the_holdout_holds_all_unseen_samples_but_one(tmp_path: Path) -> None:
+def test_rmia_is_left_out_where_the_holdout_holds_all_unseen_samples_but_one(
+    tmp_path: Path,
+) -> None:
     pool, where = pools.pool(tmp_path / "pool", pools.plan(), 20), setting(class_scenario())
     outside = np.intersect1d(where.matched, where.test)
     inside = np.setdiff1d(where.matched, where.test)
     names = {
-        count: [m.name for m in from_pool(pool, replace(where, matched=np.append(inside, outside[:count]))).measures] for count in (1, 2)
+        count: [
+            m.name
+            for m in from_pool(
+                pool, replace(where, matched=np.append(inside, outside[:count]))
+            ).measures
+        ]
+        for count in (1, 2)
     }
     assert names == {1: ["LiRA"], 2: ["LiRA", "RMIA"]}
 
 
 def test_epsilon_before_stands_under_original_and_after_under_unlearned() -> None:
-    before, after, oracles = (models.at(memorisers.CANDIDATES) for models in (memorisers.kept(), memorisers.forgot(), memorisers.oracles()))
+    before, after, oracles = (
+        models.at(memorisers.CANDIDATES)
+        for models in (memorisers.kept(), memorisers.forgot(), memorisers.oracles())
+    )
     row = _epsilon(before, after, oracles)
     assert row.original is not None
     assert row.unlearned is not None
@@ -84,7 +103,10 @@ def test_epsilon_before_stands_under_original_and_after_under_unlearned() -> Non
 
 def test_epsilon_says_what_so_many_models_can_show_and_who_is_there() -> None:
     """16 of 32 models had a sample, half of them are counted; memory that is never in doubt shows no more than that."""
-    kept, oracles = memorisers.kept().at(memorisers.CANDIDATES), memorisers.oracles().at(memorisers.CANDIDATES)
+    kept, oracles = (
+        memorisers.kept().at(memorisers.CANDIDATES),
+        memorisers.oracles().at(memorisers.CANDIDATES),
+    )
     sure = Margins(kept.ids, np.where(kept.members, kept.values + 100, kept.values), kept.members)
     row = _epsilon(sure, memorisers.forgot().at(memorisers.CANDIDATES), oracles)
     assert row.limit is not None
@@ -102,13 +124,20 @@ def test_klom_s_test_points_are_of_the_classes_that_stay(found: dict[str, More])
 def test_rmia_does_not_judge_the_population_it_compares_with(found: dict[str, More]) -> None:
     """60 forgotten samples and 50 unseen ones of their class, of which 10 are the holdout, the population."""
     seen = observe(trained_net(), class_scenario())
-    lira, rmia = (measure.own(seen).n for measure in found["original"].measures if measure.own is not None)
+    lira, rmia = (
+        measure.own(seen).n for measure in found["original"].measures if measure.own is not None
+    )
     assert (lira, rmia) == (110, 100)
 
 
-def test_the_highest_divergences_are_shown_beside_the_mean_with_one_floor(found: dict[str, More]) -> None:
+def test_the_highest_divergences_are_shown_beside_the_mean_with_one_floor(
+    found: dict[str, More],
+) -> None:
     for name in ("forget", "retain", "test"):
-        mean, highest = found["original"].rows[f"KLoM {name}"], found["original"].rows[f"KLoM {name} p95"]
+        mean, highest = (
+            found["original"].rows[f"KLoM {name}"],
+            found["original"].rows[f"KLoM {name} p95"],
+        )
         for who in ("original", "unlearned", "retrained"):
             assert getattr(highest, who).value >= getattr(mean, who).value
         assert highest.about.startswith("95th percentile")
@@ -117,7 +146,10 @@ def test_the_highest_divergences_are_shown_beside_the_mean_with_one_floor(found:
 def test_one_floor_serves_models_that_are_like_oracles_and_models_that_are_far_off() -> None:
     """With bins of their own, models like the oracles would lie far above the floor of those that are far off."""
     draw, names = np.random.default_rng(0), np.array([f"r{index}" for index in range(30)])
-    alike, off, oracles = (Margins(names, draw.normal(middle, 1, (16, 30)), np.ones((16, 30), bool)) for middle in (0, 50, 0))
+    alike, off, oracles = (
+        Margins(names, draw.normal(middle, 1, (16, 30)), np.ones((16, 30), bool))
+        for middle in (0, 50, 0)
+    )
     row = _klom("retain", alike, off, oracles)["KLoM retain"]
     assert row.original is not None
     assert row.unlearned is not None
@@ -126,7 +158,9 @@ def test_one_floor_serves_models_that_are_like_oracles_and_models_that_are_far_o
     assert row.unlearned.value > row.retrained.value + 5
 
 
-def test_u_lira_is_judged_against_chance_and_oracles_among_themselves_stand_apart(found: dict[str, More]) -> None:
+def test_u_lira_is_judged_against_chance_and_oracles_among_themselves_stand_apart(
+    found: dict[str, More],
+) -> None:
     made = found["original"]
     assert made.rows["U-LiRA"].retrained is made.rows["U-LiRA hits"].retrained is None
     equal = made.rows["U-LiRA among oracles"]
@@ -134,13 +168,23 @@ def test_u_lira_is_judged_against_chance_and_oracles_among_themselves_stand_apar
     assert equal.n == 10 * 60
     assert made.rows["U-LiRA"].unlearned is not None
     value = made.rows["U-LiRA"].unlearned.value
-    assert made.told["U-LiRA"] == f"AUC {value:.3f} against chance, 0.5, with 20 models of the method and 10 that never saw the samples"
+    assert (
+        made.told["U-LiRA"]
+        == f"AUC {value:.3f} against chance, 0.5, with 20 models of the method and 10 that never saw the samples"
+    )
 
 
 def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, More]) -> None:
     rows = found["original"].rows
-    games = {"U-LiRA", "U-LiRA hits", "U-LiRA among oracles", "U-LiRA among unlearned"}  # 600 non-members cannot show 0.1 %
-    divergences = {f"KLoM {name}{what}" for name in ("forget", "retain", "test") for what in ("", " p95")}
+    games = {
+        "U-LiRA",
+        "U-LiRA hits",
+        "U-LiRA among oracles",
+        "U-LiRA among unlearned",
+    }  # 600 non-members cannot show 0.1 %
+    divergences = {
+        f"KLoM {name}{what}" for name in ("forget", "retain", "test") for what in ("", " p95")
+    }
     assert set(rows) == games | divergences | {"ε", "memorisation", "leakage retained"}
     assert all(row.n > 0 for row in rows.values())
     assert set(found["original"].roc["U-LiRA"]) == {"original", "unlearned"}
@@ -149,26 +193,45 @@ def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, More]) -> 
 
 
 def test_hits_are_shown_at_every_rate_that_the_non_members_resolve() -> None:
-    assert [_resolved(others) for others in (99, 100, 999, 1000)] == [[], [0.01], [0.01], [0.01, 0.001]]
+    assert [_resolved(others) for others in (99, 100, 999, 1000)] == [
+        [],
+        [0.01],
+        [0.01],
+        [0.01, 0.001],
+    ]
     where = replace(samples_setting(), matched=np.arange(160), test=np.arange(120))
     ids = np.array([str(at) for at in range(1160)])
-    ranked = Scored(ids, np.concatenate([np.full(500, 3.0), np.full(500, -1.0), np.linspace(0, 2, 160)]), np.arange(1160) < 1000)
-    by = {measure.name: measure for measure in _model_measures({"LiRA": lambda _: ranked, "RMIA": lambda _: ranked}, where)}
+    ranked = Scored(
+        ids,
+        np.concatenate([np.full(500, 3.0), np.full(500, -1.0), np.linspace(0, 2, 160)]),
+        np.arange(1160) < 1000,
+    )
+    by = {
+        measure.name: measure
+        for measure in _model_measures({"LiRA": lambda _: ranked, "RMIA": lambda _: ranked}, where)
+    }
     assert list(by) == ["LiRA", "RMIA", "LiRA hits", "RMIA hits"]
     own = by["LiRA hits"].own
     assert own is not None
     assert own(sample_model(0, 0.0))[:1] == (0.5,)
-    assert by["LiRA hits"].about == "members that are told at no more false alarms than 1 %, which is chance"
+    assert (
+        by["LiRA hits"].about
+        == "members that are told at no more false alarms than 1 %, which is chance"
+    )
 
 
-def test_noise_on_the_outputs_keeps_rows_and_labels_and_little_memory(made: dict[str, Pool]) -> None:
+def test_noise_on_the_outputs_keeps_rows_and_labels_and_little_memory(
+    made: dict[str, Pool],
+) -> None:
     pool = made["original"]
     chosen = pool.roles == "candidate"
     noisy, every = _noisy(pool, chosen, seed=0), pool.before.gather(chosen).astype(np.float64)
     own = margins(every, np.broadcast_to(pool.labels[chosen], every.shape[:2]))
     # The margin is a difference of logits: of two with noise each, or of one and a mean of several.
     assert every.std() < np.std(noisy - own) < 1.5 * every.std()
-    rolled = margins(every, np.broadcast_to((pool.labels[chosen] + 1) % every.shape[-1], every.shape[:2]))
+    rolled = margins(
+        every, np.broadcast_to((pool.labels[chosen] + 1) % every.shape[-1], every.shape[:2])
+    )
     assert abs(np.mean(noisy - own)) < 0.5 * abs(np.mean(noisy - rolled))
     tracemalloc.start()
     _noisy(pool, chosen, seed=0)
@@ -178,13 +241,17 @@ def test_noise_on_the_outputs_keeps_rows_and_labels_and_little_memory(made: dict
 
 
 def test_klom_is_large_where_nothing_was_done(found: dict[str, More]) -> None:
-    nothing, retrained = (found[method].rows["KLoM forget"].unlearned for method in ("original", "retrained"))
+    nothing, retrained = (
+        found[method].rows["KLoM forget"].unlearned for method in ("original", "retrained")
+    )
     assert nothing is not None
     assert retrained is not None
     assert nothing.value > retrained.value + 0.1
 
 
-def test_memorisation_is_of_the_sample_and_not_of_its_class(made: dict[str, Pool], found: dict[str, More]) -> None:
+def test_memorisation_is_of_the_sample_and_not_of_its_class(
+    made: dict[str, Pool], found: dict[str, More]
+) -> None:
     """Models with against models without x, both of which know its class: oracles, which do not, would make it that of the class."""
     pool, row = made["original"], found["original"].rows["memorisation"]
     chosen = pool.roles == "candidate"
@@ -193,13 +260,17 @@ def test_memorisation_is_of_the_sample_and_not_of_its_class(made: dict[str, Pool
     assert row.original is not None
     assert row.original.value == pytest.approx(np.mean(by_hand))
     assert pool.oracle is not None
-    of_the_class = p[members].mean() - expit(pool.oracle.margins[:, chosen].astype(np.float64)).mean()
+    of_the_class = (
+        p[members].mean() - expit(pool.oracle.margins[:, chosen].astype(np.float64)).mean()
+    )
     assert abs(row.original.value) < of_the_class / 4
 
 
 def test_a_small_pool_says_how_many_models_it_needs(tmp_path: Path) -> None:
     small = pools.pool(tmp_path / "pool", pools.plan(), 2)
-    with pytest.raises(BadInput, match="has 2 models and 1 oracles: the full tier needs at least 20 and 10"):
+    with pytest.raises(
+        BadInput, match="has 2 models and 1 oracles: the full tier needs at least 20 and 10"
+    ):
         from_pool(small, setting(class_scenario()))
 
 
@@ -208,9 +279,21 @@ def test_rows_follow_the_ids_of_the_pool(found: dict[str, More]) -> None:
     seen = observe(trained_net(), class_scenario())
     order = np.random.default_rng(0).permutation(len(seen.forget))
     part = seen.forget
-    mixed = replace(part, logits=part.logits[order], embeddings=part.embeddings[order], labels=part.labels[order], ids=part.ids[order])
+    mixed = replace(
+        part,
+        logits=part.logits[order],
+        embeddings=part.embeddings[order],
+        labels=part.labels[order],
+        ids=part.ids[order],
+    )
     lira = found["original"].measures[0]
     assert lira.own is not None
-    assert lira.own(Observed(mixed, seen.retain, seen.unseen)).value == pytest.approx(lira.own(seen).value)
-    torn = replace(part, logits=part.logits[order] + np.linspace(0, 9, len(order))[:, None] * np.eye(4)[2])
-    assert lira.own(Observed(torn, seen.retain, seen.unseen)).value != pytest.approx(lira.own(seen).value)
+    assert lira.own(Observed(mixed, seen.retain, seen.unseen)).value == pytest.approx(
+        lira.own(seen).value
+    )
+    torn = replace(
+        part, logits=part.logits[order] + np.linspace(0, 9, len(order))[:, None] * np.eye(4)[2]
+    )
+    assert lira.own(Observed(torn, seen.retain, seen.unseen)).value != pytest.approx(
+        lira.own(seen).value
+    )

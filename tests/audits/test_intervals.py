@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from duck.audits.intervals import binomial_error, clopper_pearson, holm, mean_interval, prediction_interval, upper_rate
+from duck.audits.intervals import (
+    binomial_error,
+    clopper_pearson,
+    holm,
+    mean_interval,
+    prediction_interval,
+    upper_rate,
+)
 from duck.errors import BadInput
 
 
@@ -48,7 +55,9 @@ def test_a_new_model_by_hand() -> None:
     # t(4) at 97.5 % is 2.7764; s = 0.01, n = 5.
     values = [0.90 + 0.01 * math.sqrt(2) * step for step in (-1, 0, 0, 0, 1)]
     band = prediction_interval(values)
-    assert (band.mean, band.high - band.mean) == pytest.approx((0.90, 2.7764 * 0.01 * math.sqrt(1.2)), rel=1e-4)
+    assert (band.mean, band.high - band.mean) == pytest.approx(
+        (0.90, 2.7764 * 0.01 * math.sqrt(1.2)), rel=1e-4
+    )
     assert band.mean - band.low == pytest.approx(band.high - band.mean)
     assert band.p_value(band.high) == pytest.approx(0.05)
     assert band.p_value(band.low) == pytest.approx(0.05)
@@ -60,7 +69,9 @@ def test_a_new_model_by_hand() -> None:
 def test_a_new_model_falls_outside_one_time_in_twenty() -> None:
     draws = np.random.default_rng(0).normal(size=(4000, 6))
     bands = [prediction_interval(row[:5].tolist()) for row in draws]
-    outside = np.mean([not band.low <= new <= band.high for band, new in zip(bands, draws[:, 5], strict=True)])
+    outside = np.mean(
+        [not band.low <= new <= band.high for band, new in zip(bands, draws[:, 5], strict=True)]
+    )
     assert clopper_pearson(200, 4000, 0.999)[0] < outside < clopper_pearson(200, 4000, 0.999)[1]
 
 

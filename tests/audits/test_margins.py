@@ -34,7 +34,9 @@ def test_confident_models_do_not_saturate() -> None:
 
 def test_float16_logits_are_taken_as_they_are() -> None:
     logits = np.array([[3.0, 1.0, 0.5]], np.float16)
-    assert margins(logits, np.array([0])) == pytest.approx(3 - math.log(math.e + math.exp(0.5)), abs=1e-12)
+    assert margins(logits, np.array([0])) == pytest.approx(
+        3 - math.log(math.e + math.exp(0.5)), abs=1e-12
+    )
 
 
 def test_a_masked_class_has_a_margin_that_is_a_number() -> None:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from duck.audits.aligned import Margins
 from duck.audits.memorisation import exposure, memorisation, retained_leakage
 from duck.audits.roc import roc
+from duck.audits.scores import Margins
 from duck.errors import BadInput
 from tests.audits import memorisers
 from tests.audits.memorisers import CANDIDATES, KNOWN, NEW, SEEN
@@ -14,7 +14,11 @@ from tests.audits.memorisers import CANDIDATES, KNOWN, NEW, SEEN
 
 def test_memorisation_by_hand() -> None:
     # With 0.9 and 0.7, without 0.3 and 0.5: 0.8 - 0.4; each mean has an error of 0.1.
-    models = Margins(np.array(["x"]), logit([[0.9], [0.7], [0.3], [0.5]]), np.array([[True], [True], [False], [False]]))
+    models = Margins(
+        np.array(["x"]),
+        logit([[0.9], [0.7], [0.3], [0.5]]),
+        np.array([[True], [True], [False], [False]]),
+    )
     found = memorisation(models)
     assert found.values == pytest.approx([0.4])
     assert found.errors == pytest.approx([0.02**0.5])
@@ -32,10 +36,16 @@ def test_models_that_memorise() -> None:
 
 
 def test_memorisation_needs_both_sides() -> None:
-    with pytest.raises(BadInput, match="at least 2 models of each sample that were trained on it, one has 0"):
+    with pytest.raises(
+        BadInput, match="at least 2 models of each sample that were trained on it, one has 0"
+    ):
         memorisation(memorisers.shadows())
     with pytest.raises(BadInput, match="that were not trained on it, one has 0"):
-        memorisation(memorisers.oracles().at(KNOWN[-3:]).models(np.flatnonzero(memorisers.oracles().members[:, SEEN - 3 : SEEN].all(1))))
+        memorisation(
+            memorisers.oracles()
+            .at(KNOWN[-3:])
+            .models(np.flatnonzero(memorisers.oracles().members[:, SEEN - 3 : SEEN].all(1)))
+        )
 
 
 def test_exposure_is_the_area_under_the_curve_of_margins() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from duck.audits import controls
-from duck.audits.observed import Observed, Part, Rows
+from duck.audits.judge import Judgement, Readings
 from duck.audits.oracle import More, all_measures, decide, oracle
+from duck.audits.outputs import Observed, Part, Rows
 from duck.audits.quick import Coverage, quick
-from duck.audits.readings import Judgement, Readings
 from duck.audits.verdict import Audit, Control, Reading, Row
 from tests.audits.witnesses import GONE, class_setting, model, sample_model, samples_setting
 
@@ -28,7 +28,14 @@ def fresh() -> Audit:
 
 
 def judged(unlearned: Observed, count: int = 6, coverage: Coverage | None = None) -> Audit:
-    return oracle(class_setting(), unlearned, model(0, knows=True), retrained(count), "A method ran on 90 samples.", coverage=coverage)
+    return oracle(
+        class_setting(),
+        unlearned,
+        model(0, knows=True),
+        retrained(count),
+        "A method ran on 90 samples.",
+        coverage=coverage,
+    )
 
 
 def test_original_and_masked_are_not_forgotten() -> None:
@@ -64,12 +71,18 @@ def test_a_head_that_knows_half_of_the_forget_samples_is_told_where_few_are_unse
         logits[rows, GONE] = 20.0
         return replace(part, logits=logits)
 
-    leaky = replace(clean, forget=knowing(clean.forget, np.arange(0, 90, 2)), unseen=knowing(clean.unseen, where.forget_test[:1]))
+    leaky = replace(
+        clean,
+        forget=knowing(clean.forget, np.arange(0, 90, 2)),
+        unseen=knowing(clean.unseen, where.forget_test[:1]),
+    )
     references = [model(100 + index, knows=False) for index in range(6)]
     assert oracle(where, clean, model(0, knows=True), references, "subject").verdict == "forgotten"
     audit = oracle(where, leaky, model(0, knows=True), references, "subject")
     assert audit.verdict == "not forgotten"
-    assert [reason.partition(":")[0] for reason in audit.reasons if not reason.startswith("Quick tier")] == ["recognised"]
+    assert [
+        reason.partition(":")[0] for reason in audit.reasons if not reason.startswith("Quick tier")
+    ] == ["recognised"]
     assert audit.attacks["recognised"].n == 94
 
 
@@ -92,12 +105,17 @@ def test_too_few_retrained_models_do_not_take_back_what_the_quick_tier_found(cou
     assert first.verdict == "not forgotten"
     audit = judged(original, count)
     assert audit.verdict == "not forgotten"
-    assert audit.reasons[: len(first.reasons)] == tuple(f"Quick tier: {reason}" for reason in first.reasons)
+    assert audit.reasons[: len(first.reasons)] == tuple(
+        f"Quick tier: {reason}" for reason in first.reasons
+    )
     assert "too few" in audit.reasons[-1]
     assert "not powered" not in str(audit)
     assert audit.attacks["accuracy forget"].p == first.attacks["accuracy forget"].p
     uncounted = judged(model(50, knows=False), count, Coverage(80, 90))
-    assert (uncounted.verdict, uncounted.reasons[0]) == ("not forgotten", "Only 80 of 90 forget samples were processed.")
+    assert (uncounted.verdict, uncounted.reasons[0]) == (
+        "not forgotten",
+        "Only 80 of 90 forget samples were processed.",
+    )
 
 
 def test_a_failed_control_does_not_take_back_what_the_quick_tier_found() -> None:
@@ -127,8 +145,12 @@ def test_what_retrained_models_show_as_well_is_no_conviction() -> None:
     assert quick(samples_setting(), unlearned, original, "subject").verdict == "not forgotten"
     audit = oracle(samples_setting(), unlearned, original, models, "subject")
     assert audit.verdict != "not forgotten"
-    assert any(reason.startswith("Quick tier") and "Not counted" in reason for reason in audit.reasons)
-    told = oracle(samples_setting(), with_easy_samples(sample_model(51, 2.0)), original, models, "subject")
+    assert any(
+        reason.startswith("Quick tier") and "Not counted" in reason for reason in audit.reasons
+    )
+    told = oracle(
+        samples_setting(), with_easy_samples(sample_model(51, 2.0)), original, models, "subject"
+    )
     assert told.verdict == "not forgotten"
 
 
@@ -136,18 +158,28 @@ def test_a_pool_whose_controls_fail_does_not_take_back_what_retrained_models_sho
     """The attack on the pool takes oracles for models that know the samples: its control fails, and that of the other tier does not."""
     told = {"U-LiRA": "AUC 0.5"}
     rows = {"U-LiRA": Row("", "AUC", 99, Reading(1.0, 0.9, 1.0), Reading(0.5, 0.4, 0.6), None)}
-    more = More(rows=rows, p={"unlearned": {"U-LiRA": 0.5}, "retrained": {"U-LiRA": 1e-9}}, told=told)
+    more = More(
+        rows=rows, p={"unlearned": {"U-LiRA": 0.5}, "retrained": {"U-LiRA": 1e-9}}, told=told
+    )
     masked = controls.masked(model(0, knows=True), class_setting())
     alone = judged(masked)
     audit = oracle(class_setting(), masked, model(0, knows=True), retrained(), "subject", more=more)
     assert not audit.controls["retrained"].passed
     assert (alone.verdict, audit.verdict, audit.tier) == ("not forgotten", "not forgotten", "full")
-    assert {f"Oracle tier: {reason}" for reason in alone.reasons if not reason.startswith("Quick tier")} <= set(audit.reasons)
+    assert {
+        f"Oracle tier: {reason}" for reason in alone.reasons if not reason.startswith("Quick tier")
+    } <= set(audit.reasons)
 
 
 def test_a_further_attack_does_not_raise_the_p_values_of_the_others() -> None:
-    readings = Readings({"unlearned": model(0, knows=True), **{f"r{at}": one for at, one in enumerate(retrained())}})
-    measures = [measure for measure in all_measures(class_setting(), model(0, knows=True)) if measure.primary]
+    readings = Readings(
+        {"unlearned": model(0, knows=True), **{f"r{at}": one for at, one in enumerate(retrained())}}
+    )
+    measures = [
+        measure
+        for measure in all_measures(class_setting(), model(0, knows=True))
+        if measure.primary
+    ]
     references = [f"r{at}" for at in range(6)]
     alone = readings.judge(measures, "unlearned", references)
     more = readings.judge(measures, "unlearned", references, {"U-LiRA": 0.9})
@@ -168,22 +200,41 @@ def test_fewer_than_five_retrained_models_can_convict_and_not_acquit(count: int)
 
 
 def test_a_failed_control_silences_what_was_found() -> None:
-    rows = {"output distance": Row("", "nats", 90, None, Reading(0.5, 0.4, 0.6), Reading(0.1, 0.0, 0.2))}
+    rows = {
+        "output distance": Row("", "nats", 90, None, Reading(0.5, 0.4, 0.6), Reading(0.1, 0.0, 0.2))
+    }
     failed = {"original": Control("not forgotten", "forgotten", False)}
-    verdict, powered, reasons = decide(Judgement({"output distance": 1e-4}), failed, rows, 6, ["Only 1 of 2 were processed."])
+    verdict, powered, reasons = decide(
+        Judgement({"output distance": 1e-4}), failed, rows, 6, ["Only 1 of 2 were processed."]
+    )
     assert (verdict, powered) == ("no verdict", False)
     assert reasons[0].startswith("The control 'original' has not forgotten and was not told")
     assert reasons[1].startswith("output distance: 0.500 nats lies above")
     passed = {"original": Control("not forgotten", "not forgotten", True)}
-    assert decide(Judgement({"output distance": 1e-4}), passed, rows, 6)[:2] == ("not forgotten", True)
+    assert decide(Judgement({"output distance": 1e-4}), passed, rows, 6)[:2] == (
+        "not forgotten",
+        True,
+    )
 
 
-@pytest.mark.parametrize(("p", "verdict", "said"), [(1e-4, "not forgotten", "p 0.0005."), (0.4, "forgotten", "p 1: no more than chance.")])
+@pytest.mark.parametrize(
+    ("p", "verdict", "said"),
+    [(1e-4, "not forgotten", "p 0.0005."), (0.4, "forgotten", "p 1: no more than chance.")],
+)
 def test_an_attack_on_a_pool_speaks_of_its_own_models(p: float, verdict: str, said: str) -> None:
-    told = {"U-LiRA": "AUC 0.979 against chance, 0.5, with 32 models of the method and 16 that never saw the samples"}
+    told = {
+        "U-LiRA": "AUC 0.979 against chance, 0.5, with 32 models of the method and 16 that never saw the samples"
+    }
     rows = {"U-LiRA": Row("", "AUC", 99, Reading(1.0, 0.9, 1.0), Reading(0.979, 0.9, 1.0), None)}
     more = More(rows=rows, p={"unlearned": {"U-LiRA": p}, "retrained": {"U-LiRA": 0.9}}, told=told)
-    audit = oracle(class_setting(), model(50, knows=False), model(0, knows=True), retrained(), "subject", more=more)
+    audit = oracle(
+        class_setting(),
+        model(50, knows=False),
+        model(0, knows=True),
+        retrained(),
+        "subject",
+        more=more,
+    )
     assert (audit.verdict, audit.tier) == (verdict, "full")
     assert audit.reasons[-1] == f"U-LiRA: {told['U-LiRA']}, {said}"
     assert not any("U-LiRA" in reason for reason in audit.reasons[:-1])
@@ -192,7 +243,9 @@ def test_an_attack_on_a_pool_speaks_of_its_own_models(p: float, verdict: str, sa
 def test_where_the_original_is_like_a_retrained_model_the_audit_is_not_powered() -> None:
     """Single samples that nobody memorises: the original says of them what every model says."""
     models = [sample_model(100 + index, 0.0) for index in range(6)]
-    audit = oracle(samples_setting(), sample_model(51, 0.0), sample_model(0, 0.0), models, "subject")
+    audit = oracle(
+        samples_setting(), sample_model(51, 0.0), sample_model(0, 0.0), models, "subject"
+    )
     assert (audit.verdict, audit.powered) == ("no verdict", False)
     assert not audit.controls["original"].passed
     assert "'original' has not forgotten and was not told from retrained models" in audit.reasons[0]
@@ -223,8 +276,20 @@ def test_the_table_gives_every_number_for_three_models_with_n_and_interval() -> 
 
 def test_json_holds_what_the_contract_names() -> None:
     told = json.loads(json.dumps(fresh().to_dict()))
-    assert {"verdict", "powered", "tier", "reasons", "attacks", "controls", "roc", "seconds", "date"} <= set(told)
-    assert {"about", "unit", "n", "original", "unlearned", "retrained", "judged"} <= set(told["attacks"]["1-shot probe"])
+    assert {
+        "verdict",
+        "powered",
+        "tier",
+        "reasons",
+        "attacks",
+        "controls",
+        "roc",
+        "seconds",
+        "date",
+    } <= set(told)
+    assert {"about", "unit", "n", "original", "unlearned", "retrained", "judged"} <= set(
+        told["attacks"]["1-shot probe"]
+    )
     assert set(told["controls"]["retrained"]) == {"expected", "got", "passed"}
     curve = told["roc"]["loss attack"]["unlearned"]
     assert len(curve["fpr"]) == len(curve["tpr"]) > 2

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
-from duck.audits.observed import Observed, Part
+from duck.audits.outputs import Observed, Part
 from duck.audits.probes import nearest, probes, prototypes, unit
 from duck.audits.ridge import balanced, folds, ridge
 from tests.audits.witnesses import class_setting, labels_of, model, sample_model, samples_setting
@@ -18,7 +18,9 @@ def test_a_class_of_its_own_direction_is_found_from_one_label() -> None:
     knowing, ignorant = model(0, knows=True), model(1, knows=False)
     assert prototypes(knowing, where, 1).value > 0.95
     assert prototypes(ignorant, where, 1).value < 0.85
-    blind = replace(knowing, forget=replace(knowing.forget, logits=np.zeros_like(knowing.forget.logits)))
+    blind = replace(
+        knowing, forget=replace(knowing.forget, logits=np.zeros_like(knowing.forget.logits))
+    )
     assert prototypes(blind, where, 1) == prototypes(knowing, where, 1)
 
 
@@ -30,8 +32,13 @@ def test_more_labels_find_more() -> None:
 
 def test_nearest_neighbours_leave_the_sample_itself_out() -> None:
     """Its ten neighbours: five of label 1, four of its own label 0, one of label 2. Its own vote would turn the result."""
-    angles = np.array([0.0, *np.linspace(0.01, 0.05, 5), *np.linspace(0.06, 0.09, 4), 0.5, *np.linspace(2, 3, 8)])
-    points, labels = np.stack([np.cos(angles), np.sin(angles)], 1), np.array([0, *[1] * 5, *[0] * 4, 2, *[3] * 8])
+    angles = np.array(
+        [0.0, *np.linspace(0.01, 0.05, 5), *np.linspace(0.06, 0.09, 4), 0.5, *np.linspace(2, 3, 8)]
+    )
+    points, labels = (
+        np.stack([np.cos(angles), np.sin(angles)], 1),
+        np.array([0, *[1] * 5, *[0] * 4, 2, *[3] * 8]),
+    )
     part = Part(points[:1], points[:1], labels[:1], np.array(["x"]))
     assert nearest(part, points, labels, itself=True).tolist() == [1]
     assert nearest(part, points[1:], labels[1:]).tolist() == [1]
@@ -43,9 +50,21 @@ def test_shots_are_not_scored() -> None:
     labels, points = seen.forget.labels[:2], np.zeros((2, 8))
     points[0, 6] = points[1, 7] = 1.0
     two = replace(
-        seen, forget=replace(seen.forget, logits=seen.forget.logits[:2], embeddings=points, labels=labels, ids=seen.forget.ids[:2])
+        seen,
+        forget=replace(
+            seen.forget,
+            logits=seen.forget.logits[:2],
+            embeddings=points,
+            labels=labels,
+            ids=seen.forget.ids[:2],
+        ),
     )
-    crowded = replace(two, retain=replace(two.retain, embeddings=two.retain.embeddings + np.array([0.0] * 6 + [1.0, 1.0])))
+    crowded = replace(
+        two,
+        retain=replace(
+            two.retain, embeddings=two.retain.embeddings + np.array([0.0] * 6 + [1.0, 1.0])
+        ),
+    )
     assert prototypes(crowded, class_setting(), 1).value == 0
 
 
@@ -58,8 +77,16 @@ def test_twins_do_not_break_the_neighbours() -> None:
 
 def test_which_probe_decides() -> None:
     seen = model(0, knows=True)
-    found = {measure.name: measure.primary for measure in probes(class_setting(), seen.forget.labels)}
-    assert found == {"1-shot probe": True, "5-shot probe": False, "20-shot probe": False, "linear probe": False, "k-NN probe": False}
+    found = {
+        measure.name: measure.primary for measure in probes(class_setting(), seen.forget.labels)
+    }
+    assert found == {
+        "1-shot probe": True,
+        "5-shot probe": False,
+        "20-shot probe": False,
+        "linear probe": False,
+        "k-NN probe": False,
+    }
     few = {measure.name for measure in probes(class_setting(), seen.forget.labels[:12])}
     assert few == {"1-shot probe", "5-shot probe", "linear probe", "k-NN probe"}
     single = {measure.name: measure.primary for measure in probes(samples_setting(), labels_of(20))}
@@ -77,8 +104,12 @@ def test_probes_of_all_samples_read_what_is_there(name: str) -> None:
     assert value(model(0, knows=True), "class") > 0.97
     assert value(sample_model(0, 0.0), "samples") > 0.75  # chance is 0.25
     lost = model(0, knows=True)
-    like_another = lost.unseen.embeddings[lost.unseen.labels == 0][np.arange(90) % 40] + np.random.default_rng(0).normal(0, 0.3, (90, 8))
-    assert value(replace(lost, forget=replace(lost.forget, embeddings=like_another)), "class") < 0.85
+    like_another = lost.unseen.embeddings[lost.unseen.labels == 0][
+        np.arange(90) % 40
+    ] + np.random.default_rng(0).normal(0, 0.3, (90, 8))
+    assert (
+        value(replace(lost, forget=replace(lost.forget, embeddings=like_another)), "class") < 0.85
+    )
 
 
 def test_unit_rows_have_length_one_and_zero_stays() -> None:
@@ -88,10 +119,18 @@ def test_unit_rows_have_length_one_and_zero_stays() -> None:
 
 def test_ridge_is_scikit_learn_s() -> None:
     draw = np.random.default_rng(0)
-    inputs, answers, rows = draw.normal(2, 3, (60, 5)), draw.normal(size=(60, 2)), draw.normal(size=(7, 5))
+    inputs, answers, rows = (
+        draw.normal(2, 3, (60, 5)),
+        draw.normal(size=(60, 2)),
+        draw.normal(size=(7, 5)),
+    )
     weights = draw.uniform(0.5, 2, 60)
     scaler = StandardScaler().fit(inputs)
-    expected = Ridge(alpha=1.0).fit(scaler.transform(inputs), answers, sample_weight=weights).predict(scaler.transform(rows))
+    expected = (
+        Ridge(alpha=1.0)
+        .fit(scaler.transform(inputs), answers, sample_weight=weights)
+        .predict(scaler.transform(rows))
+    )
     np.testing.assert_allclose(ridge(inputs, answers, weights)(rows), expected, atol=1e-8)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from duck.audits.controls import masked
-from duck.audits.observed import Observed, Part, compared
+from duck.audits.outputs import Observed, Part, compared
 from duck.audits.quick import NO_TRACE, NO_TRACE_OF_DAMAGED, Coverage, hand_picked, p_values, quick
 from duck.audits.verdict import Audit
 from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
@@ -23,7 +23,9 @@ def of_samples(unlearned: Observed) -> Audit:
 def test_a_class_that_is_still_recognised_convicts() -> None:
     audit = of_class(model(0, knows=True))
     assert audit.verdict == "not forgotten"
-    assert audit.reasons[0].startswith("The model still recognises the forgotten class: 100.0 % of its samples, chance is 25.0 %")
+    assert audit.reasons[0].startswith(
+        "The model still recognises the forgotten class: 100.0 % of its samples, chance is 25.0 %"
+    )
 
 
 def test_without_controls_nobody_knows_whether_it_is_powered() -> None:
@@ -63,13 +65,27 @@ def test_samples_sent_to_one_wrong_class_stand_out_by_their_runner_up() -> None:
     seen = model(50, knows=False)
     shares = {"forget": [0.6, 0.195, 0.195, 0.01], "unseen": [0.6, 0.37, 0.02, 0.01]}
     parts = {
-        name: replace(getattr(seen, name), logits=np.tile(np.log(share), (len(getattr(seen, name)), 1))) for name, share in shares.items()
+        name: replace(
+            getattr(seen, name), logits=np.tile(np.log(share), (len(getattr(seen, name)), 1))
+        )
+        for name, share in shares.items()
     }
     audit = of_class(replace(seen, **parts))
-    read = {name: row.unlearned.value for name, row in audit.attacks.items() if name.endswith("attack") and row.unlearned}
-    assert (read["runner-up attack"], read["entropy attack"], read["loss attack"]) == (1.0, 0.0, 0.5)
+    read = {
+        name: row.unlearned.value
+        for name, row in audit.attacks.items()
+        if name.endswith("attack") and row.unlearned
+    }
+    assert (read["runner-up attack"], read["entropy attack"], read["loss attack"]) == (
+        1.0,
+        0.0,
+        0.5,
+    )
     assert any(
-        reason.startswith("runner-up attack: forgotten samples stand out from unseen ones, as members do") for reason in audit.reasons
+        reason.startswith(
+            "runner-up attack: forgotten samples stand out from unseen ones, as members do"
+        )
+        for reason in audit.reasons
     )
 
 
@@ -85,21 +101,37 @@ def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -
     """Class 0 is harder than the others for every model, and most forget samples are of it."""
 
     def harder(seen: Observed) -> Observed:
-        right = {name: 4 * np.eye(4)[part.labels] * (part.labels == 0)[:, None] for name, part in vars(seen).items()}
-        return Observed(**{name: replace(part, logits=part.logits - right[name]) for name, part in vars(seen).items()})
+        right = {
+            name: 4 * np.eye(4)[part.labels] * (part.labels == 0)[:, None]
+            for name, part in vars(seen).items()
+        }
+        return Observed(
+            **{
+                name: replace(part, logits=part.logits - right[name])
+                for name, part in vars(seen).items()
+            }
+        )
 
     seen = harder(sample_model(61, 0.0))
     rows = np.flatnonzero((seen.forget.labels == 0) | (np.arange(len(seen.forget)) % 9 == 1))
     few = replace(seen, forget=Part(*(values[rows] for values in vars(seen.forget).values())))
     members, matched = compared(few.forget.labels, few.unseen.labels, seed=0)
     where = replace(samples_setting(), asked=len(rows), members=members)
-    of_all, of_matched = (p_values(replace(where, matched=chosen), few, chosen=False) for chosen in (np.arange(160), matched))
+    of_all, of_matched = (
+        p_values(replace(where, matched=chosen), few, chosen=False)
+        for chosen in (np.arange(160), matched)
+    )
     assert of_all["loss attack"] < 1e-3
     assert min(of_matched.values()) > 0.05
 
 
-@pytest.mark.parametrize(("of_last", "members", "others"), [(0, 180, 900), (1, 180, 900), (40, 200, 400), (60, 200, 600), (100, 200, 1000)])
-def test_a_class_with_few_unseen_samples_does_not_take_the_power_of_all(of_last: int, members: int, others: int) -> None:
+@pytest.mark.parametrize(
+    ("of_last", "members", "others"),
+    [(0, 180, 900), (1, 180, 900), (40, 200, 400), (60, 200, 600), (100, 200, 1000)],
+)
+def test_a_class_with_few_unseen_samples_does_not_take_the_power_of_all(
+    of_last: int, members: int, others: int
+) -> None:
     forget, unseen = np.repeat(np.arange(10), 20), np.repeat(np.arange(10), [*[100] * 9, of_last])
     some, matched = compared(forget, unseen, seed=0)
     assert (len(some), len(matched)) == (members, others)
@@ -109,7 +141,10 @@ def test_a_class_with_few_unseen_samples_does_not_take_the_power_of_all(of_last:
 def test_forget_samples_that_are_compared_with_nobody_are_named() -> None:
     where = replace(samples_setting(), members=np.arange(80))
     audit = quick(where, sample_model(60, 0.0), sample_model(0, 4.0), "subject")
-    assert "Attacks on 10 of 90 forget samples: of their classes there are too few unseen samples." in audit.not_tested
+    assert (
+        "Attacks on 10 of 90 forget samples: of their classes there are too few unseen samples."
+        in audit.not_tested
+    )
 
 
 def test_samples_picked_for_their_runner_up_are_not_judged() -> None:
@@ -120,7 +155,9 @@ def test_samples_picked_for_their_runner_up_are_not_judged() -> None:
     for name, share in shares.items():
         part = getattr(original, name)
         turned = np.stack([np.roll(np.log(share), label) for label in part.labels])
-        parts[name] = replace(part, logits=turned + np.random.default_rng(0).normal(0, 0.3, turned.shape))
+        parts[name] = replace(
+            part, logits=turned + np.random.default_rng(0).normal(0, 0.3, turned.shape)
+        )
     assert hand_picked(samples_setting(), replace(original, **parts))
 
 
@@ -145,7 +182,10 @@ def test_every_sample_must_have_been_processed(processed: int, verdict: str) -> 
 
 
 def test_without_a_count_the_text_says_that_coverage_was_not_tested() -> None:
-    assert "Whether every forget sample was processed" in of_class(model(50, knows=False)).not_tested[0]
+    assert (
+        "Whether every forget sample was processed"
+        in of_class(model(50, knows=False)).not_tested[0]
+    )
     assert "coverage" not in of_class(model(50, knows=False)).attacks
 
 
@@ -165,10 +205,15 @@ def test_curves_rise_from_nothing_to_all() -> None:
 def test_a_ruined_model_is_named_before_it_is_said_that_no_trace_was_found() -> None:
     original = sample_model(0, 4.0)
     draw = np.random.default_rng(7)
-    parts = {name: replace(part, logits=draw.normal(size=part.logits.shape)) for name, part in vars(original).items()}
+    parts = {
+        name: replace(part, logits=draw.normal(size=part.logits.shape))
+        for name, part in vars(original).items()
+    }
     ruined = quick(samples_setting(), Observed(**parts), original, "subject")
     assert ruined.verdict == "no verdict"
-    assert ruined.reasons[0].startswith("The model lost too much accuracy: test accuracy fell from ")
+    assert ruined.reasons[0].startswith(
+        "The model lost too much accuracy: test accuracy fell from "
+    )
     assert ruined.reasons[-1] == NO_TRACE_OF_DAMAGED
     sound = quick(samples_setting(), sample_model(3, 0.0), original, "subject")
     assert sound.reasons == (NO_TRACE,)

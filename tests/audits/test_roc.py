@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 from sklearn.metrics import f1_score, roc_auc_score, roc_curve
 
-from duck.audits.aligned import Scored
 from duck.audits.roc import Roc, least_others, roc
+from duck.audits.scores import Scored
 from duck.errors import BadInput
 
 
@@ -19,7 +19,9 @@ def scored(scores: object, members: object) -> Scored:
 
 def drawn(seed: int, shift: float, sizes: tuple[int, int] = (150, 250), digits: int = 6) -> Scored:
     generator = np.random.default_rng(seed)
-    scores = np.concatenate([generator.normal(shift, 1, sizes[0]), generator.normal(size=sizes[1])]).round(digits)
+    scores = np.concatenate(
+        [generator.normal(shift, 1, sizes[0]), generator.normal(size=sizes[1])]
+    ).round(digits)
     return scored(scores, np.repeat([True, False], sizes))
 
 
@@ -42,7 +44,9 @@ def test_curve_and_area_are_scikit_learns(digits: int) -> None:
     fpr, tpr, thresholds = roc_curve(some.members, some.scores, drop_intermediate=False)
     assert found.fpr == pytest.approx(fpr)
     assert found.tpr == pytest.approx(tpr)
-    assert found.f1 == pytest.approx(max(f1_score(some.members, some.scores >= threshold) for threshold in thresholds))
+    assert found.f1 == pytest.approx(
+        max(f1_score(some.members, some.scores >= threshold) for threshold in thresholds)
+    )
 
 
 def test_hits_at_a_rate_of_false_alarms() -> None:
@@ -55,8 +59,12 @@ def test_hits_at_a_rate_of_false_alarms() -> None:
     assert at.n == 100
 
 
-@pytest.mark.parametrize(("others", "rate"), [(100, 0.01), (150, 0.01), (199, 0.01), (1000, 0.001), (40, 0.05)])
-def test_hits_of_an_attack_that_tells_nothing_are_the_false_alarms(others: int, rate: float) -> None:
+@pytest.mark.parametrize(
+    ("others", "rate"), [(100, 0.01), (150, 0.01), (199, 0.01), (1000, 0.001), (40, 0.05)]
+)
+def test_hits_of_an_attack_that_tells_nothing_are_the_false_alarms(
+    others: int, rate: float
+) -> None:
     hits = [roc(drawn(seed, 0.0, (200, others))).tpr_at(rate).value for seed in range(1500)]
     error = np.std(hits) / len(hits) ** 0.5
     assert error < rate / 10
@@ -88,7 +96,11 @@ def test_the_interval_holds_the_truth_nineteen_times_in_twenty() -> None:
 def pairs(seed: int, ids: int = 60, models: int = 16) -> Scored:
     """Rows of many models on the same samples; each sample and each model has an offset of its own, and nothing leaks."""
     generator = np.random.default_rng(seed)
-    values = generator.normal(size=(models, 1)) + generator.normal(size=(1, ids)) + generator.normal(size=(models, ids))
+    values = (
+        generator.normal(size=(models, 1))
+        + generator.normal(size=(1, ids))
+        + generator.normal(size=(models, ids))
+    )
     names = np.tile(np.arange(ids).astype(str), models)
     members = np.tile(np.arange(ids) % 2 == 0, models)
     return Scored(names, values.ravel(), members, np.repeat(np.arange(models), ids))
@@ -106,7 +118,12 @@ def side_by_model(seed: int) -> Scored:
     """Half of the models are members on every sample: what is common to a model counts."""
     generator = np.random.default_rng(seed)
     values = generator.normal(size=(20, 1)) + generator.normal(size=(20, 50))
-    return Scored(np.tile(np.arange(50).astype(str), 20), values.ravel(), np.repeat(np.arange(20) < 10, 50), np.repeat(np.arange(20), 50))
+    return Scored(
+        np.tile(np.arange(50).astype(str), 20),
+        values.ravel(),
+        np.repeat(np.arange(20) < 10, 50),
+        np.repeat(np.arange(20), 50),
+    )
 
 
 def test_rows_of_one_model_are_not_taken_for_independent() -> None:
@@ -156,9 +173,16 @@ def test_as_data() -> None:
     plain = json.loads(json.dumps(found.to_dict()))
     assert plain["auc"]["value"] == found.auc.value
     assert plain["tpr_at"]["0.001"]["value"] == found.tpr_at(0.001).value
-    assert (plain["fpr"][0], plain["tpr"][0], plain["fpr"][-1], plain["tpr"][-1]) == (0, plain["tpr"][0], 1, 1)
+    assert (plain["fpr"][0], plain["tpr"][0], plain["fpr"][-1], plain["tpr"][-1]) == (
+        0,
+        plain["tpr"][0],
+        1,
+        1,
+    )
     assert 100 < len(plain["fpr"]) == len(plain["tpr"]) <= 200
-    assert np.interp(0.01, plain["fpr"], plain["tpr"]) == pytest.approx(found.tpr_at(0.01).value, abs=0.01)
+    assert np.interp(0.01, plain["fpr"], plain["tpr"]) == pytest.approx(
+        found.tpr_at(0.01).value, abs=0.01
+    )
     few = roc(drawn(3, 1.0)).to_dict()
     assert few["tpr_at"]["0.01"]["n"] == 150
     assert few["tpr_at"]["0.001"] is None

@@ -10,8 +10,24 @@ from duck.audits.verdict import TIERS, Audit, Control, Limit, Reading, Row, file
 from duck.errors import BadInput
 
 ROWS = {
-    "accuracy forget": Row("share", "%", 16, Reading(1.0, 0.794, 1.0), Reading(0.0, 0.0, 0.206), None, judged=True, p=0.25),
-    "output distance": Row("divergence", "nats", 140, Reading(0.5, 0.4, 0.6), Reading(0.1, 0.05, 0.15), Reading(0.1, 0.0, 0.2)),
+    "accuracy forget": Row(
+        "share",
+        "%",
+        16,
+        Reading(1.0, 0.794, 1.0),
+        Reading(0.0, 0.0, 0.206),
+        None,
+        judged=True,
+        p=0.25,
+    ),
+    "output distance": Row(
+        "divergence",
+        "nats",
+        140,
+        Reading(0.5, 0.4, 0.6),
+        Reading(0.1, 0.05, 0.15),
+        Reading(0.1, 0.0, 0.2),
+    ),
     "AUS": Row("score", "score", 16, Reading(0.5, None, None), Reading(1.0, None, None), None),
 }
 FILE = "audit-oracle.json"
@@ -23,17 +39,28 @@ AUDIT = Audit(
 
 def test_the_text_has_verdict_method_reasons_intervals_controls_and_what_was_not_tested() -> None:
     text = str(AUDIT)
-    assert text.startswith("Verdict (oracle tier): no verdict, audit not powered.\nduck ran on 140 samples.")
+    assert text.startswith(
+        "Verdict (oracle tier): no verdict, audit not powered.\nduck ran on 140 samples."
+    )
     assert "0.0 % [0.0, 20.6]" in text
     assert "0.500 [0.400, 0.600]" in text
     assert "p 0.25" in text
     assert "expected not forgotten, got forgotten  <- the audit got this wrong" in text
-    assert text.index("Why:") < text.index("measure") < text.index("Controls:") < text.index("Not tested:")
+    assert (
+        text.index("Why:")
+        < text.index("measure")
+        < text.index("Controls:")
+        < text.index("Not tested:")
+    )
     assert "proven" not in text
 
 
 def test_columns_are_aligned() -> None:
-    lines = [line for line in str(AUDIT).splitlines() if line.startswith(("measure", "accuracy", "output", "AUS"))]
+    lines = [
+        line
+        for line in str(AUDIT).splitlines()
+        if line.startswith(("measure", "accuracy", "output", "AUS"))
+    ]
     assert len({line.index("[") for line in lines if "[" in line}) <= 2
     assert lines[0].index("original") == lines[1].index("100.0 %") == lines[3].index("0.500")
 
@@ -43,7 +70,11 @@ def test_it_is_kept_whole_beside_the_run(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
     told = json.loads((tmp_path / FILE).read_text())
     assert told["verdict"] == "no verdict"
-    assert told["attacks"]["output distance"]["retrained"] == {"value": 0.1, "low": 0.0, "high": 0.2}
+    assert told["attacks"]["output distance"]["retrained"] == {
+        "value": 0.1,
+        "low": 0.0,
+        "high": 0.2,
+    }
     assert told["attacks"]["accuracy forget"]["retrained"] is None
 
 
@@ -51,14 +82,22 @@ def test_each_tier_is_kept(tmp_path: Path) -> None:
     for tier in ("full", "quick", "oracle"):
         save(replace(AUDIT, tier=tier), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {file_of(tier) for tier in TIERS}
-    assert [json.loads((tmp_path / file_of(tier)).read_text())["tier"] for tier in TIERS] == ["quick", "oracle", "full"]
+    assert [json.loads((tmp_path / file_of(tier)).read_text())["tier"] for tier in TIERS] == [
+        "quick",
+        "oracle",
+        "full",
+    ]
 
 
 @pytest.mark.parametrize(("models", "kept"), [(5, False), (6, True), (7, True)])
-def test_an_audit_by_fewer_models_does_not_take_the_place_of_one_by_more(tmp_path: Path, models: int, kept: bool) -> None:
+def test_an_audit_by_fewer_models_does_not_take_the_place_of_one_by_more(
+    tmp_path: Path, models: int, kept: bool
+) -> None:
     assert save(replace(AUDIT, models=6, verdict="not forgotten"), tmp_path)
     assert save(replace(AUDIT, models=models), tmp_path) is kept
-    assert json.loads((tmp_path / FILE).read_text())["verdict"] == ("no verdict" if kept else "not forgotten")
+    assert json.loads((tmp_path / FILE).read_text())["verdict"] == (
+        "no verdict" if kept else "not forgotten"
+    )
 
 
 def test_a_stored_audit_that_cannot_be_read_is_replaced(tmp_path: Path) -> None:
@@ -72,9 +111,19 @@ def test_without_controls_it_is_not_said_whether_the_audit_was_powered() -> None
 
 
 @pytest.mark.parametrize(("value", "said"), [(0.198, True), (0.1, False)])
-def test_a_value_is_printed_with_the_most_that_could_have_been_shown(value: float, said: bool) -> None:
+def test_a_value_is_printed_with_the_most_that_could_have_been_shown(
+    value: float, said: bool
+) -> None:
     limit = Limit(0.198, "5 models a side cannot show more than 0.198")
-    row = Row("bound", "score", 140, Reading(0.198, None, None), Reading(value, None, None), None, limit=limit)
+    row = Row(
+        "bound",
+        "score",
+        140,
+        Reading(0.198, None, None),
+        Reading(value, None, None),
+        None,
+        limit=limit,
+    )
     text = " ".join(str(replace(AUDIT, attacks={**ROWS, "ε": row})).split())
     assert f"ε 140 0.198 (at most 0.198) {value:.3f} (at most 0.198)" in text
     assert "ε: 5 models a side cannot show more than 0.198. Here at this limit: original" in text

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from duck.audits.observed import Array, Observed, Part, Setting
+from duck.audits.outputs import Array, Observed, Part, Setting
 
 CLASSES, GONE, WIDTH = 4, 3, 8
 FORGET, RETAIN, UNSEEN = 90, 180, 160
@@ -42,7 +42,12 @@ def model(seed: int, knows: bool) -> Observed:
     )  # fmt: skip
 
 
-def _part(prefix: str, labels: np.ndarray[tuple[int], np.dtype[np.int64]], knows: bool, draw: np.random.Generator) -> Part:
+def _part(
+    prefix: str,
+    labels: np.ndarray[tuple[int], np.dtype[np.int64]],
+    knows: bool,
+    draw: np.random.Generator,
+) -> Part:
     logits, embeddings = 8.0 * np.eye(CLASSES)[labels], 3.0 * np.eye(CLASSES, WIDTH)[labels]
     gone = labels == GONE
     logits[~gone, GONE] = -4.0
@@ -55,7 +60,12 @@ def _part(prefix: str, labels: np.ndarray[tuple[int], np.dtype[np.int64]], knows
         embeddings[gone] = 3.0 * np.pad(like, ((0, 0), (0, WIDTH - GONE)))
         embeddings[gone, GONE] = 0.6
     ids = np.array([f"{prefix}{index}" for index in range(len(labels))])
-    return Part(logits + draw.normal(0, 0.5, logits.shape), embeddings + draw.normal(0, 0.35, embeddings.shape), labels, ids)
+    return Part(
+        logits + draw.normal(0, 0.5, logits.shape),
+        embeddings + draw.normal(0, 0.35, embeddings.shape),
+        labels,
+        ids,
+    )
 
 
 def sample_model(seed: int, memory: float) -> Observed:
@@ -69,9 +79,18 @@ def sample_model(seed: int, memory: float) -> Observed:
     return Observed(*parts)
 
 
-def _noisy(prefix: str, labels: np.ndarray[tuple[int], np.dtype[np.int64]], memory: float, draw: np.random.Generator) -> Part:
+def _noisy(
+    prefix: str,
+    labels: np.ndarray[tuple[int], np.dtype[np.int64]],
+    memory: float,
+    draw: np.random.Generator,
+) -> Part:
     hard: Array = np.random.default_rng(len(labels)).normal(0, 1.2, size=(len(labels), CLASSES))
     right = np.eye(CLASSES)[labels]
     logits = (2.0 + memory) * right + hard + draw.normal(0, 0.5, hard.shape)
-    embeddings = np.pad(3 * right + hard, ((0, 0), (0, WIDTH - CLASSES))) + draw.normal(0, 0.3, (len(labels), WIDTH))
-    return Part(logits, embeddings, labels, np.array([f"{prefix}{index}" for index in range(len(labels))]))
+    embeddings = np.pad(3 * right + hard, ((0, 0), (0, WIDTH - CLASSES))) + draw.normal(
+        0, 0.3, (len(labels), WIDTH)
+    )
+    return Part(
+        logits, embeddings, labels, np.array([f"{prefix}{index}" for index in range(len(labels))])
+    )

@@ -6,12 +6,15 @@ from typing import Any
 
 from duck.bench import Block, Cell, Facts, Grid, Line, cells, load_all
 from duck.bench.grids import experiment
-from duck.config import to_dict
+from duck.experiment import to_dict
 from duck.types import Data
 
 RECIPE = {"epochs": 1, "batch_size": 256}
 FEW = Grid(
-    blocks=(Block("digits", classes=(3, 8), model="convnet", recipe=RECIPE), Block("digits", seeds=(0,), model="convnet", recipe=RECIPE)),
+    blocks=(
+        Block("digits", classes=(3, 8), model="convnet", recipe=RECIPE),
+        Block("digits", seeds=(0,), model="convnet", recipe=RECIPE),
+    ),
     methods=("original", "retrained", "duck"),
     presets=("paper",),
     settings={"duck": {"max_epochs": 1, "low_epochs": 0, "batch_ratio": 1}},
@@ -26,16 +29,43 @@ def digits() -> dict[str, Data]:
     return data
 
 
-def cell_of(grid: Grid, method: str, case: int, preset: str = "paper", facts: Facts = FACTS) -> Cell:
+def cell_of(
+    grid: Grid, method: str, case: int, preset: str = "paper", facts: Facts = FACTS
+) -> Cell:
     known = cells(grid, {facts.name: facts})
-    return next(cell for cell in known if (cell.method, cell.case) == (method, case) and preset in cell.presets)
+    return next(
+        cell
+        for cell in known
+        if (cell.method, cell.case) == (method, case) and preset in cell.presets
+    )
 
 
 def line_of(grid: Grid, cell: Cell, facts: Facts = FACTS, **values: Any) -> Line:
     """As a run would write it, with these scores, seconds or error."""
-    scores = {"aus": 0.9, "forget": 0.9, "retain": 1.0, "test": 0.9, "forget_test": 0.0, "retain_test": 0.9, **values.pop("scores", {})}
+    scores = {
+        "aus": 0.9,
+        "forget": 0.9,
+        "retain": 1.0,
+        "test": 0.9,
+        "forget_test": 0.0,
+        "retain_test": 0.9,
+        **values.pop("scores", {}),
+    }
     made = experiment(grid, cell, facts)
-    keys = {"dataset": facts.name, "scenario": cell.block.scenario, "case": cell.case, "method": cell.method, "preset": cell.preset}
+    keys = {
+        "dataset": facts.name,
+        "scenario": cell.block.scenario,
+        "case": cell.case,
+        "method": cell.method,
+        "preset": cell.preset,
+    }
     found = {"scores": scores, "seconds": 1.0, "prepare_seconds": 0.0, "notes": []}
-    common = {"id": made.id, **keys, "train_samples": facts.samples, "wall_seconds": 1.0, "device": "here", "experiment": to_dict(made)}
+    common = {
+        "id": made.id,
+        **keys,
+        "train_samples": facts.samples,
+        "wall_seconds": 1.0,
+        "device": "here",
+        "experiment": to_dict(made),
+    }
     return {**common, **values} if "error" in values else {**common, **found, **values}

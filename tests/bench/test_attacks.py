@@ -11,10 +11,7 @@ import pytest
 import torch
 
 from duck import cli
-from duck.audits.aligned import Outputs
-from duck.audits.pool.plan import Plan as PoolPlan
-from duck.audits.pool.reader import Pool
-from duck.audits.pool.training import build_pool
+from duck.audits.scores import Outputs
 from duck.bench import (
     Attack,
     Grid,
@@ -36,17 +33,25 @@ from duck.bench.attacks import Attacker, Confidence, Lira, Svm
 from duck.bench.estimates import expected
 from duck.bench.grids import experiment, line_id, training
 from duck.bench.outputs import Kept, Target
-from duck.config import Experiment
 from duck.errors import BadInput
+from duck.experiment import Experiment
 from duck.files import CacheWarning
 from duck.methods.base import METHODS
+from duck.pools.build import build_pool
+from duck.pools.plan import Plan as PoolPlan
+from duck.pools.reader import Pool
 from duck.scenarios import ForgetClasses
 from tests.bench.lines import FACTS, FEW, cell_of, digits, line_of
 from tests.toys import class_scenario, samples_scenario, trained_net
 
 CPU = torch.device("cpu")
 SVM = replace(FEW, attack=Attack("svm", splits=1), methods=("original", "duck"), name="toy/svm")
-LIRA = replace(FEW, attack=Attack("lira", shadows=8), methods=("original", "retrained", "duck"), name="toy/lira")
+LIRA = replace(
+    FEW,
+    attack=Attack("lira", shadows=8),
+    methods=("original", "retrained", "duck"),
+    name="toy/lira",
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,18 +68,27 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(grid: Grid, results: Path, models: Path, only: str = "", attack: Attacker | None = None) -> dict[str, Line]:
+def run(
+    grid: Grid, results: Path, models: Path, only: str = "", attack: Attacker | None = None
+) -> dict[str, Line]:
     """The lines that this run wrote, by what the job is called."""
     grid = grid if attack is None else replace(grid, attack=attack.attack)
     held = Results(results)
     held.check_writable()
     before = set(held.lines)
-    jobs = plan(grid, {name: facts_of(data) for name, data in digits().items()}, held, parse_only(only, grid)).jobs
+    jobs = plan(
+        grid,
+        {name: facts_of(data) for name, data in digits().items()},
+        held,
+        parse_only(only, grid),
+    ).jobs
     execute(jobs, Workshop(digits(), models, CPU, attack), held, grid.name, device=device_name(CPU))
     return {str(job): held.lines[job.id] for job in jobs if job.id not in before}
 
 
-def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(tmp_path: Path, models: Path) -> None:
+def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(
+    tmp_path: Path, models: Path
+) -> None:
     made = run(SVM, tmp_path, models, "scenario=class,case=3", Svm(Attack("svm", splits=1)))
     assert list(made) == [
         "digits: train convnet",
@@ -83,7 +97,10 @@ def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(tmp_path: Pat
         "digits, class 3: duck (paper)",
         "digits, class 3: svm of duck (paper)",
     ]
-    model, attack = made["digits, class 3: duck (paper)"], made["digits, class 3: svm of duck (paper)"]
+    model, attack = (
+        made["digits, class 3: duck (paper)"],
+        made["digits, class 3: svm of duck (paper)"],
+    )
     assert model["experiment"] == attack["experiment"]
     assert (model["id"] == attack["id"], "attack" in model) == (False, False)
     assert attack["attack"] == {"name": "svm", "splits": 1}
@@ -97,27 +114,48 @@ def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(tmp_path: Pat
 
 
 def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
-    scored = run(replace(FEW, methods=("duck",), name="toy/scores"), tmp_path / "results", tmp_path / "models", "scenario=samples")
+    scored = run(
+        replace(FEW, methods=("duck",), name="toy/scores"),
+        tmp_path / "results",
+        tmp_path / "models",
+        "scenario=samples",
+    )
     assert [line["method"] for line in scored.values()] == [None, "duck"]
     (tmp_path / "models").rename(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "outputs").rename(tmp_path / "outputs")
     (tmp_path / "models").mkdir()
     (tmp_path / "outputs").rename(tmp_path / "models" / "outputs")
-    attacked = run(SVM, tmp_path / "results", tmp_path / "models", "scenario=samples,method=duck", Svm(Attack("svm", splits=1)))
+    attacked = run(
+        SVM,
+        tmp_path / "results",
+        tmp_path / "models",
+        "scenario=samples,method=duck",
+        Svm(Attack("svm", splits=1)),
+    )
     assert list(attacked) == ["digits, seed 0: svm of duck (paper)"]
     assert "error" not in attacked["digits, seed 0: svm of duck (paper)"]
-    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["outputs"]  # no original was needed
+    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == [
+        "outputs"
+    ]  # no original was needed
     # Where only what the models said came along, nothing is trained for the lines' sake.
     there = Kept(tmp_path / "models" / "outputs").there()
     facts = {name: facts_of(data) for name, data in digits().items()}
-    left = plan(SVM, facts, Results(tmp_path / "none"), parse_only("scenario=samples", SVM), there).jobs
+    left = plan(
+        SVM, facts, Results(tmp_path / "none"), parse_only("scenario=samples", SVM), there
+    ).jobs
     assert list(map(str, left)) == [
         "digits: train convnet", "digits, seed 0: original (standard)", "digits, seed 0: svm of original (standard)",
         "digits, seed 0: svm of duck (paper)",
     ]  # fmt: skip
     # Where only the results came along, the model is made once more.
     twice = replace(SVM, attack=Attack("svm", splits=2))
-    elsewhere = run(twice, tmp_path / "results", tmp_path / "new", "scenario=samples,method=duck", Svm(Attack("svm", splits=2)))
+    elsewhere = run(
+        twice,
+        tmp_path / "results",
+        tmp_path / "new",
+        "scenario=samples,method=duck",
+        Svm(Attack("svm", splits=2)),
+    )
     (line,) = elsewhere.values()
     assert len(line["svm"]["f1"]) == 2
     assert len(list((tmp_path / "new" / "outputs").iterdir())) == 1
@@ -129,7 +167,11 @@ def test_lira_compares_every_target_with_one_pool(tmp_path: Path, models: Path, 
     lines = {line["method"]: line for name, line in made.items() if "lira of" in name}
     assert list(lines) == ["original", "duck", "retrained"]
     for line in lines.values():
-        assert line["attack"] == {"name": "lira", "shadows": 8, "pool": line["shadows"]["pool"]} == attack.attack.settings
+        assert (
+            line["attack"]
+            == {"name": "lira", "shadows": 8, "pool": line["shadows"]["pool"]}
+            == attack.attack.settings
+        )
         assert 0.3 < line["scores"]["auc"] < 0.7
         assert line["scores"]["tpr_1"] == line["roc"]["tpr_at"]["0.01"]["value"]
         assert line["scores"]["tpr_0.1"] is None  # a few hundred test digits cannot show 0.1 %
@@ -144,8 +186,12 @@ def test_lira_compares_every_target_with_one_pool(tmp_path: Path, models: Path, 
 def test_lira_knows_samples_by_their_ids(pool: Path, before: str) -> None:
     lira, shadows = Lira(Attack("lira", shadows=8), pool), Pool(pool)
     # Where test samples have the ids of training samples, a pool puts a word before theirs.
-    lira.pool.ids = np.where(shadows.roles == "candidate", shadows.ids, np.char.add(before, shadows.ids))
-    chosen = np.concatenate([np.flatnonzero(shadows.roles == role)[:100] for role in ("candidate", "test")])
+    lira.pool.ids = np.where(
+        shadows.roles == "candidate", shadows.ids, np.char.add(before, shadows.ids)
+    )
+    chosen = np.concatenate(
+        [np.flatnonzero(shadows.roles == role)[:100] for role in ("candidate", "test")]
+    )
     held = shadows.margins("before").models(np.arange(8)).at(shadows.ids[chosen])
     out = np.ma.masked_array(held.values.astype(np.float64), held.members)
     # Each known sample half a deviation above its own mean, each unseen one below: at another sample's mean this says less.
@@ -160,37 +206,71 @@ def test_lira_knows_samples_by_their_ids(pool: Path, before: str) -> None:
         return float(lira(Target(*sides), "samples", 0)["scores"]["auc"])
 
     straight = np.arange(200)
-    turned = np.concatenate([np.random.default_rng(seed).permutation(100) + 100 * seed for seed in (0, 1)])
+    turned = np.concatenate(
+        [np.random.default_rng(seed).permutation(100) + 100 * seed for seed in (0, 1)]
+    )
     assert found(straight, straight) > 0.95
     assert found(turned, turned) > 0.95
     assert found(turned, straight) < 0.85
     with pytest.raises(BadInput, match="are not among the model's"):
-        lira(Target(*(Outputs(np.array([f"nobody{row}" for row in range(9)]), logits[:9], np.zeros(9, int)),) * 2), "samples", 0)
+        lira(
+            Target(
+                *(
+                    Outputs(
+                        np.array([f"nobody{row}" for row in range(9)]), logits[:9], np.zeros(9, int)
+                    ),
+                )
+                * 2
+            ),
+            "samples",
+            0,
+        )
 
 
 def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        BadInput, match=r"needs at least 128 shadow models, the pool in .* has 10: the command that made it, with --models 128"
+        BadInput,
+        match=r"needs at least 128 shadow models, the pool in .* has 10: the command that made it, with --models 128",
     ):
         attacker(Attack("lira"), pool)
-    with pytest.raises(BadInput, match=r"needs 4 shadow models without each sample, so shadows = 8 or more; got 7"):
+    with pytest.raises(
+        BadInput, match=r"needs 4 shadow models without each sample, so shadows = 8 or more; got 7"
+    ):
         attacker(Attack("lira", shadows=7), pool)
     shutil.copytree(pool, tmp_path / "share")
     for number in (7, 9):  # no longer two and two that share the samples out
         (tmp_path / "share" / f"model-{number:04d}.safetensors").unlink()
-    with pytest.raises(BadInput, match=r"of the first 8 in .*share only 3 left one out: add the other shares"):
+    with pytest.raises(
+        BadInput, match=r"of the first 8 in .*share only 3 left one out: add the other shares"
+    ):
         attacker(Attack("lira", shadows=8), tmp_path / "share")
     with pytest.raises(BadInput, match="give their folder with --pool"):
         attacker(Attack("lira"), None)
-    assert len(Lira(Attack("lira", shadows=8), pool).shadows) == 8  # further models of a pool do not change the table
+    assert (
+        len(Lira(Attack("lira", shadows=8), pool).shadows) == 8
+    )  # further models of a pool do not change the table
     facts = facts_of(digits()["digits"])
     lira = attacker(Attack("lira", shadows=8), pool)
     fitting = experiment(LIRA, cell_of(LIRA, "duck", 3, facts=facts), facts)
-    lira.check([fitting, replace(fitting, training=replace(fitting.training, recipe=replace(fitting.training.recipe, epochs=40)))])
-    with pytest.raises(BadInput, match=r"does not fit the grid: model: 'convnet' in the pool, 'allcnn' in the run"):
+    lira.check(
+        [
+            fitting,
+            replace(
+                fitting,
+                training=replace(
+                    fitting.training, recipe=replace(fitting.training.recipe, epochs=40)
+                ),
+            ),
+        ]
+    )
+    with pytest.raises(
+        BadInput, match=r"does not fit the grid: model: 'convnet' in the pool, 'allcnn' in the run"
+    ):
         lira.check([replace(fitting, training=replace(fitting.training, model="allcnn"))])
     request = Experiment(fitting.training, ForgetClasses([3]), METHODS["original"]())
-    build_pool(tmp_path / "request", PoolPlan("request", request), digits()["digits"], 2, device=CPU)
+    build_pool(
+        tmp_path / "request", PoolPlan("request", request), digits()["digits"], 2, device=CPU
+    )
     with pytest.raises(BadInput, match="design 'request'"):
         attacker(Attack("lira", shadows=8), tmp_path / "request")
 
@@ -206,8 +286,12 @@ def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
         assert len(found.unseen) == unseen  # all test samples of what is forgotten, the holdout too
         image = next(scenario.data.train.take(scenario.forget[3:4]).batches(1)).images
         with torch.no_grad():
-            assert found.forgotten.logits[3] == pytest.approx(trained_net().eval()(image)[0].numpy(), abs=1e-5)
-        assert found.forgotten.labels.tolist() == scenario.data.train.labels[scenario.forget].tolist()
+            assert found.forgotten.logits[3] == pytest.approx(
+                trained_net().eval()(image)[0].numpy(), abs=1e-5
+            )
+        assert (
+            found.forgotten.labels.tolist() == scenario.data.train.labels[scenario.forget].tolist()
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
     assert (tmp_path / "x.npz").stat().st_mode & 0o777 == 0o600  # it names who was forgotten
     (tmp_path / "x.npz").write_bytes(b"half")
@@ -227,27 +311,46 @@ def test_a_model_that_says_nan_is_scored_but_not_attacked(tmp_path: Path) -> Non
 def test_a_disk_that_is_full_does_not_cost_the_result(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "outputs").write_text("in the way")
-    made = run(replace(FEW, methods=("original",), settings={}), tmp_path / "results", tmp_path / "models", "scenario=samples")
+    made = run(
+        replace(FEW, methods=("original",), settings={}),
+        tmp_path / "results",
+        tmp_path / "models",
+        "scenario=samples",
+    )
     (line,) = (line for line in made.values() if line["method"] == "original")
     assert line["scores"]["test"] > 0
     assert line["notes"][-1] == "It could not be kept for attacks and analyses: File exists."
 
 
-def test_confidence_tells_members_by_how_sure_a_model_is_whatever_the_class(tmp_path: Path, models: Path) -> None:
+def test_confidence_tells_members_by_how_sure_a_model_is_whatever_the_class(
+    tmp_path: Path, models: Path
+) -> None:
     """Samples that are all taken for another class, the members by surer outputs: their own class's probability says the opposite."""
     labels, ids = np.zeros(200, dtype=np.int64), np.arange(200).astype(np.str_)
     height = np.random.default_rng(0).normal(3, 0.5, (2, 200))
     sides = [
-        Outputs(np.char.add(name, ids), np.stack([np.zeros(200), high + shift, np.zeros(200)], 1), labels)
+        Outputs(
+            np.char.add(name, ids),
+            np.stack([np.zeros(200), high + shift, np.zeros(200)], 1),
+            labels,
+        )
         for name, high, shift in zip("ab", height, (1.5, 0.0), strict=True)
     ]
     found = Confidence()(Target(*sides), "class", 0)
     assert found["scores"]["auc"] > 0.95
     assert found["scores"]["auc"] == found["roc"]["auc"]["value"]
     assert found["scores"]["tpr_0.1"] is None  # 200 unseen samples cannot show it
-    assert Confidence()(Target(*reversed(sides)), "class", 0)["scores"]["auc"] == pytest.approx(1 - found["scores"]["auc"])
+    assert Confidence()(Target(*reversed(sides)), "class", 0)["scores"]["auc"] == pytest.approx(
+        1 - found["scores"]["auc"]
+    )
     grid = replace(SVM, attack=Attack("confidence"), name="toy/confidence")
-    made = run(grid, tmp_path, models, "scenario=samples,method=original", attacker(Attack("confidence"), None))
+    made = run(
+        grid,
+        tmp_path,
+        models,
+        "scenario=samples,method=original",
+        attacker(Attack("confidence"), None),
+    )
     line = made["digits, seed 0: confidence of original (standard)"]
     assert line["attack"] == {"name": "confidence"}
     assert line["roc"]["others"] == len(digits()["digits"].test or [])
@@ -257,12 +360,23 @@ def test_confidence_tells_members_by_how_sure_a_model_is_whatever_the_class(tmp_
 
 def test_the_papers_grids() -> None:
     svm, lira = find_grid("paper/svm"), find_grid("paper/lira")
-    tables = {("cifar10", "class"): "table-cr", ("cifar10", "samples"): "table-hr", ("cifar100", "class"): "table-cr"}
+    tables = {
+        ("cifar10", "class"): "table-cr",
+        ("cifar10", "samples"): "table-hr",
+        ("cifar100", "class"): "table-cr",
+    }
     for (dataset, scenario), name in tables.items():
-        (ours,) = (block for block in svm.blocks if (block.dataset, block.scenario) == (dataset, scenario))
+        (ours,) = (
+            block for block in svm.blocks if (block.dataset, block.scenario) == (dataset, scenario)
+        )
         # So that a model of that table is a target of this one.
-        assert ours in [replace(block, trials=0, searched=()) for block in find_grid(f"paper/{name}").blocks]
-    assert {(block.dataset, len(block.cases)) for block in svm.blocks} == {("cifar10", 10), ("cifar100", 10)}
+        assert ours in [
+            replace(block, trials=0, searched=()) for block in find_grid(f"paper/{name}").blocks
+        ]
+    assert {(block.dataset, len(block.cases)) for block in svm.blocks} == {
+        ("cifar10", 10),
+        ("cifar100", 10),
+    }
     assert [(block.dataset, block.classes, block.seeds) for block in lira.blocks] == [
         ("cifar10", (0, 1, 2, 3, 4), ()), ("cifar10", (), (0, 1, 2, 3, 4)),
     ]  # fmt: skip
@@ -273,13 +387,26 @@ def test_the_papers_grids() -> None:
     assert all(block in svm.blocks for block in plain.blocks)
 
 
-def attack_line(grid: Grid, method: str, case: int, scores: dict[str, float | None], preset: str = "paper", pool: str = "") -> Line:
+def attack_line(
+    grid: Grid,
+    method: str,
+    case: int,
+    scores: dict[str, float | None],
+    preset: str = "paper",
+    pool: str = "",
+) -> Line:
     """`pool`: of LiRA, a name; its shadow models were trained for as many epochs as it has letters."""
     assert grid.attack is not None
     attack = replace(grid.attack, pool=pool).settings
     line = line_of(grid, cell_of(grid, method, case, preset), scores=scores)
     made = experiment(grid, cell_of(grid, method, case, preset), FACTS)
-    shadows = {"models": grid.attack.shadows, "pool": pool, "epochs": len(pool), "train": 0.99, "test": 0.9}
+    shadows = {
+        "models": grid.attack.shadows,
+        "pool": pool,
+        "epochs": len(pool),
+        "train": 0.99,
+        "test": 0.9,
+    }
     found = {"shadows": shadows} if attack["name"] == "lira" else {}
     return {**line, "id": line_id(made, attack), "attack": attack, "scores": scores, **found}
 
@@ -287,34 +414,57 @@ def attack_line(grid: Grid, method: str, case: int, scores: dict[str, float | No
 def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/svm")
     for case, ours, oracle in ((0, 0.76, 0.75), (1, 0.78, 0.74)):
-        results.append("svm", attack_line(grid, "duck", case, {"f1": ours, "chance": 0.75}, "tuned"))
+        results.append(
+            "svm", attack_line(grid, "duck", case, {"f1": ours, "chance": 0.75}, "tuned")
+        )
         results.append("svm", attack_line(grid, "retrained", case, {"f1": oracle, "chance": 0.75}))
-        results.append("scores", line_of(grid, cell_of(grid, "duck", case, "tuned")))  # of another table
+        results.append(
+            "scores", line_of(grid, cell_of(grid, "duck", case, "tuned"))
+        )  # of another table
     table = make_table(grid, results, parse_only("dataset=cifar10,scenario=class", grid))
     rows = {row["method"]: row for row in table.rows}
-    assert rows["duck"]["f1"] == pytest.approx({"mean": 0.77, "std": 0.02 / 2**0.5, "paper": 0.7472})
+    assert rows["duck"]["f1"] == pytest.approx(
+        {"mean": 0.77, "std": 0.02 / 2**0.5, "paper": 0.7472}
+    )
     assert rows["duck"]["gap_to_retrained"] == pytest.approx({"f1": 0.025, "n": 2})
     assert (rows["original"]["n"], rows["original"]["f1"]["paper"]) == (0, pytest.approx(0.7707))
     assert table.notes == ["Never run in cifar10, class: duck (paper)."]
     lines = render(table, "text").splitlines()
-    assert lines[0] == "cifar10, class, resnet18 (forgotten against test samples of the class, 3:1, chance 75)"
+    assert (
+        lines[0]
+        == "cifar10, class, resnet18 (forgotten against test samples of the class, 3:1, chance 75)"
+    )
     assert lines[1].split() == ["method", "preset", "n", "F1", "%", "paper", "gap", "F1", "seconds"]
     assert lines[4].split()[-6:] == ["77.00", "±", "1.41", "74.72", "+2.50", "1.00"]
     assert (
         render(table, "csv")
         .splitlines()[0]
-        .startswith("dataset,scenario,model,recipe,removed,fraction,method,variant,preset,n,of,f1_mean,f1_std,f1_paper,gap_f1")
+        .startswith(
+            "dataset,scenario,model,recipe,removed,fraction,method,variant,preset,n,of,f1_mean,f1_std,f1_paper,gap_f1"
+        )
     )
-    (told,) = (row for row in json.loads(render(table, "json")) if (row["method"], row["preset"]) == ("duck", "tuned"))
+    (told,) = (
+        row
+        for row in json.loads(render(table, "json"))
+        if (row["method"], row["preset"]) == ("duck", "tuned")
+    )
     assert (told["f1"]["mean"], told["chance"]) == pytest.approx((0.77, 0.75))
     assert (rows["original"]["chance"], rows["retrained"]["chance"]) == (None, 0.75)
     other = replace(grid, attack=Attack("svm", splits=3))
-    assert make_table(other, results, {}).notes[-1] == "Left out: 4 results of the same cells with other settings."
+    assert (
+        make_table(other, results, {}).notes[-1]
+        == "Left out: 4 results of the same cells with other settings."
+    )
 
 
 def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/svm")
-    job = Job("cifar10", experiment(grid, cell_of(grid, "duck", 1), FACTS), cell_of(grid, "duck", 1), grid.attack)
+    job = Job(
+        "cifar10",
+        experiment(grid, cell_of(grid, "duck", 1), FACTS),
+        cell_of(grid, "duck", 1),
+        grid.attack,
+    )
     results.append("scores", {**line_of(grid, cell_of(grid, "duck", 0)), "wall_seconds": 40.0})
     assert expected(job, results, "here") is None
     results.append("svm", {**attack_line(grid, "duck", 0, {"f1": 0.7}), "wall_seconds": 7.0})
@@ -324,8 +474,26 @@ def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) ->
 
 def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/lira")
-    results.append("lira", attack_line(grid, "original", 0, {"tpr_1": 0.11, "tpr_0.1": 0.05, "auc": 0.64, "f1": 0.9}, pool="abc"))
-    results.append("lira", attack_line(grid, "original", 1, {"tpr_1": 0.13, "tpr_0.1": None, "auc": 0.66, "f1": 0.9}, pool="abc"))
+    results.append(
+        "lira",
+        attack_line(
+            grid,
+            "original",
+            0,
+            {"tpr_1": 0.11, "tpr_0.1": 0.05, "auc": 0.64, "f1": 0.9},
+            pool="abc",
+        ),
+    )
+    results.append(
+        "lira",
+        attack_line(
+            grid,
+            "original",
+            1,
+            {"tpr_1": 0.13, "tpr_0.1": None, "auc": 0.66, "f1": 0.9},
+            pool="abc",
+        ),
+    )
     (row,) = make_table(grid, results, parse_only("scenario=class,method=original", grid)).rows
     assert row["tpr_1"] == pytest.approx({"mean": 0.12, "std": 0.02 / 2**0.5, "paper": 0.12})
     assert row["tpr_0.1"] == {"mean": 0.05, "std": None, "paper": pytest.approx(0.066)}
@@ -342,19 +510,51 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
     )
     never = "Never run in cifar10, {}: duck (tuned)."
     nothing = [never.format(kind) for kind in ("class", "samples")]
-    assert make_table(grid, results, {}).notes == [said, other, *nothing, few.format("0.1", "1,000")]
-    results.append("lira", attack_line(grid, "retrained", 1, {"tpr_1": None, "tpr_0.1": None, "auc": 0.5, "f1": 0.9}, pool="abc"))
-    assert make_table(grid, results, {}).notes == [said, other, *nothing, few.format("1", "100"), few.format("0.1", "1,000")]
-    assert make_table(grid, results, parse_only("scenario=samples", grid)).notes == [said, other, nothing[1]]
+    assert make_table(grid, results, {}).notes == [
+        said,
+        other,
+        *nothing,
+        few.format("0.1", "1,000"),
+    ]
+    results.append(
+        "lira",
+        attack_line(
+            grid,
+            "retrained",
+            1,
+            {"tpr_1": None, "tpr_0.1": None, "auc": 0.5, "f1": 0.9},
+            pool="abc",
+        ),
+    )
+    assert make_table(grid, results, {}).notes == [
+        said,
+        other,
+        *nothing,
+        few.format("1", "100"),
+        few.format("0.1", "1,000"),
+    ]
+    assert make_table(grid, results, parse_only("scenario=samples", grid)).notes == [
+        said,
+        other,
+        nothing[1],
+    ]
     hr = make_table(grid, results, parse_only("scenario=samples,method=duck", grid)).rows[0]
-    assert (hr["tpr_1"]["paper"], hr["tpr_0.1"]["paper"], hr["auc"]["paper"]) == pytest.approx((0.01, 0.001, 0.506))
+    assert (hr["tpr_1"]["paper"], hr["tpr_0.1"]["paper"], hr["auc"]["paper"]) == pytest.approx(
+        (0.01, 0.001, 0.506)
+    )
     assert "An AUC far below 0.5 is no success" in render(make_table(grid, results, {}), "markdown")
     assert render(make_table(grid, results, {}), "latex").count(r"TPR@0.1\%FPR \%") == 2
     # No columns for what the paper never measured.
     plain = find_grid("beyond/confidence")
-    for table, columns in ((make_table(grid, results, {}), True), (make_table(plain, results, {}), False)):
+    for table, columns in (
+        (make_table(grid, results, {}), True),
+        (make_table(plain, results, {}), False),
+    ):
         text = render(table, "text")
-        assert (" paper " in text.splitlines()[1].replace("  ", " "), "paper: the paper's mean" in text) == (columns, columns)
+        assert (
+            " paper " in text.splitlines()[1].replace("  ", " "),
+            "paper: the paper's mean" in text,
+        ) == (columns, columns)
 
 
 @pytest.mark.parametrize(
@@ -367,7 +567,9 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
         ({"epochs": 60, "compile": True}, {}),
     ],
 )
-def test_a_pool_with_another_recipe_than_its_targets_is_marked(recipe: dict[str, Any], differs: dict[str, Any], tmp_path: Path) -> None:
+def test_a_pool_with_another_recipe_than_its_targets_is_marked(
+    recipe: dict[str, Any], differs: dict[str, Any], tmp_path: Path
+) -> None:
     results, grid = Results(tmp_path), find_grid("paper/lira")
     scores: dict[str, float | None] = {"tpr_1": 0.1, "tpr_0.1": 0.05, "auc": 0.6, "f1": 0.9}
     line = attack_line(grid, "duck", 0, scores, pool="abc")
@@ -384,7 +586,12 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/lira")
 
     def put(method: str, case: int, auc: float, pool: str) -> None:
-        results.append("lira", attack_line(grid, method, case, {"tpr_1": 0.1, "tpr_0.1": 0.1, "auc": auc, "f1": 0.9}, pool=pool))
+        results.append(
+            "lira",
+            attack_line(
+                grid, method, case, {"tpr_1": 0.1, "tpr_0.1": 0.1, "auc": auc, "f1": 0.9}, pool=pool
+            ),
+        )
 
     put("original", 0, 0.5, "ab")
     put("original", 1, 0.9, "abcdef")
@@ -393,21 +600,35 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
     put("duck", 2, 0.7, "abcdef")
     only = parse_only("scenario=class,preset=paper", grid)
     table = make_table(grid, results, only)
-    aucs = {(row["shadows"]["pool"], row["method"]): (row["n"], row["auc"]["mean"]) for row in table.rows}
+    aucs = {
+        (row["shadows"]["pool"], row["method"]): (row["n"], row["auc"]["mean"])
+        for row in table.rows
+    }
     assert aucs == {
         ("ab", "original"): (1, 0.5), ("ab", "retrained"): (1, 0.5), ("ab", "duck"): (0, None),
         ("abcdef", "original"): (2, pytest.approx(0.85)), ("abcdef", "retrained"): (0, None), ("abcdef", "duck"): (1, 0.7),
     }  # fmt: skip
-    assert {row["shadows"]["epochs"] for row in table.rows if row["shadows"]["pool"] == "abcdef"} == {6}
+    assert {
+        row["shadows"]["epochs"] for row in table.rows if row["shadows"]["pool"] == "abcdef"
+    } == {6}
     assert [row["gap_to_retrained"] for row in table.rows if row["method"] == "duck"] == [
         None,
         None,
     ]  # the other pool's
     text = render(table, "text")
     titles = [line for line in text.splitlines() if line.startswith("cifar10, class")]
-    assert titles == [f"cifar10, class, resnet18, pool {pool} (forgotten against test samples of the class)" for pool in ("ab", "abcdef")]
-    assert "There are results of 2 pools of shadow models, each with rows of its own; --pool shows those of one." in text
-    assert "trained on random halves for 2 epochs: accuracy 99.0 % on what they saw, 90.0 % on test samples (pool ab)." in text
+    assert titles == [
+        f"cifar10, class, resnet18, pool {pool} (forgotten against test samples of the class)"
+        for pool in ("ab", "abcdef")
+    ]
+    assert (
+        "There are results of 2 pools of shadow models, each with rows of its own; --pool shows those of one."
+        in text
+    )
+    assert (
+        "trained on random halves for 2 epochs: accuracy 99.0 % on what they saw, 90.0 % on test samples (pool ab)."
+        in text
+    )
     assert [line.split(",")[11:16] for line in render(table, "csv").splitlines()[1::3]] == [
         ["ab", "128", "2", "0.99", "0.9"], ["abcdef", "128", "6", "0.99", "0.9"],
     ]  # fmt: skip
@@ -415,11 +636,19 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
     assert [(row["method"], row["n"], row["shadows"]["pool"]) for row in one.rows] == [
         ("original", 1, "ab"), ("retrained", 1, "ab"), ("duck", 0, "ab"),
     ]  # fmt: skip
-    assert one.notes[-1] == "Left out: 3 results of the same cells with other settings or shadow models."
+    assert (
+        one.notes[-1]
+        == "Left out: 3 results of the same cells with other settings or shadow models."
+    )
     results.append("lira", {**attack_line(grid, "duck", 0, {}, pool="ab"), "error": "boom"})
-    assert "cifar10, class, pool ab, duck (paper) failed in 1 of 5: boom" in make_table(grid, results, only).notes
+    assert (
+        "cifar10, class, pool ab, duck (paper) failed in 1 of 5: boom"
+        in make_table(grid, results, only).notes
+    )
     # A pool without results among what is asked for is no table of its own.
-    (row,) = make_table(grid, results, parse_only("scenario=class,case=1,method=original", grid)).rows
+    (row,) = make_table(
+        grid, results, parse_only("scenario=class,case=1,method=original", grid)
+    ).rows
     assert (row["n"], row["shadows"]["pool"]) == (1, "abcdef")
 
 
@@ -429,7 +658,14 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
         'methods = ["original"]\npresets = ["paper"]\nattack = { name = "lira", shadows = 8 }\n[[blocks]]\ndataset = "digits"\n'
         'model = "convnet"\nseeds = [0]\nrecipe = { epochs = 1, batch_size = 256 }\n'
     )
-    words = ["bench", str(grid), "--out", str(tmp_path / "results"), "--models", str(tmp_path / "models")]
+    words = [
+        "bench",
+        str(grid),
+        "--out",
+        str(tmp_path / "results"),
+        "--models",
+        str(tmp_path / "models"),
+    ]
     assert cli.main(words) == 2
     assert "give their folder with --pool" in capsys.readouterr().err
     few = tmp_path / "few.toml"
@@ -440,10 +676,27 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
     assert cli.main([*words, "--pool", str(pool), "--device", "cpu", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == {"grid": "lira", "skipped": 0, "ran": 3, "failed": 0, "left": 0}
-    assert cli.main([*words[:2], "--out", str(tmp_path / "elsewhere"), *words[4:], "--pool", str(pool), "--device", "cpu", "--json"]) == 0
+    assert (
+        cli.main(
+            [
+                *words[:2],
+                "--out",
+                str(tmp_path / "elsewhere"),
+                *words[4:],
+                "--pool",
+                str(pool),
+                "--device",
+                "cpu",
+                "--json",
+            ]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["ran"] == 1  # what the model said is kept
     assert "digits, samples 0, lira of original (standard): AUC 0." in err
-    assert cli.main(["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"]) == 0
+    assert (
+        cli.main(["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"]) == 0
+    )
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["method"], row["n"], row["auc"]["paper"]) == ("original", 1, None)
     assert 0.3 < row["auc"]["mean"] < 0.7
@@ -452,21 +705,42 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
     for number in (0, 1):
         (share / f"model-{number:04d}.safetensors").unlink()
     assert cli.main([*words, "--pool", str(share), "--device", "cpu", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"grid": "lira", "skipped": 0, "ran": 1, "failed": 0, "left": 0}
+    assert json.loads(capsys.readouterr().out) == {
+        "grid": "lira",
+        "skipped": 0,
+        "ran": 1,
+        "failed": 0,
+        "left": 0,
+    }
     assert cli.main([*words, "--pool", str(share), "--device", "cpu", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["skipped"] == 1
-    both, shared = ["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"], ["--pool", str(share)]
-    rows = [json.loads(capsys.readouterr().out) for more in ([], shared, ["--pool", str(pool)]) if cli.main([*both, *more]) == 0]
+    both, shared = (
+        ["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"],
+        ["--pool", str(share)],
+    )
+    rows = [
+        json.loads(capsys.readouterr().out)
+        for more in ([], shared, ["--pool", str(pool)])
+        if cli.main([*both, *more]) == 0
+    ]
     assert [[one["n"] for one in some] for some in rows] == [[1, 1], [1], [1]]
     assert rows[0] == [row, *rows[1]] == [*rows[2], *rows[1]]
     assert rows[1][0]["auc"]["mean"] != row["auc"]["mean"]
     pinned = tmp_path / "pinned.toml"
-    pinned.write_text(grid.read_text().replace("shadows = 8", f'shadows = 8, pool = "{row["shadows"]["pool"]}"'))
+    pinned.write_text(
+        grid.read_text().replace("shadows = 8", f'shadows = 8, pool = "{row["shadows"]["pool"]}"')
+    )
     assert cli.main(["bench", str(pinned), *words[2:], *shared]) == 2
-    assert f"The grid asks for the shadow models {row['shadows']['pool']}; those in {share} are" in capsys.readouterr().err
+    assert (
+        f"The grid asks for the shadow models {row['shadows']['pool']}; those in {share} are"
+        in capsys.readouterr().err
+    )
     grid.write_text(grid.read_text().replace("convnet", "allcnn"))
     assert cli.main([*words, "--pool", str(pool)]) == 2
-    assert "does not fit the grid: model: 'convnet' in the pool, 'allcnn' in the run." in capsys.readouterr().err
+    assert (
+        "does not fit the grid: model: 'convnet' in the pool, 'allcnn' in the run."
+        in capsys.readouterr().err
+    )
 
 
 def test_the_stored_lines_keep_their_ids() -> None:
@@ -478,16 +752,31 @@ def test_the_stored_lines_keep_their_ids() -> None:
     assert stored.broken == {}
 
 
-def test_a_job_of_other_shadow_models_than_the_attackers_fails(tmp_path: Path, models: Path, pool: Path) -> None:
+def test_a_job_of_other_shadow_models_than_the_attackers_fails(
+    tmp_path: Path, models: Path, pool: Path
+) -> None:
     lira = attacker(LIRA.attack or Attack("lira"), pool)
     jobs = plan(
-        LIRA, {"digits": facts_of(digits()["digits"])}, Results(tmp_path), parse_only("scenario=samples,method=original", LIRA)
+        LIRA,
+        {"digits": facts_of(digits()["digits"])},
+        Results(tmp_path),
+        parse_only("scenario=samples,method=original", LIRA),
     ).jobs
     assert "plan with the attacker's" in Workshop(digits(), models, CPU, lira)(jobs[-1])["error"]
 
 
 def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:
-    data = {"digits": replace(digits()["digits"], test=None, holdout=torch.empty(0, dtype=torch.int64))}
-    jobs = plan(SVM, {"digits": facts_of(data["digits"])}, Results(tmp_path), parse_only("scenario=samples,method=original", SVM)).jobs
-    lines = [Workshop(data, tmp_path / "models", CPU, Svm(Attack("svm", splits=1)))(job) for job in jobs[-1:]]
+    data = {
+        "digits": replace(digits()["digits"], test=None, holdout=torch.empty(0, dtype=torch.int64))
+    }
+    jobs = plan(
+        SVM,
+        {"digits": facts_of(data["digits"])},
+        Results(tmp_path),
+        parse_only("scenario=samples,method=original", SVM),
+    ).jobs
+    lines = [
+        Workshop(data, tmp_path / "models", CPU, Svm(Attack("svm", splits=1)))(job)
+        for job in jobs[-1:]
+    ]
     assert lines[0]["error"].startswith("BadInput: digits has no test samples")

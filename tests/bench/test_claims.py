@@ -18,7 +18,9 @@ from tests.bench.lines import FACTS, cell_of, line_of
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 CR, HR = find_grid("paper/table-cr"), find_grid("paper/table-hr")
 SVM, LIRA = find_grid("paper/svm"), find_grid("paper/lira")
-BEST, RETRAINED, FINETUNE, SVM_CLAIM, LIRA_CLAIM, DENSITY, BIAS, ABLATION, MANY, ARCHITECTURES = range(10)
+BEST, RETRAINED, FINETUNE, SVM_CLAIM, LIRA_CLAIM, DENSITY, BIAS, ABLATION, MANY, ARCHITECTURES = (
+    range(10)
+)
 TEN = range(10)
 
 
@@ -32,7 +34,9 @@ def real() -> list[Claim]:
     return check_claims(Results(RESULTS))
 
 
-def put(results: Results, grid: Any, method: str, case: int, preset: str = "paper", **values: Any) -> None:
+def put(
+    results: Results, grid: Any, method: str, case: int, preset: str = "paper", **values: Any
+) -> None:
     """Add the result of a cell of a grid."""
     results.append("table", line_of(grid, cell_of(grid, method, case, preset), **values))
 
@@ -54,7 +58,10 @@ def put_study(
     study = {} if grid.study is None else {"study": grid.study.settings}
     extra: dict[str, Any] = {"density": {}, "forgotten": []} if study else {}
     variant = {"variant": cell.variant} if cell.variant else {}
-    results.append("study", {**line_of(grid, cell, facts, scores=scores, **values), **study, **extra, **variant})
+    results.append(
+        "study",
+        {**line_of(grid, cell, facts, scores=scores, **values), **study, **extra, **variant},
+    )
 
 
 def check(results: Results, number: int) -> Claim:
@@ -84,7 +91,9 @@ def test_an_empty_folder_answers_no_claim(results: Results) -> None:
         ([], "not run"),
     ],
 )
-def test_the_answer_follows_from_the_verdicts(verdicts: Sequence[claims.Verdict], answer: str) -> None:
+def test_the_answer_follows_from_the_verdicts(
+    verdicts: Sequence[claims.Verdict], answer: str
+) -> None:
     assert claims._answer(verdicts) == answer
 
 
@@ -117,7 +126,9 @@ def test_duck_is_best_in_part_while_rivals_are_missing(results: Results) -> None
 
 
 @pytest.mark.parametrize(("cases", "verdict"), [(3, "note"), (2, "missing")])
-def test_a_rival_is_missing_if_none_of_its_presets_has_enough_cases(cases: int, verdict: str) -> None:
+def test_a_rival_is_missing_if_none_of_its_presets_has_enough_cases(
+    cases: int, verdict: str
+) -> None:
     places: evidence_module.Places = {}
     rows = (("duck", "paper", 3), ("scrub", "paper", 1), ("scrub", "tuned", cases))
     for method, preset, count in rows:
@@ -177,11 +188,15 @@ def test_the_papers_recipe_has_evidence_of_its_own(results: Results) -> None:
 
 
 @pytest.mark.parametrize(("cases", "answer"), [(2, "in part"), (3, "holds")])
-def test_two_cases_speak_for_a_claim_but_do_not_settle_it(results: Results, cases: int, answer: str) -> None:
+def test_two_cases_speak_for_a_claim_but_do_not_settle_it(
+    results: Results, cases: int, answer: str
+) -> None:
     for cell in cells(CR, {}):
         if cell.method in ("duck", "finetune") and cell.block.cases.index(cell.case) < cases:
             facts = FACTS._replace(name=cell.block.dataset)
-            results.append("table", line_of(CR, cell, facts, seconds=2.0 if cell.method == "duck" else 30.0))
+            results.append(
+                "table", line_of(CR, cell, facts, seconds=2.0 if cell.method == "duck" else 30.0)
+            )
     claim = check(results, FINETUNE)
     assert claim.answer == answer
     assert all(f"(30.0 s to 2.0 s, n {cases})" in line for line in claim.evidence[:-1])
@@ -218,7 +233,9 @@ SMALL, ZIGZAG = 0.003, (0.002, -0.002)
         ([0.006 + 0.02 * (-1) ** case for case in TEN], "does not hold"),  # no direction, but large
     ],
 )
-def test_the_svm_is_at_chance_if_the_gap_is_small_and_has_no_direction(results: Results, gaps: list[float], answer: str) -> None:
+def test_the_svm_is_at_chance_if_the_gap_is_small_and_has_no_direction(
+    results: Results, gaps: list[float], answer: str
+) -> None:
     attack = {"name": "svm", "splits": 5}
     for case, gap in enumerate(gaps):
         for method, f1 in (("duck", 0.75 + gap), ("retrained", 0.75)):
@@ -232,7 +249,9 @@ def test_the_svm_is_at_chance_if_the_gap_is_small_and_has_no_direction(results: 
     assert "cifar100, samples: not run." in claim.evidence
 
 
-def put_lira(results: Results, auc: float, tpr: float, epochs: int, pool: str = "aa", cases: int = 5) -> None:
+def put_lira(
+    results: Results, auc: float, tpr: float, epochs: int, pool: str = "aa", cases: int = 5
+) -> None:
     attack = {"name": "lira", "shadows": 128, "pool": pool}
     shadows = {"models": 128, "pool": pool, "epochs": epochs, "train": 0.9, "test": 0.8}
     for grid_case in range(cases):
@@ -253,7 +272,9 @@ def put_lira(results: Results, auc: float, tpr: float, epochs: int, pool: str = 
         (0.5, 0.02, "does not hold"),
     ],
 )
-def test_lira_is_at_chance_by_auc_and_by_rate(results: Results, auc: float, tpr: float, answer: str) -> None:
+def test_lira_is_at_chance_by_auc_and_by_rate(
+    results: Results, auc: float, tpr: float, answer: str
+) -> None:
     put_lira(results, auc, tpr, epochs=60)
     claim = check(results, LIRA_CLAIM)
     assert claim.answer == answer  # in part: random samples are missing
@@ -284,7 +305,12 @@ def put_density(results: Results, gaps: Sequence[float]) -> None:
     for case, gap in enumerate(gaps):
         for method, density in (("duck", gap - 6.0), ("retrained", -6.0)):
             test = -8.0 + (-1) ** case * case / 10
-            scores = {"forget_train": density, "forget_test": test, "retain_train": 2.0, "retain_test": -4.0}
+            scores = {
+                "forget_train": density,
+                "forget_test": test,
+                "retain_train": 2.0,
+                "retain_test": -4.0,
+            }
             put_study(results, "paper/density", method, case, scores)
 
 
@@ -296,7 +322,9 @@ def put_density(results: Results, gaps: Sequence[float]) -> None:
         ([3.0, 3.1, 3.2], "not run"),  # no three pairs can have a p below 0.05
     ],
 )
-def test_densities_are_compared_with_retrained(results: Results, gaps: list[float], answer: str) -> None:
+def test_densities_are_compared_with_retrained(
+    results: Results, gaps: list[float], answer: str
+) -> None:
     put_density(results, gaps)
     claim = check(results, DENSITY)
     assert claim.answer == answer
@@ -311,7 +339,9 @@ def test_a_study_with_other_settings_is_no_evidence(results: Results) -> None:
     other = replace(find_grid("paper/density"), study=Study("density", dimensions=2))
     for method in ("duck", "retrained"):
         line = line_of(other, cell_of(other, method, 0, "tuned"), scores={"forget_train": 1.0})
-        results.append("study", {**line, "study": Study("density", 2).settings, "density": {}, "forgotten": []})
+        results.append(
+            "study", {**line, "study": Study("density", 2).settings, "density": {}, "forgotten": []}
+        )
     assert check(results, DENSITY).answer == "not run"
 
 
@@ -353,10 +383,15 @@ def test_each_loss_is_compared_with_both(results: Results) -> None:
         put_study(results, "paper/ablation", "duck, no forget loss", case, {"aus": 0.7}, CLASS)
         put_study(results, "paper/ablation", "duck", case, {"aus": 0.99}, CLASS)
     put_study(results, "paper/ablation", "duck", 70, {"aus": 0.1}, CLASS)
-    put_study(results, "paper/ablation", "duck", 0, {"aus": 0.1}, "dataset=cifar100,scenario=samples")
+    put_study(
+        results, "paper/ablation", "duck", 0, {"aus": 0.1}, "dataset=cifar100,scenario=samples"
+    )
     claim = check(results, ABLATION)
     start = "cifar100, class, DUCK, no forget loss (paper): "
-    assert claim.evidence[0] == start + "AUS 0.700 ± 0.000 against 0.990 ± 0.000 with both losses (n 3)."
+    assert (
+        claim.evidence[0]
+        == start + "AUS 0.700 ± 0.000 against 0.990 ± 0.000 with both losses (n 3)."
+    )
     assert start + "3 of 10 cases were run." in claim.evidence
     assert "cifar100, class, DUCK, no retain loss (paper): not run." in claim.evidence
     assert claim.answer == "in part"
@@ -364,7 +399,11 @@ def test_each_loss_is_compared_with_both(results: Results) -> None:
 
 
 def test_a_loss_that_changes_nothing_is_not_needed(results: Results) -> None:
-    for label, aus in (("duck, no forget loss", 0.989), ("duck, no retain loss", 1.0), ("duck", 0.99)):
+    for label, aus in (
+        ("duck, no forget loss", 0.989),
+        ("duck, no retain loss", 1.0),
+        ("duck", 0.99),
+    ):
         put_study(results, "paper/ablation", label, 0, {"aus": aus}, CLASS)
     assert check(results, ABLATION).answer == "does not hold"
 
@@ -373,17 +412,25 @@ def test_a_loss_that_changes_nothing_is_not_needed(results: Results) -> None:
     ("kept", "forgotten", "answer"),
     [(0.79, 0.0, "in part"), (0.77, 0.0, "does not hold"), (0.79, 0.02, "does not hold")],
 )
-def test_many_classes_are_compared_with_finetune(results: Results, kept: float, forgotten: float, answer: str) -> None:
+def test_many_classes_are_compared_with_finetune(
+    results: Results, kept: float, forgotten: float, answer: str
+) -> None:
     many = "paper/multi-class"
     for seed in range(3):
         ours = {"retain_test": kept, "forget_test": forgotten, "aus": 1.0}
         put_study(results, many, "duck", seed, ours, "removed=50")
         theirs = {"retain_test": 0.785, "forget_test": 0.0, "aus": 1.0}
         put_study(results, many, "finetune", seed, theirs, "removed=50")
-    put_study(results, many, "duck", 0, {"retain_test": 0.9, "forget_test": 0.0, "aus": 1.0}, "removed=30")
+    put_study(
+        results, many, "duck", 0, {"retain_test": 0.9, "forget_test": 0.0, "aus": 1.0}, "removed=30"
+    )
     claim = check(results, MANY)
     assert claim.answer == answer
-    text = next(line for line in claim.evidence if line.startswith("cifar100, class, 50 classes removed, DUCK (tuned): kept"))
+    text = next(
+        line
+        for line in claim.evidence
+        if line.startswith("cifar100, class, 50 classes removed, DUCK (tuned): kept")
+    )
     assert f"kept {100 * kept:.2f} ± 0.00 % against 78.50 ± 0.00 % of finetune (tuned)" in text
     assert f"forgotten {100 * forgotten:.2f} ± 0.00 %" in text
     assert "cifar100, class, 30 classes removed, DUCK (tuned): finetune not run." in claim.evidence
@@ -391,19 +438,26 @@ def test_many_classes_are_compared_with_finetune(results: Results, kept: float, 
 
 
 @pytest.mark.parametrize(("aus", "answer"), [(0.99, "in part"), (0.97, "does not hold")])
-def test_other_architectures_are_compared_with_their_own_retrained(results: Results, aus: float, answer: str) -> None:
+def test_other_architectures_are_compared_with_their_own_retrained(
+    results: Results, aus: float, answer: str
+) -> None:
     models = "paper/architectures"
     for case in (0, 10):
         put_study(results, models, "duck", case, {"aus": aus}, "dataset=cifar100,model=allcnn")
         put_study(results, models, "retrained", case, {"aus": 1.0}, "dataset=cifar100,model=allcnn")
-        put_study(results, models, "retrained", case, {"aus": 0.5}, "dataset=cifar100,model=resnet34")
+        put_study(
+            results, models, "retrained", case, {"aus": 0.5}, "dataset=cifar100,model=resnet34"
+        )
     put_study(results, models, "duck", 0, {"aus": 0.9}, "dataset=cifar100,model=resnet50")
     claim = check(results, ARCHITECTURES)
     assert claim.answer == answer
     text = claim.evidence[0]
     assert text.startswith("cifar100, class, allcnn, DUCK (paper): ")
     assert f"AUS {aus:.3f} ± 0.000 against 1.000 ± 0.000 of Retrained" in text
-    assert "cifar100, class, resnet50, DUCK (paper): AUS 0.900 (n 1), Retrained not run." in claim.evidence
+    assert (
+        "cifar100, class, resnet50, DUCK (paper): AUS 0.900 (n 1), Retrained not run."
+        in claim.evidence
+    )
     assert "cifar100, class, vit-b16, DUCK (paper): not run." in claim.evidence
 
 
@@ -420,7 +474,10 @@ def test_few_cases_settle_no_claim(results: Results, cases: int, answer: str) ->
             facts = FACTS._replace(name=data)
             for scenario, some in (("class", classes), ("samples", (*range(9), 42))):
                 for case in [*some][:cases]:
-                    for cell in narrow(cells(grid, {data: facts}), parse_only(f"dataset={data},scenario={scenario},case={case}", grid)):
+                    for cell in narrow(
+                        cells(grid, {data: facts}),
+                        parse_only(f"dataset={data},scenario={scenario},case={case}", grid),
+                    ):
                         noise = (-1) ** ([*some].index(case)) / 1e4
                         value = 0.75 + (noise if cell.method == "duck" else 0.0)
                         line = line_of(grid, cell, facts, scores={"f1": value, "chance": 0.75})
@@ -430,8 +487,12 @@ def test_few_cases_settle_no_claim(results: Results, cases: int, answer: str) ->
 
 def test_the_three_formats(results: Results) -> None:
     some = [Claim("It works", "in part", ["a: 1 ± 2", "b: not run."]), Claim("C", "not run", ["c"])]
-    assert render_claims(some, "text") == ("1. It works: in part.\n  a: 1 ± 2\n  b: not run.\n\n2. C: not run.\n  c")
-    assert render_claims(some, "markdown") == ("**1. It works: in part.**\n\n- a: 1 ± 2\n- b: not run.\n\n**2. C: not run.**\n\n- c")
+    assert render_claims(some, "text") == (
+        "1. It works: in part.\n  a: 1 ± 2\n  b: not run.\n\n2. C: not run.\n  c"
+    )
+    assert render_claims(some, "markdown") == (
+        "**1. It works: in part.**\n\n- a: 1 ± 2\n- b: not run.\n\n**2. C: not run.**\n\n- c"
+    )
     assert json.loads(render_claims(some, "json"))[0] == {
         "claim": "It works",
         "answer": "in part",
@@ -466,9 +527,14 @@ def test_the_shadow_models_of_our_results_are_mismatched(real: list[Claim]) -> N
 def test_the_results_are_those_of_the_table(name: str) -> None:
     results, grid = Results(RESULTS), find_grid(name)
     rows = make_table(grid, results, {}).rows
-    counts = {(row["dataset"], row["scenario"], row["method"], row["preset"]): row["n"] for row in rows}
+    counts = {
+        (row["dataset"], row["scenario"], row["method"], row["preset"]): row["n"] for row in rows
+    }
     places = Source(results).table(name)
-    assert {(place.dataset, place.scenario, place.method, place.preset): len(lines) for place, lines in places.items()} == counts
+    assert {
+        (place.dataset, place.scenario, place.method, place.preset): len(lines)
+        for place, lines in places.items()
+    } == counts
     score = {"paper/svm": "f1", "paper/lira": "auc"}.get(name, "aus")
     for row in rows:
         for place, lines in places.items():

@@ -28,8 +28,8 @@ from duck.bench import (
     plan,
 )
 from duck.bench.estimates import expected, remaining
-from duck.bench.workshop import in_short
-from duck.config import from_dict, to_dict
+from duck.bench.runner import in_short
+from duck.experiment import from_dict, to_dict
 from duck.files import CacheWarning
 from duck.methods import METHODS
 from duck.methods.base import Forgets, Kinds, clone
@@ -44,17 +44,32 @@ DIVERGING = {"epochs": 1, "batch_size": 256, "lr": 1e30, "schedule": "constant"}
 
 
 def left(grid: Grid, results: Results, only: str = "") -> Plan:
-    return plan(grid, {name: facts_of(data) for name, data in digits().items()}, results, parse_only(only, grid))
+    return plan(
+        grid,
+        {name: facts_of(data) for name, data in digits().items()},
+        results,
+        parse_only(only, grid),
+    )
 
 
 def run(grid: Grid, folder: Path, only: str = "", limit: float | None = None) -> Ending:
     results, workshop = Results(folder / "results"), Workshop(digits(), folder / "models", CPU)
     results.check_writable()
-    return execute(left(grid, results, only).jobs, workshop, results, grid.name, device=device_name(CPU), limit=limit)
+    return execute(
+        left(grid, results, only).jobs,
+        workshop,
+        results,
+        grid.name,
+        device=device_name(CPU),
+        limit=limit,
+    )
 
 
 def lines(folder: Path) -> dict[tuple[Any, ...], Line]:
-    return {(line["scenario"], line["case"], line["method"]): line for line in Results(folder / "results").lines.values()}
+    return {
+        (line["scenario"], line["case"], line["method"]): line
+        for line in Results(folder / "results").lines.values()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +81,29 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_grid_leaves_a_line_for_each_cell_and_for_its_original(ran: Path) -> None:
     found = lines(ran)
-    asked = [(kind, case, m) for kind, case in (("class", 3), ("class", 8), ("samples", 0)) for m in ("original", "duck", "retrained")]
+    asked = [
+        (kind, case, m)
+        for kind, case in (("class", 3), ("class", 8), ("samples", 0))
+        for m in ("original", "duck", "retrained")
+    ]
     assert list(found) == [(None, None, None), *asked]
-    original, forgot, retrained = found[None, None, None], found["class", 3, "duck"], found["class", 8, "retrained"]
+    original, forgot, retrained = (
+        found[None, None, None],
+        found["class", 3, "duck"],
+        found["class", 8, "retrained"],
+    )
     assert set(original["scores"]) == {"train", "test"}
     assert 0.1 < original["scores"]["test"] < 1
     assert original["seconds"] > 0
     assert forgot["processed"] == forgot["forget_samples"] > 100
     assert forgot["scores"] != forgot["original"]
     assert retrained["scores"]["forget_test"] == 0
-    assert (forgot["preset"], forgot["dataset"], forgot["torch"], forgot["device_gib"]) == ("paper", "digits", torch.__version__, None)
+    assert (forgot["preset"], forgot["dataset"], forgot["torch"], forgot["device_gib"]) == (
+        "paper",
+        "digits",
+        torch.__version__,
+        None,
+    )
     assert forgot["wall_seconds"] > forgot["seconds"] > 0
     assert forgot["host_gib"] > 0.05
     assert from_dict(forgot["experiment"]).id == forgot["id"]
@@ -83,16 +111,27 @@ def test_a_grid_leaves_a_line_for_each_cell_and_for_its_original(ran: Path) -> N
 
 def test_the_originals_scores_are_those_of_its_own_row(ran: Path) -> None:
     found = lines(ran)
-    assert found["class", 3, "duck"]["original"] == found["class", 3, "retrained"]["original"] == found["class", 3, "original"]["scores"]
+    assert (
+        found["class", 3, "duck"]["original"]
+        == found["class", 3, "retrained"]["original"]
+        == found["class", 3, "original"]["scores"]
+    )
     assert found["class", 3, "duck"]["original"] != found["class", 8, "duck"]["original"]
 
 
 def test_a_line_says_what_the_unlearning_cost(ran: Path) -> None:
     for line in (found for key, found in lines(ran).items() if key[0] == "class"):
         kept = line["kept_accuracy"]
-        assert (kept["original"], kept["unlearned"]) == (line["original"]["retain_test"], line["scores"]["retain_test"])
+        assert (kept["original"], kept["unlearned"]) == (
+            line["original"]["retain_test"],
+            line["scores"]["retain_test"],
+        )
         assert kept["damaged"] == (kept["original"] - kept["unlearned"] > kept["limit"])
-        assert (line["status"] == "damaged") == kept["damaged"] == any(note.startswith("The model lost too much") for note in line["notes"])
+        assert (
+            (line["status"] == "damaged")
+            == kept["damaged"]
+            == any(note.startswith("The model lost too much") for note in line["notes"])
+        )
 
 
 def test_nothing_is_said_of_where_it_ran(ran: Path) -> None:
@@ -102,7 +141,9 @@ def test_nothing_is_said_of_where_it_ran(ran: Path) -> None:
 
 
 def test_errors_are_told_in_one_line_without_the_machines_paths() -> None:
-    told = in_short(OSError("'/home/someone/data/x.bin' is\n  1/2 read/written, see https://a.org/b/c"))
+    told = in_short(
+        OSError("'/home/someone/data/x.bin' is\n  1/2 read/written, see https://a.org/b/c")
+    )
     assert told == "OSError: 'x.bin' is 1/2 read/written, see https://a.org/b/c"
     assert len(in_short(ValueError("x" * 5000))) < 500
 
@@ -115,14 +156,24 @@ def test_what_is_done_is_not_done_again(ran: Path) -> None:
 def test_a_killed_grid_goes_on_and_ends_with_the_same_scores(ran: Path, tmp_path: Path) -> None:
     whole = (ran / "results" / "toy-few.jsonl").read_text().splitlines()
     (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "toy-few.jsonl").write_text("\n".join(whole[:8]) + "\n" + whole[8][:100])
+    (tmp_path / "results" / "toy-few.jsonl").write_text(
+        "\n".join(whole[:8]) + "\n" + whole[8][:100]
+    )
     todo = left(FEW, Results(tmp_path / "results"))
-    assert [str(job) for job in todo.jobs] == ["digits, seed 0: duck (paper)", "digits, seed 0: retrained (standard)"]
+    assert [str(job) for job in todo.jobs] == [
+        "digits, seed 0: duck (paper)",
+        "digits, seed 0: retrained (standard)",
+    ]
     assert run(FEW, tmp_path, only="method=duck") == Ending(1, 0, 0)
-    assert lines(tmp_path)["samples", 0, "duck"]["scores"] == lines(ran)["samples", 0, "duck"]["scores"]
+    assert (
+        lines(tmp_path)["samples", 0, "duck"]["scores"]
+        == lines(ran)["samples", 0, "duck"]["scores"]
+    )
 
 
-def test_an_original_is_trained_once_and_known_to_the_next_folder_of_results(ran: Path, tmp_path: Path) -> None:
+def test_an_original_is_trained_once_and_known_to_the_next_folder_of_results(
+    ran: Path, tmp_path: Path
+) -> None:
     made = {path: path.stat().st_mtime_ns for path in (ran / "models").glob("*.*")}
     assert sorted(path.suffix for path in made) == [".json", ".safetensors"]
     results = Results(tmp_path)
@@ -131,11 +182,20 @@ def test_an_original_is_trained_once_and_known_to_the_next_folder_of_results(ran
     execute(jobs, Workshop(digits(), ran / "models", CPU), results, "other", device="cpu")
     assert {path: path.stat().st_mtime_ns for path in (ran / "models").glob("*.*")} == made
     again, first = results.lines[jobs[0].experiment.id], lines(ran)[None, None, None]
-    assert (again["seconds"], again["scores"], again["date"]) == (first["seconds"], first["scores"], first["date"])
-    assert results.lines[jobs[1].experiment.id]["scores"] == lines(ran)["class", 3, "original"]["scores"]
+    assert (again["seconds"], again["scores"], again["date"]) == (
+        first["seconds"],
+        first["scores"],
+        first["date"],
+    )
+    assert (
+        results.lines[jobs[1].experiment.id]["scores"]
+        == lines(ran)["class", 3, "original"]["scores"]
+    )
 
 
-def test_two_processes_may_train_the_same_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_may_train_the_same_original(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = left(FEW, Results(tmp_path / "results"), "case=3,method=original").jobs[0]
     real, others = os.replace, [Workshop(digits(), tmp_path, CPU)]
 
@@ -183,7 +243,9 @@ class Moody:
         return model
 
 
-def test_a_method_that_fails_is_a_line_stops_nothing_and_is_tried_again(ran: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_method_that_fails_is_a_line_stops_nothing_and_is_tried_again(
+    ran: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(METHODS._entries, "moody", Moody)
     monkeypatch.setattr(Moody, "mood", ["bad"])
     grid = replace(FEW, methods=("moody", "original"), settings={})
@@ -209,10 +271,14 @@ class Nowhere(Moody):
         return broken
 
 
-def test_scores_that_are_no_numbers_are_a_failure_at_once(ran: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_scores_that_are_no_numbers_are_a_failure_at_once(
+    ran: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(METHODS._entries, "nowhere", Nowhere)
     (tmp_path / "models").symlink_to(ran / "models")
-    assert run(replace(FEW, methods=("nowhere",), settings={}), tmp_path, only="case=3") == Ending(ran=2, failed=1, left=0)
+    assert run(replace(FEW, methods=("nowhere",), settings={}), tmp_path, only="case=3") == Ending(
+        ran=2, failed=1, left=0
+    )
     assert lines(tmp_path)["class", 3, "nowhere"]["error"] == "Not a number: forget_loss."
     assert "NaN" not in (tmp_path / "results" / "toy-few.jsonl").read_text()
 
@@ -221,15 +287,21 @@ def test_impossible_settings_are_an_error_of_their_row(ran: Path, tmp_path: Path
     (tmp_path / "models").symlink_to(ran / "models")
     grid = replace(FEW, settings={"duck": {"target_class": 99}})
     assert run(grid, tmp_path, only="case=3,method=duck").failed == 1
-    assert lines(tmp_path)["class", 3, "duck"]["error"].startswith("BadInput: target_class 99 has no retain samples")
+    assert lines(tmp_path)["class", 3, "duck"]["error"].startswith(
+        "BadInput: target_class 99 has no retain samples"
+    )
 
 
-def test_an_original_that_cannot_be_made_fails_its_cells_without_being_tried_for_each(tmp_path: Path) -> None:
+def test_an_original_that_cannot_be_made_fails_its_cells_without_being_tried_for_each(
+    tmp_path: Path,
+) -> None:
     grid = replace(FEW, blocks=(replace(FEW.blocks[0], recipe=DIVERGING),))
     assert run(grid, tmp_path, only="method=original") == Ending(ran=3, failed=3, left=0)
     found = lines(tmp_path)
     assert found[None, None, None]["error"].startswith("Diverged: The loss became")
-    assert found["class", 8, "original"]["error"].startswith("BadInput: Its original could not be made: Diverged: The loss became")
+    assert found["class", 8, "original"]["error"].startswith(
+        "BadInput: Its original could not be made: Diverged: The loss became"
+    )
     assert list((tmp_path / "models").glob("*")) == []
 
 
@@ -252,11 +324,23 @@ def jobs_and_results(folder: Path, finished: Sequence[Line] = ()) -> tuple[list[
     results.check_writable()
     for line in finished:
         results.append("before", line)
-    return plan(CR, {"cifar10": FACTS}, results, parse_only("case=0,method=original,method=duck,method=retrained", CR)).jobs, results
+    return plan(
+        CR,
+        {"cifar10": FACTS},
+        results,
+        parse_only("case=0,method=original,method=duck,method=retrained", CR),
+    ).jobs, results
 
 
 def instant(job: Job) -> Line:
-    line = {"id": job.experiment.id, **job.keys, "train_samples": 1, "device": "here", "wall_seconds": 2.0, "seconds": 1.0}
+    line = {
+        "id": job.experiment.id,
+        **job.keys,
+        "train_samples": 1,
+        "device": "here",
+        "wall_seconds": 2.0,
+        "seconds": 1.0,
+    }
     return {**line, "experiment": to_dict(job.experiment), "scores": {}}
 
 
@@ -267,25 +351,44 @@ def test_no_time_no_run(tmp_path: Path) -> None:
 
 
 def test_a_run_that_would_not_fit_is_not_started(tmp_path: Path) -> None:
-    jobs, results = jobs_and_results(tmp_path, [line_of(CR, cell_of(CR, "duck", 1, "tuned"), wall_seconds=1000.0)])
-    assert [str(job).partition(": ")[2] for job in jobs][:4] == ["train resnet18", "original (standard)", "duck (paper)", "duck (tuned)"]
+    jobs, results = jobs_and_results(
+        tmp_path, [line_of(CR, cell_of(CR, "duck", 1, "tuned"), wall_seconds=1000.0)]
+    )
+    assert [str(job).partition(": ")[2] for job in jobs][:4] == [
+        "train resnet18",
+        "original (standard)",
+        "duck (paper)",
+        "duck (tuned)",
+    ]
     ending = execute(jobs, instant, results, "g", device="elsewhere", limit=999)
     assert ending.left == 0  # what another machine needed says nothing here
-    jobs, results = jobs_and_results(tmp_path / "b", [line_of(CR, cell_of(CR, "duck", 1, "tuned"), wall_seconds=1000.0)])
-    assert execute(jobs, instant, results, "g", device="here", limit=999) == Ending(2, 0, len(jobs) - 2)
+    jobs, results = jobs_and_results(
+        tmp_path / "b", [line_of(CR, cell_of(CR, "duck", 1, "tuned"), wall_seconds=1000.0)]
+    )
+    assert execute(jobs, instant, results, "g", device="here", limit=999) == Ending(
+        2, 0, len(jobs) - 2
+    )
     assert execute(jobs[2:], instant, results, "g", device="here", limit=1001).left == 0
 
 
 def test_what_is_prepared_once_is_not_expected_again(tmp_path: Path) -> None:
-    first = line_of(CR, cell_of(CR, "duck", 1), wall_seconds=61.0, seconds=9.0, prepare_seconds=50.0)
+    first = line_of(
+        CR, cell_of(CR, "duck", 1), wall_seconds=61.0, seconds=9.0, prepare_seconds=50.0
+    )
     jobs, results = jobs_and_results(tmp_path, [first])
     assert expected(jobs[2], results, "here") == 11.0
-    results.append("g", line_of(CR, cell_of(CR, "duck", 2), wall_seconds=13.0, seconds=9.0, prepare_seconds=50.0))
+    results.append(
+        "g",
+        line_of(CR, cell_of(CR, "duck", 2), wall_seconds=13.0, seconds=9.0, prepare_seconds=50.0),
+    )
     assert expected(jobs[2], results, "here") == 12.0
 
 
 def test_times_are_expected_from_the_same_method(tmp_path: Path) -> None:
-    duck = [line_of(CR, cell_of(CR, "duck", case), wall_seconds=seconds) for case, seconds in ((1, 10.0), (2, 20.0), (3, 60.0))]
+    duck = [
+        line_of(CR, cell_of(CR, "duck", case), wall_seconds=seconds)
+        for case, seconds in ((1, 10.0), (2, 20.0), (3, 60.0))
+    ]
     jobs, results = jobs_and_results(tmp_path, duck)
     train, original, paper, tuned, retrained = jobs
     assert [expected(job, results, "here") for job in jobs] == [None, None, 20.0, 20.0, None]
@@ -295,7 +398,9 @@ def test_times_are_expected_from_the_same_method(tmp_path: Path) -> None:
     results.append("g", {**instant(train), "dataset": "cifar10", "wall_seconds": 100.0})
     assert expected(retrained, results, "here") == 100.0
     mean = (10 + 20 + 60 + 7 + 100) / 5
-    assert remaining([original, paper, retrained], results, "here") == pytest.approx(mean + 20 + 100)
+    assert remaining([original, paper, retrained], results, "here") == pytest.approx(
+        mean + 20 + 100
+    )
     assert remaining([original], results, "elsewhere") is None
     assert remaining([], results, "elsewhere") == 0
 
@@ -304,7 +409,12 @@ def test_news_come_before_and_after_each_run(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path)
     news: list[State] = []
     execute(jobs, instant, results, "g", device="here", engine=inline, report=news.append)
-    assert [(state.done, state.left, state.now is None) for state in news[:4]] == [(0, 5, False), (1, 4, True), (1, 4, False), (2, 3, True)]
+    assert [(state.done, state.left, state.now is None) for state in news[:4]] == [
+        (0, 5, False),
+        (1, 4, True),
+        (1, 4, False),
+        (2, 3, True),
+    ]
     assert (news[0].seconds_left, news[1].seconds_left) == (None, 8.0)
     assert news[-1].left == 0
 
@@ -323,13 +433,19 @@ def test_ctrl_c_keeps_what_has_ended(tmp_path: Path) -> None:
 
 
 def test_unlearned_models_are_kept_where_that_is_asked_for(ran: Path, tmp_path: Path) -> None:
-    data, (job,) = digits(), [job for job in left(FEW, Results(tmp_path), "method=duck,case=3").jobs if job.cell]
+    data, (job,) = (
+        digits(),
+        [job for job in left(FEW, Results(tmp_path), "method=duck,case=3").jobs if job.cell],
+    )
     made = Workshop(data, tmp_path / "models", CPU, keep_models=True)(job)
     model = build(job.experiment.training.model, 10, data["digits"].train.shape)
     load_weights(model, tmp_path / "models" / f"{job.id}.safetensors")
     assert job.experiment.request is not None
     found = asdict(evaluate(model, job.experiment.request(data["digits"], job.experiment.seed)))
-    assert {**found, "aus": None} == {**made["scores"], "aus": None}  # which compares with the original
+    assert {**found, "aus": None} == {
+        **made["scores"],
+        "aus": None,
+    }  # which compares with the original
     assert len(list((ran / "models").glob("*.safetensors"))) == 1  # else the original alone
 
 

@@ -22,7 +22,9 @@ def test_the_papers_grids_have_its_rows_in_its_order(name: str, table: str) -> N
     grid = find_grid(name)
     ours = ["neg-grad-plus", "salun", *(["boundary-shrink-retain"] if table == "cr" else [])]
     assert list(grid.methods) == [*dict.fromkeys(row["method"] for row in paper), *ours]
-    assert [block.dataset for block in grid.blocks] == list(dict.fromkeys(row["dataset"] for row in paper))
+    assert [block.dataset for block in grid.blocks] == list(
+        dict.fromkeys(row["dataset"] for row in paper)
+    )
     assert {block.model for block in grid.blocks} == {"resnet18"}
     assert grid.presets == ("paper", "tuned")
 
@@ -34,7 +36,9 @@ def test_the_papers_grids_have_its_classes_and_seeds() -> None:
         "cifar100": tuple(range(0, 100, 10)),
         "tiny-imagenet": tuple(range(0, 200, 20)),
     }
-    assert {(block.seeds, block.fraction) for block in find_grid("paper/table-hr").blocks} == {((*range(9), 42), 0.1)}
+    assert {(block.seeds, block.fraction) for block in find_grid("paper/table-hr").blocks} == {
+        ((*range(9), 42), 0.1)
+    }
     assert {grid.seed for grid in built_in().values()} == {42}
 
 
@@ -47,56 +51,95 @@ def test_cells_go_case_by_case_with_the_important_methods_first() -> None:
     grid = replace(FEW, methods=("retrained", "ssd", "original", "duck"), settings={})
     order = [(cell.block.scenario, cell.case, cell.method) for cell in cells(grid, {})]
     first = ["original", "duck", "retrained", "ssd"]
-    assert order == [(kind, case, m) for kind, case in (("class", 3), ("class", 8), ("samples", 0)) for m in first]
+    assert order == [
+        (kind, case, m)
+        for kind, case in (("class", 3), ("class", 8), ("samples", 0))
+        for m in first
+    ]
 
 
 def test_presets_with_equal_settings_are_one_cell() -> None:
     grid = find_grid("paper/table-cr")
     some = [cell for cell in cells(grid, {}) if cell.block.dataset == "cifar10" and cell.case == 0]
     assert [cell.presets for cell in some if cell.method == "duck"] == [("paper",), ("tuned",)]
-    assert [cell.presets for cell in some if cell.method == "retrained"] == [("standard", "paper", "tuned")]
+    assert [cell.presets for cell in some if cell.method == "retrained"] == [
+        ("standard", "paper", "tuned")
+    ]
     tuned = narrow(some, parse_only("preset=tuned", grid))
     assert [cell.preset for cell in tuned if cell.method == "duck"] == ["tuned"]
     assert "retrained" in [cell.method for cell in tuned]
 
 
-def test_a_method_that_cannot_do_a_scenario_has_no_cells_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_cannot_do_a_scenario_has_no_cells_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class OnlyClasses(Duck):
         scenarios = ("class",)
 
     monkeypatch.setitem(METHODS._entries, "only-classes", OnlyClasses)
     grid = replace(FEW, methods=("duck", "only-classes"))
-    assert [cell.block.scenario for cell in cells(grid, {}) if cell.method == "only-classes"] == ["class", "class"]
+    assert [cell.block.scenario for cell in cells(grid, {}) if cell.method == "only-classes"] == [
+        "class",
+        "class",
+    ]
 
 
 def test_experiments_say_who_and_with_which_seed() -> None:
-    by_class, by_seed = (next(c for c in cells(FEW, {}) if c.method == "duck" and c.case == case) for case in (8, 0))
+    by_class, by_seed = (
+        next(c for c in cells(FEW, {}) if c.method == "duck" and c.case == case) for case in (8, 0)
+    )
     facts = assumed("digits")
     removal, share = experiment(FEW, by_class, facts), experiment(FEW, by_seed, facts)
     assert (removal.request, removal.seed) == (ForgetClasses([8]), 42)
     assert (share.request, share.seed) == (ForgetFraction(0.1), 0)
     assert removal.training == share.training == training(FEW, FEW.blocks[0], facts).training
-    assert (removal.training.recipe.epochs, removal.training.seed, removal.training.model) == (1, 42, "convnet")
+    assert (removal.training.recipe.epochs, removal.training.seed, removal.training.model) == (
+        1,
+        42,
+        "convnet",
+    )
     assert removal.method == Duck(max_epochs=1, low_epochs=0, batch_ratio=1)
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text('methods = ["duck"]\npresets = ["tuned"]\n[[blocks]]\ndataset = "digits"\nseeds = [1, 2]\nfraction = 0.2\n')
-    assert find_grid(str(path)) == Grid((Block("digits", seeds=(1, 2), fraction=0.2),), ("duck",), ("tuned",), name="mine")
+    path.write_text(
+        'methods = ["duck"]\npresets = ["tuned"]\n[[blocks]]\ndataset = "digits"\nseeds = [1, 2]\nfraction = 0.2\n'
+    )
+    assert find_grid(str(path)) == Grid(
+        (Block("digits", seeds=(1, 2), fraction=0.2),), ("duck",), ("tuned",), name="mine"
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('methods = ["duck"]\nmethod = 1\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "Grid has no setting 'method'. Did you mean"),
-        ('methods = ["duck"]\n[[blocks]]\ndataset = "digits"\nclases = [1]\n', "Block has no setting 'clases'. Did you mean 'classes'"),
-        ('methods = ["duck"]\n[[blocks]]\ndataset = "digits"\n', "either classes or seeds: look at that of 'digits'"),
+        (
+            'methods = ["duck"]\nmethod = 1\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
+            "Grid has no setting 'method'. Did you mean",
+        ),
+        (
+            'methods = ["duck"]\n[[blocks]]\ndataset = "digits"\nclases = [1]\n',
+            "Block has no setting 'clases'. Did you mean 'classes'",
+        ),
+        (
+            'methods = ["duck"]\n[[blocks]]\ndataset = "digits"\n',
+            "either classes or seeds: look at that of 'digits'",
+        ),
         ('methods = []\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "'mine' has no methods"),
-        ('methods = ["duck"]\nsettings.ssd.alpha = 1\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "settings for 'ssd', which is not"),
+        (
+            'methods = ["duck"]\nsettings.ssd.alpha = 1\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
+            "settings for 'ssd', which is not",
+        ),
         ("methods = [", "mine.toml cannot be read"),
-        ('methods = ["duck"]\nattack.name = "svn"\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "No attack 'svn'. Did you mean 'svm'"),
-        ('methods = ["duck"]\npresets = ["best"]\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "No preset 'best'. Known: paper, tuned"),
+        (
+            'methods = ["duck"]\nattack.name = "svn"\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
+            "No attack 'svn'. Did you mean 'svm'",
+        ),
+        (
+            'methods = ["duck"]\npresets = ["best"]\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
+            "No preset 'best'. Known: paper, tuned",
+        ),
         (
             'methods = ["duck"]\nprotocol = "papr"\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
             "No protocol 'papr'. Did you mean 'paper'",
@@ -117,8 +160,14 @@ def test_mistakes_in_a_file_are_named(text: str, message: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"settings": {"duck": {"max_epoch": 1}}}, "Duck has no setting 'max_epoch'. Did you mean 'max_epochs'"),
-        ({"blocks": (replace(FEW.blocks[0], recipe={"epohcs": 1}),)}, "Recipe has no setting 'epohcs'. Did you mean 'epochs'"),
+        (
+            {"settings": {"duck": {"max_epoch": 1}}},
+            "Duck has no setting 'max_epoch'. Did you mean 'max_epochs'",
+        ),
+        (
+            {"blocks": (replace(FEW.blocks[0], recipe={"epohcs": 1}),)},
+            "Recipe has no setting 'epohcs'. Did you mean 'epochs'",
+        ),
     ],
 )
 def test_settings_and_recipes_are_checked(change: dict[str, Any], message: str) -> None:
@@ -127,7 +176,9 @@ def test_settings_and_recipes_are_checked(change: dict[str, Any], message: str) 
         experiment(grid, cells(grid, {})[1], assumed("digits"))
 
 
-WHOLE = 'methods = ["duck"]\npresets = ["tuned"]\n[[blocks]]\ndataset = "digits"\nmodel = "convnet"\n'
+WHOLE = (
+    'methods = ["duck"]\npresets = ["tuned"]\n[[blocks]]\ndataset = "digits"\nmodel = "convnet"\n'
+)
 
 
 def written(tmp_path: Path, text: str) -> str:
@@ -145,7 +196,9 @@ def test_groups_of_classes_go_together(tmp_path: Path) -> None:
     (pair,) = narrow(some, parse_only("case=1+2", grid))
     assert pair.block.scenario == "class"
     for wrong in ("[[]]", "[true]", "[1.5]", '["3"]'):
-        with pytest.raises(BadInput, match="A class is a whole number, or a list of different ones for a group"):
+        with pytest.raises(
+            BadInput, match="A class is a whole number, or a list of different ones for a group"
+        ):
             find_grid(written(tmp_path, WHOLE + f"classes = {wrong}\n"))
 
 
@@ -163,13 +216,28 @@ def test_random_classes_are_drawn_by_the_seed(tmp_path: Path) -> None:
     [
         (WHOLE + "clases = [1]\n", 6, "Block has no setting 'clases'. Did you mean 'classes'"),
         ("# the methd\nmethd = 1\n" + WHOLE + "seeds = [1]\n", 2, "Grid has no setting 'methd'"),
-        (WHOLE + "seeds = [1]\nrecipe = { epohcs = 3 }\n", 7, "Recipe has no setting 'epohcs'. Did you mean 'epochs'"),
+        (
+            WHOLE + "seeds = [1]\nrecipe = { epohcs = 3 }\n",
+            7,
+            "Recipe has no setting 'epohcs'. Did you mean 'epochs'",
+        ),
         ("settings.duck.ratio = 2\n" + WHOLE + "seeds = [1]\n", 1, "Duck has no setting 'ratio'"),
-        (WHOLE + 'seeds = [1]\nrecipe_preset = "papr"\n', 7, "No recipe_preset 'papr'. Did you mean 'paper'"),
-        (WHOLE + 'seeds = [1]\n[[variants]]\nmethod = "scrub"\nname = "x"\nsettings = { lr = 1.0 }\n', 8, "'scrub', which is not among"),
+        (
+            WHOLE + 'seeds = [1]\nrecipe_preset = "papr"\n',
+            7,
+            "No recipe_preset 'papr'. Did you mean 'paper'",
+        ),
+        (
+            WHOLE
+            + 'seeds = [1]\n[[variants]]\nmethod = "scrub"\nname = "x"\nsettings = { lr = 1.0 }\n',
+            8,
+            "'scrub', which is not among",
+        ),
     ],
 )
-def test_a_mistake_in_a_file_is_named_with_its_line(text: str, line: int, message: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_file_is_named_with_its_line(
+    text: str, line: int, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput) as caught:
         find_grid(written(tmp_path, text))
     assert f"mine.toml, line {line}: " in str(caught.value)
@@ -182,8 +250,14 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (WHOLE + "seeds = [1]\n" + VARIANT.format("x", 'forget_loss = "no"'), "Duck: 'forget_loss' must be true or false, got 'no'"),
-        (WHOLE + "seeds = [1]\nrecipe = { epochs = 1.5 }\n", "Recipe: 'epochs' must be a whole number, got 1.5"),
+        (
+            WHOLE + "seeds = [1]\n" + VARIANT.format("x", 'forget_loss = "no"'),
+            "Duck: 'forget_loss' must be true or false, got 'no'",
+        ),
+        (
+            WHOLE + "seeds = [1]\nrecipe = { epochs = 1.5 }\n",
+            "Recipe: 'epochs' must be a whole number, got 1.5",
+        ),
         (WHOLE + "seeds = [1]\nrecipe = { epochs = 0 }\n", "epochs must be at least 1, got 0"),
         (WHOLE + "seeds = [true]\n", "must be a whole number, got True"),
         (WHOLE + "seeds = [-1]\n", "'seeds' must be 0 or more"),
@@ -192,24 +266,44 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
         (WHOLE + "seeds = [1]\nfraction = 1.5\n", "'fraction' must lie between 0 and 1, got 1.5"),
         (WHOLE + "seeds = [1]\nrandom_classes = 0\n", "'random_classes' must be 1 or more, got 0"),
         (WHOLE + "seeds = 1\n", "Block: 'seeds' must be a list, got 1"),
-        (WHOLE + "seeds = [1]\n" + 2 * VARIANT.format("x", "lr = 0.1"), "two variants of one method with the same name"),
-        (WHOLE + "seeds = [1]\n" + VARIANT.format("none", "lr = 0.1"), "needs a name other than 'none'"),
+        (
+            WHOLE + "seeds = [1]\n" + 2 * VARIANT.format("x", "lr = 0.1"),
+            "two variants of one method with the same name",
+        ),
+        (
+            WHOLE + "seeds = [1]\n" + VARIANT.format("none", "lr = 0.1"),
+            "needs a name other than 'none'",
+        ),
         (WHOLE + "seeds = [1]\n" + VARIANT.format("a,b", "lr = 0.1"), "without ',' and '='"),
         (WHOLE + "seeds = [1]\n" + VARIANT.format("x", ""), "changes no setting"),
         ('study.name = "density"\n' + WHOLE + "seeds = [1]\n", "needs blocks that remove classes"),
-        ('study.name = "bias"\n' + WHOLE + "seeds = [1]\nbias = { true = 3, wrong = 3 }\n", "two different classes"),
-        ('attack = { name = "svm", splits = 0 }\n' + WHOLE + "seeds = [1]\n", "splits and shadows of at least 1"),
-        ('attack.name = "svm"\nstudy.name = "density"\n' + WHOLE + "classes = [1]\n", "has an attack and a study"),
+        (
+            'study.name = "bias"\n' + WHOLE + "seeds = [1]\nbias = { true = 3, wrong = 3 }\n",
+            "two different classes",
+        ),
+        (
+            'attack = { name = "svm", splits = 0 }\n' + WHOLE + "seeds = [1]\n",
+            "splits and shadows of at least 1",
+        ),
+        (
+            'attack.name = "svm"\nstudy.name = "density"\n' + WHOLE + "classes = [1]\n",
+            "has an attack and a study",
+        ),
         ('views = ["paper/tabel-cr"]\n', "No grid 'paper/tabel-cr' whose runs can be shown"),
         ('views = ["paper/svm"]\n', "No grid 'paper/svm' whose runs can be shown"),
         ('views = ["paper/table-cr"]\nmethods = ["duck"]\n', "leave 'blocks' and 'methods' out"),
-        (WHOLE.replace('["duck"]', '"duck"') + "seeds = [1]\n", "'methods' must be a list, got 'duck'"),
+        (
+            WHOLE.replace('["duck"]', '"duck"') + "seeds = [1]\n",
+            "'methods' must be a list, got 'duck'",
+        ),
         (WHOLE + "seeds = [1]\ntrials = -1\n", "'trials' must be 0 or more"),
         (WHOLE + "seeds = [1]\ntrials = 6\n", "'trials' needs 'searched'"),
         ("seed = 1" + "0" * 5000, "cannot be read"),
     ],
 )
-def test_values_that_make_no_sense_are_refused_before_anything_runs(text: str, message: str, tmp_path: Path) -> None:
+def test_values_that_make_no_sense_are_refused_before_anything_runs(
+    text: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput) as caught:
         find_grid(written(tmp_path, text))
     assert message in str(caught.value)
@@ -218,9 +312,15 @@ def test_values_that_make_no_sense_are_refused_before_anything_runs(text: str, m
 def test_recipes_by_name_and_by_architecture() -> None:
     block = find_grid("paper/recipe").blocks[0]
     made = training(find_grid("paper/recipe"), block, assumed("cifar100")).training
-    assert (made.recipe.epochs, made.recipe.batch_size, made.recipe.schedule) == (200, 256, "cosine")
+    assert (made.recipe.epochs, made.recipe.batch_size, made.recipe.schedule) == (
+        200,
+        256,
+        "cosine",
+    )
     grid = find_grid("paper/architectures")
-    recipes = {one.model: training(grid, one, assumed(one.dataset)).training.recipe for one in grid.blocks}
+    recipes = {
+        one.model: training(grid, one, assumed(one.dataset)).training.recipe for one in grid.blocks
+    }
     assert recipes["vit-b16"].optimizer == "adamw"
     assert recipes["resnet50"].optimizer == "sgd"
 
@@ -239,7 +339,9 @@ def test_the_papers_studies_have_their_cells() -> None:
     models = {block.model for block in find_grid("paper/architectures").blocks}
     assert models == {"allcnn", "resnet18", "resnet34", "resnet50", "vit-b16"}
     ablated = {(block.dataset, block.scenario) for block in find_grid("paper/ablation").blocks}
-    assert ablated == {(data, kind) for data in ("cifar100", "tiny-imagenet") for kind in ("class", "samples")}
+    assert ablated == {
+        (data, kind) for data in ("cifar100", "tiny-imagenet") for kind in ("class", "samples")
+    }
 
 
 def test_unknown_grids_and_keys() -> None:
@@ -255,5 +357,10 @@ def test_unknown_grids_and_keys() -> None:
 
 def test_only_narrows_and_a_key_given_twice_allows_both() -> None:
     chosen = narrow(cells(FEW, {}), parse_only("scenario=class,method=duck, method=original", FEW))
-    assert [(cell.case, cell.method) for cell in chosen] == [(3, "original"), (3, "duck"), (8, "original"), (8, "duck")]
+    assert [(cell.case, cell.method) for cell in chosen] == [
+        (3, "original"),
+        (3, "duck"),
+        (8, "original"),
+        (8, "duck"),
+    ]
     assert narrow(cells(FEW, {}), parse_only("", FEW)) == cells(FEW, {})

@@ -117,7 +117,9 @@ def test_variants_have_rows_of_their_own_with_their_settings(ablation: Path) -> 
 def test_only_asks_for_variants(ablation: Path) -> None:
     grid = rehearsal(find_grid("paper/ablation"))
     only = parse_only("scenario=class,variant=none", grid)
-    assert [row["variant"] for row in make_table(grid, Results(ablation / "results"), only).rows] == [
+    assert [
+        row["variant"] for row in make_table(grid, Results(ablation / "results"), only).rows
+    ] == [
         "",
         "",
     ]
@@ -147,9 +149,19 @@ def test_a_study_takes_the_model_of_its_own_cell_whatever_ran_last(tmp_path: Pat
     results.check_writable()
     jobs = plan(grid, facts, results, parse_only("", grid)).jobs
     # All models before the first study: the last one is not that of DUCK.
-    execute(sorted(jobs, key=lambda job: job.measurement is not None), workshop, results, grid.name, device=device_name(CPU))
+    execute(
+        sorted(jobs, key=lambda job: job.measurement is not None),
+        workshop,
+        results,
+        grid.name,
+        device=device_name(CPU),
+    )
     ours, alone = (
-        next(line["scores"] for line in Results(folder / "results").done.values() if "study" in line and line["method"] == "duck")
+        next(
+            line["scores"]
+            for line in Results(folder / "results").done.values()
+            if "study" in line and line["method"] == "duck"
+        )
         for folder in (tmp_path, tmp_path / "alone")
     )
     assert ours == pytest.approx(alone, rel=1e-4)
@@ -157,7 +169,11 @@ def test_a_study_takes_the_model_of_its_own_cell_whatever_ran_last(tmp_path: Pat
 
 def test_a_bias_has_originals_of_its_own(tmp_path: Path) -> None:
     grid = find_grid("paper/bias")
-    made = [original_of(grid, cell, assumed("cifar10")) for cell in cells(grid, {}) if cell.method == "duck"]
+    made = [
+        original_of(grid, cell, assumed("cifar10"))
+        for cell in cells(grid, {})
+        if cell.method == "duck"
+    ]
     assert [one.training.seed for one in made[:4]] == [0, 0, 1, 1]
     assert len({one.id for one in made}) == 10
     run(rehearsal(grid), tmp_path, "method=original")

@@ -8,11 +8,22 @@ from typing import Any, get_args
 
 import pytest
 
-from duck.bench import Attack, Block, Format, Grid, Results, find_grid, make_table, parse_only, plan, render
+from duck.bench import (
+    Attack,
+    Block,
+    Format,
+    Grid,
+    Results,
+    find_grid,
+    make_table,
+    parse_only,
+    plan,
+    render,
+)
 from duck.bench.estimates import remaining
 from duck.bench.grids import training
-from duck.config import to_dict
 from duck.errors import BadInput
+from duck.experiment import to_dict
 from tests.bench.lines import FACTS, cell_of, line_of
 
 CR = find_grid("paper/table-cr")
@@ -28,7 +39,11 @@ def test_lines_come_back(tmp_path: Path) -> None:
     results.append("paper/table-cr", line(0))
     results.append("paper/table-cr", line(1))
     assert [path.name for path in tmp_path.iterdir()] == ["paper-table-cr.jsonl"]
-    assert Results(tmp_path).lines == results.lines == {line(case)["id"]: line(case) for case in (0, 1)}
+    assert (
+        Results(tmp_path).lines
+        == results.lines
+        == {line(case)["id"]: line(case) for case in (0, 1)}
+    )
 
 
 def test_half_a_line_is_ignored_and_does_not_spoil_the_next(tmp_path: Path) -> None:
@@ -51,13 +66,21 @@ def test_half_a_letter_too(tmp_path: Path) -> None:
 
 
 def test_files_merge_and_the_first_of_two_counts(tmp_path: Path) -> None:
-    for name, rows in (("a", [line(0, seconds=1.0)]), ("b", [line(0, seconds=2.0), line(1, seconds=3.0)])):
+    for name, rows in (
+        ("a", [line(0, seconds=1.0)]),
+        ("b", [line(0, seconds=2.0), line(1, seconds=3.0)]),
+    ):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert [row["seconds"] for row in Results(tmp_path).done.values()] == [1.0, 3.0]
 
 
 def test_a_result_beats_an_error_wherever_it_lies(tmp_path: Path) -> None:
-    rows = [line(0, error="boom"), line(0, seconds=5.0), line(0, error="later"), line(1, error="boom")]
+    rows = [
+        line(0, error="boom"),
+        line(0, seconds=5.0),
+        line(0, error="later"),
+        line(1, error="boom"),
+    ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     results = Results(tmp_path)
     assert [row["seconds"] for row in results.done.values()] == [5.0]
@@ -75,7 +98,10 @@ SMALL = Grid((Block("cifar10", classes=(0, 1)),), ("duck",), ("paper",))
 WHOLE: dict[str, tuple[Attack | None, dict[str, Any]]] = {
     "run": (None, line(0)),
     "failure": (None, line(0, error="boom")),
-    "svm": (Attack("svm"), {**line(0, scores={"f1": 0.7, "chance": 0.75}), "attack": {"name": "svm", "splits": 5}}),
+    "svm": (
+        Attack("svm"),
+        {**line(0, scores={"f1": 0.7, "chance": 0.75}), "attack": {"name": "svm", "splits": 5}},
+    ),
     "lira": (
         Attack("lira"),
         {
@@ -127,14 +153,24 @@ def test_whatever_is_missing_or_wrong_in_a_line_stops_nothing(kind: str, tmp_pat
     assert ("train_samples", "train_samples is missing") in passed_over
     assert kind != "run" or ("experiment.training", 'experiment.training is "x"') in passed_over
     if kind not in ("failure", "original"):
-        assert {("scores", "scores is missing"), ("scores", "scores is null"), ("notes", "notes is [null]")} <= passed_over
+        assert {
+            ("scores", "scores is missing"),
+            ("scores", "scores is null"),
+            ("notes", "notes is [null]"),
+        } <= passed_over
 
 
 def test_a_line_that_is_not_whole_is_passed_over_with_its_file(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"id": "x", "experiment": {}, "dataset": "digits"}\n' * 2 + json.dumps({**line(0), "scores": None}))
+    (tmp_path / "a.jsonl").write_text(
+        '{"id": "x", "experiment": {}, "dataset": "digits"}\n' * 2
+        + json.dumps({**line(0), "scores": None})
+    )
     results = Results(tmp_path)
     assert results.lines == {}
-    assert results.broken == {("a.jsonl", "train_samples is missing"): 2, ("a.jsonl", "scores is null"): 1}
+    assert results.broken == {
+        ("a.jsonl", "train_samples is missing"): 2,
+        ("a.jsonl", "scores is null"): 1,
+    }
 
 
 def test_a_line_that_says_it_is_of_an_original_but_is_not_is_passed_over(tmp_path: Path) -> None:
@@ -144,14 +180,19 @@ def test_a_line_that_says_it_is_of_an_original_but_is_not_is_passed_over(tmp_pat
 
 
 def test_scores_that_are_no_numbers_are_a_failed_run(tmp_path: Path) -> None:
-    rows = [line(0, scores={"aus": float("nan"), "forget": float("inf")}), line(1, scores={"aus": 0.8})]
+    rows = [
+        line(0, scores={"aus": float("nan"), "forget": float("inf")}),
+        line(1, scores={"aus": 0.8}),
+    ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     results = Results(tmp_path)
     assert list(results.done) == [line(1)["id"]]
     table = make_table(CR, results, parse_only("dataset=cifar10,method=duck,preset=paper", CR))
     (row,) = table.rows
     assert (row["n"], row["aus"]["mean"]) == (1, 0.8)
-    assert table.notes == ["cifar10, class, duck (paper) failed in 1 of 10: Not a number: aus, forget."]
+    assert table.notes == [
+        "cifar10, class, duck (paper) failed in 1 of 10: Not a number: aus, forget."
+    ]
     assert "NaN" not in render(table, "json")
 
 
@@ -167,7 +208,9 @@ def test_a_setting_that_came_later_does_not_orphan_a_result(tmp_path: Path) -> N
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match=r"cannot be written to .*: Not a directory. Choose another --out"):
+    with pytest.raises(
+        BadInput, match=r"cannot be written to .*: Not a directory. Choose another --out"
+    ):
         Results(tmp_path / "file" / "results").check_writable()
     with pytest.raises(BadInput, match="File exists"):
         Results(tmp_path / "file").check_writable()
@@ -188,7 +231,11 @@ TRIAL = {
 
 
 def test_trials_are_counted_once_and_only_those_alone_are_timed(tmp_path: Path) -> None:
-    rows = [TRIAL, {**TRIAL, "number": 1, "jobs": 5, "seconds": 99.0}, {**TRIAL, "number": 2, "alone": False}]
+    rows = [
+        TRIAL,
+        {**TRIAL, "number": 1, "jobs": 5, "seconds": 99.0},
+        {**TRIAL, "number": 2, "alone": False},
+    ]
     for name in ("a.jsonl", "copy.jsonl"):
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     results = Results(tmp_path)
@@ -219,11 +266,18 @@ def test_a_damaged_line_stops_nothing(bad: str, tmp_path: Path) -> None:
     ("change", "why"),
     [
         ({"request": None}, "experiment.request is null"),
-        ({"request": {"name": "random-classes"}}, 'experiment.request is {"name": "random-classes"}'),
+        (
+            {"request": {"name": "random-classes"}},
+            'experiment.request is {"name": "random-classes"}',
+        ),
         ({"method": []}, "experiment.method is []"),
     ],
 )
-def test_an_experiment_that_plans_cannot_use_is_passed_over(change: dict[str, Any], why: str, tmp_path: Path) -> None:
+def test_an_experiment_that_plans_cannot_use_is_passed_over(
+    change: dict[str, Any], why: str, tmp_path: Path
+) -> None:
     whole = line(0)
-    (tmp_path / "a.jsonl").write_text(json.dumps({**whole, "experiment": {**whole["experiment"], **change}}) + "\n")
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({**whole, "experiment": {**whole["experiment"], **change}}) + "\n"
+    )
     assert [reason for _, reason in Results(tmp_path).broken] == [why]

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from duck.bench import Block, Grid, Planner, Results, Step, cells, find_grid, render_status
 from duck.bench.estimates import DATA, GIGA_OPERATIONS, Estimates
 from duck.bench.grids import Attack, Facts, Priority, experiment, narrow, original_of, parse_only
-from duck.config import to_dict
+from duck.experiment import to_dict
 from duck.models import build
 from tests.bench.lines import FACTS, cell_of, line_of
 
@@ -137,7 +137,9 @@ def asked(step: Step) -> list[tuple[str, ...]]:
     return [key for key in keys if key[:2] != ("class", "2")]  # done
 
 
-FIRST = [(kind, "0", name) for kind in ("class", "samples") for name in ("original", "retrained", "duck")]
+FIRST = [
+    (kind, "0", name) for kind in ("class", "samples") for name in ("original", "retrained", "duck")
+]
 """Together 128 s, and 60 s for their original."""
 OTHERS = [("class", "0", "scrub"), ("samples", "0", "scrub")]
 
@@ -146,7 +148,9 @@ OTHERS = [("class", "0", "scrub"), ("samples", "0", "scrub")]
     ("seconds", "wanted"),
     [(188.5, FIRST), (198.5, [*FIRST, *OTHERS]), (60.5, []), (61.5, FIRST[:1])],
 )
-def test_the_next_steps_fill_the_most_important_cells_that_fit(results: Results, seconds: float, wanted: list[tuple[str, ...]]) -> None:
+def test_the_next_steps_fill_the_most_important_cells_that_fit(
+    results: Results, seconds: float, wanted: list[tuple[str, ...]]
+) -> None:
     everything(results)
     steps = Planner(results).next_steps([GRID], seconds / 60)
     found = [key for step in steps for key in asked(step)]
@@ -166,7 +170,9 @@ def test_further_cases_come_last_and_one_command_runs_everything(results: Result
 
 
 @pytest.mark.parametrize("minutes", [1.1, 2.5, 3.0, 4.4, 6.0])
-def test_the_commands_run_no_cell_twice_and_none_that_was_not_chosen(results: Results, minutes: float) -> None:
+def test_the_commands_run_no_cell_twice_and_none_that_was_not_chosen(
+    results: Results, minutes: float
+) -> None:
     everything(results)
     steps = Planner(results).next_steps([GRID], minutes)
     found = [key for step in steps for key in asked(step)]
@@ -183,7 +189,14 @@ def test_runs_that_grids_share_are_planned_once(results: Results) -> None:
 def test_trials_of_a_search_are_counted(results: Results) -> None:
     put_training(results, 60.0)
     grid = replace(GRID, blocks=(replace(GRID.blocks[0], trials=3, searched=(7,)),))
-    trial = {"dataset": "cifar10", "scenario": "class", "settings": {}, "score": 0.9, "seconds": 30, "start": "paper"}
+    trial = {
+        "dataset": "cifar10",
+        "scenario": "class",
+        "settings": {},
+        "score": 0.9,
+        "seconds": 30,
+        "start": "paper",
+    }
     rows = [{**trial, "method": "scrub", "number": number} for number in range(2)]
     (results.folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, search = Planner(Results(results.folder)).status([grid])
@@ -230,18 +243,35 @@ def test_a_pool_and_a_search_take_what_the_minutes_leave(results: Results) -> No
     planner = Planner(results)
     (step,) = planner.next_steps([lira], 10.0)
     # 128 models on half of the data take 64 minutes.
-    assert step.command == "duck pool --data cifar10 --model resnet18 --models 128 --out pools/cifar10 --limit-minutes 10"
+    assert (
+        step.command
+        == "duck pool --data cifar10 --model resnet18 --models 128 --out pools/cifar10 --limit-minutes 10"
+    )
     assert (step.count, step.minutes) == (20, 10.0)
     (whole,) = planner.next_steps([lira], 100.0)
     assert "--limit-minutes" not in whole.command
     assert whole.minutes == 64.0
     assert planner.next_steps([lira], 1.9) == []
-    trial = {"dataset": "cifar10", "scenario": "class", "settings": {}, "score": 0.9, "seconds": 30, "start": "paper"}
-    (results.folder / "t.jsonl").write_text(json.dumps({**trial, "method": "scrub", "number": 0}) + "\n")
-    grid = replace(GRID, blocks=(replace(GRID.blocks[0], trials=3, searched=(7,)),), methods=("scrub", "ssd"))
+    trial = {
+        "dataset": "cifar10",
+        "scenario": "class",
+        "settings": {},
+        "score": 0.9,
+        "seconds": 30,
+        "start": "paper",
+    }
+    (results.folder / "t.jsonl").write_text(
+        json.dumps({**trial, "method": "scrub", "number": 0}) + "\n"
+    )
+    grid = replace(
+        GRID, blocks=(replace(GRID.blocks[0], trials=3, searched=(7,)),), methods=("scrub", "ssd")
+    )
     steps = Planner(Results(results.folder)).next_steps([grid], 100.0)
     # Nobody knows how long a trial of SSD takes.
-    assert steps[-1].command == "python benchmarks/tune_rivals.py --data cifar10 --budget 3 --only class:scrub"
+    assert (
+        steps[-1].command
+        == "python benchmarks/tune_rivals.py --data cifar10 --budget 3 --only class:scrub"
+    )
     assert (steps[-1].minutes, steps[-1].count) == (1.0, 2)
 
 
@@ -261,7 +291,11 @@ def test_originals_that_are_there_cost_nothing_and_lower_ranks_come_first(result
 
 def test_blocks_that_only_cannot_tell_apart_are_one_command(results: Results) -> None:
     everything(results)
-    grid = replace(GRID, blocks=(Block("cifar10", seeds=(0,)), Block("cifar10", seeds=(0,), fraction=0.2)), methods=("original", "duck"))
+    grid = replace(
+        GRID,
+        blocks=(Block("cifar10", seeds=(0,)), Block("cifar10", seeds=(0,), fraction=0.2)),
+        methods=("original", "duck"),
+    )
     steps = Planner(results).next_steps([grid], 62.5 / 60)
     assert steps
     assert all(step.command.startswith("duck bench mine") for step in steps)
@@ -271,7 +305,14 @@ def test_times_of_shared_devices_and_of_attacks_are_no_estimates(results: Result
     put(results, "duck", 0, 3.0)
     for case, extra in ((1, {"alone": False}), (2, {"attack": {"name": "svm", "splits": 5}})):
         scores = {"f1": 0.7, "chance": 0.75}
-        slow = line_of(GRID, cell_of(GRID, "duck", case), scores=scores, seconds=500.0, wall_seconds=500.0, device="NVIDIA H200")
+        slow = line_of(
+            GRID,
+            cell_of(GRID, "duck", case),
+            scores=scores,
+            seconds=500.0,
+            wall_seconds=500.0,
+            device="NVIDIA H200",
+        )
         results.append("mine", {**slow, **extra})
     wanted = experiment(GRID, cell_of(GRID, "duck", 1), FACTS)
     assert Estimates(results).run(wanted, "class") == pytest.approx(3.0)

@@ -23,11 +23,17 @@ from tests.report.folders import write_removal, write_run
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="no Chromium here: apt-get install chromium chromium-driver, then the report is tested in it"
+    not (CHROMIUM and DRIVER),
+    reason="no Chromium here: apt-get install chromium chromium-driver, then the report is tested in it",
 )
 EVIL = "<script>owned()</script>"
 BOLD = "<b>1</b>"
-SIZES = {"desktop": (1280, 900), "tablet": (800, 1100), "small tablet": (740, 900), "phone": (390, 844)}
+SIZES = {
+    "desktop": (1280, 900),
+    "tablet": (800, 1100),
+    "small tablet": (740, 900),
+    "phone": (390, 844),
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +41,13 @@ def browser() -> Iterator[webdriver.Chrome]:
     options = Options()
     options.binary_location = CHROMIUM or ""
     # As root, as in a container, the sandbox cannot start; the page is our own.
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+    ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
@@ -47,8 +59,22 @@ def browser() -> Iterator[webdriver.Chrome]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("report")
     names = [EVIL, BOLD, *"23456789"]
-    write_run(root / "runs" / "duck", request=ForgetClasses([0]), names=names, verdict="forgotten", analysis=True)
-    write_run(root / "runs" / "retrained", "retrained", ForgetClasses([0]), names, 1, "no verdict", notes=[EVIL])
+    write_run(
+        root / "runs" / "duck",
+        request=ForgetClasses([0]),
+        names=names,
+        verdict="forgotten",
+        analysis=True,
+    )
+    write_run(
+        root / "runs" / "retrained",
+        "retrained",
+        ForgetClasses([0]),
+        names,
+        1,
+        "no verdict",
+        notes=[EVIL],
+    )
     write_run(root / "runs" / "original", "original", ForgetClasses([0]), names, 2, "not forgotten")
     write_run(root / "runs" / "tenth", request=ForgetFraction(0.1), names=names, seed=3)
     # Two bias removals, one with images beside its maps.
@@ -56,8 +82,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_removal(root / "bias" / "second", BOLD, EVIL, seed=1, images=2)
     # Many classes at once, and names without a place to break.
     long = [f"{'x' * 55}{index:05d}" for index in range(200)]
-    write_run(root / "long" / f"{'run' * 20}", request=ForgetClasses(range(150)), names=long, verdict="forgotten")
-    write_run(root / "long" / "few", request=ForgetClasses([0]), names=long[:10], analysis=True, seed=1)
+    write_run(
+        root / "long" / f"{'run' * 20}",
+        request=ForgetClasses(range(150)),
+        names=long,
+        verdict="forgotten",
+    )
+    write_run(
+        root / "long" / "few", request=ForgetClasses([0]), names=long[:10], analysis=True, seed=1
+    )
     (root / "long" / f"{'broken' * 12}").mkdir()
     (root / "long" / f"{'broken' * 12}" / "run.json").write_text("{")
     runs, unread = survey([root / "long"])
@@ -70,7 +103,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-def opened(browser: webdriver.Chrome, page: Path, size: str = "desktop", scheme: str = "light", fragment: str = "") -> None:
+def opened(
+    browser: webdriver.Chrome,
+    page: Path,
+    size: str = "desktop",
+    scheme: str = "light",
+    fragment: str = "",
+) -> None:
     """From disk, offline, at that width and in that colour scheme."""
     width, height = SIZES[size]
     browser.execute_cdp_cmd("Network.enable", {})
@@ -78,7 +117,10 @@ def opened(browser: webdriver.Chrome, page: Path, size: str = "desktop", scheme:
     browser.execute_cdp_cmd("Network.emulateNetworkConditions", nothing)
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == "phone"}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
     browser.get("about:blank")
     logged(browser)
     browser.get(page.as_uri() + fragment)
@@ -121,7 +163,10 @@ def checked(browser: webdriver.Chrome, size: str) -> int:
     draw_all(browser)
     plots = browser.find_elements(By.CLASS_NAME, "plot")
     for plot in plots:
-        drawn = plot.find_elements(By.CSS_SELECTOR, ".main-svg .trace, .main-svg .hm image, .main-svg .im image, .main-svg .contour")
+        drawn = plot.find_elements(
+            By.CSS_SELECTOR,
+            ".main-svg .trace, .main-svg .hm image, .main-svg .im image, .main-svg .contour",
+        )
         assert drawn, plot.get_attribute("aria-label")
         assert plot.get_attribute("aria-label")
         words = plot.get_attribute("aria-describedby")
@@ -135,13 +180,23 @@ def checked(browser: webdriver.Chrome, size: str) -> int:
 def shot(browser: webdriver.Chrome, path: Path) -> None:
     browser.execute_script("scrollTo(0, 0)")
     height = run(browser, "document.documentElement.scrollHeight")
-    clip = {"x": 0, "y": 0, "width": run(browser, "innerWidth"), "height": min(height, 9000), "scale": 1}
-    taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+    clip = {
+        "x": 0,
+        "y": 0,
+        "width": run(browser, "innerWidth"),
+        "height": min(height, 9000),
+        "scale": 1,
+    }
+    taken = browser.execute_cdp_cmd(
+        "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip}
+    )
     path.write_bytes(base64.b64decode(taken["data"]))
 
 
 def texts(browser: webdriver.Chrome, column: int) -> list[str]:
-    cells = browser.find_elements(By.CSS_SELECTOR, f"#runs-table tbody tr:not([hidden]) > :nth-child({column})")
+    cells = browser.find_elements(
+        By.CSS_SELECTOR, f"#runs-table tbody tr:not([hidden]) > :nth-child({column})"
+    )
     return [cell.text.split("\n")[0] for cell in cells]
 
 
@@ -160,7 +215,9 @@ def test_every_plot_draws_and_the_console_is_silent(
     browser: webdriver.Chrome, pages: dict[str, Path], name: str, size: str, scheme: str
 ) -> None:
     opened(browser, pages[name], size, scheme)
-    assert checked(browser, size) == {"one": 15, "many": 37, "bias": 3 + 2 + 2 * 4 + 2 + 2 * 3}[name]
+    assert (
+        checked(browser, size) == {"one": 15, "many": 37, "bias": 3 + 2 + 2 * 4 + 2 + 2 * 3}[name]
+    )
     dark = run(browser, "getComputedStyle(document.body).backgroundColor")
     assert (dark == "rgb(18, 22, 26)") == (scheme == "dark")
     ink = run(browser, "getComputedStyle(document.querySelector('.plot .xtick text')).fill")
@@ -171,7 +228,9 @@ def test_every_plot_draws_and_the_console_is_silent(
 
 @pytest.mark.parametrize("size", ["desktop", "small tablet", "phone"])
 @pytest.mark.parametrize("name", ["long", "long run"])
-def test_long_lists_and_names_fit(browser: webdriver.Chrome, pages: dict[str, Path], name: str, size: str) -> None:
+def test_long_lists_and_names_fit(
+    browser: webdriver.Chrome, pages: dict[str, Path], name: str, size: str
+) -> None:
     opened(browser, pages[name], size)
     assert checked(browser, size) > 4
     wide = "[...document.querySelectorAll('main *')].filter((e) => !e.closest('.scroll > *, .plot, .unseen, pre') && e.scrollWidth)"
@@ -181,14 +240,18 @@ def test_long_lists_and_names_fit(browser: webdriver.Chrome, pages: dict[str, Pa
     assert logged(browser) == []
 
 
-def test_finding_looks_at_all_classes_of_a_long_request(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+def test_finding_looks_at_all_classes_of_a_long_request(
+    browser: webdriver.Chrome, pages: dict[str, Path]
+) -> None:
     opened(browser, pages["long"])
     browser.find_element(By.NAME, "text").send_keys("149")
     assert texts(browser, 1) == ["run" * 20]
     assert "classes 0, 1, 2 and 147 others" in browser.find_element(By.ID, "runs-table").text
 
 
-def test_the_page_that_the_demo_writes(browser: webdriver.Chrome, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_that_the_demo_writes(
+    browser: webdriver.Chrome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["demo", "--out", str(tmp_path / "demo"), "--device", "cpu", "--json"]) == 0
     capsys.readouterr()
     for size, scheme in (("desktop", "light"), ("phone", "dark")):
@@ -202,31 +265,53 @@ def test_the_page_that_the_demo_writes(browser: webdriver.Chrome, tmp_path: Path
         assert logged(browser) == []
 
 
-@pytest.mark.parametrize(("size", "columns"), [("desktop", 3), ("tablet", 3), ("small tablet", 1), ("phone", 1)])
+@pytest.mark.parametrize(
+    ("size", "columns"), [("desktop", 3), ("tablet", 3), ("small tablet", 1), ("phone", 1)]
+)
 def test_panels_of_the_models_stay_beside_or_below_each_other(
     browser: webdriver.Chrome, pages: dict[str, Path], size: str, columns: int
 ) -> None:
     opened(browser, pages["one"], size)
-    grid = run(browser, "getComputedStyle(document.querySelector('figure[id$=-features] .panels')).gridTemplateColumns")
+    grid = run(
+        browser,
+        "getComputedStyle(document.querySelector('figure[id$=-features] .panels')).gridTemplateColumns",
+    )
     assert len(grid.split()) == columns
 
 
-def test_a_class_called_script_is_text_everywhere(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+def test_a_class_called_script_is_text_everywhere(
+    browser: webdriver.Chrome, pages: dict[str, Path]
+) -> None:
     opened(browser, pages["one"])
     draw_all(browser)
     assert browser.title.startswith("Unlearning report")
-    assert f"Forget everything of the class “{EVIL}”" in browser.find_element(By.TAG_NAME, "main").text
-    ticks = run(browser, "[...document.querySelectorAll('.plot .ytick text')].map((tick) => tick.textContent)")
+    assert (
+        f"Forget everything of the class “{EVIL}”" in browser.find_element(By.TAG_NAME, "main").text
+    )
+    ticks = run(
+        browser,
+        "[...document.querySelectorAll('.plot .ytick text')].map((tick) => tick.textContent)",
+    )
     assert f"{EVIL} (forgotten)" in ticks
     # Plotly would take this one for markup.
     assert BOLD in " ".join(ticks)
-    assert run(browser, "document.scripts.length - document.querySelectorAll('script[type=\"application/json\"]').length") == 2
+    assert (
+        run(
+            browser,
+            "document.scripts.length - document.querySelectorAll('script[type=\"application/json\"]').length",
+        )
+        == 2
+    )
 
 
-def test_maps_of_a_bias_removal_are_square_and_stand_beside_their_image(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+def test_maps_of_a_bias_removal_are_square_and_stand_beside_their_image(
+    browser: webdriver.Chrome, pages: dict[str, Path]
+) -> None:
     opened(browser, pages["bias"], fragment="#bias-1-first")
     draw_all(browser, "#bias-1-first")
-    drawn = browser.find_elements(By.CSS_SELECTOR, "#bias-1-first-maps .plot .im image, #bias-1-first-maps .plot .hm image")
+    drawn = browser.find_elements(
+        By.CSS_SELECTOR, "#bias-1-first-maps .plot .im image, #bias-1-first-maps .plot .hm image"
+    )
     assert len(drawn) == 8
     boxes = [image.rect for image in drawn]
     for box in boxes:
@@ -234,7 +319,10 @@ def test_maps_of_a_bias_removal_are_square_and_stand_beside_their_image(browser:
         assert box["width"] > 100
     assert [len({round(box["y"]) for box in row}) for row in (boxes[:4], boxes[4:])] == [1, 1]
     assert boxes[4]["y"] > boxes[0]["y"]
-    ticks = run(browser, "[...document.querySelectorAll('#bias-1-first-shares .ytick text')].map((tick) => tick.textContent)")
+    ticks = run(
+        browser,
+        "[...document.querySelectorAll('#bias-1-first-shares .ytick text')].map((tick) => tick.textContent)",
+    )
     assert ticks[:2] == [f"called {EVIL}", f"called {BOLD}"]
     assert run(browser, "document.querySelectorAll('b, script:not([type])').length") == 2
 
@@ -242,7 +330,9 @@ def test_maps_of_a_bias_removal_are_square_and_stand_beside_their_image(browser:
 def test_sorting(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
     opened(browser, pages["many"])
     assert texts(browser, 1) == ["duck", "original", "retrained", "tenth"]
-    seconds, run_name = (browser.find_elements(By.CSS_SELECTOR, "#runs-table thead button")[at] for at in (7, 0))
+    seconds, run_name = (
+        browser.find_elements(By.CSS_SELECTOR, "#runs-table thead button")[at] for at in (7, 0)
+    )
     head = browser.find_element(By.CSS_SELECTOR, "#runs-table thead th:nth-child(8)")
     for order in ("ascending", "descending"):
         seconds.click()
@@ -306,22 +396,44 @@ def test_a_link_opens_its_run(browser: webdriver.Chrome, pages: dict[str, Path])
     assert browser.find_element(By.ID, "run-4-tenth").get_attribute("open") is not None
 
 
-def test_print_shows_everything_in_light_colours(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+def test_print_shows_everything_in_light_colours(
+    browser: webdriver.Chrome, pages: dict[str, Path]
+) -> None:
     opened(browser, pages["many"], scheme="dark")
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
     assert run(browser, "document.querySelectorAll('details:not([open])').length") == 0
     assert run(browser, "document.querySelectorAll('.plot:not([data-drawn])').length") == 0
-    assert run(browser, "getComputedStyle(document.querySelector('.plot .xtick text')).fill") == "rgb(27, 31, 36)"
-    assert max(run(browser, "[...document.querySelectorAll('.plot .main-svg')].map((plot) => plot.clientWidth)")) <= 640
+    assert (
+        run(browser, "getComputedStyle(document.querySelector('.plot .xtick text')).fill")
+        == "rgb(27, 31, 36)"
+    )
+    assert (
+        max(
+            run(
+                browser,
+                "[...document.querySelectorAll('.plot .main-svg')].map((plot) => plot.clientWidth)",
+            )
+        )
+        <= 640
+    )
     browser.execute_script("dispatchEvent(new Event('afterprint'))")
     assert run(browser, "document.querySelectorAll('details.run[open]').length") == 0
     assert logged(browser) == []
 
 
-def test_maps_that_belong_together_fit_beside_each_other_on_paper(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+def test_maps_that_belong_together_fit_beside_each_other_on_paper(
+    browser: webdriver.Chrome, pages: dict[str, Path]
+) -> None:
     opened(browser, pages["bias"])
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
-    for name, width in (("bias-1-first-maps", 150), ("bias-2-second-maps", 203), ("bias-1-first-shares", 640)):
-        widths = run(browser, f"[...document.querySelectorAll('#{name} .plot .main-svg')].map((plot) => plot.clientWidth)")
+    for name, width in (
+        ("bias-1-first-maps", 150),
+        ("bias-2-second-maps", 203),
+        ("bias-1-first-shares", 640),
+    ):
+        widths = run(
+            browser,
+            f"[...document.querySelectorAll('#{name} .plot .main-svg')].map((plot) => plot.clientWidth)",
+        )
         assert set(widths) == {width}
     assert logged(browser) == []

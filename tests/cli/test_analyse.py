@@ -31,15 +31,43 @@ def duck(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> A
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    assert cli.main(["train", "--data", "digits", "--epochs", "4", "--out", str(folder / "original"), "--json"]) == 0
+    assert (
+        cli.main(
+            [
+                "train",
+                "--data",
+                "digits",
+                "--epochs",
+                "4",
+                "--out",
+                str(folder / "original"),
+                "--json",
+            ]
+        )
+        == 0
+    )
     for method in ("duck", "retrained"):
-        words = ["--run", str(folder / "original"), "--classes", "3", "--method", method, "--out", str(folder / method), "--json"]
+        words = [
+            "--run",
+            str(folder / "original"),
+            "--classes",
+            "3",
+            "--method",
+            method,
+            "--out",
+            str(folder / method),
+            "--json",
+        ]
         assert cli.main(["forget", *words]) == 0
     return folder
 
 
-def test_a_run_beside_its_kin(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = duck(capsys, "analyse", runs / "duck", *SMALL, "--shap", "2", "--png", tmp_path / "figures")
+def test_a_run_beside_its_kin(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = duck(
+        capsys, "analyse", runs / "duck", *SMALL, "--shap", "2", "--png", tmp_path / "figures"
+    )
     assert json.loads((runs / "duck" / "analysis.json").read_text()) == told
     assert list(told["tsne"]) == list(told["density"]) == ["original", "unlearned", "retrained"]
     assert told["forgotten"] == [3]
@@ -53,12 +81,25 @@ def test_a_run_beside_its_kin(runs: Path, tmp_path: Path, capsys: pytest.Capture
     assert not list((runs / "duck").glob(".*"))
 
 
-def test_the_models_are_not_mixed_up(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_models_are_not_mixed_up(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     told = duck(capsys, "analyse", runs / "duck", *SMALL)
     for name in ("original", "retrained"):
         (tmp_path / name).mkdir()
-        shutil.copy(runs / name / "model.safetensors", tmp_path / name)  # bare weights: nobody knows what they are
-    swapped = duck(capsys, "analyse", runs / "duck", *SMALL, "--original", tmp_path / "retrained", "--retrained", tmp_path / "original")
+        shutil.copy(
+            runs / name / "model.safetensors", tmp_path / name
+        )  # bare weights: nobody knows what they are
+    swapped = duck(
+        capsys,
+        "analyse",
+        runs / "duck",
+        *SMALL,
+        "--original",
+        tmp_path / "retrained",
+        "--retrained",
+        tmp_path / "original",
+    )
     assert swapped["density"]["original"] == told["density"]["retrained"]
     assert swapped["density"]["retrained"] == told["density"]["original"]
     assert swapped["density"]["unlearned"] == told["density"]["unlearned"]
@@ -78,25 +119,66 @@ def test_runs_that_are_called_alike_have_figures_of_their_own_and_broken_neighbo
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["a-duck", "b-duck"]
 
 
-def test_a_run_that_is_named_as_kin_must_be_that(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = ["--run", runs / "original", "--classes", "5", "--method", "retrained", "--out", tmp_path / "other", "--json"]
+def test_a_run_that_is_named_as_kin_must_be_that(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = [
+        "--run",
+        runs / "original",
+        "--classes",
+        "5",
+        "--method",
+        "retrained",
+        "--out",
+        tmp_path / "other",
+        "--json",
+    ]
     duck(capsys, "forget", *other)
-    duck(capsys, "forget", *other[:2], "--fraction", "0.1", *other[4:7], tmp_path / "tenth", "--json")
+    duck(
+        capsys, "forget", *other[:2], "--fraction", "0.1", *other[4:7], tmp_path / "tenth", "--json"
+    )
 
     def refused(*words: object) -> str:
         return " ".join(duck(capsys, "analyse", runs / "duck", *SMALL, *words, code=2).split())
 
-    assert "retrained is not such a model: it was made by retrained." in refused("--original", runs / "retrained")
-    assert "original is not such a model: it was made by original." in refused("--retrained", runs / "original")
+    assert "retrained is not such a model: it was made by retrained." in refused(
+        "--original", runs / "retrained"
+    )
+    assert "original is not such a model: it was made by original." in refused(
+        "--retrained", runs / "original"
+    )
     assert "is not such a model: it was made by duck." in refused("--retrained", runs / "duck")
     for name in ("other", "tenth"):
         assert f"{name} is of another request" in refused("--retrained", tmp_path / name)
-    duck(capsys, "train", "--data", "digits", "--image-size", "16", "--epochs", "1", "--out", tmp_path / "larger", "--json")
+    duck(
+        capsys,
+        "train",
+        "--data",
+        "digits",
+        "--image-size",
+        "16",
+        "--epochs",
+        "1",
+        "--out",
+        tmp_path / "larger",
+        "--json",
+    )
     assert "larger was made on other data" in refused("--original", tmp_path / "larger")
-    duck(capsys, "analyse", runs / "duck", *SMALL, "--original", runs / "original", "--retrained", runs / "retrained")
+    duck(
+        capsys,
+        "analyse",
+        runs / "duck",
+        *SMALL,
+        "--original",
+        runs / "original",
+        "--retrained",
+        runs / "retrained",
+    )
 
 
-def test_several_runs_give_tests_with_the_least_p(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_runs_give_tests_with_the_least_p(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     told = duck(capsys, "analyse", runs / "duck", runs / "retrained", *SMALL)
     assert len(told["runs"]) == 2
     assert {test["n"] for test in told["tests"]} <= {0, 1, 2}
@@ -110,15 +192,35 @@ def test_several_runs_give_tests_with_the_least_p(runs: Path, capsys: pytest.Cap
 
 def test_images_by_id(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = duck(capsys, "analyse", runs / "duck", *SMALL, "--images", "1", "2")
-    assert [(image["id"], image["label"]) for image in told["shap"]["images"]] == [("1", 1), ("2", 2)]
+    assert [(image["id"], image["label"]) for image in told["shap"]["images"]] == [
+        ("1", 1),
+        ("2", 2),
+    ]
     assert [image["forgotten"] for image in told["shap"]["images"]] == [False, False]
-    assert "Not all of 1, x are ids" in duck(capsys, "analyse", runs / "duck", "--images", "1", "x", code=2)
+    assert "Not all of 1, x are ids" in duck(
+        capsys, "analyse", runs / "duck", "--images", "1", "x", code=2
+    )
 
 
-def test_maps_of_a_forgotten_training_image_are_never_drawn(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_maps_of_a_forgotten_training_image_are_never_drawn(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     train = load("digits").train
     sample = train.ids[train.labels.numpy() == 3][0]
-    assert cli.main(["analyse", str(runs / "duck"), *SMALL, "--images", sample, "--png", str(tmp_path / "figures")]) == 0
+    assert (
+        cli.main(
+            [
+                "analyse",
+                str(runs / "duck"),
+                *SMALL,
+                "--images",
+                sample,
+                "--png",
+                str(tmp_path / "figures"),
+            ]
+        )
+        == 0
+    )
     out, err = capsys.readouterr()
     assert [image["forgotten"] for image in json.loads(out)["shap"]["images"]] == [True]
     assert "no figure of the SHAP maps of forgotten training images" in " ".join(err.split())
@@ -129,24 +231,40 @@ def test_maps_of_a_forgotten_training_image_are_never_drawn(runs: Path, tmp_path
     assert "SHAP maps of 1 image are left out" in page
 
 
-def test_kin_that_is_missing_is_said_and_left_out(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(runs / "original", tmp_path / "original")  # a record names its original by the path from its folder
+def test_kin_that_is_missing_is_said_and_left_out(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(
+        runs / "original", tmp_path / "original"
+    )  # a record names its original by the path from its folder
     (tmp_path / "alone").mkdir()
     for name in ("run.json", "model.safetensors"):
         (tmp_path / "alone" / name).write_bytes((runs / "duck" / name).read_bytes())
     told = duck(capsys, "analyse", tmp_path / "alone", *SMALL)
     assert list(told["tsne"]) == ["original", "unlearned"]
     assert cli.main(["analyse", str(tmp_path / "alone"), *SMALL]) == 0
-    assert "no retrained model beside it; name one with --retrained" in " ".join(capsys.readouterr().err.split())
+    assert "no retrained model beside it; name one with --retrained" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
-def test_what_cannot_be_analysed(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_analysed(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "original is an original model" in duck(capsys, "analyse", runs / "original", code=2)
     assert "nowhere is not a run" in duck(capsys, "analyse", "nowhere", code=2)
-    assert "--points must be at least 8" in duck(capsys, "analyse", runs / "duck", "--points", "3", code=2)
-    assert "dimensions is a whole number" in duck(capsys, "analyse", runs / "duck", "--dimensions", "2.5", code=2)
-    np.savez(tmp_path / "other.npz", images=np.zeros((90, 8, 8), np.uint8), labels=np.arange(90) % 3)
-    assert "the fingerprints differ" in duck(capsys, "analyse", runs / "duck", "--data", tmp_path / "other.npz", code=2)
+    assert "--points must be at least 8" in duck(
+        capsys, "analyse", runs / "duck", "--points", "3", code=2
+    )
+    assert "dimensions is a whole number" in duck(
+        capsys, "analyse", runs / "duck", "--dimensions", "2.5", code=2
+    )
+    np.savez(
+        tmp_path / "other.npz", images=np.zeros((90, 8, 8), np.uint8), labels=np.arange(90) % 3
+    )
+    assert "the fingerprints differ" in duck(
+        capsys, "analyse", runs / "duck", "--data", tmp_path / "other.npz", code=2
+    )
 
 
 def test_without_captum_the_error_comes_before_the_work(
@@ -155,22 +273,50 @@ def test_without_captum_the_error_comes_before_the_work(
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     for words in (["debias", "--data", "digits"], ["analyse", runs / "duck", "--shap", "2"]):
         told = duck(capsys, *words, code=2)
-        assert told == f"duck {words[0]}: Attributions need captum: pip install 'duck-unlearning[explain]'\n"
+        assert (
+            told
+            == f"duck {words[0]}: Attributions need captum: pip install 'duck-unlearning[explain]'\n"
+        )
 
 
 def test_debias_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["debias", "--true", "7", "--wrong", "0", "--epochs", "8", "--shap", "6", "--seed", "2", "--out", str(tmp_path / "bias")]
+    words = [
+        "debias",
+        "--true",
+        "7",
+        "--wrong",
+        "0",
+        "--epochs",
+        "8",
+        "--shap",
+        "6",
+        "--seed",
+        "2",
+        "--out",
+        str(tmp_path / "bias"),
+    ]
     told = duck(capsys, *words, "--json")
     assert json.loads((tmp_path / "bias" / "bias.json").read_text()) == told
     assert told["called"]["biased"]["wrong"]["share"] >= 0.95
     assert told["called"]["duck"]["right"]["share"] >= 0.95
     assert told["shap"]["factor"]["duck"] >= 5
-    assert (told["true"], told["wrong"], told["seed"], told["patch"], told["shap"]["n"]) == ("7", "0", 2, 4, 6)
+    assert (told["true"], told["wrong"], told["seed"], told["patch"], told["shap"]["n"]) == (
+        "7",
+        "0",
+        2,
+        4,
+        6,
+    )
     assert 20 < told["count"] < 40
     assert told["recipe"]["epochs"] == 8
     with np.load(tmp_path / "bias" / "shap.npz") as maps:
-        assert {name: maps[name].shape for name in maps} == dict.fromkeys(("biased", "duck", "corrected"), (6, 8, 8))
-    weights = [load_file(tmp_path / "bias" / f"{name}.safetensors")["head.weight"] for name in ("biased", "duck", "corrected")]
+        assert {name: maps[name].shape for name in maps} == dict.fromkeys(
+            ("biased", "duck", "corrected"), (6, 8, 8)
+        )
+    weights = [
+        load_file(tmp_path / "bias" / f"{name}.safetensors")["head.weight"]
+        for name in ("biased", "duck", "corrected")
+    ]
     assert len({float(weight.sum()) for weight in weights}) == 3
     assert "exists: choose another --out" in duck(capsys, *words, code=2)
 
@@ -183,13 +329,54 @@ def test_the_command_in_the_report_does_the_same_again(
     images, labels = next(digits.train.batches(1000)).images, digits.train.labels[:1000]
     pixels = (255 * (images - images.min()) / (images.max() - images.min())).byte()
     np.savez("the images.npz", images=pixels.permute(0, 2, 3, 1).numpy(), labels=labels.numpy())
-    recipe = ["--epochs", "3", "--no-nesterov", "--schedule", "step", "--milestones", "1", "2", "--lr", "0.05"]
-    bias = ["--true", "1", "--wrong", "7", "--patch", "3", "--colour", "0", "90", "7", "--seed", "5", "--shap", "2", "--preset", "paper"]
+    recipe = [
+        "--epochs",
+        "3",
+        "--no-nesterov",
+        "--schedule",
+        "step",
+        "--milestones",
+        "1",
+        "2",
+        "--lr",
+        "0.05",
+    ]
+    bias = [
+        "--true",
+        "1",
+        "--wrong",
+        "7",
+        "--patch",
+        "3",
+        "--colour",
+        "0",
+        "90",
+        "7",
+        "--seed",
+        "5",
+        "--shap",
+        "2",
+        "--preset",
+        "paper",
+    ]
     pixels_seen = ["--mean", "0.4", "--std", "0.3", "--model", "convnet"]
-    first = duck(capsys, "debias", "--data", tmp_path / "the images.npz", *recipe, *bias, *pixels_seen, "--out", "first", "--json")
+    first = duck(
+        capsys,
+        "debias",
+        "--data",
+        tmp_path / "the images.npz",
+        *recipe,
+        *bias,
+        *pixels_seen,
+        "--out",
+        "first",
+        "--json",
+    )
     assert str(tmp_path) not in first["command"]
     assert duck(capsys, "report", "first", "-o", "report.html", "--json")["removals"] == 1
-    (shown,) = re.findall(r"<pre><code>(duck debias.*?)</code></pre>", Path("report.html").read_text(), re.DOTALL)
+    (shown,) = re.findall(
+        r"<pre><code>(duck debias.*?)</code></pre>", Path("report.html").read_text(), re.DOTALL
+    )
     assert cli.main(shlex.split(html.unescape(shown))[1:]) == 0
     again = json.loads(Path("again/bias.json").read_text())
     timed = {"seconds", "train_seconds", "created"}
@@ -201,7 +388,9 @@ def test_the_command_in_the_report_does_the_same_again(
     assert first["shape"] == [1, 8, 8]
 
 
-def test_without_shap_no_maps_of_an_earlier_study_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_shap_no_maps_of_an_earlier_study_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["debias", "--epochs", "1", "--out", tmp_path / "bias", "--json"]
     duck(capsys, *words, "--shap", "2")
     assert (tmp_path / "bias" / "shap.npz").exists()
@@ -210,10 +399,22 @@ def test_without_shap_no_maps_of_an_earlier_study_stay(tmp_path: Path, capsys: p
 
 
 def test_a_study_replaces_only_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["debias", "--epochs", "1", "--shap", "0", "--out", tmp_path / "bias", "--overwrite", "--json"]
+    words = [
+        "debias",
+        "--epochs",
+        "1",
+        "--shap",
+        "0",
+        "--out",
+        tmp_path / "bias",
+        "--overwrite",
+        "--json",
+    ]
     (tmp_path / "bias").mkdir()
     (tmp_path / "bias" / "duck.safetensors").write_text("a model of mine")
-    assert "bias exists and is not a bias removal: choose another --out" in duck(capsys, *words, code=2)
+    assert "bias exists and is not a bias removal: choose another --out" in duck(
+        capsys, *words, code=2
+    )
     assert (tmp_path / "bias" / "duck.safetensors").read_text() == "a model of mine"
     (tmp_path / "bias" / "duck.safetensors").rename(tmp_path / "bias" / "mine")
     (tmp_path / "bias" / "bias.json").write_text("{}")
@@ -228,7 +429,24 @@ def test_a_study_replaces_only_a_study(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_debias_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["debias", "--epochs", "2", "--shap", "0", "--count", "20", "--patch", "3", "--preset", "paper"]) == 0
+    assert (
+        cli.main(
+            [
+                "debias",
+                "--epochs",
+                "2",
+                "--shap",
+                "0",
+                "--count",
+                "20",
+                "--patch",
+                "3",
+                "--preset",
+                "paper",
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert out.startswith("digits, seed 0: 20 images of class 1 with a 3 x 3 square, called 9.")
     assert "n too small: 14 unseen images" in out
@@ -248,5 +466,7 @@ def test_debias_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:
         (["--model", "resnet19"], "Did you mean 'resnet18'?"),
     ],
 )
-def test_biases_that_cannot_be_planted(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_biases_that_cannot_be_planted(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert message in duck(capsys, "debias", *words, code=2)

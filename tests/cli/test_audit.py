@@ -34,9 +34,33 @@ def audit(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    assert cli.main(["train", "--data", "digits", "--epochs", "6", "--json", "--out", str(folder / "original")]) == 0
+    assert (
+        cli.main(
+            [
+                "train",
+                "--data",
+                "digits",
+                "--epochs",
+                "6",
+                "--json",
+                "--out",
+                str(folder / "original"),
+            ]
+        )
+        == 0
+    )
     for method in ("original", "duck", "retrained"):
-        words = ["--run", str(folder / "original"), "--classes", "3", "--method", method, "--out", str(folder / method / "run"), "--json"]
+        words = [
+            "--run",
+            str(folder / "original"),
+            "--classes",
+            "3",
+            "--method",
+            method,
+            "--out",
+            str(folder / method / "run"),
+            "--json",
+        ]
         assert cli.main(["forget", *words]) in (0, 1)
     return folder
 
@@ -53,7 +77,16 @@ def audited(runs: Path) -> dict[str, Path]:
 
 def test_an_audit_is_kept_where_nobody_reads_it_to_the_end(runs: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(runs / "original" / "run", tmp_path / "run")
-    words = [sys.executable, "-m", "duck", "audit", str(folder), "--original", str(runs / "original"), "--json"]
+    words = [
+        sys.executable,
+        "-m",
+        "duck",
+        "audit",
+        str(folder),
+        "--original",
+        str(runs / "original"),
+        "--json",
+    ]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         process.stdout.close()
@@ -61,7 +94,9 @@ def test_an_audit_is_kept_where_nobody_reads_it_to_the_end(runs: Path, tmp_path:
     assert json.loads((folder / "audit-quick.json").read_text())["verdict"] == "not forgotten"
 
 
-def test_a_verdict_stands_where_it_cannot_be_stored(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_verdict_stands_where_it_cannot_be_stored(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = shutil.copytree(runs / "original" / "run", tmp_path / "run")
     (folder / "audit-quick.json").mkdir()
     code, out, err = duck(capsys, "audit", str(folder))
@@ -82,21 +117,36 @@ def test_quick_convicts_the_original_and_is_silent_about_a_retrained_model(
     assert json.loads((audited["retrained"] / "audit-quick.json").read_text()) == told
 
 
-def test_oracle_trains_what_is_missing_once_and_judges(audited: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_oracle_trains_what_is_missing_once_and_judges(
+    audited: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     code, told = audit(capsys, str(audited["retrained"]), "--tier", "oracle", "--models", "6")
     assert (code, told["verdict"], told["powered"]) == (0, "forgotten", True)
     assert told["models"] == 6
     assert {name: control["passed"] for name, control in told["controls"].items()} == dict.fromkeys(
-        ["original", "logit masked", "head retrained", "output noise", "retrained", "retrained accuracy"], True
+        [
+            "original",
+            "logit masked",
+            "head retrained",
+            "output noise",
+            "retrained",
+            "retrained accuracy",
+        ],
+        True,
     )
-    kept = {path: path.stat().st_mtime_ns for path in audited["original"].parent.glob(".retrained/*/*.safetensors")}
+    kept = {
+        path: path.stat().st_mtime_ns
+        for path in audited["original"].parent.glob(".retrained/*/*.safetensors")
+    }
     assert len(kept) == 6
     code, told = audit(capsys, str(audited["original"]), "--tier", "oracle", "--models", "6")
     assert (code, told["verdict"]) == (1, "not forgotten")
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     code, out, _ = duck(capsys, "audit", str(audited["duck"]), "--tier", "oracle", "--models", "6")
     assert out.startswith("Verdict (oracle tier): ")
-    assert "duck ran on 140 training samples of digits (class 3); 140 of them were processed." in out
+    assert (
+        "duck ran on 140 training samples of digits (class 3); 140 of them were processed." in out
+    )
     assert "Not tested:" in out
     assert code in (0, 1, 3)
     kept_audit = (audited["duck"] / "audit-oracle.json").read_text()
@@ -107,18 +157,36 @@ def test_oracle_trains_what_is_missing_once_and_judges(audited: dict[str, Path],
     assert stored.audit == json.loads(kept_audit)
 
 
-def test_given_retrained_runs_are_checked(audited: dict[str, Path], runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_given_retrained_runs_are_checked(
+    audited: dict[str, Path], runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = str(audited["duck"])
-    code, _, err = duck(capsys, "audit", run, "--tier", "oracle", "--models", "1", "--retrained", str(audited["original"]))
+    code, _, err = duck(
+        capsys,
+        "audit",
+        run,
+        "--tier",
+        "oracle",
+        "--models",
+        "1",
+        "--retrained",
+        str(audited["original"]),
+    )
     assert code == 2
     assert "its method is not 'retrained'" in err
-    code, told = audit(capsys, run, "--tier", "oracle", "--models", "1", "--retrained", str(audited["retrained"]))
+    code, told = audit(
+        capsys, run, "--tier", "oracle", "--models", "1", "--retrained", str(audited["retrained"])
+    )
     assert (code, told["models"], told["verdict"]) == (3, 1, "no verdict")
     twice = [str(audited["retrained"]), str(runs / "retrained" / "run")]
-    code, _, err = duck(capsys, "audit", run, "--tier", "oracle", "--models", "2", "--retrained", *twice)
+    code, _, err = duck(
+        capsys, "audit", run, "--tier", "oracle", "--models", "2", "--retrained", *twice
+    )
     assert code == 2
     assert "Retrained models 0 and 1 are the same model" in err
-    code, _, err = duck(capsys, "audit", twice[0], "--tier", "oracle", "--models", "1", "--retrained", twice[1])
+    code, _, err = duck(
+        capsys, "audit", twice[0], "--tier", "oracle", "--models", "1", "--retrained", twice[1]
+    )
     assert code == 2
     assert "is itself retrained model 0" in err
 
@@ -129,10 +197,22 @@ def test_given_retrained_runs_are_checked(audited: dict[str, Path], runs: Path, 
         (["--tier", "oracle", "--models", "0"], "--models is at least 1, got 0"),
         (["--models", "-3"], "--models is at least 1, got -3"),
         (["--retrained", "x"], "The quick tier takes no --retrained: add --tier oracle"),
-        (["--default-recipe"], "The quick tier trains nothing and takes no --default-recipe: add --tier oracle"),
-        (["--tier", "oracle", "--default-recipe"], "--default-recipe is for originals that were trained elsewhere"),
-        (["--tier", "oracle", "--pool", "x"], "The oracle tier takes no --pool or --pool-models: add --tier full"),
-        (["--pool-models", "32"], "The quick tier takes no --pool or --pool-models: add --tier full"),
+        (
+            ["--default-recipe"],
+            "The quick tier trains nothing and takes no --default-recipe: add --tier oracle",
+        ),
+        (
+            ["--tier", "oracle", "--default-recipe"],
+            "--default-recipe is for originals that were trained elsewhere",
+        ),
+        (
+            ["--tier", "oracle", "--pool", "x"],
+            "The oracle tier takes no --pool or --pool-models: add --tier full",
+        ),
+        (
+            ["--pool-models", "32"],
+            "The quick tier takes no --pool or --pool-models: add --tier full",
+        ),
         (["--tier", "full", "--pool", "x", "--pool-models", "32"], "give one of them"),
     ],
 )
@@ -145,11 +225,33 @@ def test_what_a_tier_does_not_use_is_refused_and_nothing_is_kept(
     assert not list((runs / "duck" / "run").glob("audit*"))
 
 
-def test_retrained_models_of_another_normalisation_are_not_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_retrained_models_of_another_normalisation_are_not_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name, pixels in (("own", []), ("dark", ["--mean", "0.9", "--std", "0.05"])):
-        train = ["train", "--data", "digits", "--epochs", "1", *pixels, "--out", str(tmp_path / "originals" / name), "--json"]
+        train = [
+            "train",
+            "--data",
+            "digits",
+            "--epochs",
+            "1",
+            *pixels,
+            "--out",
+            str(tmp_path / "originals" / name),
+            "--json",
+        ]
         assert cli.main(train) == 0
-        run = ["--run", train[-2], "--classes", "3", "--method", "original", "--out", str(tmp_path / name), "--json"]
+        run = [
+            "--run",
+            train[-2],
+            "--classes",
+            "3",
+            "--method",
+            "original",
+            "--out",
+            str(tmp_path / name),
+            "--json",
+        ]
         assert cli.main(["forget", *run]) in (0, 1)
         audit(capsys, str(tmp_path / name), "--tier", "oracle", "--models", "1")
     assert len(list(tmp_path.glob(".retrained/*/*.safetensors"))) == 2
@@ -158,20 +260,58 @@ def test_retrained_models_of_another_normalisation_are_not_taken(tmp_path: Path,
 def test_who_is_named_as_original_must_be_the_run_s_own(
     audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["train", "--data", "digits", "--epochs", "1", "--out", str(tmp_path / "other"), "--json"]) == 0
-    for folder, message in ((audited["duck"], "is not such a model: it was made by duck"), (tmp_path / "other", "is another original")):
+    assert (
+        cli.main(
+            [
+                "train",
+                "--data",
+                "digits",
+                "--epochs",
+                "1",
+                "--out",
+                str(tmp_path / "other"),
+                "--json",
+            ]
+        )
+        == 0
+    )
+    for folder, message in (
+        (audited["duck"], "is not such a model: it was made by duck"),
+        (tmp_path / "other", "is another original"),
+    ):
         code, out, err = duck(capsys, "audit", str(audited["duck"]), "--original", str(folder))
         assert (code, out) == (2, "")
         assert message in " ".join(err.split())
-    for folder in (audited["original"], audited["duck"].parent / "original", audited["original"] / "model.safetensors"):
-        assert audit(capsys, str(audited["duck"]), "--original", str(folder))[1]["attacks"]["accuracy forget"]["original"]["value"] > 0.9
+    for folder in (
+        audited["original"],
+        audited["duck"].parent / "original",
+        audited["original"] / "model.safetensors",
+    ):
+        assert (
+            audit(capsys, str(audited["duck"]), "--original", str(folder))[1]["attacks"][
+                "accuracy forget"
+            ]["original"]["value"]
+            > 0.9
+        )
 
 
 def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
     runs: Path, audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     weights, run = runs / "original" / "model.safetensors", tmp_path / "run"
-    words = ["--data", "digits", "--model", "convnet", "--weights", str(weights), "--classes", "3", "--out", str(run), "--json"]
+    words = [
+        "--data",
+        "digits",
+        "--model",
+        "convnet",
+        "--weights",
+        str(weights),
+        "--classes",
+        "3",
+        "--out",
+        str(run),
+        "--json",
+    ]
     assert cli.main(["forget", *words]) in (0, 1)
     oracle = (str(run), "--tier", "oracle", "--models", "1", "--original", str(weights))
     for more in ([], ["--tier", "full", "--retrained", str(audited["retrained"])]):
@@ -180,33 +320,65 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
         assert "was trained elsewhere, in a way that is not known" in " ".join(err.split())
         assert ("--retrained RUNS and --pool POOL" in " ".join(err.split())) == bool(more)
     assert [path.name for path in tmp_path.iterdir() if path.name != ".prepared"] == ["run"]
-    assert "elsewhere" not in str(audit(capsys, str(run), "--original", str(weights))[1]["reasons"])  # quick: no other model
+    assert "elsewhere" not in str(
+        audit(capsys, str(run), "--original", str(weights))[1]["reasons"]
+    )  # quick: no other model
     # Somebody who knows the recipe can give models of it; whoever does not has to say so.
     _, told = audit(capsys, *oracle, "--retrained", str(audited["retrained"]))
-    assert (told["models"], told["reasons"][-1][:38]) == (1, "The original was trained elsewhere: ot")
+    assert (told["models"], told["reasons"][-1][:38]) == (
+        1,
+        "The original was trained elsewhere: ot",
+    )
     _, told = audit(capsys, *oracle, "--default-recipe")
     assert told["models"] == len(list(tmp_path.glob(".retrained/*/*"))) == 1
 
 
-def test_a_run_that_is_made_anew_has_no_audit(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_is_made_anew_has_no_audit(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(runs / "duck" / "run", run)
     for name in ("audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json"):
         (run / name).write_text("{}")
-    words = ["--run", str(runs / "original"), "--classes", "3", "--method", "original", "--out", str(run), "--overwrite", "--json"]
+    words = [
+        "--run",
+        str(runs / "original"),
+        "--classes",
+        "3",
+        "--method",
+        "original",
+        "--out",
+        str(run),
+        "--overwrite",
+        "--json",
+    ]
     assert duck(capsys, "forget", *words)[0] in (0, 1)
     assert not list(run.glob("audit*"))
 
 
-def test_one_sample_cannot_be_audited_and_nothing_is_trained_for_it(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_sample_cannot_be_audited_and_nothing_is_trained_for_it(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ids = tmp_path / "ids.txt"
     ids.write_text("5\n")
-    words = ["--run", str(runs / "original"), "--ids", str(ids), "--method", "original", "--out", str(tmp_path / "one"), "--json"]
+    words = [
+        "--run",
+        str(runs / "original"),
+        "--ids",
+        str(ids),
+        "--method",
+        "original",
+        "--out",
+        str(tmp_path / "one"),
+        "--json",
+    ]
     code, _, err = duck(capsys, "forget", *words)
     assert code in (0, 1), err
     code, _, err = duck(capsys, "audit", str(tmp_path / "one"), "--tier", "oracle")
     assert code == 2
-    assert "There is 1 forget sample: an audit compares groups and needs at least 2" in " ".join(err.split())
+    assert "There is 1 forget sample: an audit compares groups and needs at least 2" in " ".join(
+        err.split()
+    )
     assert not (tmp_path / ".retrained").exists()
 
 
@@ -221,7 +393,9 @@ def test_a_pool_of_other_data_is_refused_with_what_differs(
     audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pools.build(tmp_path / "pool", pools.plan(), 2)
-    code, _, err = duck(capsys, "audit", str(audited["duck"]), "--tier", "full", "--pool", str(tmp_path / "pool"))
+    code, _, err = duck(
+        capsys, "audit", str(audited["duck"]), "--tier", "full", "--pool", str(tmp_path / "pool")
+    )
     assert code == 2
     assert "does not fit" in err
     assert "data.name: 'toy' in the pool, 'digits' in the run." in err
@@ -232,36 +406,88 @@ def test_a_pool_too_small_is_refused_before_anything_is_trained(
 ) -> None:
     run = tmp_path / "run"  # beside it no retrained model is kept
     shutil.copytree(audited["duck"], run)
-    words = ("audit", str(run), "--tier", "full", "--original", str(audited["duck"].parent / "original"))
+    words = (
+        "audit",
+        str(run),
+        "--tier",
+        "full",
+        "--original",
+        str(audited["duck"].parent / "original"),
+    )
     code, _, err = duck(capsys, *words, "--pool-models", "18")
     assert code == 2
     assert "needs a pool of at least 20 models, got --pool-models 18" in err
-    assert duck(capsys, "pool", "--run", str(run), "--models", "2", "--out", str(tmp_path / "pool"), "--workers", "1")[0] == 0
+    assert (
+        duck(
+            capsys,
+            "pool",
+            "--run",
+            str(run),
+            "--models",
+            "2",
+            "--out",
+            str(tmp_path / "pool"),
+            "--workers",
+            "1",
+        )[0]
+        == 0
+    )
     code, _, err = duck(capsys, *words, "--pool", str(tmp_path / "pool"))
     assert code == 2
     assert "has 2 models and 1 oracles: the full tier needs at least 20 and 10" in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pool", "run"]
 
 
-def test_a_model_that_gives_no_numbers_is_refused(audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_gives_no_numbers_is_refused(
+    audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(audited["duck"], broken)
     weights = load_file(broken / "model.safetensors")
     name = next(name for name, value in weights.items() if value.dim() == 4)
-    save_file({**weights, name: torch.full_like(weights[name], torch.inf)}, broken / "model.safetensors")
+    save_file(
+        {**weights, name: torch.full_like(weights[name], torch.inf)}, broken / "model.safetensors"
+    )
     code, _, err = duck(capsys, "audit", str(broken), "--original", str(audited["original"]))
     assert code == 2
     assert "The unlearned model gives outputs that are no numbers" in err
 
 
-def test_data_without_unseen_samples_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_without_unseen_samples_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     images = np.random.default_rng(0).integers(0, 255, (60, 1, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", images=images, labels=np.arange(60) % 3)
-    words = ["--data", str(tmp_path / "images.npz"), "--model", "convnet", "--epochs", "1", "--out", str(tmp_path / "original"), "--json"]
+    words = [
+        "--data",
+        str(tmp_path / "images.npz"),
+        "--model",
+        "convnet",
+        "--epochs",
+        "1",
+        "--out",
+        str(tmp_path / "original"),
+        "--json",
+    ]
     assert cli.main(["train", *words]) == 0
-    words = ["--data", str(tmp_path / "images.npz"), "--model", "convnet", "--weights", str(tmp_path / "original" / "model.safetensors")]
-    assert cli.main(["forget", *words, "--classes", "1", "--out", str(tmp_path / "forgot"), "--json"]) in (0, 1)
-    code, _, err = duck(capsys, "audit", str(tmp_path / "forgot"), "--original", str(tmp_path / "original" / "model.safetensors"))
+    words = [
+        "--data",
+        str(tmp_path / "images.npz"),
+        "--model",
+        "convnet",
+        "--weights",
+        str(tmp_path / "original" / "model.safetensors"),
+    ]
+    assert cli.main(
+        ["forget", *words, "--classes", "1", "--out", str(tmp_path / "forgot"), "--json"]
+    ) in (0, 1)
+    code, _, err = duck(
+        capsys,
+        "audit",
+        str(tmp_path / "forgot"),
+        "--original",
+        str(tmp_path / "original" / "model.safetensors"),
+    )
     assert code == 2
     assert "The holdout is empty" in err
 
@@ -272,7 +498,9 @@ def test_an_original_run_is_no_unlearning(runs: Path, capsys: pytest.CaptureFixt
     assert "is an original model" in err
 
 
-def test_every_line_of_an_audit_is_in_the_list_of_attacks(audited: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_line_of_an_audit_is_in_the_list_of_attacks(
+    audited: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = duck(capsys, "list", "attacks", "--json")
     assert code == 0
     listed = json.loads(out)

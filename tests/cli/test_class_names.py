@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from duck import cli, store
+from duck import cli, runs
 from duck.scenarios import ForgetClasses
 
 
@@ -29,7 +29,16 @@ def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pixels = rng.integers(0, 90, (8, 8, 3), dtype=np.uint8)
             pixels[..., label] += 120
             Image.fromarray(pixels).save(place / "images" / name / f"{index}.png")
-    words = ["--data", str(place / "images"), "--model", "convnet", "--epochs", "4", "--augment", "none"]
+    words = [
+        "--data",
+        str(place / "images"),
+        "--model",
+        "convnet",
+        "--epochs",
+        "4",
+        "--augment",
+        "none",
+    ]
     assert cli.main(["train", *words, "--out", str(place / "original"), "--json"]) == 0
     return place
 
@@ -38,45 +47,103 @@ CHEAP = ("--method", "finetune", "--lr", "1e-6", "--epochs", "1")
 
 
 def forgotten_classes(run: Path) -> list[str]:
-    by_class = store.read_record(run)["by_class"]
+    by_class = runs.read_record(run)["by_class"]
     return [by_class["names"][int(index)] for index in by_class["forget"]]
 
 
 @pytest.mark.parametrize(
     ("word", "name", "stored", "shown"),
-    [("1", "1", "1", "class '1' (index 0)"), ("3", "3", "3", "class 3"), ("0", "1", "1", "class '1' (index 0)")],
+    [
+        ("1", "1", "1", "class '1' (index 0)"),
+        ("3", "3", "3", "class 3"),
+        ("0", "1", "1", "class '1' (index 0)"),
+    ],
 )
 def test_a_word_is_a_class_name_first(
-    numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str, name: str, stored: int | str, shown: str
+    numbered: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    word: str,
+    name: str,
+    stored: int | str,
+    shown: str,
 ) -> None:
     out = tmp_path / "run"
     capsys.readouterr()
-    cli.main(["forget", "--run", str(numbered / "original"), "--classes", word, *CHEAP, "--out", str(out), "--json"])
+    cli.main(
+        [
+            "forget",
+            "--run",
+            str(numbered / "original"),
+            "--classes",
+            word,
+            *CHEAP,
+            "--out",
+            str(out),
+            "--json",
+        ]
+    )
     told = json.loads(capsys.readouterr().out)
     assert forgotten_classes(out) == [name]
     assert told["scenario"] == shown
-    assert store.load(out).experiment.request == ForgetClasses([stored])
+    assert runs.load(out).experiment.request == ForgetClasses([stored])
     assert cli.main(["show", str(out)]) == 0
     assert shown in capsys.readouterr().out
 
 
-def test_compare_and_debias_take_the_same_class(numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["compare", "--run", str(numbered / "original"), "--classes", "2", "--methods", "neg-grad", "--out", str(tmp_path / "all")]
+def test_compare_and_debias_take_the_same_class(
+    numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "compare",
+        "--run",
+        str(numbered / "original"),
+        "--classes",
+        "2",
+        "--methods",
+        "neg-grad",
+        "--out",
+        str(tmp_path / "all"),
+    ]
     cli.main([*words, "--max-accuracy-loss", "1", "--json"])
     assert forgotten_classes(tmp_path / "all" / "neg-grad") == ["2"]
-    data = ["--data", str(numbered / "images"), "--model", "convnet", "--epochs", "1", "--augment", "none", "--shap", "0"]
+    data = [
+        "--data",
+        str(numbered / "images"),
+        "--model",
+        "convnet",
+        "--epochs",
+        "1",
+        "--augment",
+        "none",
+        "--shap",
+        "0",
+    ]
     told = duck(capsys, "debias", *data, "--true", "1", "--wrong", "2", "--count", "3")
     assert (told["true"], told["wrong"]) == ("1", "2")
 
 
-def test_tune_names_the_class_in_its_file(numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_names_the_class_in_its_file(
+    numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "found.toml"
-    words = ["--run", str(numbered / "original"), "--classes", "1", "--budget", "1", "--out", str(out)]
+    words = [
+        "--run",
+        str(numbered / "original"),
+        "--classes",
+        "1",
+        "--budget",
+        "1",
+        "--out",
+        str(out),
+    ]
     duck(capsys, "tune", "finetune", *words)
     assert "class '1' (index 0)" in out.read_text()
 
 
-def test_a_config_says_index_or_name_by_its_type(numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_says_index_or_name_by_its_type(
+    numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first, file = tmp_path / "first", tmp_path / "experiment.toml"
     run = ["forget", "--run", str(numbered / "original"), "--json"]
     cli.main([*run, "--classes", "1", *CHEAP, "--out", str(first)])
@@ -88,12 +155,17 @@ def test_a_config_says_index_or_name_by_its_type(numbered: Path, tmp_path: Path,
         file.write_text(text.replace('"1",', written))
         cli.main([*run, "--config", str(file), "--out", str(tmp_path / name)])
         assert forgotten_classes(tmp_path / name) == [forgotten]
-    assert store.read_record(tmp_path / "name")["id"] == store.read_record(first)["id"]
+    assert runs.read_record(tmp_path / "name")["id"] == runs.read_record(first)["id"]
 
 
 def test_digits_are_stored_by_index_as_before(tmp_path: Path) -> None:
     """Their names equal their indices: the ids of stored runs stay."""
     original, out = tmp_path / "original", tmp_path / "run"
-    assert cli.main(["train", "--data", "digits", "--epochs", "1", "--out", str(original), "--json"]) == 0
-    cli.main(["forget", "--run", str(original), "--classes", "3", *CHEAP, "--out", str(out), "--json"])
-    assert store.read_record(out)["experiment"]["request"] == {"name": "classes", "classes": [3]}
+    assert (
+        cli.main(["train", "--data", "digits", "--epochs", "1", "--out", str(original), "--json"])
+        == 0
+    )
+    cli.main(
+        ["forget", "--run", str(original), "--classes", "3", *CHEAP, "--out", str(out), "--json"]
+    )
+    assert runs.read_record(out)["experiment"]["request"] == {"name": "classes", "classes": [3]}

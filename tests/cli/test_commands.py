@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from duck import cli, store
+from duck import cli, runs
 from duck.cli import console
 from duck.cli.inputs import peek, settled
 from duck.data import load
@@ -45,7 +45,9 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_train_stores_a_run_and_does_it_once(original: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_stores_a_run_and_does_it_once(
+    original: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     written = (original / "model.safetensors").stat().st_mtime_ns
     told = duck(capsys, "train", *QUICK, "--epochs", "8", "--out", str(original))
     assert told["scores"]["test"] > 0.9
@@ -53,14 +55,19 @@ def test_train_stores_a_run_and_does_it_once(original: Path, capsys: pytest.Capt
     assert (original / "model.safetensors").stat().st_mtime_ns == written
     record = json.loads((original / "run.json").read_text())
     assert record["experiment"]["training"]["recipe"]["epochs"] == 8
-    assert record["samples"]["train"] + record["samples"]["test"] + record["samples"]["holdout"] == 1797
+    assert (
+        record["samples"]["train"] + record["samples"]["test"] + record["samples"]["holdout"]
+        == 1797
+    )
     assert record["environment"]["packages"]["torch"] == torch.__version__
     assert [path.name for path in original.parent.iterdir()] == ["original"]
 
 
 def test_forget_a_class(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "forgot"
-    told = duck(capsys, "forget", "--run", str(original), "--classes", "3", "--out", str(out), "--json")
+    told = duck(
+        capsys, "forget", "--run", str(original), "--classes", "3", "--out", str(out), "--json"
+    )
     assert told["method"] == "duck"
     assert told["scenario"] == "class 3"
     assert told["scores"]["forget_test"] == 0
@@ -69,7 +76,10 @@ def test_forget_a_class(original: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert told["run"] == str(out)
     assert set(told["scores"]) == {"aus", "forget", "retain", "test", "forget_test", "retain_test"}
     changed = load_file(out / "model.safetensors")
-    assert any(not torch.equal(value, changed[name]) for name, value in load_file(original / "model.safetensors").items())
+    assert any(
+        not torch.equal(value, changed[name])
+        for name, value in load_file(original / "model.safetensors").items()
+    )
     shown = duck(capsys, "show", str(out), "--json")
     assert shown["scores"]["forget_test"] == 0
     assert shown["original"]["forget_test"] > 0.8
@@ -81,13 +91,29 @@ def test_settings_of_the_method_are_flags_and_presets_fill_the_rest(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "forgot"
-    words = ["--fraction", "0.2", "--seed", "3", "--batch-ratio", "2", "--low-epochs", "1", "--protocol", "paper"]
+    words = [
+        "--fraction",
+        "0.2",
+        "--seed",
+        "3",
+        "--batch-ratio",
+        "2",
+        "--low-epochs",
+        "1",
+        "--protocol",
+        "paper",
+    ]
     told = duck(capsys, "forget", "--run", str(original), *words, "--out", str(out), "--json")
     assert told["scores"]["forget_test"] is None
     assert told["protocol"] == "paper"
     assert any("Protocol 'paper'" in note for note in told["notes"])
     method = duck(capsys, "show", str(out), "--json")["experiment"]["method"]
-    assert (method["batch_ratio"], method["low_epochs"], method["lambda_retain"], method["batch_size"]) == (2, 1, 1.4, 64)
+    assert (
+        method["batch_ratio"],
+        method["low_epochs"],
+        method["lambda_retain"],
+        method["batch_size"],
+    ) == (2, 1, 1.4, 64)
 
 
 class Stopped(Exception):
@@ -108,13 +134,27 @@ def method_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "words", [["--lr", "0.001", "--batch-size", "1024"], ["--lr=0.001", "--batch_size=1024"], ["--lr", "0.001", "--batch_size", "1024"]]
+    "words",
+    [
+        ["--lr", "0.001", "--batch-size", "1024"],
+        ["--lr=0.001", "--batch_size=1024"],
+        ["--lr", "0.001", "--batch_size", "1024"],
+    ],
 )
 def test_a_flag_wins_also_where_it_asks_for_the_default_of_other_data(
     words: list[str], original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a count of samples DUCK's preset has these values; for digits it has others."""
-    method = method_of(monkeypatch, "--run", str(original), "--classes", "3", *words, "--out", str(tmp_path / "forgot"))
+    method = method_of(
+        monkeypatch,
+        "--run",
+        str(original),
+        "--classes",
+        "3",
+        *words,
+        "--out",
+        str(tmp_path / "forgot"),
+    )
     assert (method.lr, method.batch_size, method.low_batch) == (0.001, 1024, 64)
 
 
@@ -131,15 +171,27 @@ def test_recipe_flags_win_also_where_they_ask_for_the_default_of_other_data(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(f"duck.cli.{command}_command.train", train)
-    np.savez("few.npz", images=images, labels=np.arange(40) % 2, test_images=images, test_labels=np.arange(40) % 2)
+    np.savez(
+        "few.npz",
+        images=images,
+        labels=np.arange(40) % 2,
+        test_images=images,
+        test_labels=np.arange(40) % 2,
+    )
     more = ["--true", "0", "--wrong", "1", "--shap", "0"] if command == "debias" else []
-    for flags, expected in (([], ("none", 0.05)), (["--augment", "crop-flip", "--lr=0.2"], ("crop-flip", 0.2))):
+    for flags, expected in (
+        ([], ("none", 0.05)),
+        (["--augment", "crop-flip", "--lr=0.2"], ("crop-flip", 0.2)),
+    ):
         cli.main([command, "--data", "few.npz", *more, *flags])
         assert (recipes[-1].augment, recipes[-1].lr) == expected
 
 
 def test_given_flags_are_those_that_stand_in_the_words() -> None:
-    asked, real = Recipe(epochs=1, nesterov=False, milestones=(2,), lr=5.0), Recipe(epochs=9, nesterov=True, milestones=(7,), lr=6.0)
+    asked, real = (
+        Recipe(epochs=1, nesterov=False, milestones=(2,), lr=5.0),
+        Recipe(epochs=9, nesterov=True, milestones=(7,), lr=6.0),
+    )
     assert settled(asked, [], real) == real
     words = ["--epochs=1", "--no-nesterov", "--milestones", "2"]
     assert settled(asked, words, real) == Recipe(epochs=1, nesterov=False, milestones=(2,), lr=6.0)
@@ -147,7 +199,9 @@ def test_given_flags_are_those_that_stand_in_the_words() -> None:
     assert settled(asked, ["--data", "epochs", "--lr-like", "1"], real) == real
 
 
-def test_the_help_shows_the_preset_of_the_data(original: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_shows_the_preset_of_the_data(
+    original: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for words in (["--run", str(original)], ["--data", "digits"], ["--data", "images"]):
         with pytest.raises(SystemExit):
             cli.main(["forget", *words, "--classes", "3", "--help"])
@@ -157,21 +211,41 @@ def test_the_help_shows_the_preset_of_the_data(original: Path, capsys: pytest.Ca
 
 
 def test_a_method_in_place_of_that_of_a_config_has_its_own_preset(
-    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    file, run = tmp_path / "experiment.toml", ["--run", str(original), "--out", str(tmp_path / "forgot")]
+    file, run = (
+        tmp_path / "experiment.toml",
+        ["--run", str(original), "--out", str(tmp_path / "forgot")],
+    )
     asked = 'request = { name = "classes", classes = [3] }\nmethod = { name = "duck", lr = 0.5 }\n'
     file.write_text(f'{asked}[training]\ndata = "digits"\nmodel = "convnet"\n')
     assert method_of(monkeypatch, *run, "--config", str(file)) == Duck(lr=0.5)
     other = method_of(monkeypatch, *run, "--config", str(file), "--method", "scrub")
-    assert other == preset("scrub", "digits", "class", 1472) != preset("scrub", "digits", "samples", 1472)
+    assert (
+        other
+        == preset("scrub", "digits", "class", 1472)
+        != preset("scrub", "digits", "samples", 1472)
+    )
     message = duck(capsys, "forget", *run, "--config", str(file), "--preset", "paper", code=2)
     assert "--config brings every setting of its method" in message
 
 
-def test_a_file_of_presets_that_is_not_about_the_run_is_refused(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_presets_that_is_not_about_the_run_is_refused(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "found.toml"
-    words = ["forget", "--run", str(original), "--presets", str(file), "--out", str(tmp_path / "forgot")]
+    words = [
+        "forget",
+        "--run",
+        str(original),
+        "--presets",
+        str(file),
+        "--out",
+        str(tmp_path / "forgot"),
+    ]
     for text, who, there in (
         ("[scrub.digits.tuned.class]\nlr = 0.1", ["--classes", "3"], "[scrub.digits.tuned.class]"),
         ("[duck.digits.tuned.class]\nlr = 0.1", ["--fraction", "0.1"], "[duck.digits.tuned.class]"),
@@ -182,10 +256,16 @@ def test_a_file_of_presets_that_is_not_about_the_run_is_refused(original: Path, 
         file.write_text(text)
         kind = "class" if "--classes" in who else "samples"
         message = duck(capsys, *words, *who, code=2)
-        assert f"no settings for this run, which would be in [duck.digits.tuned.{kind}]: it has {there}." in message
+        assert (
+            f"no settings for this run, which would be in [duck.digits.tuned.{kind}]: it has {there}."
+            in message
+        )
     file.write_text("[duck.digits.tuned.class]\nlr = 0.1\nbatch_szie = 2\nrounds = 3")
     message = duck(capsys, *words, "--classes", "3", code=2)
-    assert "duck has no setting 'batch_szie'. Did you mean 'batch_size'? duck has no setting 'rounds'." in message
+    assert (
+        "duck has no setting 'batch_szie'. Did you mean 'batch_size'? duck has no setting 'rounds'."
+        in message
+    )
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(
@@ -196,7 +276,11 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
     monkeypatch.setattr("duck.cli.train_command.train", None)
     monkeypatch.setattr("duck.cli.debias_command.train", None)
     forget = ["forget", "--run", str(original), "--classes", "3"]
-    for words in (forget, ["train", "--data", "digits"], ["debias", "--data", "digits", "--shap", "0"]):
+    for words in (
+        forget,
+        ["train", "--data", "digits"],
+        ["debias", "--data", "digits", "--shap", "0"],
+    ):
         message = duck(capsys, *words, "--out", "file/new/x", code=2)
         assert "cannot be written: " in message
         assert f"{own / 'file'} is not a folder" in message
@@ -207,32 +291,76 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
 
 @pytest.mark.parametrize(("number", "space"), [(errno.ENOSPC, True), (errno.EACCES, False)])
 def test_space_is_asked_for_where_there_is_none(
-    number: int, space: bool, original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: int,
+    space: bool,
+    original: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def save(*_: Any) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(store, "save_weights", save)
+    monkeypatch.setattr(runs, "save_weights", save)
     words = ["--classes", "3", "--method", "original", "--out", str(tmp_path / "x")]
     message = duck(capsys, "forget", "--run", str(original), *words, code=2)
     assert os.strerror(number) in message
     assert ("free some space" in message) == space
 
 
-def test_an_experiment_as_toml_runs_again_and_flags_go_on_top(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_experiment_as_toml_runs_again_and_flags_go_on_top(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "experiment.toml"
-    words = ["--classes", "4", "--seed", "7", "--batch-ratio", "3", "--protocol", "paper", "--out", str(tmp_path / "first")]
+    words = [
+        "--classes",
+        "4",
+        "--seed",
+        "7",
+        "--batch-ratio",
+        "3",
+        "--protocol",
+        "paper",
+        "--out",
+        str(tmp_path / "first"),
+    ]
     first = duck(capsys, "forget", "--run", str(original), *words, "--json")
     assert cli.main(["show", str(tmp_path / "first"), "--toml"]) == 0
     file.write_text(capsys.readouterr().out)
-    again = duck(capsys, "forget", "--run", str(original), "--config", str(file), "--out", str(tmp_path / "again"), "--json")
+    again = duck(
+        capsys,
+        "forget",
+        "--run",
+        str(original),
+        "--config",
+        str(file),
+        "--out",
+        str(tmp_path / "again"),
+        "--json",
+    )
     assert again["scores"] == first["scores"]
-    ids = [json.loads((tmp_path / name / "run.json").read_text())["id"] for name in ("first", "again")]
+    ids = [
+        json.loads((tmp_path / name / "run.json").read_text())["id"] for name in ("first", "again")
+    ]
     assert ids[0] == ids[1]
-    words = ["--config", str(file), "--classes", "5", "--batch-ratio", "2", "--out", str(tmp_path / "other"), "--json"]
+    words = [
+        "--config",
+        str(file),
+        "--classes",
+        "5",
+        "--batch-ratio",
+        "2",
+        "--out",
+        str(tmp_path / "other"),
+        "--json",
+    ]
     assert duck(capsys, "forget", "--run", str(original), *words)["scenario"] == "class 5"
     changed = duck(capsys, "show", str(tmp_path / "other"), "--json")["experiment"]
-    assert (changed["method"]["batch_ratio"], changed["seed"], changed["protocol"]) == (2, 7, "paper")
+    assert (changed["method"]["batch_ratio"], changed["seed"], changed["protocol"]) == (
+        2,
+        7,
+        "paper",
+    )
     same = duck(capsys, "train", "--config", str(file), "--out", str(original), "--json")
     assert same["run"] == str(original)
     file.write_text(file.read_text().replace("batch_ratio", "batch_ration"))
@@ -240,25 +368,64 @@ def test_an_experiment_as_toml_runs_again_and_flags_go_on_top(original: Path, tm
     assert "Duck has no setting 'batch_ration'. Did you mean 'batch_ratio'?" in err
 
 
-def test_ids_from_a_file(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_from_a_file(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "ids.txt").write_text("1\n2\n5\n", encoding="utf-8-sig")  # as editors on Windows do
-    words = ["--ids", str(tmp_path / "ids.txt"), "--method", "retrained", "--out", str(tmp_path / "forgot"), "--json"]
+    words = [
+        "--ids",
+        str(tmp_path / "ids.txt"),
+        "--method",
+        "retrained",
+        "--out",
+        str(tmp_path / "forgot"),
+        "--json",
+    ]
     told = duck(capsys, "forget", "--run", str(original), *words)
     assert told["forget_samples"] == told["processed"] == 3
     assert any(note.startswith("n too small") for note in told["notes"])
 
 
-def test_random_classes_are_forgotten_together(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_classes_are_forgotten_together(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "two"
-    row = duck(capsys, "forget", "--run", str(original), "--random-classes", "2", "--seed", "1", "--out", str(out), "--json")
+    row = duck(
+        capsys,
+        "forget",
+        "--run",
+        str(original),
+        "--random-classes",
+        "2",
+        "--seed",
+        "1",
+        "--out",
+        str(out),
+        "--json",
+    )
     assert row["scenario"] == "2 random classes"
     assert row["processed"] == row["forget_samples"] > 200
     assert row["scores"]["forget_test"] < 0.1
-    assert json.loads((out / "run.json").read_text())["experiment"]["request"] == {"name": "random-classes", "count": 2}
+    assert json.loads((out / "run.json").read_text())["experiment"]["request"] == {
+        "name": "random-classes",
+        "count": 2,
+    }
 
 
-def test_forgetting_nothing_says_so_first_and_exits_1(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["forget", "--run", str(original), "--classes", "3", "--method", "original", "--out", str(tmp_path / "same")]
+def test_forgetting_nothing_says_so_first_and_exits_1(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "forget",
+        "--run",
+        str(original),
+        "--classes",
+        "3",
+        "--method",
+        "original",
+        "--out",
+        str(tmp_path / "same"),
+    ]
     told = duck(capsys, *words, "--json", code=1)
     assert told["processed"] == 0
     assert cli.main(words) == 1
@@ -267,8 +434,20 @@ def test_forgetting_nothing_says_so_first_and_exits_1(original: Path, tmp_path: 
     assert "forgot class" not in out
 
 
-def test_a_ruined_model_is_the_first_line_a_field_and_exit_1(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["forget", "--run", str(original), "--fraction", "0.1", "--stop", "accuracy", "--lr", "1e9"]
+def test_a_ruined_model_is_the_first_line_a_field_and_exit_1(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "forget",
+        "--run",
+        str(original),
+        "--fraction",
+        "0.1",
+        "--stop",
+        "accuracy",
+        "--lr",
+        "1e9",
+    ]
     words += ["--out", str(tmp_path / "ruined")]
     told = duck(capsys, *words, "--json", code=1)
     kept = told["kept_accuracy"]
@@ -283,26 +462,44 @@ def test_a_ruined_model_is_the_first_line_a_field_and_exit_1(original: Path, tmp
     assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
     fresh = [*words[:-1], str(tmp_path / "accepted"), "--max-accuracy-loss", "1", "--json"]
     assert duck(capsys, *fresh)["kept_accuracy"]["limit"] == 1
-    assert duck(capsys, *fresh[:-3], "--max-accuracy-loss", "0.05", "--json", code=1)["notes"][0] == told["notes"][0].replace(
-        f"{100 * kept['limit']:.1f} points", "5.0 points"
-    )
+    assert duck(capsys, *fresh[:-3], "--max-accuracy-loss", "0.05", "--json", code=1)["notes"][
+        0
+    ] == told["notes"][0].replace(f"{100 * kept['limit']:.1f} points", "5.0 points")
     assert "got 5.0" in duck(capsys, *words, "--max-accuracy-loss", "5", code=2)
 
 
-def test_a_stored_run_is_judged_by_the_limit_that_is_given_now(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stored_run_is_judged_by_the_limit_that_is_given_now(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A limit that was accepted once is not accepted for ever: without one the default holds, in every command."""
     out = tmp_path / "accepted"
-    words = ["forget", "--run", str(original), "--classes", "8", "--method", "neg-grad", "--lr", "5", "--out", str(out)]
+    words = [
+        "forget",
+        "--run",
+        str(original),
+        "--classes",
+        "8",
+        "--method",
+        "neg-grad",
+        "--lr",
+        "5",
+        "--out",
+        str(out),
+    ]
     assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
     told = duck(capsys, *words, "--json", code=1)
     assert (told["status"], told["kept_accuracy"]["damaged"]) == ("damaged", True)
     assert cli.main(["show", str(out)]) == 0
     assert told["notes"][0] in capsys.readouterr().out.splitlines()
     shown = duck(capsys, "show", str(out), "--json")
-    assert (shown["status"], shown["kept_accuracy"], shown["notes"]) == ("damaged", told["kept_accuracy"], told["notes"])
+    assert (shown["status"], shown["kept_accuracy"], shown["notes"]) == (
+        "damaged",
+        told["kept_accuracy"],
+        told["notes"],
+    )
     cli.main(["audit", str(out)])
     assert told["notes"][0] in json.loads((out / "audit-quick.json").read_text())["reasons"]
-    assert store.load(out).status == "damaged"
+    assert runs.load(out).status == "damaged"
     assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
 
 
@@ -312,25 +509,59 @@ def test_another_head_is_another_run_and_is_checked_before_a_stored_one_is_shown
     out = tmp_path / "run"
     words = ["forget", "--run", str(original), "--classes", "3", "--json"]
     first = duck(capsys, *words, "--out", str(out))
-    assert "no module 'nosuch' to be its head" in duck(capsys, *words, "--head", "nosuch", "--out", str(out), code=2)
-    assert "nosuch" in duck(capsys, *words, "--method", "finetune", "--head", "nosuch", "--out", str(tmp_path / "x"), code=2)
+    assert "no module 'nosuch' to be its head" in duck(
+        capsys, *words, "--head", "nosuch", "--out", str(out), code=2
+    )
+    assert "nosuch" in duck(
+        capsys,
+        *words,
+        "--method",
+        "finetune",
+        "--head",
+        "nosuch",
+        "--out",
+        str(tmp_path / "x"),
+        code=2,
+    )
     # The head that the probe finds: the same run, the same id.
     assert duck(capsys, *words, "--head", "head", "--out", str(out)) == first
     inner = "features.9"
     assert "holds another run" in duck(capsys, *words, "--head", inner, "--out", str(out), code=2)
     other = tmp_path / "other"
     cli.main([*words, "--head", inner, "--max-accuracy-loss", "1", "--out", str(other)])
-    assert store.load(other).experiment.head == inner
-    assert "head" not in store.read_record(out)["experiment"]
+    assert runs.load(other).experiment.head == inner
+    assert "head" not in runs.read_record(out)["experiment"]
     capsys.readouterr()
     file = tmp_path / "experiment.toml"
     assert cli.main(["show", str(other), "--toml"]) == 0
     file.write_text(capsys.readouterr().out)
-    config = ["forget", "--run", str(original), "--config", str(file), "--max-accuracy-loss", "1", "--out", str(tmp_path / "again")]
+    config = [
+        "forget",
+        "--run",
+        str(original),
+        "--config",
+        str(file),
+        "--max-accuracy-loss",
+        "1",
+        "--out",
+        str(tmp_path / "again"),
+    ]
     cli.main(config)
-    assert store.load(tmp_path / "again").experiment.id == store.load(other).experiment.id
-    cli.main(["forget", "--run", str(other), "--classes", "5", "--max-accuracy-loss", "1", "--out", str(tmp_path / "second")])
-    assert store.load(tmp_path / "second").experiment.head == inner
+    assert runs.load(tmp_path / "again").experiment.id == runs.load(other).experiment.id
+    cli.main(
+        [
+            "forget",
+            "--run",
+            str(other),
+            "--classes",
+            "5",
+            "--max-accuracy-loss",
+            "1",
+            "--out",
+            str(tmp_path / "second"),
+        ]
+    )
+    assert runs.load(tmp_path / "second").experiment.head == inner
 
 
 BUILDER = """
@@ -372,16 +603,36 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
         "--json",
     ]
     assert duck(capsys, *trained)["scores"]["test"] > 0.9
-    foreign = ["--model", "my_nets:build", "--weights", "runs/mine/model.safetensors", "--data", "images"]
+    foreign = [
+        "--model",
+        "my_nets:build",
+        "--weights",
+        "runs/mine/model.safetensors",
+        "--data",
+        "images",
+    ]
     told = duck(capsys, "forget", *foreign, "--classes", "dog", "--out", "runs/forgot", "--json")
     # Nobody knows which images a model from elsewhere has not seen: all are training data.
     assert told["forget_samples"] == 40
     assert told["scores"]["aus"] is None
     assert any(note.startswith("No unseen data") for note in told["notes"])
     own_pixels = "Pixels were normalised by the data's own mean"
-    assert any(note.startswith(own_pixels) and "give --mean and --std" in note for note in told["notes"])
+    assert any(
+        note.startswith(own_pixels) and "give --mean and --std" in note for note in told["notes"]
+    )
     said = duck(
-        capsys, "forget", *foreign, "--classes", "dog", "--mean", *["0.5"] * 3, "--std", *["0.25"] * 3, "--out", "runs/half", "--json"
+        capsys,
+        "forget",
+        *foreign,
+        "--classes",
+        "dog",
+        "--mean",
+        *["0.5"] * 3,
+        "--std",
+        *["0.25"] * 3,
+        "--out",
+        "runs/half",
+        "--json",
     )
     assert not any(note.startswith(own_pixels) for note in said["notes"])
     assert told["scores"]["forget"] <= 0.01
@@ -401,12 +652,32 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
 def test_a_record_names_neither_ids_nor_absolute_paths(
     own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = ["train", "--data", str(own / "images"), "--model", "my_nets:build", "--epochs", "1", "--augment", "none"]
+    train = [
+        "train",
+        "--data",
+        str(own / "images"),
+        "--model",
+        "my_nets:build",
+        "--epochs",
+        "1",
+        "--augment",
+        "none",
+    ]
     duck(capsys, *train, "--out", str(own / "runs" / "mine"), "--json")
     ids = load(own / "images").train.ids[:20].tolist()
     (own / "ids.txt").write_text("\n".join(ids))
     who = ["--ids", "ids.txt", "--method", "finetune", "--epochs", "1"]
-    cli.main(["forget", "--run", str(own / "runs" / "mine"), *who, "--trust-model-code", "--out", "runs/forgot"])
+    cli.main(
+        [
+            "forget",
+            "--run",
+            str(own / "runs" / "mine"),
+            *who,
+            "--trust-model-code",
+            "--out",
+            "runs/forgot",
+        ]
+    )
     for name in ("mine", "forgot"):
         record = (own / "runs" / name / "run.json").read_text()
         assert str(own) not in record
@@ -419,14 +690,21 @@ def test_a_record_names_neither_ids_nor_absolute_paths(
     (own / "elsewhere").mkdir()
     monkeypatch.chdir(own / "elsewhere")
     monkeypatch.syspath_prepend(own / "moved")
-    assert cli.main(["audit", str(own / "moved" / "runs" / "forgot"), "--trust-model-code"]) in (1, 3)
+    assert cli.main(["audit", str(own / "moved" / "runs" / "forgot"), "--trust-model-code"]) in (
+        1,
+        3,
+    )
 
 
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     methods = {row["name"]: row for row in duck(capsys, "list", "methods", "--json")}
     assert {"original", "retrained", "duck"} <= set(methods)
     assert set(methods["duck"]) == {"name", "paper", "scenarios", "needs_retain"}
-    for kind, name in (("scenarios", "classes"), ("datasets", "tiny-imagenet"), ("models", "resnet18")):
+    for kind, name in (
+        ("scenarios", "classes"),
+        ("datasets", "tiny-imagenet"),
+        ("models", "resnet18"),
+    ):
         rows = {row["name"]: row["about"] for row in duck(capsys, "list", kind, "--json")}
         assert rows[name]
         assert all(rows.values())
@@ -443,51 +721,154 @@ def weights_that_run_code(folder: Path) -> Path:
 
 WRONG: dict[str, tuple[list[str], str]] = {
     "command": (["trian"], "no command 'trian'. Did you mean 'train'?"),
-    "method": (["forget", "--run", "RUN", "--classes", "3", "--method", "duckk"], "No method 'duckk'. Did you mean 'duck'?"),
+    "method": (
+        ["forget", "--run", "RUN", "--classes", "3", "--method", "duckk"],
+        "No method 'duckk'. Did you mean 'duck'?",
+    ),
     "data set": (["train", "--data", "cifar11"], "No data set 'cifar11'. Did you mean 'cifar10'?"),
-    "model": (["train", "--data", "digits", "--model", "resnet19"], "No model 'resnet19'. Did you mean 'resnet18'?"),
+    "model": (
+        ["train", "--data", "digits", "--model", "resnet19"],
+        "No model 'resnet19'. Did you mean 'resnet18'?",
+    ),
     "missing data": (["train", "--data", "cifar10", "--root", "nowhere"], "--download"),
-    "class out of range": (["forget", "--run", "RUN", "--classes", "10"], "Class 10 is out of range: digits has classes 0 to 9"),
-    "every class": (["forget", "--run", "RUN", "--classes", *map(str, range(10))], "All 10 classes"),
-    "nobody": (["forget", "--run", "RUN"], "one of --classes, --fraction, --random-classes, --ids; given: none"),
-    "two requests": (["forget", "--run", "RUN", "--classes", "1", "--fraction", "0.1"], "given: --classes, --fraction"),
-    "a fraction of nothing": (["forget", "--run", "RUN", "--fraction", "0"], "must lie between 0 and 1, got 0.0"),
-    "all classes": (["forget", "--run", "RUN", "--random-classes", "10"], "must lie between 1 and 9, got 10"),
-    "no such recipe": (["train", "--data", "digits", "--recipe-preset", "paper"], "digits has no recipe 'paper'"),
+    "class out of range": (
+        ["forget", "--run", "RUN", "--classes", "10"],
+        "Class 10 is out of range: digits has classes 0 to 9",
+    ),
+    "every class": (
+        ["forget", "--run", "RUN", "--classes", *map(str, range(10))],
+        "All 10 classes",
+    ),
+    "nobody": (
+        ["forget", "--run", "RUN"],
+        "one of --classes, --fraction, --random-classes, --ids; given: none",
+    ),
+    "two requests": (
+        ["forget", "--run", "RUN", "--classes", "1", "--fraction", "0.1"],
+        "given: --classes, --fraction",
+    ),
+    "a fraction of nothing": (
+        ["forget", "--run", "RUN", "--fraction", "0"],
+        "must lie between 0 and 1, got 0.0",
+    ),
+    "all classes": (
+        ["forget", "--run", "RUN", "--random-classes", "10"],
+        "must lie between 1 and 9, got 10",
+    ),
+    "no such recipe": (
+        ["train", "--data", "digits", "--recipe-preset", "paper"],
+        "digits has no recipe 'paper'",
+    ),
     "empty forget set": (["forget", "--run", "RUN", "--fraction", "0.0001"], "nothing to forget"),
-    "unknown ids": (["forget", "--run", "RUN", "--ids", "UNKNOWN"], "not in the training data: 'x1'"),
+    "unknown ids": (
+        ["forget", "--run", "RUN", "--ids", "UNKNOWN"],
+        "not in the training data: 'x1'",
+    ),
     "duplicated ids": (["forget", "--run", "RUN", "--ids", "TWICE"], "Duplicated ids: '2'"),
     "no run": (["forget", "--run", "nowhere", "--classes", "1"], "nowhere is not a run"),
     "no model": (["forget", "--data", "digits", "--classes", "1"], "Give the model as --run RUN"),
-    "no weights": (["forget", "--data", "digits", "--model", "convnet", "--classes", "1"], "also needs --weights"),
+    "no weights": (
+        ["forget", "--data", "digits", "--model", "convnet", "--classes", "1"],
+        "also needs --weights",
+    ),
     "weights of another model": (
-        ["forget", "--data", "digits", "--model", "allcnn", "--weights", "RUN/model.safetensors", "--classes", "1"],
+        [
+            "forget",
+            "--data",
+            "digits",
+            "--model",
+            "allcnn",
+            "--weights",
+            "RUN/model.safetensors",
+            "--classes",
+            "1",
+        ],
         "does not fit this model",
     ),
-    "weights that run code": (["forget", "--data", "digits", "--model", "convnet", "--weights", "EVIL", "--classes", "1"], "run code"),
-    "a rate too high": (["train", "--data", "digits", "--lr", "1e30", "--epochs", "2"], "Lower the learning rate"),
+    "weights that run code": (
+        ["forget", "--data", "digits", "--model", "convnet", "--weights", "EVIL", "--classes", "1"],
+        "run code",
+    ),
+    "a rate too high": (
+        ["train", "--data", "digits", "--lr", "1e30", "--epochs", "2"],
+        "Lower the learning rate",
+    ),
     "device": (["train", "--data", "digits", "--device", "cuda:99"], "No device 'cuda:99' here"),
-    "head": (["forget", "--run", "RUN", "--classes", "1", "--head", "haed"], "no module 'haed' to be its head"),
+    "head": (
+        ["forget", "--run", "RUN", "--classes", "1", "--head", "haed"],
+        "no module 'haed' to be its head",
+    ),
     "one class": (["train", "--data", "ONECLASS"], "at least two"),
     "broken image": (["train", "--data", "BROKEN"], "2.png"),
     "a pipe among images": (["train", "--data", "PIPE"], "3.png: it is not a regular file"),
-    "nesterov without momentum": (["train", "--data", "digits", "--momentum", "0", "--nesterov"], "nesterov needs a momentum above 0"),
-    "negative decay": (["train", "--data", "digits", "--weight-decay", "-1"], "weight_decay must be 0 or more, got -1.0"),
-    "negative momentum": (["train", "--data", "digits", "--momentum", "-1"], "momentum must be 0 or more, got -1.0"),
-    "nan momentum": (["train", "--data", "digits", "--momentum", "nan"], "momentum must be a finite number, got nan"),
-    "smoothing": (["train", "--data", "digits", "--label-smoothing", "2"], "label_smoothing must be in [0, 1], got 2"),
-    "nan smoothing": (["train", "--data", "digits", "--label-smoothing", "nan"], "label_smoothing must be a finite number, got nan"),
-    "gamma": (["train", "--data", "digits", "--schedule", "step", "--gamma", "-1"], "gamma must be 0 or more, got -1.0"),
-    "nan mean": (["train", "--data", "digits", "--mean", "nan", "--std", "1"], "mean must be a finite number, got nan"),
-    "huge images": (["train", "--data", "digits", "--image-size", "100000000"], "must be from 1 to 16384, got 100000000"),
-    "negative seed": (["train", "--data", "digits", "--seed", "-1"], "seed must be a whole number from 0 to 2^63 - 1, got -1"),
-    "huge seed": (["forget", "--run", "RUN", "--classes", "1", "--seed", str(2**64)], "seed must be a whole number from 0 to 2^63 - 1"),
-    "negative setting": (["forget", "--run", "RUN", "--classes", "1", "--temperature", "-1"], "temperature must be 0 or more, got -1.0"),
-    "nan setting": (["forget", "--run", "RUN", "--classes", "1", "--lambda-forget", "nan"], "lambda_forget must be a finite number"),
-    "a superscript": (["forget", "--run", "RUN", "--classes", "\u00b2"], "digits has no class '\u00b2'"),
-    "a superscript as a share": (["pool", "--data", "digits", "--share", "\u00b2/2", "--out", "pool"], "--share is K/N"),
-    "a config that is not UTF-8": (["train", "--config", "LATIN"], "latin.toml cannot be read as TOML"),
-    "a record that is not UTF-8": (["forget", "--run", "LATINRUN", "--classes", "1"], "run.json cannot be read"),
+    "nesterov without momentum": (
+        ["train", "--data", "digits", "--momentum", "0", "--nesterov"],
+        "nesterov needs a momentum above 0",
+    ),
+    "negative decay": (
+        ["train", "--data", "digits", "--weight-decay", "-1"],
+        "weight_decay must be 0 or more, got -1.0",
+    ),
+    "negative momentum": (
+        ["train", "--data", "digits", "--momentum", "-1"],
+        "momentum must be 0 or more, got -1.0",
+    ),
+    "nan momentum": (
+        ["train", "--data", "digits", "--momentum", "nan"],
+        "momentum must be a finite number, got nan",
+    ),
+    "smoothing": (
+        ["train", "--data", "digits", "--label-smoothing", "2"],
+        "label_smoothing must be in [0, 1], got 2",
+    ),
+    "nan smoothing": (
+        ["train", "--data", "digits", "--label-smoothing", "nan"],
+        "label_smoothing must be a finite number, got nan",
+    ),
+    "gamma": (
+        ["train", "--data", "digits", "--schedule", "step", "--gamma", "-1"],
+        "gamma must be 0 or more, got -1.0",
+    ),
+    "nan mean": (
+        ["train", "--data", "digits", "--mean", "nan", "--std", "1"],
+        "mean must be a finite number, got nan",
+    ),
+    "huge images": (
+        ["train", "--data", "digits", "--image-size", "100000000"],
+        "must be from 1 to 16384, got 100000000",
+    ),
+    "negative seed": (
+        ["train", "--data", "digits", "--seed", "-1"],
+        "seed must be a whole number from 0 to 2^63 - 1, got -1",
+    ),
+    "huge seed": (
+        ["forget", "--run", "RUN", "--classes", "1", "--seed", str(2**64)],
+        "seed must be a whole number from 0 to 2^63 - 1",
+    ),
+    "negative setting": (
+        ["forget", "--run", "RUN", "--classes", "1", "--temperature", "-1"],
+        "temperature must be 0 or more, got -1.0",
+    ),
+    "nan setting": (
+        ["forget", "--run", "RUN", "--classes", "1", "--lambda-forget", "nan"],
+        "lambda_forget must be a finite number",
+    ),
+    "a superscript": (
+        ["forget", "--run", "RUN", "--classes", "\u00b2"],
+        "digits has no class '\u00b2'",
+    ),
+    "a superscript as a share": (
+        ["pool", "--data", "digits", "--share", "\u00b2/2", "--out", "pool"],
+        "--share is K/N",
+    ),
+    "a config that is not UTF-8": (
+        ["train", "--config", "LATIN"],
+        "latin.toml cannot be read as TOML",
+    ),
+    "a record that is not UTF-8": (
+        ["forget", "--run", "LATINRUN", "--classes", "1"],
+        "run.json cannot be read",
+    ),
     "weights that hold NaN": (
         ["forget", "--data", "digits", "--model", "convnet", "--weights", "NAN", "--classes", "1"],
         "nan.safetensors holds values that are not numbers (NaN), in 'head.weight'",
@@ -502,7 +883,13 @@ def test_wrong_input_is_one_message_exit_code_2_and_nothing_written(
     words, message = WRONG[case]
     (own / "unknown.txt").write_text("x1\n")
     (own / "twice.txt").write_text("2\n3\n2\n")
-    places = {"UNKNOWN": "unknown.txt", "TWICE": "twice.txt", "ONECLASS": "one", "BROKEN": "images", "PIPE": "images"}
+    places = {
+        "UNKNOWN": "unknown.txt",
+        "TWICE": "twice.txt",
+        "ONECLASS": "one",
+        "BROKEN": "images",
+        "PIPE": "images",
+    }
     places |= {"LATIN": "latin.toml", "LATINRUN": "latin", "NAN": "nan.safetensors"}
     (own / "latin.toml").write_bytes(b"\xff\xfe[training]\n")
     (own / "latin").mkdir()
@@ -518,12 +905,16 @@ def test_wrong_input_is_one_message_exit_code_2_and_nothing_written(
         (own / "one" / "cat").mkdir(parents=True)
         (own / "images" / "cat" / "1.png").rename(own / "one" / "cat" / "1.png")
     if case == "broken image":
-        (own / "images" / "dog" / "2.png").write_bytes((own / "images" / "dog" / "2.png").read_bytes()[:60])
+        (own / "images" / "dog" / "2.png").write_bytes(
+            (own / "images" / "dog" / "2.png").read_bytes()[:60]
+        )
     if case == "weights that run code":
         places["EVIL"] = str(weights_that_run_code(own))
     words = [places.get(word, word.replace("RUN", str(original))) for word in words]
     out = own / "out"
-    err = duck(capsys, *words, *(["--out", str(out)] if words[0] in ("train", "forget") else []), code=2)
+    err = duck(
+        capsys, *words, *(["--out", str(out)] if words[0] in ("train", "forget") else []), code=2
+    )
     last = [line for line in err.strip().splitlines() if line.startswith("duck")]
     assert len(last) == 1, err
     assert message in last[0]
@@ -532,7 +923,9 @@ def test_wrong_input_is_one_message_exit_code_2_and_nothing_written(
     assert not (own / "owned").exists()
 
 
-def test_a_config_of_other_data_is_refused(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_of_other_data_is_refused(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["show", str(original), "--toml"]) == 0
     text = capsys.readouterr().out
     config, out = tmp_path / "experiment.toml", str(tmp_path / "out")
@@ -547,20 +940,40 @@ def test_a_config_of_other_data_is_refused(original: Path, tmp_path: Path, capsy
 
 @pytest.mark.parametrize(
     ("words", "hint"),
-    [(["train", "--eopchs", "3"], "--epochs"), (["forget", "--clases", "3"], "--classes"), (["list", "methodz"], "methods")],
+    [
+        (["train", "--eopchs", "3"], "--epochs"),
+        (["forget", "--clases", "3"], "--classes"),
+        (["list", "methodz"], "methods"),
+    ],
 )
-def test_unknown_flags_exit_with_2_and_a_hint(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_flags_exit_with_2_and_a_hint(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
         cli.main(words)
     assert stopped.value.code == 2
     assert hint in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["forget", "--method", "duck", "--help"], ["list", "--help"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["train", "--help"], ["forget", "--method", "duck", "--help"], ["list", "--help"]],
+)
 def test_help_teaches(words: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", "duck", *words], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "duck", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0
-    wanted = {"--help": "duck demo", "train": "--batch-size", "forget": "--lambda-forget", "list": "methods"}[words[0]]
+    wanted = {
+        "--help": "duck demo",
+        "train": "--batch-size",
+        "forget": "--lambda-forget",
+        "list": "methods",
+    }[words[0]]
     assert wanted in done.stdout
 
 
@@ -569,17 +982,29 @@ def test_the_help_and_the_readme_name_the_exit_codes() -> None:
     readme = " ".join((Path(__file__).parents[2] / "README.md").read_text().split())
     for text in (help_text, readme):
         codes = text[text.index("Exit codes:") :]
-        assert all(words in codes for words in ("accuracy lost", "earlier request that came back", "130 interrupted"))
+        assert all(
+            words in codes
+            for words in ("accuracy lost", "earlier request that came back", "130 interrupted")
+        )
 
 
-@pytest.mark.parametrize("words", [["train", "--help"], ["list", "methods"], ["list", "methods", "--json"]])
+@pytest.mark.parametrize(
+    "words", [["train", "--help"], ["list", "methods"], ["list", "methods", "--json"]]
+)
 def test_a_reader_that_stops_reading_is_no_error(words: list[str]) -> None:
-    with subprocess.Popen([sys.executable, "-m", "duck", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "duck", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.stderr is not None
         assert process.stderr.read() == ""
-    assert process.returncode in ((1, 141) if "--help" in words else (141,))  # 1: as Rich ends where it prints the help
+    assert process.returncode in (
+        (1, 141) if "--help" in words else (141,)
+    )  # 1: as Rich ends where it prints the help
 
 
 def test_a_log_that_nobody_reads_ends_no_work_and_changes_no_exit_code(tmp_path: Path) -> None:
@@ -587,7 +1012,13 @@ def test_a_log_that_nobody_reads_ends_no_work_and_changes_no_exit_code(tmp_path:
     for words, code in ((train, 0), (["show", str(tmp_path / "nowhere")], 2)):
         read, write = os.pipe()
         os.close(read)
-        done = subprocess.run([sys.executable, "-m", "duck", *words], stdout=subprocess.DEVNULL, stderr=write, timeout=120, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "duck", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=write,
+            timeout=120,
+            check=False,
+        )
         os.close(write)
         assert done.returncode == code
     assert (tmp_path / "run" / "run.json").exists()
@@ -595,26 +1026,47 @@ def test_a_log_that_nobody_reads_ends_no_work_and_changes_no_exit_code(tmp_path:
 
 def test_a_killed_training_goes_on_and_ends_with_the_same_weights(tmp_path: Path) -> None:
     def command(name: str) -> list[str]:
-        return [sys.executable, "-m", "duck", "train", *QUICK, "--epochs", "12", "--out", str(tmp_path / name)]
+        return [
+            sys.executable,
+            "-m",
+            "duck",
+            "train",
+            *QUICK,
+            "--epochs",
+            "12",
+            "--out",
+            str(tmp_path / name),
+        ]
 
     subprocess.run(command("whole"), check=True, capture_output=True, timeout=120)
-    with subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob(".killed-*.unfinished/checkpoint.pt")):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
     assert not (tmp_path / "killed").exists()
-    again = subprocess.run(command("killed"), check=True, capture_output=True, text=True, timeout=120)
+    again = subprocess.run(
+        command("killed"), check=True, capture_output=True, text=True, timeout=120
+    )
     assert "Going on from" in again.stderr
-    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
+    whole, resumed = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed")
+    )
     assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "whole"]
 
 
 def test_ctrl_c_leaves_no_run(tmp_path: Path) -> None:
     words = ["train", *QUICK, "--epochs", "500", "--out", str(tmp_path / "run")]
-    with subprocess.Popen([sys.executable, "-m", "duck", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "duck", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob(".run-*.unfinished/checkpoint.pt")):
             assert time.monotonic() < deadline
@@ -628,20 +1080,31 @@ def test_ctrl_c_leaves_no_run(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_the_demo_reaches_what_it_promises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_reaches_what_it_promises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = duck(capsys, "demo", "--out", str(tmp_path / "demo"), "--json")
     scores = {(row["scenario"], row["method"]): row["scores"] for row in rows}
     assert scores["class 3", "original"]["test"] >= 0.97
     assert scores["class 3", "duck"]["forget_test"] == 0
     assert scores["class 3", "duck"]["aus"] >= 0.98
     assert scores["10 % of the samples", "duck"]["aus"] >= 0.97
-    assert all(row["processed"] == row["forget_samples"] for row in rows if row["method"] != "original")
+    assert all(
+        row["processed"] == row["forget_samples"] for row in rows if row["method"] != "original"
+    )
     page = (tmp_path / "demo" / "report.html").read_text()
     assert page.count("<tr data-method=") == page.count('<details class="run"') == len(rows)
     assert page.count("Feature space: where the model puts its samples") >= 1
-    assert page.count("Density of each class's cluster") + page.count("Density of each class&#39;s cluster") >= 1
+    assert (
+        page.count("Density of each class's cluster")
+        + page.count("Density of each class&#39;s cluster")
+        >= 1
+    )
     assert (tmp_path / "demo" / "class-duck" / "model.safetensors").exists()
-    audits = {name: (tmp_path / "demo" / name / "audit-quick.json").read_text() for name in ("class-original", "class-retrained")}
+    audits = {
+        name: (tmp_path / "demo" / name / "audit-quick.json").read_text()
+        for name in ("class-original", "class-retrained")
+    }
     verdicts = {name: json.loads(text)["verdict"] for name, text in audits.items()}
     assert verdicts == {"class-original": "not forgotten", "class-retrained": "no verdict"}
 
@@ -653,15 +1116,24 @@ def _code(words: list[str]) -> object:
         return ended.code
 
 
-@pytest.mark.parametrize("command", ["forget", "compare", "tune", "pool", "audit", "analyse", "report", "show", "bench", "list"])
-def test_a_command_without_words_says_what_it_needs(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    ["forget", "compare", "tune", "pool", "audit", "analyse", "report", "show", "bench", "list"],
+)
+def test_a_command_without_words_says_what_it_needs(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert _code([command]) == 2
     assert "--help" in (err := capsys.readouterr().err) or err.startswith(f"duck {command}: ")
 
 
 def test_a_flag_is_seen_before_the_flags_are_known() -> None:
     assert peek([], "--data", "digits") == peek(["--seed", "1"], "--data", "digits") == "digits"
-    assert peek(["--data", "cifar10"], "--data") == peek(["--seed", "1", "--data=cifar10"], "--data") == "cifar10"
+    assert (
+        peek(["--data", "cifar10"], "--data")
+        == peek(["--seed", "1", "--data=cifar10"], "--data")
+        == "cifar10"
+    )
     assert peek(["--data"], "--data", "digits") == "digits"
 
 
@@ -679,13 +1151,18 @@ def test_brackets_in_names_and_paths_are_no_markup(capsys: pytest.CaptureFixture
 
 def test_brackets_in_titles_and_bars_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
-    monkeypatch.setattr(console, "stderr", console._Console(file=shown, force_terminal=True, width=160))
+    monkeypatch.setattr(
+        console, "stderr", console._Console(file=shown, force_terminal=True, width=160)
+    )
     for name in BRACKETS:
         with console.counting(f"reading {name}") as progress:
             progress(1, 2)
         with console.watching(f"train {name}"):
             pass
-    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip() for line in shown.getvalue().replace("\r", "\n").splitlines()]
+    lines = [
+        re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip()
+        for line in shown.getvalue().replace("\r", "\n").splitlines()
+    ]
     for name in BRACKETS:
         assert [line for line in lines if line.startswith(f"reading {name}")]
         assert f"train {name}" in lines

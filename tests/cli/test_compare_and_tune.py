@@ -28,10 +28,24 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_compare_tells_each_methods_scores_and_gaps(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["--run", original, "--fraction", "0.1", "--methods", "retrained", "duck", "boundary-shrink", "--out", "kept"]
+    words = [
+        "--run",
+        original,
+        "--fraction",
+        "0.1",
+        "--methods",
+        "retrained",
+        "duck",
+        "boundary-shrink",
+        "--out",
+        "kept",
+    ]
     found = {row["method"]: row for row in duck(capsys, "compare", *words)}
     assert list(found) == ["retrained", "duck", "boundary-shrink"]
     assert found["retrained"]["gaps"]["test"] == 0
@@ -41,18 +55,41 @@ def test_compare_tells_each_methods_scores_and_gaps(
     assert duck(capsys, "show", "kept/duck")["scores"]["aus"] == found["duck"]["scores"]["aus"]
     # The curves are those that `duck forget` stores.
     duck(capsys, "forget", "--run", original, "--fraction", "0.1", "--out", "alone")
-    curves = {folder: json.loads(Path(folder, "run.json").read_text())["history"] for folder in ("kept/duck", "kept/retrained", "alone")}
+    curves = {
+        folder: json.loads(Path(folder, "run.json").read_text())["history"]
+        for folder in ("kept/duck", "kept/retrained", "alone")
+    }
     assert curves["kept/duck"] == curves["alone"]
-    assert [(epoch["phase"], epoch["epoch"]) for epoch in curves["kept/retrained"]] == [("train", epoch) for epoch in range(1, 7)]
+    assert [(epoch["phase"], epoch["epoch"]) for epoch in curves["kept/retrained"]] == [
+        ("train", epoch) for epoch in range(1, 7)
+    ]
     assert duck(capsys, "report", "kept", "-o", "report.html")["runs"] == 2
     assert Path("report.html").read_text().count("Accuracy during unlearning</strong>") == 2
 
 
-def test_the_table_names_n_and_the_failures(original: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_names_n_and_the_failures(
+    original: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     capsys.readouterr()
-    assert cli.main(["compare", "--run", original, "--fraction", "0.1", "--methods", "original", "boundary-expand"]) == 0
+    assert (
+        cli.main(
+            [
+                "compare",
+                "--run",
+                original,
+                "--fraction",
+                "0.1",
+                "--methods",
+                "original",
+                "boundary-expand",
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
-    assert out.startswith("Forget 10 % of the samples of digits; n: forget 147, retain 1325, test 157")
+    assert out.startswith(
+        "Forget 10 % of the samples of digits; n: forget 147, retain 1325, test 157"
+    )
     assert "boundary-expand failed: BadInput: boundary-expand can only forget whole classes" in out
 
 
@@ -65,7 +102,10 @@ def _diverged(self: NegGrad, model: nn.Module, task: Any) -> nn.Module:
 
 
 def test_a_model_that_diverged_is_named_first_and_leaves_valid_json(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(NegGrad, "__call__", _diverged)
@@ -82,17 +122,37 @@ def test_a_model_that_diverged_is_named_first_and_leaves_valid_json(
 
 
 def test_tune_writes_a_preset_that_forget_takes(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     told = duck(capsys, "tune", "neg-grad", "--run", original, "--classes", "3", "--budget", "3")
     assert len(told["trials"]) == 3
     file = Path(told["preset"])
     assert file == Path("neg-grad-digits-class.toml")
-    assert tomllib.loads(file.read_text())["neg-grad"]["digits"]["tuned"]["class"].items() >= told["best"].items()
-    assert file.read_text().startswith("# The best of 3 trials on the holdout of digits: class 3; seed 0, from the preset 'tuned'.")
+    assert (
+        tomllib.loads(file.read_text())["neg-grad"]["digits"]["tuned"]["class"].items()
+        >= told["best"].items()
+    )
+    assert file.read_text().startswith(
+        "# The best of 3 trials on the holdout of digits: class 3; seed 0, from the preset 'tuned'."
+    )
     file.write_text("[neg-grad.digits.tuned.class]\nlr = 0.000123\n")
-    words = ["forget", "--run", original, "--classes", "3", "--method", "neg-grad", "--presets", str(file), "--out", "forgot"]
+    words = [
+        "forget",
+        "--run",
+        original,
+        "--classes",
+        "3",
+        "--method",
+        "neg-grad",
+        "--presets",
+        str(file),
+        "--out",
+        "forgot",
+    ]
     duck(capsys, *words)
     assert duck(capsys, "show", "forgot")["experiment"]["method"]["lr"] == 0.000123
     assert cli.main(["tune", "neg-grad", "--run", original, "--classes", "3", "--budget", "1"]) == 2
@@ -103,14 +163,39 @@ def test_tune_writes_a_preset_that_forget_takes(
 
 
 def test_what_tune_found_is_what_forget_runs_whatever_the_preset(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The preset `tuned` of l1-sparse has another batch and rate than `paper`, from which this search starts."""
     monkeypatch.chdir(tmp_path)
-    words = ["--run", original, "--classes", "3", "--budget", "1", "--start", "paper", "--out", "l1.toml"]
+    words = [
+        "--run",
+        original,
+        "--classes",
+        "3",
+        "--budget",
+        "1",
+        "--start",
+        "paper",
+        "--out",
+        "l1.toml",
+    ]
     best = duck(capsys, "tune", "l1-sparse", *words)["trials"][0]
     for preset in ("paper", "tuned"):
-        words = ["--classes", "3", "--method", "l1-sparse", "--preset", preset, "--presets", "l1.toml", "--out", preset]
+        words = [
+            "--classes",
+            "3",
+            "--method",
+            "l1-sparse",
+            "--preset",
+            preset,
+            "--presets",
+            "l1.toml",
+            "--out",
+            preset,
+        ]
         assert cli.main(["forget", "--run", original, *words]) == 1  # so few steps forget nothing
         ran = duck(capsys, "show", preset)["experiment"]["method"]
         assert {name: ran[name] for name in best["settings"]} == best["settings"]
@@ -118,11 +203,21 @@ def test_what_tune_found_is_what_forget_runs_whatever_the_preset(
 
 
 def test_tune_refuses_before_it_runs(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("taken.toml").touch()
-    words = ["tune", "ssd", "--data", "digits", "--classes", "3"]  # no original: it would be trained first
+    words = [
+        "tune",
+        "ssd",
+        "--data",
+        "digits",
+        "--classes",
+        "3",
+    ]  # no original: it would be trained first
     for more, said in (
         (["--out", "taken.toml"], "taken.toml exists"),
         (["--protocol", "paper"], "tune with --protocol holdout"),
@@ -134,19 +229,38 @@ def test_tune_refuses_before_it_runs(
 
 
 def test_what_was_tried_before_an_interruption_is_kept(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     calls = iter(range(9))
-    monkeypatch.setattr(NegGrad, "__call__", lambda self, model, task: _interrupted() if next(calls) == 2 else model)
-    assert cli.main(["tune", "neg-grad", "--run", original, "--classes", "3", "--budget", "5"]) == 130
+    monkeypatch.setattr(
+        NegGrad, "__call__", lambda self, model, task: _interrupted() if next(calls) == 2 else model
+    )
+    assert (
+        cli.main(["tune", "neg-grad", "--run", original, "--classes", "3", "--budget", "5"]) == 130
+    )
     out, err = capsys.readouterr()
     assert "Interrupted after 2 of 5 trials" in err
     assert len([line for line in out.splitlines() if line.strip()[:1] in "01234"]) == 2
     assert Path("neg-grad-digits-class.toml").read_text().startswith("# The best of 2 trials")
     # Of a comparison, the table so far.
     calls = iter(range(2, 9))
-    words = ["compare", "--run", original, "--classes", "3", "--methods", "original", "neg-grad", "duck", "--out", "kept"]
+    words = [
+        "compare",
+        "--run",
+        original,
+        "--classes",
+        "3",
+        "--methods",
+        "original",
+        "neg-grad",
+        "duck",
+        "--out",
+        "kept",
+    ]
     assert cli.main(words) == 130
     out, err = capsys.readouterr()
     assert "Interrupted: 1 of 3 methods ended." in err
@@ -159,17 +273,58 @@ def _interrupted() -> None:
 
 
 def test_a_comparison_refuses_a_place_that_is_taken_before_it_runs(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    duck(capsys, "compare", "--run", original, "--classes", "3", "--methods", "original", "--out", "kept")
-    assert cli.main(["compare", "--run", original, "--classes", "4", "--methods", "duck", "original", "--out", "kept"]) == 2
+    duck(
+        capsys,
+        "compare",
+        "--run",
+        original,
+        "--classes",
+        "3",
+        "--methods",
+        "original",
+        "--out",
+        "kept",
+    )
+    assert (
+        cli.main(
+            [
+                "compare",
+                "--run",
+                original,
+                "--classes",
+                "4",
+                "--methods",
+                "duck",
+                "original",
+                "--out",
+                "kept",
+            ]
+        )
+        == 2
+    )
     assert "kept/original holds another run" in "".join(capsys.readouterr().err.split("\n"))
     assert [path.name for path in Path("kept").iterdir()] == ["original"]
 
 
-def test_a_comparison_in_which_everything_failed_fails(original: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["compare", "--run", original, "--fraction", "0.1", "--methods", "erm-ktp", "boundary-shrink"]
+def test_a_comparison_in_which_everything_failed_fails(
+    original: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "compare",
+        "--run",
+        original,
+        "--fraction",
+        "0.1",
+        "--methods",
+        "erm-ktp",
+        "boundary-shrink",
+    ]
     assert cli.main(words) == 1
     assert cli.main([*words, "--json"]) == 1
     capsys.readouterr()
@@ -180,12 +335,18 @@ def test_a_comparison_in_which_everything_failed_fails(original: str, capsys: py
 
 
 def test_tune_takes_classes_one_at_a_time(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["tune", "neg-grad", "--run", original, "--budget", "1"]
     both = duck(capsys, *words, "--classes", "3", "8", "--each", "--out", "both.toml")["trials"][0]
-    alone = [duck(capsys, *words, "--classes", name, "--out", f"{name}.toml")["trials"][0] for name in ("3", "8")]
+    alone = [
+        duck(capsys, *words, "--classes", name, "--out", f"{name}.toml")["trials"][0]
+        for name in ("3", "8")
+    ]
     assert both["score"] == pytest.approx((alone[0]["score"] + alone[1]["score"]) / 2)
     assert "classes 3, 8, each alone" in Path("both.toml").read_text()
     assert cli.main([*words, "--fraction", "0.1", "--each"]) == 2
@@ -195,19 +356,30 @@ def test_tune_takes_classes_one_at_a_time(
 
 
 def test_a_retraining_of_a_model_from_elsewhere_notes_that_its_recipe_is_a_guess(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Retrained, "__call__", lambda self, model, task: _blank(task.new_model()))
     asked = ["--classes", "3", "--max-accuracy-loss", "1"]  # a blank model is worth nothing
-    foreign = ["--model", "convnet", "--weights", f"{original}/model.safetensors", "--data", "digits", *asked]
-    note = (
-        "The original's recipe is not known: retrained with 30 epochs of sgd, batch size 64, learning rate 0.1 (one-cycle), augment none."
-    )
+    foreign = [
+        "--model",
+        "convnet",
+        "--weights",
+        f"{original}/model.safetensors",
+        "--data",
+        "digits",
+        *asked,
+    ]
+    note = "The original's recipe is not known: retrained with 30 epochs of sgd, batch size 64, learning rate 0.1 (one-cycle), augment none."
     alone = duck(capsys, "forget", *foreign, "--method", "retrained", "--out", "alone")
     assert [one for one in alone["notes"] if one.startswith(note)]
     rows = duck(capsys, "compare", *foreign, "--methods", "original", "retrained", "--out", "kept")
-    assert [row["method"] for row in rows if any(one.startswith(note) for one in row["notes"])] == ["retrained"]
+    assert [row["method"] for row in rows if any(one.startswith(note) for one in row["notes"])] == [
+        "retrained"
+    ]
     assert duck(capsys, "show", "kept/retrained")["notes"] == duck(capsys, "show", "alone")["notes"]
     assert cli.main(["compare", *foreign, "--methods", "retrained"]) == 0
     assert f"retrained: {note} A gap to Retrained may come from that." in capsys.readouterr().out
@@ -223,11 +395,30 @@ def _blank(model: nn.Module) -> nn.Module:
 
 
 def test_what_tune_finds_is_never_worse_on_holdout_than_going_without_its_file(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The first trial is what forget runs by default, to the last setting."""
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["tune", "duck", "--run", original, "--classes", "3", "--budget", "1", "--out", "found.toml"]) == 0
+    assert (
+        cli.main(
+            [
+                "tune",
+                "duck",
+                "--run",
+                original,
+                "--classes",
+                "3",
+                "--budget",
+                "1",
+                "--out",
+                "found.toml",
+            ]
+        )
+        == 0
+    )
     assert "Best: the preset 'tuned' itself. Written to found.toml" in capsys.readouterr().out
     ids = []
     for name, more in (("without", []), ("with", ["--presets", "found.toml"])):
@@ -253,7 +444,10 @@ def test_tune_refuses_a_place_that_cannot_be_written(
 
 
 def test_a_file_of_presets_must_be_about_one_of_the_compared_methods(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("found.toml").write_text("[neg-grad.digits.tuned.class]\nlr = 0.000123\n")
@@ -262,11 +456,17 @@ def test_a_file_of_presets_must_be_about_one_of_the_compared_methods(
     assert duck(capsys, "show", "kept/neg-grad")["experiment"]["method"]["lr"] == 0.000123
     assert cli.main([*words, "original", "ssd"]) == 2
     err = capsys.readouterr().err
-    assert "which would be in [METHOD.digits.tuned.class]: it has [neg-grad.digits.tuned.class]." in err
+    assert (
+        "which would be in [METHOD.digits.tuned.class]: it has [neg-grad.digits.tuned.class]."
+        in err
+    )
 
 
 def test_compare_again_leaves_the_runs_that_are_there(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["--run", original, "--classes", "3", "--methods", "original", "ssd", "--out", "kept"]
@@ -279,34 +479,66 @@ def test_compare_again_leaves_the_runs_that_are_there(
     assert [row["scores"] for row in again] == [row["scores"] for row in first]
     capsys.readouterr()
     assert cli.main(["compare", *words]) == 0
-    assert "kept/original already holds this run, which stays; --overwrite replaces it." in " ".join(capsys.readouterr().err.split())
+    assert (
+        "kept/original already holds this run, which stays; --overwrite replaces it."
+        in " ".join(capsys.readouterr().err.split())
+    )
     duck(capsys, "compare", *words, "--overwrite")
-    assert sorted(path.name for path in Path("kept/original").iterdir()) == ["model.safetensors", "notes.txt", "run.json"]
+    assert sorted(path.name for path in Path("kept/original").iterdir()) == [
+        "model.safetensors",
+        "notes.txt",
+        "run.json",
+    ]
 
 
 def test_two_commands_cannot_write_one_run(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     forget = ["forget", "--run", original, "--classes", "3"]
     with files.lock(Path("runs/one")):
-        for words in ([*forget, "--out", "runs/one"], ["train", "--data", "digits", "--out", "runs/one"]):
+        for words in (
+            [*forget, "--out", "runs/one"],
+            ["train", "--data", "digits", "--out", "runs/one"],
+        ):
             assert cli.main(words) == 2
             assert "runs/one is in use: process" in " ".join(capsys.readouterr().err.split())
     with files.lock(Path("kept/ssd")):
-        assert cli.main(["compare", *forget[1:], "--methods", "ssd", "original", "--out", "kept"]) == 2
+        assert (
+            cli.main(["compare", *forget[1:], "--methods", "ssd", "original", "--out", "kept"]) == 2
+        )
         assert "kept/ssd is in use: process" in " ".join(capsys.readouterr().err.split())
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_tune_replaces_only_files_that_it_wrote(
-    original: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["tune", "ssd", "--run", original, "--classes", "3", "--budget", "1", "--out", "x.toml", "--overwrite"]
+    words = [
+        "tune",
+        "ssd",
+        "--run",
+        original,
+        "--classes",
+        "3",
+        "--budget",
+        "1",
+        "--out",
+        "x.toml",
+        "--overwrite",
+    ]
     Path("x.toml").write_text("[project]\n")
     assert cli.main(words) == 2
-    assert "x.toml exists and was not written by this command" in " ".join(capsys.readouterr().err.split())
+    assert "x.toml exists and was not written by this command" in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert Path("x.toml").read_text() == "[project]\n"
     Path("x.toml").unlink()
     for _ in range(2):

@@ -12,7 +12,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from duck import cli, store
+from duck import cli
+from duck import runs as runs_module
 from duck.methods.base import METHODS, Forgets, Kinds, clone
 from duck.models.weights import load_weights
 from duck.types import Task
@@ -39,9 +40,21 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_chain_of_three_requests(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_chain_of_three_requests(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     second, third = tmp_path / "second", tmp_path / "third"
-    told = duck(capsys, "forget", "--run", str(runs / "first"), "--classes", "5", "--out", str(second), "--json")
+    told = duck(
+        capsys,
+        "forget",
+        "--run",
+        str(runs / "first"),
+        "--classes",
+        "5",
+        "--out",
+        str(second),
+        "--json",
+    )
     (earlier,) = told["earlier"]
     assert earlier["request"] == "class 3"
     assert earlier["after"] <= 0.05
@@ -57,10 +70,18 @@ def test_a_chain_of_three_requests(runs: Path, tmp_path: Path, capsys: pytest.Ca
     assert record["earlier"] == told["earlier"]
     words = ["forget", "--run", str(second), "--classes", "7", "--out", str(third)]
     told = duck(capsys, *words, "--json")
-    assert [(one["request"], one["state"]) for one in told["earlier"]] == [("class 3", "still forgotten"), ("class 5", "still forgotten")]
+    assert [(one["request"], one["state"]) for one in told["earlier"]] == [
+        ("class 3", "still forgotten"),
+        ("class 5", "still forgotten"),
+    ]
     assert told["scores"]["forget_test"] == 0
-    assert told["forget_samples"] + store.load(third).samples["retain"] == record["samples"]["retain"]
-    assert [one["request"]["classes"] for one in store.read_record(third)["experiment"]["earlier"]] == [[3], [5]]
+    assert (
+        told["forget_samples"] + runs_module.load(third).samples["retain"]
+        == record["samples"]["retain"]
+    )
+    assert [
+        one["request"]["classes"] for one in runs_module.read_record(third)["experiment"]["earlier"]
+    ] == [[3], [5]]
     assert duck(capsys, *words, "--json")["earlier"] == told["earlier"]
     assert cli.main(words) == 0
     assert "forgotten earlier" in capsys.readouterr().out
@@ -68,20 +89,49 @@ def test_a_chain_of_three_requests(runs: Path, tmp_path: Path, capsys: pytest.Ca
     shown = capsys.readouterr().out
     assert "class 3" in shown
     assert "class 5" in shown
-    message = duck(capsys, "forget", "--run", str(third), "--classes", "3", "--out", str(tmp_path / "x"), code=2)
+    message = duck(
+        capsys,
+        "forget",
+        "--run",
+        str(third),
+        "--classes",
+        "3",
+        "--out",
+        str(tmp_path / "x"),
+        code=2,
+    )
     assert "An earlier request forgot class 3 already" in message
 
 
-def test_the_chain_is_in_the_experiment_and_leaves_other_ids_alone(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_chain_is_in_the_experiment_and_leaves_other_ids_alone(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, file = tmp_path / "second", tmp_path / "experiment.toml"
-    words = ["--fraction", "0.1", "--method", "finetune", "--epochs", "1", "--max-accuracy-loss", "1"]
+    words = [
+        "--fraction",
+        "0.1",
+        "--method",
+        "finetune",
+        "--epochs",
+        "1",
+        "--max-accuracy-loss",
+        "1",
+    ]
     duck(capsys, "forget", "--run", str(runs / "first"), *words, "--out", str(out), "--json")
-    assert "earlier" not in store.read_record(runs / "first")["experiment"]
+    assert "earlier" not in runs_module.read_record(runs / "first")["experiment"]
     assert cli.main(["show", str(out), "--toml"]) == 0
     file.write_text(capsys.readouterr().out)
-    again = ["forget", "--config", str(file), "--max-accuracy-loss", "1", "--out", str(tmp_path / "again")]
+    again = [
+        "forget",
+        "--config",
+        str(file),
+        "--max-accuracy-loss",
+        "1",
+        "--out",
+        str(tmp_path / "again"),
+    ]
     duck(capsys, *again, "--run", str(runs / "first"), "--json")
-    assert store.read_record(out)["id"] == store.read_record(tmp_path / "again")["id"]
+    assert runs_module.read_record(out)["id"] == runs_module.read_record(tmp_path / "again")["id"]
     message = duck(capsys, *again, "--run", str(runs / "original"), "--overwrite", code=2)
     assert "follows earlier requests" in message
 
@@ -105,7 +155,17 @@ def test_an_earlier_class_that_comes_back_is_said_first_and_exits_1(
 
     monkeypatch.setitem(METHODS._entries, "recall", Recall)
     out = tmp_path / "second"
-    words = ["forget", "--run", str(runs / "first"), "--classes", "5", "--method", "recall", "--out", str(out)]
+    words = [
+        "forget",
+        "--run",
+        str(runs / "first"),
+        "--classes",
+        "5",
+        "--method",
+        "recall",
+        "--out",
+        str(out),
+    ]
     told = duck(capsys, *words, "--json", code=1)
     assert told["earlier"][0]["state"] == "known again"
     assert told["earlier"][0]["after"] > 0.9
@@ -115,8 +175,22 @@ def test_an_earlier_class_that_comes_back_is_said_first_and_exits_1(
     assert cli.main(["show", str(out)]) == 0
     assert "known again" in capsys.readouterr().out
     # The next request does not bring it back: it is back, and is not called forgotten.
-    words = ["forget", "--run", str(out), "--classes", "7", "--method", "recall", "--out", str(tmp_path / "third"), "--json"]
-    assert [one["state"] for one in duck(capsys, *words, code=1)["earlier"]] == ["known again", "was never forgotten"]
+    words = [
+        "forget",
+        "--run",
+        str(out),
+        "--classes",
+        "7",
+        "--method",
+        "recall",
+        "--out",
+        str(tmp_path / "third"),
+        "--json",
+    ]
+    assert [one["state"] for one in duck(capsys, *words, code=1)["earlier"]] == [
+        "known again",
+        "was never forgotten",
+    ]
 
 
 def test_a_request_that_forgot_nothing_is_not_called_forgotten_later(
@@ -124,19 +198,54 @@ def test_a_request_that_forgot_nothing_is_not_called_forgotten_later(
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     weak = ["--method", "finetune", "--lr", "1e-6", "--epochs", "1"]
-    assert duck(capsys, "forget", "--run", str(runs / "original"), "--classes", "3", *weak, "--out", str(first), "--json", code=1)
-    told = duck(capsys, "forget", "--run", str(first), "--classes", "5", "--out", str(second), "--json", code=1)
+    assert duck(
+        capsys,
+        "forget",
+        "--run",
+        str(runs / "original"),
+        "--classes",
+        "3",
+        *weak,
+        "--out",
+        str(first),
+        "--json",
+        code=1,
+    )
+    told = duck(
+        capsys,
+        "forget",
+        "--run",
+        str(first),
+        "--classes",
+        "5",
+        "--out",
+        str(second),
+        "--json",
+        code=1,
+    )
     assert (told["status"], told["earlier"][0]["state"]) == ("done", "was never forgotten")
 
 
-def test_weights_that_forgot_something_are_noticed(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_that_forgot_something_are_noticed(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     weights = runs / "first" / "model.safetensors"
     with safe_open(weights, "pt") as file:
         digest = file.metadata()["duck.request_digest"]
-    assert digest == store.read_record(runs / "first")["request_digest"]
+    assert digest == runs_module.read_record(runs / "first")["request_digest"]
     with safe_open(runs / "original" / "model.safetensors", "pt") as file:
         assert "duck.request_digest" not in (file.metadata() or {})
-    words = ["forget", "--model", "convnet", "--weights", str(weights), "--data", "digits", "--classes", "5"]
+    words = [
+        "forget",
+        "--model",
+        "convnet",
+        "--weights",
+        str(weights),
+        "--data",
+        "digits",
+        "--classes",
+        "5",
+    ]
     message = duck(capsys, *words, "--out", str(tmp_path / "x"), code=2)
     assert f"--run {runs / 'first'}" in message
     assert "--ignore-earlier" in message
@@ -147,24 +256,53 @@ def test_weights_that_forgot_something_are_noticed(runs: Path, tmp_path: Path, c
     bare = tmp_path / "bare.safetensors"
     save_file(load_file(weights), bare)
     words[words.index("--weights") + 1] = str(bare)
-    assert not any(digest in note for note in duck(capsys, *words, "--out", str(tmp_path / "y"), "--json")["notes"])
+    assert not any(
+        digest in note
+        for note in duck(capsys, *words, "--out", str(tmp_path / "y"), "--json")["notes"]
+    )
 
 
 def test_compare_and_audit_of_a_chain_start_from_the_earlier_run(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["--run", str(runs / "first"), "--classes", "5", "--methods", "original", "duck", "retrained", "--out", "all", "--json"]
+    words = [
+        "--run",
+        str(runs / "first"),
+        "--classes",
+        "5",
+        "--methods",
+        "original",
+        "duck",
+        "retrained",
+        "--out",
+        "all",
+        "--json",
+    ]
     found = {row["method"]: row for row in duck(capsys, "compare", *words)}
     assert found["duck"]["scores"]["retain_test"] > 0.9
-    earlier = {name: store.read_record(Path("all") / name)["earlier"][0] for name in found}
+    earlier = {name: runs_module.read_record(Path("all") / name)["earlier"][0] for name in found}
     assert earlier["retrained"]["after"] == 0
     assert earlier["original"]["after"] == earlier["original"]["before"]
-    audited = duck(capsys, "audit", "all/duck", "--original", str(runs / "first"), "--tier", "quick", "--json", code=3)
+    audited = duck(
+        capsys,
+        "audit",
+        "all/duck",
+        "--original",
+        str(runs / "first"),
+        "--tier",
+        "quick",
+        "--json",
+        code=3,
+    )
     assert "other data" not in str(audited)
-    message = duck(capsys, "audit", "all/duck", "--original", str(runs / "original"), "--tier", "quick", code=2)
+    message = duck(
+        capsys, "audit", "all/duck", "--original", str(runs / "original"), "--tier", "quick", code=2
+    )
     assert "is not the model that all/duck started from" in message
-    assert "earlier requests" in duck(capsys, "pool", "--run", "all/duck", "--models", "2", "--out", "pool", code=2)
+    assert "earlier requests" in duck(
+        capsys, "pool", "--run", "all/duck", "--models", "2", "--out", "pool", code=2
+    )
 
 
 BUILDER = """
@@ -188,11 +326,33 @@ def test_a_second_request_to_a_model_from_elsewhere(
     Path("home_made_nets.py").write_text(BUILDER)
     trained = ["--epochs", "15", "--augment", "none", "--out", "mine", "--json"]
     duck(capsys, "train", "--data", "images", "--model", "home_made_nets:build", *trained)
-    foreign = ["--model", "home_made_nets:build", "--weights", "mine/model.safetensors", "--data", "images"]
+    foreign = [
+        "--model",
+        "home_made_nets:build",
+        "--weights",
+        "mine/model.safetensors",
+        "--data",
+        "images",
+    ]
     duck(capsys, "forget", *foreign, "--classes", "circle", "--out", "first", "--json")
-    told = duck(capsys, "forget", "--run", "first", "--trust-model-code", "--classes", "square", "--out", "second", "--json")
-    assert [(one["request"], one["samples"], one["after"]) for one in told["earlier"]] == [("class circle", 40, 0.0)]
+    told = duck(
+        capsys,
+        "forget",
+        "--run",
+        "first",
+        "--trust-model-code",
+        "--classes",
+        "square",
+        "--out",
+        "second",
+        "--json",
+    )
+    assert [(one["request"], one["samples"], one["after"]) for one in told["earlier"]] == [
+        ("class circle", 40, 0.0)
+    ]
     # As in the first run, all images count as seen.
-    assert told["forget_samples"] == store.load(Path("second")).samples["retain"] == 40
+    assert told["forget_samples"] == runs_module.load(Path("second")).samples["retain"] == 40
     foreign[3] = "first/model.safetensors"
-    assert "--run first" in duck(capsys, "forget", *foreign, "--classes", "square", "--out", "third", code=2)
+    assert "--run first" in duck(
+        capsys, "forget", *foreign, "--classes", "square", "--out", "third", code=2
+    )

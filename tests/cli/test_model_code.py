@@ -27,10 +27,27 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         Path("hostile.py").write_text(HOSTILE)
         assert cli.main([*TRAIN, "--model", "hostile:build", "--out", "original"]) == 0
-        words = ["forget", "--run", "original", "--classes", "3", "--method", "finetune", "--epochs", "1", "--out", "forgot"]
+        words = [
+            "forget",
+            "--run",
+            "original",
+            "--classes",
+            "3",
+            "--method",
+            "finetune",
+            "--epochs",
+            "1",
+            "--out",
+            "forgot",
+        ]
         assert cli.main([*words, "--trust-model-code"]) in (0, 1)
         with (folder / "config.toml").open("w") as file:
-            subprocess.run([sys.executable, "-m", "duck", "show", "original", "--toml"], stdout=file, check=True, timeout=60)
+            subprocess.run(
+                [sys.executable, "-m", "duck", "show", "original", "--toml"],
+                stdout=file,
+                check=True,
+                timeout=60,
+            )
         (folder / "grid.toml").write_text(
             'methods = ["original"]\npresets = ["paper"]\n[[blocks]]\ndataset = "digits"\nmodel = "hostile:build"\n'
             "classes = [3]\nrecipe = { epochs = 1 }\n"
@@ -49,8 +66,29 @@ def runs(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 COMMANDS = {
     "forget": ["forget", "--run", "original", "--classes", "4", "--out", "new"],
-    "compare": ["compare", "--run", "original", "--classes", "4", "--methods", "original", "--out", "new"],
-    "tune": ["tune", "duck", "--run", "original", "--classes", "4", "--budget", "1", "--out", "new.toml"],
+    "compare": [
+        "compare",
+        "--run",
+        "original",
+        "--classes",
+        "4",
+        "--methods",
+        "original",
+        "--out",
+        "new",
+    ],
+    "tune": [
+        "tune",
+        "duck",
+        "--run",
+        "original",
+        "--classes",
+        "4",
+        "--budget",
+        "1",
+        "--out",
+        "new.toml",
+    ],
     "audit": ["audit", "forgot", "--original", "original"],
     "analyse": ["analyse", "forgot", "--original", "original", "--points", "20"],
     "pool": ["pool", "--run", "original", "--models", "2", "--epochs", "1", "--out", "new"],
@@ -61,7 +99,9 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_code_that_a_record_names_is_not_imported(words: list[str], runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_that_a_record_names_is_not_imported(
+    words: list[str], runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(words) == 2
     message = capsys.readouterr().err
     assert "hostile:build" in message
@@ -78,7 +118,10 @@ def test_trusted_code_runs(name: str, runs: Path) -> None:
 
 def test_a_builder_named_on_the_command_line_is_trusted(runs: Path) -> None:
     assert cli.main([*COMMANDS["train"][:-1], "named", "--model", "hostile:build"]) == 0
-    assert json.loads((runs / "named" / "run.json").read_text())["experiment"]["training"]["model"] == "hostile:build"
+    assert (
+        json.loads((runs / "named" / "run.json").read_text())["experiment"]["training"]["model"]
+        == "hostile:build"
+    )
 
 
 def test_workers_import_nothing_from_the_working_folder(tmp_path: Path) -> None:
@@ -86,9 +129,28 @@ def test_workers_import_nothing_from_the_working_folder(tmp_path: Path) -> None:
     for name in ("sklearn", "torch", "numpy", "pickle", "duck"):
         (tmp_path / f"{name}.py").write_text("from pathlib import Path\nPath('executed').touch()\n")
     code = "import sys; from duck.cli import main; sys.exit(main(sys.argv[1:]))"
-    words = ["pool", "--data", "digits", "--models", "2", "--epochs", "1", "--workers", "2", "--device", "cpu", "--out", "pool"]
+    words = [
+        "pool",
+        "--data",
+        "digits",
+        "--models",
+        "2",
+        "--epochs",
+        "1",
+        "--workers",
+        "2",
+        "--device",
+        "cpu",
+        "--out",
+        "pool",
+    ]
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code, *words], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-P", "-c", code, *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "executed").exists()

@@ -42,11 +42,28 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(images: Path) -> Path:
     folder = images.parent / "original"
-    assert cli.main(["train", "--data", str(images), "--model", "convnet", "--epochs", "12", "--out", str(folder)]) == 0
+    assert (
+        cli.main(
+            [
+                "train",
+                "--data",
+                str(images),
+                "--model",
+                "convnet",
+                "--epochs",
+                "12",
+                "--out",
+                str(folder),
+            ]
+        )
+        == 0
+    )
     return folder
 
 
-def test_show_says_who_was_forgotten_and_the_verdict(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_says_who_was_forgotten_and_the_verdict(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "forgot"
     assert cli.main(["forget", "--run", str(run), "--classes", "b", "--out", str(out)]) == 0
     capsys.readouterr()
@@ -66,15 +83,34 @@ def test_show_says_who_was_forgotten_and_the_verdict(run: Path, tmp_path: Path, 
     assert "Verdict" not in capsys.readouterr().out
 
 
-def test_show_of_a_run_that_forgot_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_of_a_run_that_forgot_nothing(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "same"
-    assert cli.main(["forget", "--run", str(run), "--fraction", "0.2", "--method", "original", "--out", str(out)]) == 1
+    assert (
+        cli.main(
+            [
+                "forget",
+                "--run",
+                str(run),
+                "--fraction",
+                "0.2",
+                "--method",
+                "original",
+                "--out",
+                str(out),
+            ]
+        )
+        == 1
+    )
     capsys.readouterr()
     assert cli.main(["show", str(out)]) == 0
     assert "Verdict: not forgotten." in capsys.readouterr().out
 
 
-def test_names_are_printed_without_terminal_escapes(run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_are_printed_without_terminal_escapes(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / f"forgot {ESCAPE}"
     words = ["--run", str(run), "--classes", ESCAPE]
     for command in (

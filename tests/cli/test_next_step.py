@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from duck import cli, store
-from duck.config import from_toml
+from duck import cli, runs
+from duck.experiment import from_toml
 from duck.report import read, render
-from duck.report.words import verdict, verdicts
+from duck.report.descriptions import verdict, verdicts
 from tests.report.folders import write_run
 
 BUILDER = """
@@ -44,7 +44,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Path("next_step_nets.py").write_text(BUILDER)
         Path("one.txt").write_text("5\n")
         Path("two.txt").write_text("5\n6\n")
-        words = ["train", "--data", "digits", "--model", "next_step_nets:build", "--epochs", "8", "--out", "trained here", "--json"]
+        words = [
+            "train",
+            "--data",
+            "digits",
+            "--model",
+            "next_step_nets:build",
+            "--epochs",
+            "8",
+            "--out",
+            "trained here",
+            "--json",
+        ]
         assert cli.main(words) == 0
     return folder
 
@@ -53,21 +64,48 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def foreign(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
-    return ["--model", "next_step_nets:build", "--weights", "trained here/model.safetensors", "--data", "digits"]
+    return [
+        "--model",
+        "next_step_nets:build",
+        "--weights",
+        "trained here/model.safetensors",
+        "--data",
+        "digits",
+    ]
 
 
-def test_the_suggested_audit_of_a_model_from_elsewhere_works(foreign: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_suggested_audit_of_a_model_from_elsewhere_works(
+    foreign: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out = duck(capsys, "forget", *foreign, "--classes", "3", "--out", "runs/forgot")
     assert code == 0
     words = suggested(out)
-    assert words == ["audit", "runs/forgot", "--original", "trained here/model.safetensors", "--trust-model-code"]
+    assert words == [
+        "audit",
+        "runs/forgot",
+        "--original",
+        "trained here/model.safetensors",
+        "--trust-model-code",
+    ]
     assert suggested(duck(capsys, "show", "runs/forgot")[1]) == words
     assert json.loads(duck(capsys, *words, "--json")[1])["tier"] == "quick"
     (stored,) = read([Path("runs/forgot")])
     words = shlex.split(verdict(replace(stored, audit=None)).command)[1:]
-    assert words == ["audit", "forgot", "--tier", "oracle", "--original", "WEIGHTS", "--default-recipe", "--trust-model-code"]
+    assert words == [
+        "audit",
+        "forgot",
+        "--tier",
+        "oracle",
+        "--original",
+        "WEIGHTS",
+        "--default-recipe",
+        "--trust-model-code",
+    ]
     assert "trained here" not in render([stored])
-    words = [{"forgot": "runs/forgot", "WEIGHTS": "trained here/model.safetensors"}.get(word, word) for word in words]
+    words = [
+        {"forgot": "runs/forgot", "WEIGHTS": "trained here/model.safetensors"}.get(word, word)
+        for word in words
+    ]
     assert json.loads(duck(capsys, *words, "--models", "1", "--json")[1])["models"] == 1
     # A damaged file of an audit is made again by the same flags.
     Path("runs/forgot/audit-oracle.json").write_text("{")
@@ -78,8 +116,13 @@ def test_the_suggested_audit_of_a_model_from_elsewhere_works(foreign: list[str],
     assert "--default-recipe" in stored.unread[0].message
 
 
-def test_a_compared_run_names_its_original(foreign: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    for name, original in {"foreign": foreign, "own": ["--run", "trained here", "--trust-model-code"]}.items():
+def test_a_compared_run_names_its_original(
+    foreign: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, original in {
+        "foreign": foreign,
+        "own": ["--run", "trained here", "--trust-model-code"],
+    }.items():
         words = ["--classes", "3", "--methods", "finetune", "--out", f"compared {name}"]
         assert duck(capsys, "compare", *original, *words)[0] == 0
         words = suggested(duck(capsys, "show", f"compared {name}/finetune")[1])
@@ -87,54 +130,86 @@ def test_a_compared_run_names_its_original(foreign: list[str], capsys: pytest.Ca
         assert duck(capsys, *words)[0] in (0, 1, 3)
 
 
-def test_a_single_sample_is_not_sent_to_an_audit(foreign: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_sample_is_not_sent_to_an_audit(
+    foreign: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["--ids", "one.txt", "--lr", "1e-3", "--out", "one", "--max-accuracy-loss", "1"]
     _, out = duck(capsys, "forget", *foreign, *words)
-    assert store.load(Path("one")).forgot is not False
+    assert runs.load(Path("one")).forgot is not False
     (stored,) = read([Path("one")])
     assert verdict(stored).command == ""
     for text in (out, duck(capsys, "show", "one")[1], render([stored])):
         assert "A single sample cannot be audited" in text
         assert "duck audit" not in text
         assert "1 samples" not in text
-    assert cli.main(["audit", "one", "--original", "trained here/model.safetensors", "--trust-model-code"]) == 2
+    assert (
+        cli.main(
+            ["audit", "one", "--original", "trained here/model.safetensors", "--trust-model-code"]
+        )
+        == 2
+    )
 
 
-def test_the_losses_of_few_samples_are_in_the_output(foreign: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_losses_of_few_samples_are_in_the_output(
+    foreign: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     _, out = duck(capsys, "forget", *foreign, "--ids", "two.txt", "--out", "two")
-    run = store.load(Path("two"))
+    run = runs.load(Path("two"))
     assert run.original is not None
     (line,) = [line for line in out.splitlines() if line.startswith("Forget samples: mean loss")]
     numbers = [float(number) for number in re.findall(r"(?<![\w.])\d+\.?\d*(?:e-?\d+)?", line)]
-    wanted = [scores[name] for name in ("forget_loss", "forget_rank") for scores in (run.original, run.scores)]
+    wanted = [
+        scores[name]
+        for name in ("forget_loss", "forget_rank")
+        for scores in (run.original, run.scores)
+    ]
     assert numbers[:4] == pytest.approx(wanted, rel=5e-3, abs=5e-4)
 
 
-def test_a_recipe_that_is_not_known_is_marked(foreign: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_that_is_not_known_is_marked(
+    foreign: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     duck(capsys, "forget", *foreign, "--ids", "two.txt", "--out", "marked")
-    record: Any = store.read_record(Path("marked"))
+    record: Any = runs.read_record(Path("marked"))
     assert record["experiment"]["training"]["recipe_assumed"] is True
-    assert "recipe_assumed" not in store.read_record(Path("trained here"))["experiment"]["training"]
+    assert "recipe_assumed" not in runs.read_record(Path("trained here"))["experiment"]["training"]
     toml = duck(capsys, "show", "marked", "--toml")[1]
     Path("marked.toml").write_text(toml)
-    assert from_toml(Path("marked.toml")) == store.load(Path("marked")).experiment
+    assert from_toml(Path("marked.toml")) == runs.load(Path("marked")).experiment
     for text in (toml, duck(capsys, "show", "marked")[1], render(read([Path("marked")]))):
         assert "assumed" in text
     assert "assumed" not in duck(capsys, "show", "trained here")[1]
 
 
-def test_an_audit_of_a_ruined_model_exits_with_1_and_keeps_its_verdict(foreign: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_audit_of_a_ruined_model_exits_with_1_and_keeps_its_verdict(
+    foreign: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     ruin = ["--method", "neg-grad", "--classes", "3", "--lr", "1", "--max-accuracy-loss", "0"]
     assert duck(capsys, "forget", *foreign, *ruin, "--out", "ruined")[0] == 1
-    assert store.load(Path("ruined")).status == "damaged"
-    code, out = duck(capsys, "audit", "ruined", "--original", "trained here/model.safetensors", "--trust-model-code", "--json")
+    assert runs.load(Path("ruined")).status == "damaged"
+    code, out = duck(
+        capsys,
+        "audit",
+        "ruined",
+        "--original",
+        "trained here/model.safetensors",
+        "--trust-model-code",
+        "--json",
+    )
     assert (code, json.loads(out)["verdict"]) == (1, "no verdict")
 
 
 def test_the_headline_of_a_ruined_model_is_what_it_lost(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", verdict="no verdict")
     record = json.loads((folder / "run.json").read_text())
-    kept = {"split": "retain_test", "original": 0.9, "unlearned": 0.3, "n": 360, "limit": 0.05, "damaged": True}
+    kept = {
+        "split": "retain_test",
+        "original": 0.9,
+        "unlearned": 0.3,
+        "n": 360,
+        "limit": 0.05,
+        "damaged": True,
+    }
     (folder / "run.json").write_text(json.dumps({**record, "kept_accuracy": kept}))
     (stored,) = read([folder])
     found = verdict(stored)

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from duck import cli
-from duck.audits.pool import workshop
-from duck.audits.pool.plan import Job
-from duck.audits.pool.reader import Pool, State
-from duck.config import to_dict
+from duck.experiment import to_dict
 from duck.methods.presets import preset
+from duck.pools import members
+from duck.pools.plan import Job
+from duck.pools.reader import Pool, State
 
 QUICK = ["pool", "--data", "digits", "--epochs", "1", "--batch-size", "256", "--workers", "1"]
 REQUEST = [*QUICK, "--classes", "3", "--method", "neg-grad"]
@@ -46,7 +46,13 @@ def test_make_show_add_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[s
     first, second, both = (str(tmp_path / name) for name in ("first", "second", "both"))
     out, err = duck(capsys, *REQUEST, "--models", "4", "--share", "1/2", "--out", first, "--json")
     told: dict[str, Any] = json.loads(out)
-    assert (told["design"], told["models"], told["oracles"], told["trained"], told["left"]) == ("request", 2, 1, 3, 0)
+    assert (told["design"], told["models"], told["oracles"], told["trained"], told["left"]) == (
+        "request",
+        2,
+        1,
+        3,
+        0,
+    )
     assert told["samples"] == {"candidate": 140, "holdout": 168, "retain": 1332, "test": 157}
     assert 0.2 < told["accuracy"]["before"]["train"]["mean"] <= 1
     assert "0 of 3 models are there; 3 left" in err
@@ -54,7 +60,9 @@ def test_make_show_add_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "2 left, expected end" in err
     duck(capsys, *REQUEST, "--models", "4", "--share", "2/2", "--out", second)
     out, _ = duck(capsys, "pool", "merge", first, second, "--out", both)
-    assert out.startswith(f"request pool {both}: 4 models, 2 oracles; watched samples: 140 candidate")
+    assert out.startswith(
+        f"request pool {both}: 4 models, 2 oracles; watched samples: 140 candidate"
+    )
     out, err = duck(capsys, *REQUEST, "--models", "4", "--out", both, "--json")
     assert json.loads(out)["there"] == 6
     assert json.loads(duck(capsys, "pool", "show", both, "--json")[0])["models"] == 4
@@ -62,10 +70,16 @@ def test_make_show_add_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "exists and is not a pool" in err
 
 
-def test_a_killed_pool_goes_on_and_ends_with_the_same_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_pool_goes_on_and_ends_with_the_same_bits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = [*REQUEST, "--models", "4"]
     killed = tmp_path / "killed"
-    process = subprocess.Popen([sys.executable, "-m", "duck", *words, "--out", str(killed)], stderr=subprocess.DEVNULL, cwd=tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "duck", *words, "--out", str(killed)],
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+    )
     begun = time.monotonic()
     while len(list(killed.glob("*.safetensors"))) < 1 and time.monotonic() - begun < 120:
         time.sleep(0.01)
@@ -83,19 +97,23 @@ def test_a_killed_pool_goes_on_and_ends_with_the_same_bits(tmp_path: Path, capsy
     assert np.array_equal(one.members, other.members)
     for state in STATES:
         assert np.array_equal(one.stack(state).margins, other.stack(state).margins)
-        assert np.array_equal(one.stack(state).gather(slice(None)), other.stack(state).gather(slice(None)))
+        assert np.array_equal(
+            one.stack(state).gather(slice(None)), other.stack(state).gather(slice(None))
+        )
 
 
-def test_ctrl_c_keeps_the_models_that_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    real = workshop.Workshop.__call__
+def test_ctrl_c_keeps_the_models_that_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = members.Workshop.__call__
 
-    def interrupted(self: workshop.Workshop, group: list[Job]) -> workshop.Made:
+    def interrupted(self: members.Workshop, group: list[Job]) -> members.Made:
         if group[0].number == 2:
             os.kill(os.getpid(), signal.SIGINT)
         return real(self, group)
 
     with monkeypatch.context() as patch:
-        patch.setattr(workshop.Workshop, "__call__", interrupted)
+        patch.setattr(members.Workshop, "__call__", interrupted)
         _, err = duck(capsys, *QUICK, "--models", "4", "--out", str(tmp_path / "p"), code=130)
     assert "Interrupted: the models that ended are kept" in err
     assert sorted(path.name for path in (tmp_path / "p").iterdir()) == [
@@ -105,39 +123,141 @@ def test_ctrl_c_keeps_the_models_that_ended(tmp_path: Path, capsys: pytest.Captu
     assert (json.loads(out)["there"], json.loads(out)["trained"]) == (2, 2)
 
 
-def test_a_run_brings_data_model_recipe_request_and_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_brings_data_model_recipe_request_and_method(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     original, forgot = str(tmp_path / "original"), str(tmp_path / "forgot")
-    duck(capsys, "train", "--data", "digits", "--epochs", "1", "--batch-size", "128", "--out", original)
-    duck(capsys, "forget", "--run", original, "--fraction", "0.1", "--seed", "3", "--method", "neg-grad", "--lr", "0.05", "--out", forgot)
-    duck(capsys, "pool", "--run", forgot, "--models", "2", "--workers", "1", "--out", str(tmp_path / "p"))
+    duck(
+        capsys,
+        "train",
+        "--data",
+        "digits",
+        "--epochs",
+        "1",
+        "--batch-size",
+        "128",
+        "--out",
+        original,
+    )
+    duck(
+        capsys,
+        "forget",
+        "--run",
+        original,
+        "--fraction",
+        "0.1",
+        "--seed",
+        "3",
+        "--method",
+        "neg-grad",
+        "--lr",
+        "0.05",
+        "--out",
+        forgot,
+    )
+    duck(
+        capsys,
+        "pool",
+        "--run",
+        forgot,
+        "--models",
+        "2",
+        "--workers",
+        "1",
+        "--out",
+        str(tmp_path / "p"),
+    )
     held = Pool(tmp_path / "p").fingerprint
     assert held["recipe"]["batch_size"] == 128
     assert held["request"] == {"name": "fraction", "fraction": 0.1}
     assert (held["method"]["name"], held["method"]["lr"], held["seed"]) == ("neg-grad", 0.05, 3)
-    _, err = duck(capsys, "pool", "--run", forgot, "--models", "2", "--epochs", "2", "--out", str(tmp_path / "p"), code=2)
+    _, err = duck(
+        capsys,
+        "pool",
+        "--run",
+        forgot,
+        "--models",
+        "2",
+        "--epochs",
+        "2",
+        "--out",
+        str(tmp_path / "p"),
+        code=2,
+    )
     assert "recipe.epochs is 1 in the pool in" in err
-    duck(capsys, "pool", "--run", forgot, "--method", "original", "--models", "2", "--workers", "1", "--out", str(tmp_path / "d"))
+    duck(
+        capsys,
+        "pool",
+        "--run",
+        forgot,
+        "--method",
+        "original",
+        "--models",
+        "2",
+        "--workers",
+        "1",
+        "--out",
+        str(tmp_path / "d"),
+    )
     held = Pool(tmp_path / "d").fingerprint
     assert (held["method"]["name"], held["recipe"]["batch_size"]) == ("original", 128)
-    words = ["--method", "neg-grad", "--models", "2", "--limit-minutes", "0", "--out", str(tmp_path / "n")]
+    words = [
+        "--method",
+        "neg-grad",
+        "--models",
+        "2",
+        "--limit-minutes",
+        "0",
+        "--out",
+        str(tmp_path / "n"),
+    ]
     duck(capsys, "pool", "--run", forgot, *words)
     held = json.loads((tmp_path / "n" / "pool.json").read_text())["fingerprint"]
-    assert held["method"] == json.loads(json.dumps(to_dict(preset("neg-grad", "digits", "samples"))))  # asked for, not the run's
+    assert held["method"] == json.loads(
+        json.dumps(to_dict(preset("neg-grad", "digits", "samples")))
+    )  # asked for, not the run's
     shadow = json.loads(
-        duck(capsys, "pool", "--run", original, "--models", "2", "--workers", "1", "--out", str(tmp_path / "s"), "--json")[0]
+        duck(
+            capsys,
+            "pool",
+            "--run",
+            original,
+            "--models",
+            "2",
+            "--workers",
+            "1",
+            "--out",
+            str(tmp_path / "s"),
+            "--json",
+        )[0]
     )
     assert shadow["design"] == "shadow"
 
 
-def test_an_original_from_elsewhere_has_no_recipe_to_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    duck(capsys, "train", "--data", "digits", "--epochs", "1", "--out", str(tmp_path / "o"), "--json")
-    words = ["--model", "convnet", "--weights", str(tmp_path / "o" / "model.safetensors"), "--classes", "3", "--out", str(tmp_path / "f")]
+def test_an_original_from_elsewhere_has_no_recipe_to_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    duck(
+        capsys, "train", "--data", "digits", "--epochs", "1", "--out", str(tmp_path / "o"), "--json"
+    )
+    words = [
+        "--model",
+        "convnet",
+        "--weights",
+        str(tmp_path / "o" / "model.safetensors"),
+        "--classes",
+        "3",
+        "--out",
+        str(tmp_path / "f"),
+    ]
     cli.main(["forget", "--data", "digits", *words])
     words = ["pool", "--run", str(tmp_path / "f"), "--models", "2", "--limit-minutes", "0"]
     assert "was trained is not known: the pool has the default recipe" in " ".join(
         duck(capsys, *words, "--out", str(tmp_path / "p"))[1].split()
     )
-    assert "is not known" not in duck(capsys, *words, "--epochs", "2", "--out", str(tmp_path / "q"))[1]
+    assert (
+        "is not known" not in duck(capsys, *words, "--epochs", "2", "--out", str(tmp_path / "q"))[1]
+    )
 
 
 def test_wrong_words_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,11 +277,15 @@ def test_wrong_words_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFi
         assert message in err
         assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "p").exists()
-    told = json.loads(duck(capsys, *QUICK, *out, "--models", "2", "--limit-minutes", "0", "--json")[0])
+    told = json.loads(
+        duck(capsys, *QUICK, *out, "--models", "2", "--limit-minutes", "0", "--json")[0]
+    )
     assert (told["trained"], told["left"]) == (0, 2)
 
 
-def test_after_a_start_that_failed_the_corrected_command_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_after_a_start_that_failed_the_corrected_command_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = ["--models", "2", "--out", str(tmp_path / "p")]
     _, err = duck(capsys, *QUICK, *out, "--lr", "1e12", code=2)
     assert "Lower the learning rate" in err
@@ -169,7 +293,9 @@ def test_after_a_start_that_failed_the_corrected_command_works(tmp_path: Path, c
     assert (told["models"], told["trained"]) == (2, 2)
 
 
-def test_broken_files_of_a_pool_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_files_of_a_pool_are_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "p"
     duck(capsys, *QUICK, "--models", "2", "--out", str(folder))
     for name, content, message in (
@@ -180,7 +306,10 @@ def test_broken_files_of_a_pool_are_told_in_a_line(tmp_path: Path, capsys: pytes
     ):
         whole = (folder / name).read_bytes()
         (folder / name).write_bytes(content)
-        for words in (["pool", "show", str(folder)], ["pool", "merge", str(folder), "--out", str(tmp_path / "out")]):
+        for words in (
+            ["pool", "show", str(folder)],
+            ["pool", "merge", str(folder), "--out", str(tmp_path / "out")],
+        ):
             _, err = duck(capsys, *words, code=2)
             assert message in err
             assert len(err.strip().splitlines()) == 1

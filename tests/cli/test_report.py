@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from duck import cli, store
+from duck import cli
+from duck import runs as runs_module
 from tests.bench.lines import FACTS, FEW, cell_of, line_of
 from tests.report.folders import write_removal, write_run
 
@@ -25,15 +26,25 @@ def duck(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
-    assert cli.main(["train", "--data", "digits", "--epochs", "4", "--out", str(root / "original")]) == 0
+    assert (
+        cli.main(["train", "--data", "digits", "--epochs", "4", "--out", str(root / "original")])
+        == 0
+    )
     (root / "ids.txt").write_text("1\n2\n5\n")
     quick = ["--max-epochs", "1", "--low-epochs", "1"]
     for name, who in (("class", ["--classes", "3"]), ("ids", ["--ids", str(root / "ids.txt")])):
-        assert cli.main(["forget", "--run", str(root / "original"), *who, *quick, "--out", str(root / name)]) == 0
+        assert (
+            cli.main(
+                ["forget", "--run", str(root / "original"), *who, *quick, "--out", str(root / name)]
+            )
+            == 0
+        )
     return root
 
 
-def test_a_folder_of_runs_becomes_a_page(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_runs_becomes_a_page(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "new" / "report.html"
     told = duck(capsys, "report", str(runs), "-o", str(out), "--json")
     assert told == {"report": str(out), "runs": 2, "removals": 0, "unread": [], "figures": []}
@@ -44,7 +55,9 @@ def test_a_folder_of_runs_becomes_a_page(runs: Path, tmp_path: Path, capsys: pyt
     assert "Forget 3 of 1,472 training samples, chosen by id" in page
 
 
-def test_a_page_too_large_to_send_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_too_large_to_send_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_run(tmp_path / "small")
     write_run(tmp_path / "large", notes=["x" * 4_000_000])
     for name in ("small", "large"):
@@ -57,15 +70,22 @@ def test_the_commands_on_the_page_make_the_run_again(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     duck(capsys, "report", str(runs / "ids"), "-o", str(tmp_path / "report.html"), "--json")
-    blocks = re.findall(r"<pre><code>(.*?)</code></pre>", (tmp_path / "report.html").read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"<pre><code>(.*?)</code></pre>", (tmp_path / "report.html").read_text(), re.DOTALL
+    )
     commands, toml = (block.replace("&#34;", '"').replace("&#39;", "'") for block in blocks)
     monkeypatch.chdir(tmp_path)
     Path("experiment.toml").write_text(toml)
     Path("ids.txt").write_text("1\n2\n5\n")
     for command in commands.strip().splitlines():
         assert cli.main(shlex.split(command)[1:]) == 0
-    first, again = (json.loads((folder / "run.json").read_text()) for folder in (runs / "ids", tmp_path / "again"))
-    assert store.load(tmp_path / "again").experiment == store.load(runs / "ids").experiment
+    first, again = (
+        json.loads((folder / "run.json").read_text())
+        for folder in (runs / "ids", tmp_path / "again")
+    )
+    assert (
+        runs_module.load(tmp_path / "again").experiment == runs_module.load(runs / "ids").experiment
+    )
     assert again["scores"] == first["scores"]
     assert again["by_class"] == first["by_class"]
 
@@ -87,13 +107,16 @@ def test_a_place_that_cannot_be_written_is_named(
     assert not Path("report.html").exists()
 
 
-def test_samples_are_shown_only_when_asked_for(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_samples_are_shown_only_when_asked_for(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "report.html"
     duck(capsys, "report", str(runs / "ids"), "-o", str(out), "--show-samples", "--json")
     page = out.read_text()
     assert "This page shows samples that were to be forgotten." in page
     shown = re.findall(
-        r'<li><img src="data:image/png;base64,[^"]+" alt="Sample (\d+), a (\d)"><br>\1<br>is: \2<br>before: (\d)<br>after: (\d)', page
+        r'<li><img src="data:image/png;base64,[^"]+" alt="Sample (\d+), a (\d)"><br>\1<br>is: \2<br>before: (\d)<br>after: (\d)',
+        page,
     )
     assert [sample[0] for sample in shown] == ["1", "2", "5"]
     assert [sample[1] for sample in shown] == [sample[2] for sample in shown] == ["1", "2", "5"]
@@ -101,20 +124,49 @@ def test_samples_are_shown_only_when_asked_for(runs: Path, tmp_path: Path, capsy
     assert all(sample[3].isdigit() for sample in shown)
 
 
-def test_lines_of_a_bench_stand_beside_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_a_bench_stand_beside_the_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_run(tmp_path / "run")
     (tmp_path / "results").mkdir()
-    rest = {"original": {"aus": 0.5, "forget": 1.0, "retain_test": 0.9, "forget_test": 0.9}, "forget_samples": 140}
+    rest = {
+        "original": {"aus": 0.5, "forget": 1.0, "retain_test": 0.9, "forget_test": 0.9},
+        "forget_samples": 140,
+    }
     grid = replace(FEW, blocks=(replace(FEW.blocks[0], dataset="cifar10"),))
-    lines = [line_of(grid, cell_of(grid, method, 3), FACTS, **rest) for method in ("duck", "retrained")]
+    lines = [
+        line_of(grid, cell_of(grid, method, 3), FACTS, **rest) for method in ("duck", "retrained")
+    ]
     scores = {"tpr_1": 0.01, "tpr_0.1": None, "auc": 0.5}
-    curve = {"attack": {"name": "confidence"}, "scores": scores, "roc": {"fpr": [0, 1], "tpr": [0, 1]}, "id": "attacked"}
+    curve = {
+        "attack": {"name": "confidence"},
+        "scores": scores,
+        "roc": {"fpr": [0, 1], "tpr": [0, 1]},
+        "id": "attacked",
+    }
     lines.append({**lines[0], **curve})
-    (tmp_path / "results" / "grid.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
-    words = ["report", str(tmp_path / "run"), "-o", str(tmp_path / "report.html"), "--json", "--results"]
+    (tmp_path / "results" / "grid.jsonl").write_text(
+        "".join(json.dumps(each) + "\n" for each in lines)
+    )
+    words = [
+        "report",
+        str(tmp_path / "run"),
+        "-o",
+        str(tmp_path / "report.html"),
+        "--json",
+        "--results",
+    ]
     duck(capsys, *words, str(tmp_path / "results"))
     assert (tmp_path / "report.html").read_text().count("<tr data-method=") == 3
-    duck(capsys, "report", "--results", str(tmp_path / "results"), "-o", str(tmp_path / "bench.html"), "--json")
+    duck(
+        capsys,
+        "report",
+        "--results",
+        str(tmp_path / "results"),
+        "-o",
+        str(tmp_path / "bench.html"),
+        "--json",
+    )
     alone = (tmp_path / "bench.html").read_text()
     assert "<h1>Unlearning bench: 2 runs</h1>" in alone
     assert alone.count("<tr data-method=") == 2
@@ -124,12 +176,17 @@ def test_lines_of_a_bench_stand_beside_the_runs(tmp_path: Path, capsys: pytest.C
     assert "holds no results of `duck bench`: --results takes the folder" in err
 
 
-def test_bias_removals_alone_and_beside_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bias_removals_alone_and_beside_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_removal(tmp_path / "bias")
     out = ["-o", str(tmp_path / "report.html"), "--figures", str(tmp_path / "figures"), "--json"]
     told = duck(capsys, "report", str(tmp_path / "bias"), *out)
     assert (told["runs"], told["removals"], len(told["figures"])) == (0, 1, 6)
-    assert "<h1>Bias removal report: “1” called “9” in digits</h1>" in (tmp_path / "report.html").read_text()
+    assert (
+        "<h1>Bias removal report: “1” called “9” in digits</h1>"
+        in (tmp_path / "report.html").read_text()
+    )
     write_run(tmp_path / "run")
     told = duck(capsys, "report", str(tmp_path), *out)
     assert (told["runs"], told["removals"]) == (1, 1)
@@ -139,10 +196,23 @@ def test_bias_removals_alone_and_beside_runs(tmp_path: Path, capsys: pytest.Capt
 
 def test_figures_for_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path / "a b", verdict="forgotten")
-    words = ["report", str(tmp_path / "a b"), "-o", str(tmp_path / "r.html"), "--figures", str(tmp_path / "figures"), "--json"]
+    words = [
+        "report",
+        str(tmp_path / "a b"),
+        "-o",
+        str(tmp_path / "r.html"),
+        "--figures",
+        str(tmp_path / "figures"),
+        "--json",
+    ]
     files = [Path(file) for file in duck(capsys, *words)["figures"]]
-    names = ["aus-contour", *(f"run-1-a-b-{name}" for name in ("curves", "confusion", "classes", "attacks"))]
-    assert [file.name for file in files] == [f"{name}.{kind}" for name in names for kind in ("png", "pdf")]
+    names = [
+        "aus-contour",
+        *(f"run-1-a-b-{name}" for name in ("curves", "confusion", "classes", "attacks")),
+    ]
+    assert [file.name for file in files] == [
+        f"{name}.{kind}" for name in names for kind in ("png", "pdf")
+    ]
     assert all(file.stat().st_size > 3000 for file in files)
 
 
@@ -154,13 +224,17 @@ def test_figures_for_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["report", "ORIGINAL"], "is an original model, not an unlearning"),
     ],
 )
-def test_wrong_input(words: list[str], message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_input(
+    words: list[str], message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = [word.replace("ORIGINAL", str(runs / "original")) for word in words]
     assert message in duck(capsys, *words, "-o", str(tmp_path / "report.html"), code=2)
     assert not (tmp_path / "report.html").exists()
 
 
-def test_only_a_page_of_ours_is_replaced_and_in_one_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_a_page_of_ours_is_replaced_and_in_one_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, out = write_run(tmp_path / "run"), tmp_path / "report.html"
     record = (run / "run.json").read_text()
     told = duck(capsys, "report", str(run), "-o", str(run / "run.json"), code=2)
@@ -178,9 +252,19 @@ def test_only_a_page_of_ours_is_replaced_and_in_one_step(tmp_path: Path, capsys:
     assert (tmp_path / "sent.html").read_text() == page != out.read_text()
 
 
-def test_only_figures_of_ours_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_figures_of_ours_are_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, figures = write_run(tmp_path / "run"), tmp_path / "figures"
-    words = ["report", str(run), "-o", str(tmp_path / "report.html"), "--figures", str(figures), "--json"]
+    words = [
+        "report",
+        str(run),
+        "-o",
+        str(tmp_path / "report.html"),
+        "--figures",
+        str(figures),
+        "--json",
+    ]
     drawn = duck(capsys, *words)["figures"]
     assert duck(capsys, *words)["figures"] == drawn
     for file in map(Path, drawn[:2]):

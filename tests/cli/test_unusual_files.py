@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from duck import cli, store
+from duck import cli
+from duck import runs as runs_module
 
 TRAIN = ("train", "--data", "digits", "--epochs", "1", "--device", "cpu")
 
@@ -22,7 +23,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     (folder / "ids.txt").write_text("5\n")
     assert cli.main([*TRAIN, "--out", str(folder / "original")]) == 0
-    words = ["--run", str(folder / "original"), "--ids", str(folder / "ids.txt"), "--method", "finetune"]
+    words = [
+        "--run",
+        str(folder / "original"),
+        "--ids",
+        str(folder / "ids.txt"),
+        "--method",
+        "finetune",
+    ]
     assert cli.main(["forget", *words, "--out", str(folder / "forgot")]) in (0, 1)
     return folder
 
@@ -44,7 +52,9 @@ def fails(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
 
 @pytest.mark.timeout(60, func_only=True)
 @pytest.mark.parametrize("flag", ["--weights", "--ids", "--config", "--presets"])
-def test_a_named_pipe_in_place_of_an_input_is_refused(flag: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_pipe_in_place_of_an_input_is_refused(
+    flag: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pipe = tmp_path / "pipe.safetensors"
     os.mkfifo(pipe)
     words: list[str | Path] = ["--run", runs / "original"]
@@ -59,7 +69,9 @@ def test_a_named_pipe_in_place_of_an_input_is_refused(flag: str, runs: Path, tmp
 
 @pytest.mark.timeout(60, func_only=True)
 @pytest.mark.parametrize("name", ["run.json", "sample_ids.json"])
-def test_a_named_pipe_in_a_run_is_refused(name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_pipe_in_a_run_is_refused(
+    name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = copied(runs / "forgot", tmp_path / "run")
     (run / name).unlink()
     os.mkfifo(run / name)
@@ -68,43 +80,68 @@ def test_a_named_pipe_in_a_run_is_refused(name: str, runs: Path, tmp_path: Path,
 
 
 @pytest.mark.timeout(60, func_only=True)
-def test_a_named_pipe_beside_a_run_is_told_and_the_rest_is_shown(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_pipe_beside_a_run_is_told_and_the_rest_is_shown(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = copied(runs / "forgot", tmp_path / "run")
     for name in ("audit-quick.json", "analysis.json"):
         os.mkfifo(run / name)
     assert cli.main(["show", str(run)]) == 0
-    assert f"{run / 'audit-quick.json'} cannot be read" in capsys.readouterr().out.replace("\n", " ")
+    assert f"{run / 'audit-quick.json'} cannot be read" in capsys.readouterr().out.replace(
+        "\n", " "
+    )
     assert cli.main(["report", str(run), "-o", str(tmp_path / "page.html"), "--json"]) == 0
     unread = json.loads(capsys.readouterr().out)["unread"]
-    assert [name in message for name, message in zip(("audit-quick.json", "analysis.json"), unread, strict=True)] == [True, True]
+    assert [
+        name in message
+        for name, message in zip(("audit-quick.json", "analysis.json"), unread, strict=True)
+    ] == [True, True]
 
 
 def test_ids_come_through_a_pipe_of_the_shell(runs: Path, tmp_path: Path) -> None:
     forget = f"forget --run {runs / 'original'} --method finetune"
     duck = f"{sys.executable} -m duck"
-    for number, command in enumerate((f"{duck} {forget} --ids <(echo 5)", f"echo 5 | {duck} {forget} --ids /dev/stdin")):
+    for number, command in enumerate(
+        (f"{duck} {forget} --ids <(echo 5)", f"echo 5 | {duck} {forget} --ids /dev/stdin")
+    ):
         out = tmp_path / str(number)
-        done = subprocess.run(["bash", "-c", f"{command} --out {out}"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["bash", "-c", f"{command} --out {out}"], capture_output=True, text=True, check=False
+        )
         assert "Traceback" not in done.stderr
-        assert store.load(out).experiment.request == store.load(runs / "forgot").experiment.request
+        assert (
+            runs_module.load(out).experiment.request
+            == runs_module.load(runs / "forgot").experiment.request
+        )
 
 
 def write_image(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(path, format="png")
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(
+        path, format="png"
+    )
 
 
 @pytest.mark.parametrize("name", [b"a\xe9/0.png", b"a/0\xe9.png"])
-def test_an_image_whose_name_is_not_utf8_is_named(name: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_whose_name_is_not_utf8_is_named(
+    name: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for good in ("a/1.png", "b/1.png", "b/2.png"):
         write_image(tmp_path / "images" / good)
     write_image(tmp_path / "images" / os.fsdecode(name))
-    message = fails(capsys, "train", "--data", tmp_path / "images", "--epochs", "1", "--out", tmp_path / "run")
+    message = fails(
+        capsys, "train", "--data", tmp_path / "images", "--epochs", "1", "--out", tmp_path / "run"
+    )
     assert "\\udce9" in message
 
 
 def shows(run: Path, page: Path) -> list[list[str]]:
-    return [["show", str(run)], ["show", str(run), "--json"], ["show", str(run), "--toml"], ["report", str(run), "-o", str(page)]]
+    return [
+        ["show", str(run)],
+        ["show", str(run), "--json"],
+        ["show", str(run), "--toml"],
+        ["report", str(run), "-o", str(page)],
+    ]
 
 
 def set_class_name(record: dict[str, object]) -> None:
@@ -132,7 +169,9 @@ def test_half_a_character_in_a_record_is_shown_as_an_escape(
     assert b"ud800" in (tmp_path / "page.html").read_bytes()
 
 
-def test_a_run_in_a_folder_whose_name_is_not_utf8_is_shown_and_reported(runs: Path, tmp_path: Path) -> None:
+def test_a_run_in_a_folder_whose_name_is_not_utf8_is_shown_and_reported(
+    runs: Path, tmp_path: Path
+) -> None:
     run = copied(runs / "forgot", tmp_path / os.fsdecode(b"run\xe9"))
     for words in shows(run, tmp_path / "page.html"):
         assert cli.main(words) == 0

@@ -20,7 +20,9 @@ def write_image(path: Path, pixels: npt.NDArray[np.uint8]) -> Path:
     return path
 
 
-def write_classes(folder: Path, count: int, size: tuple[int, ...] = (6, 6, 3), classes: str = "abc") -> Path:
+def write_classes(
+    folder: Path, count: int, size: tuple[int, ...] = (6, 6, 3), classes: str = "abc"
+) -> Path:
     """So many PNG files of noise in each class folder."""
     for label, name in enumerate(classes):
         for number in range(count):
@@ -39,8 +41,14 @@ def write_cifar10(root: Path, rows: int = 20) -> Path:
     folder = root / "cifar-10-batches-py"
     files = [*(f"data_batch_{part}" for part in range(1, 6)), "test_batch"]
     for seed, name in enumerate(files):
-        write_pickle(folder / name, {b"data": noise((rows, 3072), seed), b"labels": [row % 10 for row in range(rows)]})
-    write_pickle(folder / "batches.meta", {b"label_names": [f"class {label}".encode() for label in range(10)]})
+        write_pickle(
+            folder / name,
+            {b"data": noise((rows, 3072), seed), b"labels": [row % 10 for row in range(rows)]},
+        )
+    write_pickle(
+        folder / "batches.meta",
+        {b"label_names": [f"class {label}".encode() for label in range(10)]},
+    )
     return folder
 
 
@@ -49,9 +57,16 @@ def write_cifar100(root: Path, names: Sequence[str] | None = None) -> Path:
     folder = root / "cifar-100-python"
     for seed, split in enumerate(("train", "test")):
         files = [name.encode() for name in (names or [f"{split}_{row}.png" for row in range(100)])]
-        content = {b"data": noise((100, 3072), seed), b"fine_labels": list(range(100)), b"coarse_labels": [0] * 100, b"filenames": files}
+        content = {
+            b"data": noise((100, 3072), seed),
+            b"fine_labels": list(range(100)),
+            b"coarse_labels": [0] * 100,
+            b"filenames": files,
+        }
         write_pickle(folder / split, content)
-    write_pickle(folder / "meta", {b"fine_label_names": [f"class {label}".encode() for label in range(100)]})
+    write_pickle(
+        folder / "meta", {b"fine_label_names": [f"class {label}".encode() for label in range(100)]}
+    )
     return folder
 
 
@@ -66,8 +81,32 @@ def python2_pickle(data: npt.NDArray[np.uint8], labels: list[int], names: list[b
 
     dtype = b"cnumpy\ndtype\n" + text(b"u1") + number(0) + number(1) + b"\x87R("
     dtype += number(3) + text(b"|") + b"NNN" + number(-1) + number(-1) + number(0) + b"tb"
-    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + number(0) + b"\x85" + text(b"b") + b"\x87R("
-    array += number(1) + number(data.shape[0]) + number(data.shape[1]) + b"\x86" + dtype + b"\x89" + text(data.tobytes()) + b"tb"
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n"
+        + number(0)
+        + b"\x85"
+        + text(b"b")
+        + b"\x87R("
+    )
+    array += (
+        number(1)
+        + number(data.shape[0])
+        + number(data.shape[1])
+        + b"\x86"
+        + dtype
+        + b"\x89"
+        + text(data.tobytes())
+        + b"tb"
+    )
     numbers = b"](" + b"".join(map(number, labels)) + b"e"
     words = b"](" + b"".join(map(text, names)) + b"e"
-    return b"\x80\x02}(" + text(b"data") + array + text(b"labels") + numbers + text(b"filenames") + words + b"u."
+    return (
+        b"\x80\x02}("
+        + text(b"data")
+        + array
+        + text(b"labels")
+        + numbers
+        + text(b"filenames")
+        + words
+        + b"u."
+    )

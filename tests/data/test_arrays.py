@@ -44,15 +44,23 @@ def test_channels_first_is_taken_as_it_is(shape: tuple[int, ...]) -> None:
 
 def test_the_layout_can_be_said() -> None:
     images = noise((4, 3, 8, 3))
-    np.testing.assert_array_equal(images_of(images, layout="channels-last").numpy(), images.transpose(0, 3, 1, 2))
-    np.testing.assert_array_equal(images_of(noise((4, 9, 5, 2)), layout="channels-first").numpy(), noise((4, 9, 5, 2)))
-    np.testing.assert_array_equal(channels_first(noise((9, 9, 3))), noise((9, 9, 3)).transpose(2, 0, 1))
+    np.testing.assert_array_equal(
+        images_of(images, layout="channels-last").numpy(), images.transpose(0, 3, 1, 2)
+    )
+    np.testing.assert_array_equal(
+        images_of(noise((4, 9, 5, 2)), layout="channels-first").numpy(), noise((4, 9, 5, 2))
+    )
+    np.testing.assert_array_equal(
+        channels_first(noise((9, 9, 3))), noise((9, 9, 3)).transpose(2, 0, 1)
+    )
 
 
 def test_bytes_are_normalised_and_floats_are_not() -> None:
     floats = np.linspace(-3, 7, 4 * 48).reshape(4, 3, 4, 4)
     data = from_arrays(floats, LABELS[:4], split=False)
-    np.testing.assert_allclose(next(data.train.batches(4)).images.numpy(), floats.astype(np.float32))
+    np.testing.assert_allclose(
+        next(data.train.batches(4)).images.numpy(), floats.astype(np.float32)
+    )
     data = from_arrays(noise((4, 3, 5, 5)), LABELS[:4], split=False)
     assert next(data.train.batches(4)).images.mean().item() == pytest.approx(0, abs=1e-5)
 
@@ -87,7 +95,9 @@ def test_an_npz_file_with_everything(tmp_path: Path) -> None:
     assert data.train.ids[[0, 39]].tolist() == ["100", "139"]
     assert data.test.ids[9] == "t9"
     assert torch.bincount(data.test.labels[data.holdout]).tolist() == [1, 1]
-    np.testing.assert_array_equal(data.train.images[7].numpy(), noise((40, 6, 6, 3))[7].transpose(2, 0, 1))
+    np.testing.assert_array_equal(
+        data.train.images[7].numpy(), noise((40, 6, 6, 3))[7].transpose(2, 0, 1)
+    )
     assert load(file, image_size=3).train.shape == (3, 3, 3)
 
 
@@ -103,26 +113,66 @@ def test_an_npz_file_without_a_test_split_is_split_by_id(tmp_path: Path) -> None
     ("arrays", "problem"),
     [
         ({"images": noise((4, 5, 5))}, "has no 'labels'; it holds images"),
-        ({"image": noise((4, 5, 5)), "labels": LABELS[:4]}, "an array 'image' that means nothing here. Did you mean 'images'"),
-        ({"images": noise((4, 5, 5)), "labels": LABELS[:3]}, "x has 4 images, 3 labels and 3 ids"),
-        ({"images": noise((4, 5, 5)), "labels": LABELS[:4], "ids": ["a"]}, "4 images, 4 labels and 1 ids"),
-        ({"images": noise((0, 5, 5)), "labels": LABELS[:0]}, "x has no images"),
-        ({"images": noise((4, 5, 5)).astype(int), "labels": LABELS[:4]}, "images of x must be uint8 or float, got int64"),
-        ({"images": noise((4, 5)), "labels": LABELS[:4]}, r"must have shape \(N, H, W\), .* got \(4, 5\)"),
-        ({"images": np.full((4, 2), np.nan), "labels": LABELS[:4]}, "images of x hold values that are not finite"),
-        ({"images": noise((4, 5, 5)), "labels": LABELS[:4] / 2}, r"labels of x must be one whole number each, got float64 of shape \(4,\)"),
-        ({"images": noise((4, 5, 5)), "labels": LABELS[:4, None]}, r"one whole number each, got int64 of shape \(4, 1\)"),
-        ({"images": noise((4, 5, 5)), "labels": [0, 0, 10**12, 3]}, r"must be 0 to 1000000000000, .* found 0, 3, 1000000000000"),
-        ({"images": noise((4, 5, 5)), "labels": LABELS[:4], "class_names": ["a", "b", "c"]}, "it has 3 classes.; found 0, 1"),
-        ({"images": noise((4, 5, 5)), "labels": LABELS[:4], "test_images": noise((4, 5, 5))}, "both test_images and test_labels"),
         (
-            {"images": noise((4, 5, 5)), "labels": LABELS[:4], "test_images": noise((2, 5, 5)), "test_labels": [0.5, 1]},
+            {"image": noise((4, 5, 5)), "labels": LABELS[:4]},
+            "an array 'image' that means nothing here. Did you mean 'images'",
+        ),
+        ({"images": noise((4, 5, 5)), "labels": LABELS[:3]}, "x has 4 images, 3 labels and 3 ids"),
+        (
+            {"images": noise((4, 5, 5)), "labels": LABELS[:4], "ids": ["a"]},
+            "4 images, 4 labels and 1 ids",
+        ),
+        ({"images": noise((0, 5, 5)), "labels": LABELS[:0]}, "x has no images"),
+        (
+            {"images": noise((4, 5, 5)).astype(int), "labels": LABELS[:4]},
+            "images of x must be uint8 or float, got int64",
+        ),
+        (
+            {"images": noise((4, 5)), "labels": LABELS[:4]},
+            r"must have shape \(N, H, W\), .* got \(4, 5\)",
+        ),
+        (
+            {"images": np.full((4, 2), np.nan), "labels": LABELS[:4]},
+            "images of x hold values that are not finite",
+        ),
+        (
+            {"images": noise((4, 5, 5)), "labels": LABELS[:4] / 2},
+            r"labels of x must be one whole number each, got float64 of shape \(4,\)",
+        ),
+        (
+            {"images": noise((4, 5, 5)), "labels": LABELS[:4, None]},
+            r"one whole number each, got int64 of shape \(4, 1\)",
+        ),
+        (
+            {"images": noise((4, 5, 5)), "labels": [0, 0, 10**12, 3]},
+            r"must be 0 to 1000000000000, .* found 0, 3, 1000000000000",
+        ),
+        (
+            {"images": noise((4, 5, 5)), "labels": LABELS[:4], "class_names": ["a", "b", "c"]},
+            "it has 3 classes.; found 0, 1",
+        ),
+        (
+            {"images": noise((4, 5, 5)), "labels": LABELS[:4], "test_images": noise((4, 5, 5))},
+            "both test_images and test_labels",
+        ),
+        (
+            {
+                "images": noise((4, 5, 5)),
+                "labels": LABELS[:4],
+                "test_images": noise((2, 5, 5)),
+                "test_labels": [0.5, 1],
+            },
             "test_labels of x must be one whole number",
         ),
-        ({"images": noise((4, 5, 5)), "labels": np.array([{}, 1, 2, 3], dtype=object)}, r"Cannot read .*x\.npz: Object arrays"),
+        (
+            {"images": noise((4, 5, 5)), "labels": np.array([{}, 1, 2, 3], dtype=object)},
+            r"Cannot read .*x\.npz: Object arrays",
+        ),
     ],
 )
-def test_what_an_npz_file_may_not_hold(tmp_path: Path, arrays: dict[str, Any], problem: str) -> None:
+def test_what_an_npz_file_may_not_hold(
+    tmp_path: Path, arrays: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(BadInput, match=problem):
         load(save(tmp_path / "x.npz", **arrays))
 

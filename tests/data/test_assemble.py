@@ -60,10 +60,19 @@ def test_a_constant_channel_is_not_divided_by_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "found"), [([0, 2, 2], "0, 2"), ([1, 2, 3], "1, 2, 3"), ([0, 1, 2, 3], "0, 1, 2, 3"), ([-1, 0, 1, 2], "-1, 0, 1, 2")]
+    ("labels", "found"),
+    [
+        ([0, 2, 2], "0, 2"),
+        ([1, 2, 3], "1, 2, 3"),
+        ([0, 1, 2, 3], "0, 1, 2, 3"),
+        ([-1, 0, 1, 2], "-1, 0, 1, 2"),
+    ],
 )
 def test_labels_must_be_every_number_up_to_the_classes(labels: list[int], found: str) -> None:
-    with pytest.raises(BadInput, match=rf"training labels of set must be 0 to 2, every one present \(it has 3 classes\); found {found}\."):
+    with pytest.raises(
+        BadInput,
+        match=rf"training labels of set must be 0 to 2, every one present \(it has 3 classes\); found {found}\.",
+    ):
         assemble("set", samples(labels), None, ["a", "b", "c"])
 
 
@@ -79,35 +88,53 @@ def test_one_class_is_not_enough() -> None:
 
 def test_a_class_that_the_split_takes_whole() -> None:
     # The hash of "8" puts it into the test part.
-    with pytest.raises(BadInput, match="of its 9 samples the 80/10/10 split by id leaves none to train on in class rare"):
+    with pytest.raises(
+        BadInput,
+        match="of its 9 samples the 80/10/10 split by id leaves none to train on in class rare",
+    ):
         assemble("set", samples([0] * 8 + [1]), None, ["often", "rare"])
 
 
 def test_ids_must_differ() -> None:
     train = samples([0, 1])._replace(ids=np.array(["x", "x"]))
-    with pytest.raises(BadInput, match=r"ids of set must differ from each other; .*'x'.* is there 2 times"):
+    with pytest.raises(
+        BadInput, match=r"ids of set must differ from each other; .*'x'.* is there 2 times"
+    ):
         assemble("set", train, samples([0, 1]), ["a", "b"])
     with pytest.raises(BadInput, match="ids of the test split of set must differ"):
         assemble("set", samples([0, 1]), train, ["a", "b"])
 
 
 def test_the_test_split_must_fit() -> None:
-    with pytest.raises(BadInput, match="test labels of set must be 0 to 1 as in training; found also 7"):
+    with pytest.raises(
+        BadInput, match="test labels of set must be 0 to 1 as in training; found also 7"
+    ):
         assemble("set", samples([0, 1]), samples([0, 7]), ["a", "b"])
-    with pytest.raises(BadInput, match=r"test images of set have shape \(1, 4, 5\), the training images \(1, 4, 4\)"):
+    with pytest.raises(
+        BadInput,
+        match=r"test images of set have shape \(1, 4, 5\), the training images \(1, 4, 4\)",
+    ):
         assemble("set", samples([0, 1]), samples([0, 1], (1, 4, 5)), ["a", "b"])
 
 
 def test_classes_may_lack_samples_where_that_is_said() -> None:
     train = examples(*samples([0, 2, 2]), Pixels((0.5,), (0.5,)))
     assert finish("set", train, None, ["a", "b", "c"], augment="none", gaps=True).num_classes == 3
-    with pytest.raises(BadInput, match=r"must be 0 to 2, every one present .* To train anew renumber them.* For a trained model keep"):
+    with pytest.raises(
+        BadInput,
+        match=r"must be 0 to 2, every one present .* To train anew renumber them.* For a trained model keep",
+    ):
         finish("set", train, None, ["a", "b", "c"], augment="none")
-    with pytest.raises(BadInput, match=r"must be 0 to 1 \(it has 2 classes\); found 0, 2\. Correct the labels, or the class names\."):
+    with pytest.raises(
+        BadInput,
+        match=r"must be 0 to 1 \(it has 2 classes\); found 0, 2\. Correct the labels, or the class names\.",
+    ):
         finish("set", train, None, ["a", "b"], augment="none", gaps=True)
 
 
 def test_a_model_says_how_many_classes_there_are() -> None:
     assert numbered("set", torch.tensor([0, 2]), 4) == ["0", "1", "2", "3"]
-    with pytest.raises(BadInput, match="labels go up to 4, and the model has 4 outputs: it needs 5"):
+    with pytest.raises(
+        BadInput, match="labels go up to 4, and the model has 4 outputs: it needs 5"
+    ):
         numbered("set", torch.tensor([1, 4]), 4)

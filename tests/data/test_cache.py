@@ -68,7 +68,10 @@ def test_where_the_first_folder_cannot_be_written_the_next_is_used(tmp_path: Pat
 def test_nowhere_to_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folders = [tmp_path / "file" / "one", tmp_path / "file" / "two"]
-    with pytest.warns(CacheWarning, match=r"decoded images .* cannot be kept in .*one \(Not a directory\) or .*two \(Not a directory\)"):
+    with pytest.warns(
+        CacheWarning,
+        match=r"decoded images .* cannot be kept in .*one \(Not a directory\) or .*two \(Not a directory\)",
+    ):
         found = cached("x", "key", folders, Maker())
     assert torch.equal(found, Maker()())
 

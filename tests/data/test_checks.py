@@ -33,7 +33,9 @@ def floats(split: Any) -> TensorDataset:
 TRAIN, TEST = floats(toy_data().train), floats(toy_data().test)
 
 
-def forget(train: Dataset[Any], ids: Any, test: Dataset[Any] | None = TEST, **options: Any) -> Result:
+def forget(
+    train: Dataset[Any], ids: Any, test: Dataset[Any] | None = TEST, **options: Any
+) -> Result:
     return duck.forget(trained_net(), train, ids, test=test, method="original", **options)  # type: ignore[arg-type]
 
 
@@ -55,7 +57,9 @@ def test_each_sample_has_a_digest_of_its_pixels() -> None:
 
 def test_digests_of_cifar_size_images_are_cheap() -> None:
     images = torch.randint(0, 256, (5000, 3, 32, 32), dtype=torch.uint8)
-    source = examples(images, torch.zeros(5000), np.arange(5000).astype(np.str_), Pixels((0.5,) * 3, (0.5,) * 3))
+    source = examples(
+        images, torch.zeros(5000), np.arange(5000).astype(np.str_), Pixels((0.5,) * 3, (0.5,) * 3)
+    )
     begun = time.process_time()
     assert len(source.digests) == 5000
     assert time.process_time() - begun < 0.5
@@ -76,9 +80,13 @@ def test_with_copies_adds_them_to_the_request() -> None:
     result = forget(train, [7, 8], with_copies=True)
     assert result.scenario.forget.tolist() == [7, 8, 240, 241]
     assert named(result.notes, "copies of forget samples") == []
-    assert named(result.notes, "copies") == ["2 exact copies of the 2 requested samples were added to the request."]
+    assert named(result.notes, "copies") == [
+        "2 exact copies of the 2 requested samples were added to the request."
+    ]
     one = forget(ConcatDataset([TRAIN, Subset(TRAIN, [7])]), [7], with_copies=True)
-    assert named(one.notes, "cop") == ["1 exact copy of the requested sample was added to the request."]
+    assert named(one.notes, "cop") == [
+        "1 exact copy of the requested sample was added to the request."
+    ]
     assert forget(TRAIN, [7, 8], with_copies=True).scenario.forget.tolist() == [7, 8]
 
 
@@ -112,7 +120,9 @@ def test_forget_samples_in_the_test_set_are_named_as_such() -> None:
     assert named(notes, "also training samples")[0].startswith("1 of 202")
 
 
-@pytest.mark.parametrize(("test", "problem"), [(TRAIN, "training samples"), (Subset(TRAIN, range(60)), "forget samples")])
+@pytest.mark.parametrize(
+    ("test", "problem"), [(TRAIN, "training samples"), (Subset(TRAIN, range(60)), "forget samples")]
+)
 def test_a_test_set_of_training_samples_is_refused(test: Dataset[Any], problem: str) -> None:
     ids = range(60) if problem == "forget samples" else [7, 8]
     with pytest.raises(BadInput, match=rf"{problem}.*never saw"):
@@ -121,10 +131,18 @@ def test_a_test_set_of_training_samples_is_refused(test: Dataset[Any], problem: 
 
 def test_equal_feature_vectors_may_be_chance() -> None:
     generator = torch.Generator().manual_seed(0)
-    train, test = (torch.randint(0, 2, (count, 3), generator=generator).float() for count in (60, 30))
+    train, test = (
+        torch.randint(0, 2, (count, 3), generator=generator).float() for count in (60, 30)
+    )
     labels = torch.arange(60) % 2
     net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
-    result = duck.forget(net, TensorDataset(train, labels), [1], test=TensorDataset(test, labels[:30]), method="original")
+    result = duck.forget(
+        net,
+        TensorDataset(train, labels),
+        [1],
+        test=TensorDataset(test, labels[:30]),
+        method="original",
+    )
     assert named(result.notes, "also training samples")
 
 
@@ -152,8 +170,15 @@ def test_float_images_of_0_to_255_are_named() -> None:
     scaled = TensorDataset(torch.randint(0, 256, (240, 1, 8, 8)).float(), TRAIN.tensors[1])
     (note,) = named(forget(scaled, [7, 8], None).notes, "0 to 255")
     assert "uint8" in note
-    for images in (TRAIN.tensors[0], TRAIN.tensors[0].abs().clamp(0, 1), 16 * torch.rand(240, 1, 8, 8)):
-        assert named(forget(TensorDataset(images, TRAIN.tensors[1]), [7, 8], None).notes, "0 to 255") == []
+    for images in (
+        TRAIN.tensors[0],
+        TRAIN.tensors[0].abs().clamp(0, 1),
+        16 * torch.rand(240, 1, 8, 8),
+    ):
+        assert (
+            named(forget(TensorDataset(images, TRAIN.tensors[1]), [7, 8], None).notes, "0 to 255")
+            == []
+        )
 
 
 class Probabilities(nn.Module):
@@ -183,7 +208,9 @@ def test_log_probabilities_are_logits() -> None:
 def test_all_copies_in_the_test_set_are_counted() -> None:
     """10 copies of forget samples and 8 of others among 200 test samples: neither group alone is above 5 %."""
     test: Dataset[Any] = ConcatDataset([Subset(TEST, range(182)), Subset(TRAIN, range(18))])
-    with pytest.raises(BadInput, match=r"18 of 200 test samples .*10 of forget samples, 8 of others"):
+    with pytest.raises(
+        BadInput, match=r"18 of 200 test samples .*10 of forget samples, 8 of others"
+    ):
         forget(TRAIN, range(10), test)
 
 
@@ -200,36 +227,76 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = train.labels.clone()
     labels[100] = labels[3]
     unseen = {"test_images": test.images.numpy(), "test_labels": test.labels.numpy()}
-    np.savez(folder / "data.npz", allow_pickle=False, images=with_copies.numpy(), labels=labels.numpy(), **unseen)
-    words = ["train", "--data", str(folder / "data.npz"), "--model", "convnet", "--epochs", "2", "--out", str(folder / "run"), "--json"]
+    np.savez(
+        folder / "data.npz",
+        allow_pickle=False,
+        images=with_copies.numpy(),
+        labels=labels.numpy(),
+        **unseen,
+    )
+    words = [
+        "train",
+        "--data",
+        str(folder / "data.npz"),
+        "--model",
+        "convnet",
+        "--epochs",
+        "2",
+        "--out",
+        str(folder / "run"),
+        "--json",
+    ]
     assert cli.main(words) == 0
     return folder / "run"
 
 
 @pytest.mark.parametrize(("words", "count", "copies"), [([], 2, 1), (["--with-copies"], 3, 0)])
 def test_copies_on_the_command_line(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], count: int, copies: int
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    count: int,
+    copies: int,
 ) -> None:
     ids = tmp_path / "ids.txt"
     ids.write_text("3\n8\n")
     capsys.readouterr()
-    cli.main(["forget", "--run", str(run), "--ids", str(ids), *words, "--out", str(tmp_path / "forgot"), "--json"])
+    cli.main(
+        [
+            "forget",
+            "--run",
+            str(run),
+            "--ids",
+            str(ids),
+            *words,
+            "--out",
+            str(tmp_path / "forgot"),
+            "--json",
+        ]
+    )
     out, err = capsys.readouterr()
     line = json.loads(out)
     assert line["forget_samples"] == count
     assert len(named(line["notes"], "copies of forget samples")) == copies
     assert err.count("'100'") == copies
     assert len(named(line["notes"], "also training samples")) == 1
-    assert len(named(line["notes"], "1 exact copy of the 2 requested samples was added")) == (not copies)
+    assert len(named(line["notes"], "1 exact copy of the 2 requested samples was added")) == (
+        not copies
+    )
     # Records hold no ids outside the request.
     assert named(line["notes"], "'100'") == []
 
 
-def test_compare_takes_copies_too(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_takes_copies_too(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ids = tmp_path / "ids.txt"
     ids.write_text("3\n8\n")
     capsys.readouterr()
-    cli.main(["compare", "--run", str(run), "--ids", str(ids), "--methods", "original", "--with-copies"])
+    cli.main(
+        ["compare", "--run", str(run), "--ids", str(ids), "--methods", "original", "--with-copies"]
+    )
     assert "forget 3, retain 117" in capsys.readouterr().out
     cli.main(["compare", "--run", str(run), "--ids", str(ids), "--methods", "finetune"])
     out, err = capsys.readouterr()
@@ -239,10 +306,22 @@ def test_compare_takes_copies_too(run: Path, tmp_path: Path, capsys: pytest.Capt
     assert "gap" not in out.lower()
 
 
-def test_a_finding_is_printed_once(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_is_printed_once(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ids = tmp_path / "ids.txt"
     ids.write_text("3\n8\n")
-    words = ["forget", "--run", str(run), "--ids", str(ids), "--method", "original", "--out", str(tmp_path / "forgot")]
+    words = [
+        "forget",
+        "--run",
+        str(run),
+        "--ids",
+        str(ids),
+        "--method",
+        "original",
+        "--out",
+        str(tmp_path / "forgot"),
+    ]
     capsys.readouterr()
     for places in ((0, 1), (1, 0)):  # a stored run is not checked again: its notes are printed
         cli.main(words)
@@ -251,12 +330,23 @@ def test_a_finding_is_printed_once(run: Path, tmp_path: Path, capsys: pytest.Cap
         assert tuple(text.count("also training samples") for text in printed) == places
 
 
-@pytest.mark.parametrize("words", [["tune", "finetune", "--budget", "1", "--objective", "aus"], ["pool", "--models", "2", "--epochs", "1"]])
-def test_tune_and_pool_name_copies(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tune", "finetune", "--budget", "1", "--objective", "aus"],
+        ["pool", "--models", "2", "--epochs", "1"],
+    ],
+)
+def test_tune_and_pool_name_copies(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
     ids = tmp_path / "ids.txt"
     ids.write_text("3\n8\n")
     capsys.readouterr()
-    assert cli.main([*words, "--run", str(run), "--ids", str(ids), "--out", str(tmp_path / "out")]) == 0
+    assert (
+        cli.main([*words, "--run", str(run), "--ids", str(ids), "--out", str(tmp_path / "out")])
+        == 0
+    )
     assert "exact copies of forget samples (1)" in capsys.readouterr().err
 
 
@@ -279,13 +369,19 @@ def test_copies_are_looked_for_in_what_earlier_requests_left() -> None:
     with pytest.raises(BadInput, match="An earlier request forgot '10' already"):
         second_with_copies(images, [10], [10, 11])
     images[13] = images[11].clone()  # of class 1
-    assert second_with_copies(images, [10], duck.ForgetClasses([1])) == sorted([*range(1, 240, 4), 11, 12])
+    assert second_with_copies(images, [10], duck.ForgetClasses([1])) == sorted(
+        [*range(1, 240, 4), 11, 12]
+    )
 
 
 def test_a_random_share_with_copies_is_drawn_from_what_earlier_requests_left() -> None:
     earlier = list(range(20))
-    forgotten = set(second_with_copies(torch.cat([noise(120), noise(120)]), earlier, duck.ForgetFraction(0.5)))
+    forgotten = set(
+        second_with_copies(torch.cat([noise(120), noise(120)]), earlier, duck.ForgetFraction(0.5))
+    )
     assert not forgotten & set(earlier)
     assert len(forgotten) > 110
     # Whole pairs, but for those whose other half is gone.
-    assert {(name + 120) % 240 for name in forgotten} - set(earlier) == forgotten - set(range(120, 140))
+    assert {(name + 120) % 240 for name in forgotten} - set(earlier) == forgotten - set(
+        range(120, 140)
+    )

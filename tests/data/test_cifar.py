@@ -12,7 +12,13 @@ import torch
 from duck.data.cifar import CIFAR10, CIFAR100, load, read_pickle
 from duck.data.examples import Resident
 from duck.errors import BadInput
-from tests.data.image_files import noise, python2_pickle, write_cifar10, write_cifar100, write_pickle
+from tests.data.image_files import (
+    noise,
+    python2_pickle,
+    write_cifar10,
+    write_cifar100,
+    write_pickle,
+)
 
 
 def test_cifar10_in_official_order_with_the_index_as_id(tmp_path: Path) -> None:
@@ -24,7 +30,9 @@ def test_cifar10_in_official_order_with_the_index_as_id(tmp_path: Path) -> None:
     assert data.train.images.shape == (100, 3, 32, 32)
     assert data.train.ids.tolist() == [str(row) for row in range(100)]
     assert data.train.labels.tolist() == [row % 10 for row in range(100)]
-    np.testing.assert_array_equal(data.train.images[45].numpy().reshape(-1), noise((20, 3072), 2)[5])
+    np.testing.assert_array_equal(
+        data.train.images[45].numpy().reshape(-1), noise((20, 3072), 2)[5]
+    )
     np.testing.assert_array_equal(data.test.images[7].numpy().reshape(-1), noise((20, 3072), 5)[7])
     assert torch.bincount(data.test.labels[data.holdout]).tolist() == [1] * 10
 
@@ -44,17 +52,25 @@ def test_official_files_of_python_2(tmp_path: Path) -> None:
     folder = write_cifar10(tmp_path)
     for part in range(1, 6):
         names = [f"photo_s_{part}_{row}.png".encode() for row in range(20)]
-        (folder / f"data_batch_{part}").write_bytes(python2_pickle(noise((20, 3072), part), [row % 10 for row in range(20)], names))
+        (folder / f"data_batch_{part}").write_bytes(
+            python2_pickle(noise((20, 3072), part), [row % 10 for row in range(20)], names)
+        )
     train = load(CIFAR10, tmp_path).train
     assert isinstance(train, Resident)
-    assert train.ids[[0, 25, 99]].tolist() == ["photo_s_1_0.png", "photo_s_2_5.png", "photo_s_5_19.png"]
+    assert train.ids[[0, 25, 99]].tolist() == [
+        "photo_s_1_0.png",
+        "photo_s_2_5.png",
+        "photo_s_5_19.png",
+    ]
     np.testing.assert_array_equal(train.images[25].numpy().reshape(-1), noise((20, 3072), 2)[5])
 
 
 def test_names_in_some_files_only_are_not_used(tmp_path: Path) -> None:
     folder = write_cifar10(tmp_path)
     names = [b"name"] * 20
-    (folder / "data_batch_2").write_bytes(python2_pickle(noise((20, 3072)), [row % 10 for row in range(20)], names))
+    (folder / "data_batch_2").write_bytes(
+        python2_pickle(noise((20, 3072)), [row % 10 for row in range(20)], names)
+    )
     assert load(CIFAR10, tmp_path).train.ids.tolist() == [str(row) for row in range(100)]
 
 
@@ -69,10 +85,22 @@ def test_cifar100_has_fine_labels_and_file_names(tmp_path: Path) -> None:
 def test_a_name_that_two_images_share_gets_its_class_or_a_number(tmp_path: Path) -> None:
     names = ["same.png", "same.png", *(f"{row}.png" for row in range(2, 100))]
     folder = write_cifar100(tmp_path, names)
-    assert load(CIFAR100, tmp_path).train.ids[:3].tolist() == ["class 0/same.png", "class 1/same.png", "2.png"]
-    content = {b"data": noise((101, 3072)), b"fine_labels": [*range(100), 0], b"filenames": [*(n.encode() for n in names), b"same.png"]}
+    assert load(CIFAR100, tmp_path).train.ids[:3].tolist() == [
+        "class 0/same.png",
+        "class 1/same.png",
+        "2.png",
+    ]
+    content = {
+        b"data": noise((101, 3072)),
+        b"fine_labels": [*range(100), 0],
+        b"filenames": [*(n.encode() for n in names), b"same.png"],
+    }
     write_pickle(folder / "train", content)
-    assert load(CIFAR100, tmp_path).train.ids[[0, 1, 100]].tolist() == ["class 0/same.png", "class 1/same.png", "class 0/same.png#2"]
+    assert load(CIFAR100, tmp_path).train.ids[[0, 1, 100]].tolist() == [
+        "class 0/same.png",
+        "class 1/same.png",
+        "class 0/same.png#2",
+    ]
 
 
 @pytest.mark.parametrize("protocol", [4, 5])
@@ -92,14 +120,18 @@ class Attack:
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_no_code_in_a_pickle_is_run(tmp_path: Path, protocol: int) -> None:
     folder, victim = write_cifar10(tmp_path), tmp_path / "made by the attack"
-    write_pickle(folder / "data_batch_4", {"data": Attack(os.mkdir, str(victim)), "labels": []}, protocol)
+    write_pickle(
+        folder / "data_batch_4", {"data": Attack(os.mkdir, str(victim)), "labels": []}, protocol
+    )
     with pytest.raises(BadInput, match=r"Cannot read .*data_batch_4: it asks for posix\.mkdir"):
         load(CIFAR10, tmp_path)
     assert not victim.exists()
 
 
 @pytest.mark.parametrize("function", [builtins.eval, builtins.getattr, np.load, pickle.loads])
-def test_neither_builtins_nor_other_numpy_functions_are_allowed(tmp_path: Path, function: object) -> None:
+def test_neither_builtins_nor_other_numpy_functions_are_allowed(
+    tmp_path: Path, function: object
+) -> None:
     file = write_pickle(tmp_path / "file", {b"data": Attack(function, "1")})
     with pytest.raises(BadInput, match="which no CIFAR file needs"):
         read_pickle(file)
@@ -109,7 +141,9 @@ def test_neither_builtins_nor_other_numpy_functions_are_allowed(tmp_path: Path, 
 def test_a_file_cut_short_is_named(tmp_path: Path, keep: int) -> None:
     file = write_cifar10(tmp_path) / "data_batch_3"
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(BadInput, match=r"Cannot read .*data_batch_3: .* Remove its folder and fetch it again"):
+    with pytest.raises(
+        BadInput, match=r"Cannot read .*data_batch_3: .* Remove its folder and fetch it again"
+    ):
         load(CIFAR10, tmp_path)
 
 
@@ -119,7 +153,10 @@ def test_a_file_cut_short_is_named(tmp_path: Path, keep: int) -> None:
         ([1, 2], "not a CIFAR file: it holds a list"),
         ({b"labels": [0]}, "not a CIFAR file: it has no 'data'"),
         ({b"data": noise((1, 3072))}, "not a CIFAR file: it has no 'labels'"),
-        ({b"data": noise((2, 3072)), b"labels": [0]}, r"each of its 1 labels; it holds uint8 of shape \(2, 3072\)"),
+        (
+            {b"data": noise((2, 3072)), b"labels": [0]},
+            r"each of its 1 labels; it holds uint8 of shape \(2, 3072\)",
+        ),
         ({b"data": noise((1, 100)), b"labels": [0]}, r"a uint8 row of 3072 .* shape \(1, 100\)"),
         ({b"data": noise((1, 3072)).astype(float), b"labels": [0]}, "it holds float64"),
         ({b"data": noise((1, 3072)), b"labels": [0], b"filenames": [b"a", b"b"]}, "and 2 names"),
@@ -139,7 +176,10 @@ def test_a_wrong_number_of_class_names(tmp_path: Path) -> None:
 
 
 def test_missing_data_say_where_they_were_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"No data at .*cifar-100-python\. Add --download to fetch them from https://www.cs.toronto.edu"):
+    with pytest.raises(
+        BadInput,
+        match=r"No data at .*cifar-100-python\. Add --download to fetch them from https://www.cs.toronto.edu",
+    ):
         load(CIFAR100, tmp_path)
 
 
@@ -147,7 +187,9 @@ def test_missing_data_say_where_they_were_looked_for(tmp_path: Path) -> None:
 def test_an_incomplete_folder_is_not_overwritten(tmp_path: Path, download: bool) -> None:
     folder = write_cifar10(tmp_path)
     (folder / "data_batch_5").unlink()
-    with pytest.raises(BadInput, match="cifar-10-batches-py is incomplete: data_batch_5 is missing"):
+    with pytest.raises(
+        BadInput, match="cifar-10-batches-py is incomplete: data_batch_5 is missing"
+    ):
         load(CIFAR10, tmp_path, download=download)
 
 

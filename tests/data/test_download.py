@@ -64,7 +64,9 @@ def publish(site: tuple[Path, str], content: bytes) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("pack", [tar_of, zip_of])
-def test_an_archive_is_fetched_and_unpacked(site: tuple[Path, str], tmp_path: Path, pack: Any) -> None:
+def test_an_archive_is_fetched_and_unpacked(
+    site: tuple[Path, str], tmp_path: Path, pack: Any
+) -> None:
     big = noise((3_000_000,)).tobytes()
     address, sha256 = publish(site, pack({"set/a.txt": b"one", "set/deep/b.bin": big}))
     calls: list[tuple[int, int]] = []
@@ -104,15 +106,32 @@ def test_an_interruption_leaves_nothing(site: tuple[Path, str], tmp_path: Path) 
         (b"neither of both", "cannot be unpacked: "),
         (tar_of({"set/a": noise((100_000,)).tobytes()})[:50_000], "cannot be unpacked: "),
         (tar_of({"../outside": b"x", "set/a": b"x"}), "cannot be unpacked: .*outside"),
-        (zip_of({"../outside": b"x", "set/a": b"x"}), "cannot be unpacked: '../outside' would lie outside"),
-        (zip_of({"/outside": b"x", "set/a": b"x"}), "cannot be unpacked: '/outside' would lie outside"),
+        (
+            zip_of({"../outside": b"x", "set/a": b"x"}),
+            "cannot be unpacked: '../outside' would lie outside",
+        ),
+        (
+            zip_of({"/outside": b"x", "set/a": b"x"}),
+            "cannot be unpacked: '/outside' would lie outside",
+        ),
         (zip_of({"..\\outside": b"x", "set/a": b"x"}), "cannot be unpacked: .* would lie outside"),
         (tar_of({"one/a": b"x", "two/a": b"x"}), "should hold one folder, it holds one, two"),
         (tar_of({"file": b"x"}), "should hold one folder, it holds file"),
     ],
-    ids=["neither", "cut", "tar outside", "zip outside", "zip absolute", "zip backslash", "two folders", "a file"],
+    ids=[
+        "neither",
+        "cut",
+        "tar outside",
+        "zip outside",
+        "zip absolute",
+        "zip backslash",
+        "two folders",
+        "a file",
+    ],
 )
-def test_a_bad_archive_leaves_nothing(site: tuple[Path, str], tmp_path: Path, content: bytes, problem: str) -> None:
+def test_a_bad_archive_leaves_nothing(
+    site: tuple[Path, str], tmp_path: Path, content: bytes, problem: str
+) -> None:
     address, sha256 = publish(site, content)
     with pytest.raises(BadInput, match=problem):
         fetch_archive(address, sha256, tmp_path / "root")
@@ -121,7 +140,9 @@ def test_a_bad_archive_leaves_nothing(site: tuple[Path, str], tmp_path: Path, co
 
 
 def test_an_address_that_does_not_answer(site: tuple[Path, str], tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"Could not download .*/nothing: .*404.*\. Check the connection"):
+    with pytest.raises(
+        BadInput, match=r"Could not download .*/nothing: .*404.*\. Check the connection"
+    ):
         fetch_archive(f"{site[1]}/nothing", "0" * 64, tmp_path / "root")
     with pytest.raises(BadInput, match=r"Could not download http://127\.0\.0\.1:9/x: .*refused"):
         fetch_archive("http://127.0.0.1:9/x", "0" * 64, tmp_path / "root")
@@ -138,7 +159,9 @@ def test_what_is_there_is_not_replaced(site: tuple[Path, str], tmp_path: Path) -
 
 def test_locate_downloads_only_what_is_missing(site: tuple[Path, str], tmp_path: Path) -> None:
     archive = Archive(*publish(site, tar_of({"set/a": b"1"})), "set")
-    with pytest.raises(BadInput, match=rf"No data at .*root/set\. Add --download to fetch them from {archive.url}"):
+    with pytest.raises(
+        BadInput, match=rf"No data at .*root/set\. Add --download to fetch them from {archive.url}"
+    ):
         locate(archive, ("a",), tmp_path / "root", download=False)
     assert not (tmp_path / "root").exists()
     assert locate(archive, ("a",), tmp_path / "root", download=True) == tmp_path / "root" / "set"

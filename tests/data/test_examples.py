@@ -19,12 +19,24 @@ PIXELS = Pixels((0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
 
 
 def resident(count: int = 37, shape: tuple[int, ...] = (3, 8, 8), seed: int = 0) -> Resident:
-    images = torch.randint(0, 256, (count, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
-    return examples(images, torch.arange(count) % 5, np.array([f"id{row}" for row in range(count)]), PIXELS)
+    images = torch.randint(
+        0, 256, (count, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
+    )
+    return examples(
+        images, torch.arange(count) % 5, np.array([f"id{row}" for row in range(count)]), PIXELS
+    )
 
 
 def streamed(source: Resident) -> Streamed:
-    return Streamed(source.labels, source.ids, source.pixels, source.rows, source.device, source.images.__getitem__, source.shape)
+    return Streamed(
+        source.labels,
+        source.ids,
+        source.pixels,
+        source.rows,
+        source.device,
+        source.images.__getitem__,
+        source.shape,
+    )
 
 
 def seeded(seed: int = 3) -> torch.Generator:
@@ -40,13 +52,20 @@ def assert_same(first: Iterator[Batch], second: Iterator[Batch]) -> None:
 @pytest.mark.parametrize("augment", ["none", "crop", "crop-flip"])
 @given(count=st.integers(1, 40), size=st.integers(1, 50), seed=st.integers(0, 99))
 @settings(max_examples=15, deadline=None)
-def test_streamed_gives_the_batches_of_resident(augment: Augment, count: int, size: int, seed: int) -> None:
+def test_streamed_gives_the_batches_of_resident(
+    augment: Augment, count: int, size: int, seed: int
+) -> None:
     source = resident(count)
-    assert_same(source.batches(size, seeded(seed), augment), streamed(source).batches(size, seeded(seed), augment))
+    assert_same(
+        source.batches(size, seeded(seed), augment),
+        streamed(source).batches(size, seeded(seed), augment),
+    )
 
 
 @pytest.mark.parametrize("augment", ["none", "crop-flip"])
-def test_an_epoch_in_parts_is_the_epoch_at_once(augment: Augment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_in_parts_is_the_epoch_at_once(
+    augment: Augment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = resident()
     whole = list(source.batches(5, seeded(), augment))
     monkeypatch.setattr(module, "EPOCH_BYTES", source.images[:11].nbytes)
@@ -60,12 +79,16 @@ def test_in_order_without_a_generator() -> None:
         assert [len(batch.rows) for batch in batches] == [10, 10, 10, 7]
         assert torch.cat([batch.rows for batch in batches]).tolist() == list(range(37))
         mean, std = (torch.tensor(values).view(3, 1, 1) for values in (PIXELS.mean, PIXELS.std))
-        torch.testing.assert_close(torch.cat([batch.images for batch in batches]), (source.images / 255 - mean) / std)
+        torch.testing.assert_close(
+            torch.cat([batch.images for batch in batches]), (source.images / 255 - mean) / std
+        )
 
 
 @given(count=st.integers(1, 60), size=st.integers(1, 80), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
-def test_a_shuffled_pass_sees_every_sample_in_full_batches(count: int, size: int, seed: int) -> None:
+def test_a_shuffled_pass_sees_every_sample_in_full_batches(
+    count: int, size: int, seed: int
+) -> None:
     batches = list(resident(count).batches(size, seeded(seed)))
     rows = torch.cat([batch.rows for batch in batches]).tolist()
     assert {len(batch.rows) for batch in batches} == {min(size, count)}
@@ -104,7 +127,9 @@ def test_take_copies_no_image() -> None:
 def test_augmentation_keeps_images_labels_and_rows_together() -> None:
     # An image of one value looks the same under every crop: its value tells which sample it is.
     flat = torch.arange(37, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 8, 8).contiguous()
-    source = examples(flat, torch.arange(37) * 3, np.arange(37).astype(np.str_), Pixels((0.0,), (1.0,)))
+    source = examples(
+        flat, torch.arange(37) * 3, np.arange(37).astype(np.str_), Pixels((0.0,), (1.0,))
+    )
     for view in (source, streamed(source)):
         for batch in view.take(torch.arange(36, -1, -1)).batches(8, seeded(), "crop-flip"):
             values = (batch.images * 255).round().long()
@@ -130,12 +155,17 @@ def test_crops_and_mirroring_against_one_image_at_a_time(shape: tuple[int, ...])
     moved = moves(images, rows[10:40], slice(10, 40))
     for place in range(30):
         down, right = moves.shifts[:, 10 + place].tolist()
-        expected = one_by_one(images[rows[10 + place]], down, right, bool(moves.mirrored[10 + place]))
+        expected = one_by_one(
+            images[rows[10 + place]], down, right, bool(moves.mirrored[10 + place])
+        )
         np.testing.assert_array_equal(moved[place].numpy(), expected)
 
 
 def test_moves_reach_an_eighth_and_mirror_half_of_the_images() -> None:
-    flips, crops = Moves("crop-flip", 4000, (3, 32, 32), seeded()), Moves("crop", 4000, (3, 32, 32), seeded())
+    flips, crops = (
+        Moves("crop-flip", 4000, (3, 32, 32), seeded()),
+        Moves("crop", 4000, (3, 32, 32), seeded()),
+    )
     assert sorted(set(flips.shifts.flatten().tolist())) == list(range(-4, 5))
     assert 0.45 < flips.mirrored.float().mean() < 0.55
     assert not crops.mirrored.any()
@@ -159,7 +189,9 @@ def test_an_error_while_fetching_is_raised_in_the_caller() -> None:
             raise BadInput("the disk is gone")
         return source.images[rows]
 
-    broken = Streamed(source.labels, source.ids, source.pixels, source.rows, source.device, fetch, source.shape)
+    broken = Streamed(
+        source.labels, source.ids, source.pixels, source.rows, source.device, fetch, source.shape
+    )
     batches = broken.batches(10)
     assert [next(batches).rows[0].item(), next(batches).rows[0].item()] == [0, 10]
     with pytest.raises(BadInput, match="the disk is gone"):
@@ -178,7 +210,9 @@ def test_leaving_a_pass_early_ends_its_thread() -> None:
 @given(st.integers(0, 20), st.integers(1, 4))
 @settings(max_examples=20, deadline=None)
 def test_ahead_keeps_the_order(count: int, depth: int) -> None:
-    assert list(ahead(lambda start: start * start, range(count), depth)) == [start * start for start in range(count)]
+    assert list(ahead(lambda start: start * start, range(count), depth)) == [
+        start * start for start in range(count)
+    ]
 
 
 def test_the_fingerprint_is_of_ids_labels_and_pixels() -> None:
@@ -200,7 +234,9 @@ def test_the_fingerprint_is_of_ids_labels_and_pixels() -> None:
 def test_moving_to_where_it_is_changes_nothing() -> None:
     source = resident()
     assert source.to("cpu") is source
-    assert_same(source.batches(7, seeded(), "crop"), streamed(source).to("cpu").batches(7, seeded(), "crop"))
+    assert_same(
+        source.batches(7, seeded(), "crop"), streamed(source).to("cpu").batches(7, seeded(), "crop")
+    )
 
 
 def test_float_features_pass_through() -> None:

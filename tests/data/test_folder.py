@@ -22,7 +22,9 @@ def test_class_folders_with_a_test_split(tmp_path: Path) -> None:
     assert data.train.labels.tolist() == [0] * 8 + [1] * 8 + [2] * 8
     assert data.test.ids[-1] == "test/c/4.png"
     assert torch.bincount(data.test.labels[data.holdout]).tolist() == [1, 1, 1]
-    np.testing.assert_array_equal(data.train.images[10].numpy(), noise((6, 6, 3), 1002).transpose(2, 0, 1))
+    np.testing.assert_array_equal(
+        data.train.images[10].numpy(), noise((6, 6, 3), 1002).transpose(2, 0, 1)
+    )
 
 
 def test_val_stands_for_test(tmp_path: Path) -> None:
@@ -52,7 +54,9 @@ def test_mean_and_std_come_from_train(tmp_path: Path) -> None:
     data = load(tmp_path)
     images = next(data.train.batches(100)).images
     torch.testing.assert_close(images.mean((0, 2, 3)), torch.zeros(3), rtol=0, atol=1e-5)
-    torch.testing.assert_close(images.std((0, 2, 3), correction=0), torch.ones(3), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        images.std((0, 2, 3), correction=0), torch.ones(3), rtol=0, atol=1e-5
+    )
     assert isinstance(data.train, Resident)
     assert data.test is not None
     seen = data.train.images.double() / 255
@@ -123,7 +127,9 @@ def test_a_palette_with_transparency(tmp_path: Path) -> None:
     train = load(tmp_path).train
     assert isinstance(train, Resident)
     expected = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
-    np.testing.assert_array_equal(train.images[train.ids.tolist().index("train/a/p.png")].numpy(), expected)
+    np.testing.assert_array_equal(
+        train.images[train.ids.tolist().index("train/a/p.png")].numpy(), expected
+    )
     assert load(tmp_path, image_size=3).train.shape == (3, 3, 3)
 
 
@@ -131,7 +137,8 @@ def test_sizes_that_differ_need_image_size(tmp_path: Path) -> None:
     write_classes(tmp_path / "train", 3)
     write_image(tmp_path / "test" / "b" / "wide.png", noise((6, 9, 3)))
     with pytest.raises(
-        BadInput, match=r"differ in size: .*train/a/0\.png is 6x6, .*test/b/wide\.png is 9x6\. Give one size .* image_size \(--image-size\)"
+        BadInput,
+        match=r"differ in size: .*train/a/0\.png is 6x6, .*test/b/wide\.png is 9x6\. Give one size .* image_size \(--image-size\)",
     ):
         load(tmp_path)
     data = load(tmp_path, image_size=4)
@@ -156,13 +163,17 @@ def test_a_damaged_image_is_named(tmp_path: Path, keep: float) -> None:
     file = tmp_path / "train" / "b" / "1.png"
     whole = file.read_bytes()
     file.write_bytes(whole[: int(keep * len(whole)) if keep < 1 else int(keep)])
-    with pytest.raises(BadInput, match=r"Cannot read the image .*train/b/1\.png: .* Remove or replace it"):
+    with pytest.raises(
+        BadInput, match=r"Cannot read the image .*train/b/1\.png: .* Remove or replace it"
+    ):
         load(tmp_path)
 
 
 def test_deep_pixels_are_not_cut_down_in_silence(tmp_path: Path) -> None:
     write_classes(tmp_path / "train", 2)
-    Image.fromarray(noise((6, 6)).astype(np.uint16) * 200).save(tmp_path / "train" / "a" / "deep.png")
+    Image.fromarray(noise((6, 6)).astype(np.uint16) * 200).save(
+        tmp_path / "train" / "a" / "deep.png"
+    )
     write_classes(tmp_path / "test", 1)
     with pytest.raises(BadInput, match=r"deep\.png: its pixels have more than 8 bits"):
         load(tmp_path)
@@ -178,7 +189,9 @@ def test_too_little_to_work_with(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"class folder .*b holds no images"):
         load(tmp_path)
     write_image(tmp_path / "b" / "9.png", noise((6, 6, 3)))
-    with pytest.raises(BadInput, match=r"leaves none to train on in class b\. Add samples or give it a test split"):
+    with pytest.raises(
+        BadInput, match=r"leaves none to train on in class b\. Add samples or give it a test split"
+    ):
         load(tmp_path)
 
 
@@ -188,7 +201,9 @@ def test_a_test_split_that_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="test holds no class folders"):
         load(tmp_path)
     write_image(tmp_path / "test" / "new" / "0.png", noise((6, 6, 3)))
-    with pytest.raises(BadInput, match=r"test/new is a class that the training folder does not have"):
+    with pytest.raises(
+        BadInput, match=r"test/new is a class that the training folder does not have"
+    ):
         load(tmp_path)
 
 

@@ -15,7 +15,10 @@ from tests.data.image_files import noise, write_image
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("many")
-    return [write_image(folder / f"{number} ä.png", noise((4, 6, 3), number)) for number in range(MANY + 1)]
+    return [
+        write_image(folder / f"{number} ä.png", noise((4, 6, 3), number))
+        for number in range(MANY + 1)
+    ]
 
 
 def test_processes_and_threads_decode_alike(files: list[Path]) -> None:
@@ -30,13 +33,17 @@ def test_processes_and_threads_decode_alike(files: list[Path]) -> None:
 
 def test_processes_resize_and_grey(files: list[Path]) -> None:
     images = decode_all(files, (1, 2, 2), size=2)
-    np.testing.assert_array_equal(images.numpy(), decode_in_threads(files, (1, 2, 2), size=2).numpy())
+    np.testing.assert_array_equal(
+        images.numpy(), decode_in_threads(files, (1, 2, 2), size=2).numpy()
+    )
 
 
 def test_a_damaged_file_in_a_process_is_named(files: list[Path], tmp_path: Path) -> None:
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"no image")
-    with pytest.raises(BadInput, match=r"^Cannot read the image .*bad\.png: .* Remove or replace it\.$"):
+    with pytest.raises(
+        BadInput, match=r"^Cannot read the image .*bad\.png: .* Remove or replace it\.$"
+    ):
         decode_all([*files[:-1], bad], (3, 4, 6))
 
 
@@ -49,7 +56,12 @@ def test_an_interruption_ends_the_processes(files: list[Path], tmp_path: Path) -
 
     with pytest.raises(KeyboardInterrupt):
         decode_all([*files[:500], *[tmp_path / "pipe.png"] * MANY], (3, 4, 6), progress=interrupt)
-    listing = subprocess.run(["ps", "-o", "args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(
+        ["ps", "-o", "args=", "--ppid", str(os.getpid())],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert "duck.data.decode" not in listing
 
 

@@ -35,16 +35,34 @@ def test_a_red_square_top_right_on_the_chosen_rows_only() -> None:
 
 def test_rows_are_those_of_the_view() -> None:
     view = pictures().take(torch.tensor([5, 3, 0]))
-    assert (pixels(Patch(2).paint(view, torch.tensor([1])))[:, 0, 0, 6] == 255).tolist() == [False, True, False]
+    assert (pixels(Patch(2).paint(view, torch.tensor([1])))[:, 0, 0, 6] == 255).tolist() == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_streamed_images_are_painted_alike() -> None:
     part = pictures()
-    streamed = Streamed(part.labels, part.ids, part.pixels, part.rows, part.device, part.images.__getitem__, part.shape)
+    streamed = Streamed(
+        part.labels,
+        part.ids,
+        part.pixels,
+        part.rows,
+        part.device,
+        part.images.__getitem__,
+        part.shape,
+    )
     rows = torch.tensor([0, 5])
-    assert torch.equal(pixels(Patch(3, (1, 2, 3)).paint(streamed, rows)), pixels(Patch(3, (1, 2, 3)).paint(part, rows)))
+    assert torch.equal(
+        pixels(Patch(3, (1, 2, 3)).paint(streamed, rows)),
+        pixels(Patch(3, (1, 2, 3)).paint(part, rows)),
+    )
     order = torch.tensor([5, 1, 0])
-    assert torch.equal(pixels(Patch(3).paint(streamed, rows).take(order)), pixels(Patch(3).paint(part, rows).take(order)))
+    assert torch.equal(
+        pixels(Patch(3).paint(streamed, rows).take(order)),
+        pixels(Patch(3).paint(part, rows).take(order)),
+    )
 
 
 def test_one_channel_gets_the_brightest_value() -> None:

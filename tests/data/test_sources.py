@@ -38,7 +38,9 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load("~/pictures").name == "pictures"
 
 
-def test_a_folder_with_the_name_of_a_data_set_needs_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_the_name_of_a_data_set_needs_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_classes(tmp_path / "digits", 20)
     monkeypatch.chdir(tmp_path)
     assert load("digits").num_classes == 10
@@ -49,12 +51,16 @@ def test_a_folder_with_the_name_of_a_data_set_needs_a_path(tmp_path: Path, monke
 def test_neither_a_name_nor_a_path(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"^No data set 'cifar-10'\. Did you mean 'cifar10'\?$"):
         load("cifar-10")
-    with pytest.raises(BadInput, match=r"nowhere does not exist\. Give one of these, or a name: digits, cifar10"):
+    with pytest.raises(
+        BadInput, match=r"nowhere does not exist\. Give one of these, or a name: digits, cifar10"
+    ):
         load(tmp_path / "nowhere")
     with pytest.raises(BadInput, match=r"gone\.npz does not exist"):
         load("gone.npz")
     (tmp_path / "table.csv").write_text("1,2")
-    with pytest.raises(BadInput, match=r"table\.csv is neither a folder of class folders nor an \.npz file"):
+    with pytest.raises(
+        BadInput, match=r"table\.csv is neither a folder of class folders nor an \.npz file"
+    ):
         load(tmp_path / "table.csv")
 
 
@@ -65,7 +71,5 @@ def test_the_image_size_must_be_positive(size: int) -> None:
 
 
 def test_listing_the_names_loads_no_torch() -> None:
-    code = (
-        "import sys; from duck.data import DATASETS; list(DATASETS); sys.exit(any(m in sys.modules for m in ('torch', 'sklearn', 'PIL')))"
-    )
+    code = "import sys; from duck.data import DATASETS; list(DATASETS); sys.exit(any(m in sys.modules for m in ('torch', 'sklearn', 'PIL')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -27,7 +27,9 @@ def test_holdout_is_a_fifth_of_each_class() -> None:
 @settings(max_examples=60, deadline=None)
 def test_holdout_leaves_some_of_each_class_to_report(sizes: list[int]) -> None:
     labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    chosen = torch.bincount(labels[holdout_rows(labels, numbered(len(labels)), "x")], minlength=len(sizes)).tolist()
+    chosen = torch.bincount(
+        labels[holdout_rows(labels, numbered(len(labels)), "x")], minlength=len(sizes)
+    ).tolist()
     assert chosen == [0 if size == 1 else max(1, round(0.2 * size)) for size in sizes]
 
 
@@ -51,10 +53,17 @@ def test_split_by_hash_is_80_10_10() -> None:
 
 def test_split_by_hash_is_the_first_digits_of_blake2() -> None:
     ids = numbered(500)
-    tenths = [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") * 10 // 2**64 for name in ids.tolist()]
+    tenths = [
+        int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+        * 10
+        // 2**64
+        for name in ids.tolist()
+    ]
     split = split_by_hash(ids)
     assert split.train.tolist() == [row for row, tenth in enumerate(tenths) if tenth < 8]
-    assert split.test[split.holdout].tolist() == [row for row, tenth in enumerate(tenths) if tenth == 8]
+    assert split.test[split.holdout].tolist() == [
+        row for row, tenth in enumerate(tenths) if tenth == 8
+    ]
 
 
 @given(st.sets(st.text(min_size=1, max_size=8), min_size=2, max_size=40))
@@ -62,7 +71,9 @@ def test_split_by_hash_is_the_first_digits_of_blake2() -> None:
 def test_no_sample_moves_when_others_go(names: set[str]) -> None:
     ids = np.array(sorted(names))
     fewer = ids[1:]
-    assert set(fewer[split_by_hash(fewer).train.numpy()]) == set(ids[split_by_hash(ids).train.numpy()]) - {ids[0]}
+    assert set(fewer[split_by_hash(fewer).train.numpy()]) == set(
+        ids[split_by_hash(ids).train.numpy()]
+    ) - {ids[0]}
 
 
 def test_another_process_splits_alike() -> None:
@@ -70,5 +81,7 @@ def test_another_process_splits_alike() -> None:
         "import numpy as np; from duck.data.splits import split_by_hash;"
         "print(split_by_hash(np.array([str(row) for row in range(60)])).test.tolist())"
     )
-    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    there = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
     assert there == str(split_by_hash(np.arange(60).astype(np.str_)).test.tolist())

@@ -19,16 +19,22 @@ def write_tiny(root: Path, per_class: int = 3) -> Path:
     folder = root / "tiny-imagenet-200"
     for label, wnid in enumerate(WNIDS):
         for number in range(per_class):
-            pixels = noise((64, 64), number) if number == 0 else noise((64, 64, 3), 10 * label + number)
+            pixels = (
+                noise((64, 64), number) if number == 0 else noise((64, 64, 3), 10 * label + number)
+            )
             write_image(folder / "train" / wnid / "images" / f"{wnid}_{number}.JPEG", pixels)
         (folder / "train" / wnid / f"{wnid}_boxes.txt").write_text("not an image")
     lines = []
     for number in range(6):
-        write_image(folder / "val" / "images" / f"val_{number}.JPEG", noise((64, 64, 3), 100 + number))
+        write_image(
+            folder / "val" / "images" / f"val_{number}.JPEG", noise((64, 64, 3), 100 + number)
+        )
         lines.append(f"val_{number}.JPEG\t{WNIDS[number % 3]}\t0\t0\t62\t62")
     (folder / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
     (folder / "wnids.txt").write_text("\n".join(WNIDS) + "\n")
-    (folder / "words.txt").write_text("n01\tgoldfish, Carassius auratus\nn02\tcrane\nn03\tcrane\nn99\tnothing\n")
+    (folder / "words.txt").write_text(
+        "n01\tgoldfish, Carassius auratus\nn02\tcrane\nn03\tcrane\nn99\tnothing\n"
+    )
     return folder
 
 
@@ -42,14 +48,18 @@ def test_labels_are_the_places_of_the_sorted_wordnet_ids(tmp_path: Path) -> None
     assert isinstance(data.train, Resident)
     assert isinstance(data.test, Resident)
     assert data.classes == ("goldfish", "crane (n02)", "crane (n03)")
-    assert data.train.ids.tolist() == [f"{wnid}_{number}.JPEG" for wnid in sorted(WNIDS) for number in range(3)]
+    assert data.train.ids.tolist() == [
+        f"{wnid}_{number}.JPEG" for wnid in sorted(WNIDS) for number in range(3)
+    ]
     assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert data.test.labels.tolist() == [2, 0, 1, 2, 0, 1]
     assert data.test.ids[4] == "val_4.JPEG"
     assert (data.name, data.augment, len(data.holdout)) == ("tiny-imagenet", "crop-flip", 3)
     for row, wnid in ((1, "n01"), (3, "n02")):
         with Image.open(folder / "train" / wnid / "images" / str(data.train.ids[row])) as image:
-            np.testing.assert_array_equal(data.train.images[row].numpy(), np.asarray(image.convert("RGB")).transpose(2, 0, 1))
+            np.testing.assert_array_equal(
+                data.train.images[row].numpy(), np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+            )
 
 
 def test_images_are_decoded_once(tmp_path: Path) -> None:
@@ -107,11 +117,15 @@ def test_a_damaged_or_odd_image_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"Cannot read the image .*n02_1\.JPEG: .*truncated"):
         load(tmp_path)
     write_image(file, noise((64, 60, 3)))
-    with pytest.raises(BadInput, match=r"n02_1\.JPEG has shape \(3, 64, 60\), the others have \(3, 64, 64\)"):
+    with pytest.raises(
+        BadInput, match=r"n02_1\.JPEG has shape \(3, 64, 60\), the others have \(3, 64, 64\)"
+    ):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("line", ["val_77.JPEG\tn01\t0\t0\t1\t1", "val_0.JPEG\tn77\t0\t0\t1\t1", "nonsense", ""])
+@pytest.mark.parametrize(
+    "line", ["val_77.JPEG\tn01\t0\t0\t1\t1", "val_0.JPEG\tn77\t0\t0\t1\t1", "nonsense", ""]
+)
 def test_a_wrong_annotation_is_named(tmp_path: Path, line: str) -> None:
     table = write_tiny(tmp_path) / "val" / "val_annotations.txt"
     table.write_text(f"val_1.JPEG\tn01\t0\t0\t1\t1\n{line}\nval_2.JPEG\tn01\t0\t0\t1\t1\n")
@@ -134,7 +148,9 @@ def test_missing_data_and_download(tmp_path: Path) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for path in sorted(folder.rglob("*")):
             archive.write(path, path.relative_to(folder.parent))
-    source = ARCHIVE._replace(url=file.as_uri(), sha256=hashlib.sha256(file.read_bytes()).hexdigest())
+    source = ARCHIVE._replace(
+        url=file.as_uri(), sha256=hashlib.sha256(file.read_bytes()).hexdigest()
+    )
     assert len(load(tmp_path / "root", download=True, archive=source).train) == 9
     (tmp_path / "root" / "tiny-imagenet-200" / "val" / "val_annotations.txt").unlink()
     with pytest.raises(BadInput, match="is incomplete: val/val_annotations"):

@@ -9,11 +9,11 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
-from duck import fit
 from duck.data.examples import Pixels, Resident, Streamed
 from duck.data.torch_dataset import from_dataset
 from duck.errors import BadInput
 from duck.runtime import seeded
+from duck.training import loop
 from duck.types import Examples, Recipe
 from tests.data.image_files import noise
 
@@ -53,7 +53,10 @@ def test_without_a_test_set_nothing_is_split_off() -> None:
 
 
 def test_a_fifth_of_the_test_set_is_held_out() -> None:
-    data = from_dataset(Made(lambda index: (features(index), index % 2)), Made(lambda index: (features(index), index % 2), 20))
+    data = from_dataset(
+        Made(lambda index: (features(index), index % 2)),
+        Made(lambda index: (features(index), index % 2), 20),
+    )
     assert data.test is not None
     assert torch.bincount(data.test.labels[data.holdout]).tolist() == [2, 2]
 
@@ -71,29 +74,50 @@ def colour(index: int) -> Image.Image:
     [
         (colour, lambda index: noise((5, 6, 3), index).transpose(2, 0, 1)),
         (grey, lambda index: noise((5, 6), index)[np.newaxis]),
-        (lambda index: noise((5, 6, 3), index), lambda index: noise((5, 6, 3), index).transpose(2, 0, 1)),
+        (
+            lambda index: noise((5, 6, 3), index),
+            lambda index: noise((5, 6, 3), index).transpose(2, 0, 1),
+        ),
         (lambda index: noise((3, 5, 6), index), lambda index: noise((3, 5, 6), index)),
-        (lambda index: torch.from_numpy(noise((3, 5, 6), index)), lambda index: noise((3, 5, 6), index)),
-        (lambda index: torch.from_numpy(noise((5, 6), index)), lambda index: noise((5, 6), index)[np.newaxis]),
+        (
+            lambda index: torch.from_numpy(noise((3, 5, 6), index)),
+            lambda index: noise((3, 5, 6), index),
+        ),
+        (
+            lambda index: torch.from_numpy(noise((5, 6), index)),
+            lambda index: noise((5, 6), index)[np.newaxis],
+        ),
         (lambda index: grey(index) if index % 2 else colour(index), None),
     ],
 )
 @pytest.mark.parametrize("max_bytes", [None, 0])
-def test_bytes_become_images_with_the_mean_and_std_of_the_data(item: Any, expected: Any, max_bytes: int | None) -> None:
+def test_bytes_become_images_with_the_mean_and_std_of_the_data(
+    item: Any, expected: Any, max_bytes: int | None
+) -> None:
     data = from_dataset(Made(lambda index: (item(index), index % 2), 10), max_bytes=max_bytes)
     images = next(data.train.batches(10)).images
-    torch.testing.assert_close(images.mean((0, 2, 3)), torch.zeros(images.shape[1]), rtol=0, atol=1e-5)
-    torch.testing.assert_close(images.std((0, 2, 3), correction=0), torch.ones(images.shape[1]), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        images.mean((0, 2, 3)), torch.zeros(images.shape[1]), rtol=0, atol=1e-5
+    )
+    torch.testing.assert_close(
+        images.std((0, 2, 3), correction=0), torch.ones(images.shape[1]), rtol=0, atol=1e-5
+    )
     if expected is not None:
         plain = from_dataset(
-            Made(lambda index: (item(index), index % 2), 10), pixels=Pixels((0.0,) * len(images[0]), (1.0,) * len(images[0]))
+            Made(lambda index: (item(index), index % 2), 10),
+            pixels=Pixels((0.0,) * len(images[0]), (1.0,) * len(images[0])),
         )
-        np.testing.assert_allclose(next(plain.train.batches(10)).images[7].numpy() * 255, expected(7), atol=1e-3)
+        np.testing.assert_allclose(
+            next(plain.train.batches(10)).images[7].numpy() * 255, expected(7), atol=1e-3
+        )
 
 
 def test_the_test_set_is_normalised_as_the_training_set() -> None:
     bright = torch.full((1, 2, 2), 255, dtype=torch.uint8)
-    data = from_dataset(Made(lambda index: (bright // (1 + index % 2), index % 2)), Made(lambda index: (bright, 0), 4))
+    data = from_dataset(
+        Made(lambda index: (bright // (1 + index % 2), index % 2)),
+        Made(lambda index: (bright, 0), 4),
+    )
     assert data.test is not None
     assert next(data.test.batches(4)).images.unique().numel() == 1
     assert next(data.test.batches(4)).images[0, 0, 0, 0].item() == pytest.approx(1, abs=1e-5)
@@ -101,17 +125,29 @@ def test_the_test_set_is_normalised_as_the_training_set() -> None:
 
 @pytest.mark.parametrize(
     "label",
-    [lambda i: i % 2, lambda i: torch.tensor(i % 2), lambda i: np.int64(i % 2), lambda i: np.array(i % 2)],
+    [
+        lambda i: i % 2,
+        lambda i: torch.tensor(i % 2),
+        lambda i: np.int64(i % 2),
+        lambda i: np.array(i % 2),
+    ],
     ids=["int", "tensor", "numpy", "array"],
 )
 def test_labels_of_any_whole_kind(label: Callable[[int], Any]) -> None:
-    assert from_dataset(Made(lambda index: (features(index), label(index)))).train.labels.tolist() == [0, 1] * 20
+    assert (
+        from_dataset(Made(lambda index: (features(index), label(index)))).train.labels.tolist()
+        == [0, 1] * 20
+    )
 
 
-@pytest.mark.parametrize(("image", "label"), [("pixel_values", "labels"), ("image", "label"), ("img", "label")])
+@pytest.mark.parametrize(
+    ("image", "label"), [("pixel_values", "labels"), ("image", "label"), ("img", "label")]
+)
 def test_dicts(image: str, label: str) -> None:
     data = from_dataset(Made(lambda index: {"id": "x", image: features(index), label: index % 2}))
-    assert torch.equal(next(data.train.batches(3)).images, torch.stack([features(index) for index in range(3)]))
+    assert torch.equal(
+        next(data.train.batches(3)).images, torch.stack([features(index) for index in range(3)])
+    )
 
 
 def test_plain_lists_whole_numbers_and_flat_bytes() -> None:
@@ -119,7 +155,12 @@ def test_plain_lists_whole_numbers_and_flat_bytes() -> None:
     assert next(as_list.train.batches(2)).images.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     tokens = from_dataset([(torch.tensor([5, 6]), 0), (torch.tensor([7, 8]), 1)])
     assert next(tokens.train.batches(2)).images.dtype == torch.int64
-    flat = from_dataset([(torch.tensor([5, 255], dtype=torch.uint8), 0), (torch.tensor([7, 8], dtype=torch.uint8), 1)])
+    flat = from_dataset(
+        [
+            (torch.tensor([5, 255], dtype=torch.uint8), 0),
+            (torch.tensor([7, 8], dtype=torch.uint8), 1),
+        ]
+    )
     assert next(flat.train.batches(2)).images.tolist() == [[5.0, 255.0], [7.0, 8.0]]
 
 
@@ -153,7 +194,9 @@ def scatter(seed: int) -> None:
 def drawn(examples: Examples, size: int, generator: torch.Generator | None = None) -> torch.Tensor:
     """All images of one pass, by row."""
     batches = list(examples.batches(size, generator))
-    return torch.cat([batch.images for batch in batches])[torch.cat([batch.rows for batch in batches]).argsort()]
+    return torch.cat([batch.images for batch in batches])[
+        torch.cat([batch.rows for batch in batches]).argsort()
+    ]
 
 
 @DRAWS
@@ -176,7 +219,14 @@ def test_what_a_set_draws_depends_on_the_seed_alone(draw: Callable[[], float]) -
         scatter(caller)
         data = from_dataset(Made(lambda index: (features(index) + draw(), index % 2)))
         part = data.train.take(torch.arange(39, 9, -1))
-        found.append([drawn(data.train, 8, seeded(0)), drawn(data.train, 8), drawn(data.train, 40), drawn(part, 7).flip(0)])
+        found.append(
+            [
+                drawn(data.train, 8, seeded(0)),
+                drawn(data.train, 8),
+                drawn(data.train, 40),
+                drawn(part, 7).flip(0),
+            ]
+        )
         assert data.train.fingerprint() == data.train.fingerprint()
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
     # Without a generator a sample is the same in every pass, whatever lies beside it.
@@ -189,7 +239,9 @@ def test_the_mean_and_std_of_a_set_that_augments_do_not_depend_on_the_callers_ge
     found = []
     for caller in (1, 2):
         scatter(caller)
-        data = from_dataset(Made(lambda index: (torch.randint(256, (1, 2, 2), dtype=torch.uint8), index % 2)))
+        data = from_dataset(
+            Made(lambda index: (torch.randint(256, (1, 2, 2), dtype=torch.uint8), index % 2))
+        )
         assert isinstance(data.train, Streamed)
         found.append(data.train.pixels)
     assert found[0] == found[1]
@@ -197,7 +249,9 @@ def test_the_mean_and_std_of_a_set_that_augments_do_not_depend_on_the_callers_ge
 
 @DRAWS
 @pytest.mark.parametrize("max_bytes", [None, 0])
-def test_same_seed_same_weights_with_a_set_and_a_net_that_both_draw(draw: Callable[[], float], max_bytes: int | None) -> None:
+def test_same_seed_same_weights_with_a_set_and_a_net_that_both_draw(
+    draw: Callable[[], float], max_bytes: int | None
+) -> None:
     def item(index: int) -> tuple[torch.Tensor, int]:
         return features(index) / 40 + draw(), index % 2
 
@@ -206,16 +260,26 @@ def test_same_seed_same_weights_with_a_set_and_a_net_that_both_draw(draw: Callab
         scatter(caller)
         data = from_dataset(Made(item, 200), max_bytes=max_bytes)
         net = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
-        net.load_state_dict({name: torch.linspace(-1, 1, value.numel()).view(value.shape) for name, value in net.state_dict().items()})
+        net.load_state_dict(
+            {
+                name: torch.linspace(-1, 1, value.numel()).view(value.shape)
+                for name, value in net.state_dict().items()
+            }
+        )
         before = states()
-        fit.train(net, data.train, Recipe(epochs=4, batch_size=8), seeded(0))
+        loop.train(net, data.train, Recipe(epochs=4, batch_size=8), seeded(0))
         assert states() == before
         found.append(torch.cat([value.flatten() for value in net.state_dict().values()]))
     assert torch.equal(*found)
 
 
 def test_an_augmentation_of_few_samples_is_noticed() -> None:
-    data = from_dataset(Made(lambda index: (features(index) + (torch.rand(()) if index % 10 == 3 else 0), index % 2), 200))
+    data = from_dataset(
+        Made(
+            lambda index: (features(index) + (torch.rand(()) if index % 10 == 3 else 0), index % 2),
+            200,
+        )
+    )
     assert isinstance(data.train, Streamed)
 
 
@@ -237,7 +301,10 @@ def test_a_resident_set_is_not_read_again() -> None:
 
 def test_progress() -> None:
     calls: list[tuple[int, int]] = []
-    from_dataset(Made(lambda index: (features(index), index % 2), 3), progress=lambda done, total: calls.append((done, total)))
+    from_dataset(
+        Made(lambda index: (features(index), index % 2), 3),
+        progress=lambda done, total: calls.append((done, total)),
+    )
     assert calls == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -256,26 +323,71 @@ def at(place: int, special: Any, otherwise: Callable[[int], Any]) -> Callable[[i
 @pytest.mark.parametrize(
     ("item", "problem"),
     [
-        (at(33, (torch.zeros(4), 0), lambda i: (features(i), i % 2)), r"sample 33 is torch.float32 of shape \(4,\), sample 0 is .* \(3,\)"),
-        (at(33, (torch.zeros(3).double(), 0), lambda i: (features(i), i % 2)), r"sample 33 is torch.float64"),
-        (at(7, (colour(7), 0), lambda i: (grey(i), i % 2)), r"sample 7 is torch.uint8 of shape \(3, 5, 6\)"),
-        (at(9, (features(9), 0.5), lambda i: (features(i), i % 2)), r"sample 9 must have one whole number as its label, got float 0\.5"),
-        (at(9, (features(9), torch.tensor([1])), lambda i: (features(i), i % 2)), r"sample 9 .* label, got Tensor of shape \(1,\)"),
-        (at(9, (features(9), torch.tensor(1.0)), lambda i: (features(i), i % 2)), r"sample 9 must have one whole number"),
-        (at(9, (features(9), "cat"), lambda i: (features(i), i % 2)), r"sample 9 .* label, got str of length 3"),
-        (at(4, ("text", 0), lambda i: (features(i), i % 2)), r"sample 4 must be a tensor, an array or an 8-bit image, got str"),
-        (at(4, features(4), lambda i: (features(i), i % 2)), r"sample 4 must be a pair .* or a dict, got Tensor of shape \(3,\)"),
+        (
+            at(33, (torch.zeros(4), 0), lambda i: (features(i), i % 2)),
+            r"sample 33 is torch.float32 of shape \(4,\), sample 0 is .* \(3,\)",
+        ),
+        (
+            at(33, (torch.zeros(3).double(), 0), lambda i: (features(i), i % 2)),
+            r"sample 33 is torch.float64",
+        ),
+        (
+            at(7, (colour(7), 0), lambda i: (grey(i), i % 2)),
+            r"sample 7 is torch.uint8 of shape \(3, 5, 6\)",
+        ),
+        (
+            at(9, (features(9), 0.5), lambda i: (features(i), i % 2)),
+            r"sample 9 must have one whole number as its label, got float 0\.5",
+        ),
+        (
+            at(9, (features(9), torch.tensor([1])), lambda i: (features(i), i % 2)),
+            r"sample 9 .* label, got Tensor of shape \(1,\)",
+        ),
+        (
+            at(9, (features(9), torch.tensor(1.0)), lambda i: (features(i), i % 2)),
+            r"sample 9 must have one whole number",
+        ),
+        (
+            at(9, (features(9), "cat"), lambda i: (features(i), i % 2)),
+            r"sample 9 .* label, got str of length 3",
+        ),
+        (
+            at(4, ("text", 0), lambda i: (features(i), i % 2)),
+            r"sample 4 must be a tensor, an array or an 8-bit image, got str",
+        ),
+        (
+            at(4, features(4), lambda i: (features(i), i % 2)),
+            r"sample 4 must be a pair .* or a dict, got Tensor of shape \(3,\)",
+        ),
         (
             lambda i: (i % 2, features(i)),
             r"sample 0 has the wrong order: expected \(image, label\), got \(int .*, Tensor of shape \(3,\)\)",
         ),
-        (lambda i: (i, features(i), i % 2), r"expected \(image, label\), got \(int 0, Tensor of shape \(3,\), int 0\)"),
+        (
+            lambda i: (i, features(i), i % 2),
+            r"expected \(image, label\), got \(int 0, Tensor of shape \(3,\), int 0\)",
+        ),
         (lambda i: (torch.tensor(i % 2), features(i)), r"expected \(image, label\)"),
-        (lambda i: (features(i),), r"sample 0 must be a pair \(image, label\) or a dict, got tuple of length 1"),
-        (lambda i: {"text": "x", "label": 0}, r"sample 0 must have one of .*'image'.* it has text, label"),
-        (lambda i: (Image.new("I;16", (4, 4)), i % 2), r"sample 0 must be .* 8-bit image, got Image.*: its pixels have more than 8 bits"),
-        (lambda i: (features(i), i % 2 + 1), r"training labels of dataset must be 0 to 2, .* found 1, 2"),
-        (at(5, (features(5) / 0, 0), lambda i: (features(i), i % 2)), r"sample 5 holds NaN or infinite values"),
+        (
+            lambda i: (features(i),),
+            r"sample 0 must be a pair \(image, label\) or a dict, got tuple of length 1",
+        ),
+        (
+            lambda i: {"text": "x", "label": 0},
+            r"sample 0 must have one of .*'image'.* it has text, label",
+        ),
+        (
+            lambda i: (Image.new("I;16", (4, 4)), i % 2),
+            r"sample 0 must be .* 8-bit image, got Image.*: its pixels have more than 8 bits",
+        ),
+        (
+            lambda i: (features(i), i % 2 + 1),
+            r"training labels of dataset must be 0 to 2, .* found 1, 2",
+        ),
+        (
+            at(5, (features(5) / 0, 0), lambda i: (features(i), i % 2)),
+            r"sample 5 holds NaN or infinite values",
+        ),
         (lambda i: (features(i), 0), r"dataset needs at least two classes, .* it has 1"),
     ],
 )
@@ -285,7 +397,9 @@ def test_a_sample_that_does_not_fit_is_named(item: Callable[[int], Any], problem
 
 
 def test_sets_that_cannot_be_used() -> None:
-    with pytest.raises(BadInput, match=r"dataset \(train\) must be a map-style data set, .* Endless is not"):
+    with pytest.raises(
+        BadInput, match=r"dataset \(train\) must be a map-style data set, .* Endless is not"
+    ):
         from_dataset(Endless())
     with pytest.raises(BadInput, match=r"dataset \(train\) has no samples"):
         from_dataset([])
@@ -307,5 +421,7 @@ def test_sets_that_cannot_be_used() -> None:
 )
 def test_further_elements_and_other_names_of_the_label(item: Callable[[int], Any]) -> None:
     data = from_dataset(Made(item))
-    assert torch.equal(next(data.train.batches(3)).images, torch.stack([features(i) for i in range(3)]))
+    assert torch.equal(
+        next(data.train.batches(3)).images, torch.stack([features(i) for i in range(3)])
+    )
     assert data.train.labels.tolist() == [i % 2 for i in range(40)]

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from duck.errors import BadInput
-from duck.experiment import Counted
+from duck.methods._distillation import divergence
 from duck.methods.bad_teacher import BadTeacher
-from duck.methods.distillation import divergence
 from duck.types import Batch, Examples
+from duck.unlearning import Counted
 from tests.toys import class_scenario, toy_net, toy_task, trained_net
 
 
@@ -43,7 +43,9 @@ def test_only_a_share_of_the_retain_samples_is_drawn_and_the_same_in_every_epoch
     assert int(retain.seen.sum()) == round(0.3 * len(task.retain))
 
 
-def test_forget_samples_come_near_the_random_net_and_retain_samples_stay_near_the_original() -> None:
+def test_forget_samples_come_near_the_random_net_and_retain_samples_stay_near_the_original() -> (
+    None
+):
     task, original, random = toy_task(class_scenario()), trained_net(), toy_net().eval()
     unlearned = BadTeacher(lr=3e-3, batch_size=32, epochs=8)(original, task)
 
@@ -58,7 +60,9 @@ def test_forget_samples_come_near_the_random_net_and_retain_samples_stay_near_th
 
 def test_it_needs_a_net_to_start_from_and_a_share_to_keep() -> None:
     task = toy_task(class_scenario())
-    with pytest.raises(BadInput, match="bad-teacher learns from a randomly initialised net: pass new_model="):
+    with pytest.raises(
+        BadInput, match="bad-teacher learns from a randomly initialised net: pass new_model="
+    ):
         BadTeacher()(trained_net(), replace(task, new_model=None))
     with pytest.raises(BadInput, match=r"retain_share must be in \(0, 1\], got 0"):
         BadTeacher(retain_share=0.0)(trained_net(), task)

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from duck.data.examples import Pixels, Resident, examples
-from duck.experiment import Counted
+from duck.methods._relabelling import label_loss
 from duck.methods.boundary_shrink import BoundaryShrink, BoundaryShrinkRetain, limits
 from duck.methods.presets import preset
-from duck.methods.relabelling import label_loss
 from duck.types import Batch, Examples, Task
+from duck.unlearning import Counted
 from tests.methods.test_duck import points
 from tests.toys import class_scenario, toy_examples, toy_task, trained_net
 
@@ -23,7 +23,9 @@ PIXELS = Pixels((0.5, 0.25), (0.5, 0.25))
 def dots(values: list[tuple[int, int]], labels: list[int]) -> Resident:
     """Images of one pixel with two channels; a step of a tenth of the range is 0.2 in one and 0.4 in the other."""
     images = torch.tensor(values, dtype=torch.uint8).view(-1, 2, 1, 1)
-    return examples(images, torch.tensor(labels), np.array([str(i) for i in range(len(values))]), PIXELS)
+    return examples(
+        images, torch.tensor(labels), np.array([str(i) for i in range(len(values))]), PIXELS
+    )
 
 
 def net(bias: list[float]) -> nn.Module:
@@ -81,14 +83,21 @@ def test_retain_samples_join_with_their_own_labels() -> None:
         plain.weight.copy_(torch.eye(2))
     forget = Batch(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
     retain = Batch(torch.tensor([[0.0, 3.0]]), torch.tensor([1]), torch.tensor([0]))
-    loss = label_loss(plain, {"forget": forget._replace(labels=torch.tensor([1])), "retain": retain})
-    assert loss.item() == pytest.approx((math.log(1 + math.exp(2.0)) + math.log(1 + math.exp(-3.0))) / 2, rel=1e-6)
+    loss = label_loss(
+        plain, {"forget": forget._replace(labels=torch.tensor([1])), "retain": retain}
+    )
+    assert loss.item() == pytest.approx(
+        (math.log(1 + math.exp(2.0)) + math.log(1 + math.exp(-3.0))) / 2, rel=1e-6
+    )
 
 
 def test_retain_samples_are_used_by_the_variant_alone() -> None:
     task = toy_task(class_scenario())
     drawn = []
-    for method in (BoundaryShrink(lr=1e-3, batch_size=32, epochs=1), BoundaryShrinkRetain(lr=1e-3, batch_size=32, epochs=1)):
+    for method in (
+        BoundaryShrink(lr=1e-3, batch_size=32, epochs=1),
+        BoundaryShrinkRetain(lr=1e-3, batch_size=32, epochs=1),
+    ):
         retain = Counted(task.retain)
         method(trained_net(), replace(task, retain=retain))
         drawn.append(int(retain.seen.sum()))
@@ -97,4 +106,6 @@ def test_retain_samples_are_used_by_the_variant_alone() -> None:
 
 
 def test_the_papers_numbers() -> None:
-    assert preset("boundary-shrink", "cifar10", "class", name="paper") == BoundaryShrink(lr=1e-5, batch_size=64, epochs=15)
+    assert preset("boundary-shrink", "cifar10", "class", name="paper") == BoundaryShrink(
+        lr=1e-5, batch_size=64, epochs=15
+    )

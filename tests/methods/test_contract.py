@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from duck import config
+from duck import experiment as experiment_module
 from duck.errors import BadInput
-from duck.experiment import unlearn
 from duck.methods import METHODS
 from duck.methods.base import Prepares
 from duck.methods.presets import preset
@@ -18,7 +17,18 @@ from duck.predict import accuracy
 from duck.preparation import Preparations
 from duck.scenarios import ForgetSamples
 from duck.types import Scenario
-from tests.toys import CLASSES, RECIPE, TOYS, class_scenario, samples_scenario, toy_data, toy_net, toy_task, trained_net
+from duck.unlearning import unlearn
+from tests.toys import (
+    CLASSES,
+    RECIPE,
+    TOYS,
+    class_scenario,
+    samples_scenario,
+    toy_data,
+    toy_net,
+    toy_task,
+    trained_net,
+)
 
 KINDS = {"class": class_scenario, "samples": samples_scenario}
 CASES = [(name, kind) for name, cls in METHODS.items() for kind in cls.scenarios]
@@ -42,7 +52,9 @@ def test_every_method_has_a_toy() -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_same_seed_same_weights_and_the_global_generator_is_left_alone(name: str, kind: str) -> None:
+def test_same_seed_same_weights_and_the_global_generator_is_left_alone(
+    name: str, kind: str
+) -> None:
     torch.manual_seed(7)
     state = torch.get_rng_state()
     first = run(name, KINDS[kind]())
@@ -51,7 +63,9 @@ def test_same_seed_same_weights_and_the_global_generator_is_left_alone(name: str
     assert same(first, run(name, KINDS[kind]()))
 
 
-@pytest.mark.parametrize(("name", "kind"), [case for case in CASES if METHODS[case[0]].forgets_by != "nothing"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [case for case in CASES if METHODS[case[0]].forgets_by != "nothing"]
+)
 def test_another_seed_gives_other_weights(name: str, kind: str) -> None:
     assert not same(run(name, KINDS[kind]()), run(name, KINDS[kind](), seed=1))
 
@@ -63,7 +77,9 @@ def test_the_original_and_the_data_stay_as_they_were(name: str, kind: str) -> No
     unlearned = run(name, KINDS[kind](), original)
     assert all(torch.equal(a, b) for a, b in zip(before, weights(original), strict=True))
     assert data.train.fingerprint() == images
-    shared = {p.data_ptr() for p in original.parameters()} & {p.data_ptr() for p in unlearned.parameters()}
+    shared = {p.data_ptr() for p in original.parameters()} & {
+        p.data_ptr() for p in unlearned.parameters()
+    }
     assert not shared
 
 
@@ -77,7 +93,9 @@ def test_weights_are_finite_and_moved(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 @pytest.mark.parametrize("training", [True, False])
-def test_the_mode_is_the_originals_and_does_not_change_the_result(name: str, kind: str, training: bool) -> None:
+def test_the_mode_is_the_originals_and_does_not_change_the_result(
+    name: str, kind: str, training: bool
+) -> None:
     unlearned = run(name, KINDS[kind](), trained_net().train(training))
     assert all(module.training == training for module in unlearned.modules())
     assert same(unlearned, run(name, KINDS[kind](), trained_net()))
@@ -86,7 +104,9 @@ def test_the_mode_is_the_originals_and_does_not_change_the_result(name: str, kin
 @pytest.mark.parametrize("name", list(METHODS))
 def test_no_hook_is_left_behind(name: str) -> None:
     unlearned = run(name, class_scenario())
-    assert not any(module._forward_pre_hooks or module._forward_hooks for module in unlearned.modules())
+    assert not any(
+        module._forward_pre_hooks or module._forward_hooks for module in unlearned.modules()
+    )
     copy.deepcopy(unlearned)(torch.zeros(2, 1, 8, 8))
 
 
@@ -101,15 +121,26 @@ def test_effect_and_cost_together(name: str) -> None:
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_every_forget_sample_is_processed(name: str, kind: str) -> None:
     scenario = KINDS[kind]()
-    outcome = unlearn(TOYS[name].method(kind), trained_net(), scenario, new_model=toy_net, recipe=RECIPE)
+    outcome = unlearn(
+        TOYS[name].method(kind), trained_net(), scenario, new_model=toy_net, recipe=RECIPE
+    )
     assert outcome.forget_samples == len(scenario.forget)
-    assert outcome.processed == (0 if METHODS[name].forgets_by == "nothing" else len(scenario.forget))
+    assert outcome.processed == (
+        0 if METHODS[name].forgets_by == "nothing" else len(scenario.forget)
+    )
 
 
-@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if isinstance(cls(), Prepares)])
+@pytest.mark.parametrize(
+    "name", [name for name, cls in METHODS.items() if isinstance(cls(), Prepares)]
+)
 def test_what_is_processed_does_not_depend_on_what_was_prepared_before(name: str) -> None:
     scenario, cache, method = class_scenario(), Preparations(), TOYS[name].method("class")
-    runs = [unlearn(method, trained_net(), scenario, new_model=toy_net, recipe=RECIPE, preparations=cache) for _ in range(2)]
+    runs = [
+        unlearn(
+            method, trained_net(), scenario, new_model=toy_net, recipe=RECIPE, preparations=cache
+        )
+        for _ in range(2)
+    ]
     assert [run.processed for run in runs] == [len(scenario.forget)] * 2
     assert same(runs[0].model, runs[1].model)
 
@@ -128,12 +159,16 @@ def test_weights_that_are_frozen_among_others_stay_as_they_are(name: str) -> Non
     first = original.get_submodule("blocks.outer.0").requires_grad_(False)
     unlearned = run(name, class_scenario(), original)
     kept = dict(unlearned.get_submodule("blocks.outer.0").named_parameters())
-    assert [key for key, weight in first.named_parameters() if not torch.equal(kept[key], weight)] == []
+    assert [
+        key for key, weight in first.named_parameters() if not torch.equal(kept[key], weight)
+    ] == []
     assert not any(weight.requires_grad for weight in kept.values())
     assert same(original, unlearned) == (METHODS[name].forgets_by == "nothing")
 
 
-@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if "samples" in cls.scenarios])
+@pytest.mark.parametrize(
+    "name", [name for name, cls in METHODS.items() if "samples" in cls.scenarios]
+)
 def test_a_single_forget_sample_works(name: str) -> None:
     scenario = ForgetSamples(["17"])(toy_data())
     unlearned = run(name, scenario)
@@ -142,15 +177,15 @@ def test_a_single_forget_sample_works(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(METHODS))
 def test_hyperparameters_survive_toml(name: str, tmp_path: Path) -> None:
-    training = config.Training("digits", "convnet")
+    training = experiment_module.Training("digits", "convnet")
     method = METHODS[name]()
     if dataclasses.fields(method):  # type: ignore[arg-type]
         first = dataclasses.fields(method)[0].name  # type: ignore[arg-type]
         method = dataclasses.replace(method, **{first: 0.123})  # type: ignore[type-var]
-    experiment = config.Experiment(training, ForgetSamples(["a", "b"]), method, seed=3)
+    experiment = experiment_module.Experiment(training, ForgetSamples(["a", "b"]), method, seed=3)
     file = tmp_path / "experiment.toml"
-    file.write_text(config.to_toml(experiment))
-    again = config.from_toml(file)
+    file.write_text(experiment_module.to_toml(experiment))
+    again = experiment_module.from_toml(file)
     assert again == experiment
     assert again.id == experiment.id
 

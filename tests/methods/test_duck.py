@@ -14,20 +14,28 @@ from torch.utils._pytree import tree_leaves
 
 import duck
 import duck.methods.duck
-from duck.batching import Batches, Nested, Passes, Step
 from duck.data.examples import Resident, examples
 from duck.errors import BadInput
-from duck.fit import Loss, fit
+from duck.methods._relabelling import label_loss
+from duck.methods._stopping import RankReached, mean_loss, stop_rule, unseen_loss
 from duck.methods.duck import Duck, FewSampleRates, class_centroids
 from duck.methods.presets import default_recipe, preset
-from duck.methods.relabelling import label_loss
-from duck.methods.stopping import RankReached, mean_loss, stop_rule, unseen_loss
-from duck.models.embedding import WithEmbedding, probe
+from duck.models.head import WithEmbedding, probe
 from duck.predict import accuracy, outcomes
 from duck.runtime import evaluating, seeded
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
+from duck.training.batching import Batches, Nested, Passes, Step
+from duck.training.loop import Loss, fit
 from duck.types import Batch, Recipe, Task
-from tests.toys import RECIPE, class_scenario, head_of, samples_scenario, toy_data, toy_task, trained_net
+from tests.toys import (
+    RECIPE,
+    class_scenario,
+    head_of,
+    samples_scenario,
+    toy_data,
+    toy_task,
+    trained_net,
+)
 
 
 class Plane(nn.Module):
@@ -43,7 +51,9 @@ class Plane(nn.Module):
 
 
 def points(rows: list[tuple[float, float]], labels: list[int]) -> Resident:
-    return examples(torch.tensor(rows), torch.tensor(labels), np.array([str(i) for i in range(len(rows))]))
+    return examples(
+        torch.tensor(rows), torch.tensor(labels), np.array([str(i) for i in range(len(rows))])
+    )
 
 
 RETAIN = points([(2.0, 0.0), (4.0, 0.0), (0.0, 3.0), (-1.0, -1.0), (-3.0, -3.0)], [0, 0, 1, 3, 3])
@@ -80,7 +90,12 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        self.elements = max([self.elements, *(each.numel() for each in tree_leaves(made) if isinstance(each, Tensor))])
+        self.elements = max(
+            [
+                self.elements,
+                *(each.numel() for each in tree_leaves(made) if isinstance(each, Tensor)),
+            ]
+        )
         return made
 
 
@@ -89,7 +104,11 @@ def test_the_search_for_the_nearest_takes_no_room_for_every_pair_of_embeddings()
     generator = torch.Generator().manual_seed(0)
     images, labels = torch.randn(count, width, generator=generator), torch.arange(count) % classes
     forget = examples(images, labels, np.arange(count).astype(str))
-    retain = examples(torch.randn(classes, width, generator=generator), torch.arange(classes), np.arange(classes).astype(str))
+    retain = examples(
+        torch.randn(classes, width, generator=generator),
+        torch.arange(classes),
+        np.arange(classes).astype(str),
+    )
     net = wrapped(nn.Linear(width, classes), images[:8])
     with Largest() as largest:  # type: ignore[no-untyped-call]
         targets = Duck()._targets(net, Task(forget, retain, None, classes))
@@ -112,7 +131,10 @@ def test_the_nearest_wrong_centroid_by_cosine_for_each_row() -> None:
 def test_a_class_without_retain_samples_is_no_target_however_far_the_others_are() -> None:
     retain = points([(3.0, 0.0), (0.0, 3.0)], [0, 1])
     task = Task(points([(-1.0, -2.0), (-2.0, -1.0)], [2, 2]), retain, None, 4)
-    assert Duck()._targets(wrapped(Plane(4), torch.ones(8, 2)), task).tolist() == [[3.0, 0.0], [0.0, 3.0]]
+    assert Duck()._targets(wrapped(Plane(4), torch.ones(8, 2)), task).tolist() == [
+        [3.0, 0.0],
+        [0.0, 3.0],
+    ]
 
 
 def test_target_class_sends_all_to_one_centroid() -> None:
@@ -136,17 +158,27 @@ def test_the_loss_is_the_weighted_sum_of_eq_3_and_4() -> None:
         head.weight.copy_(torch.eye(2))
         head.bias.zero_()
     targets = torch.tensor([[0.0, 5.0], [1.0, 0.0]])
-    forget = Batch(torch.tensor([[3.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 0]), torch.tensor([1, 0]))
+    forget = Batch(
+        torch.tensor([[3.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 0]), torch.tensor([1, 0])
+    )
     retain = Batch(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
     # Row 1 is drawn first: (3, 0) against (1, 0) is 0 apart; (1, 1) against (0, 5) is 1 - cos 45 degrees.
     pull = (0 + 1 - math.cos(math.pi / 4)) / 2
     keep = math.log(1 + math.exp(-2.0 / 2.0))
     step = {"forget": forget, "retain": retain}
     duck = Duck(lambda_forget=1.5, lambda_retain=0.5, temperature=2.0)
-    assert duck._loss(targets, 1.0)(net, step).item() == pytest.approx(1.5 * pull + 0.5 * keep, rel=1e-5)
-    assert duck._loss(targets, 0.1)(net, step).item() == pytest.approx(0.15 * pull + 0.5 * keep, rel=1e-5)
-    assert replace(duck, forget_loss=False)._loss(targets, 1.0)(net, step).item() == pytest.approx(0.5 * keep, rel=1e-5)
-    assert replace(duck, retain_loss=False)._loss(targets, 1.0)(net, step).item() == pytest.approx(1.5 * pull, rel=1e-5)
+    assert duck._loss(targets, 1.0)(net, step).item() == pytest.approx(
+        1.5 * pull + 0.5 * keep, rel=1e-5
+    )
+    assert duck._loss(targets, 0.1)(net, step).item() == pytest.approx(
+        0.15 * pull + 0.5 * keep, rel=1e-5
+    )
+    assert replace(duck, forget_loss=False)._loss(targets, 1.0)(net, step).item() == pytest.approx(
+        0.5 * keep, rel=1e-5
+    )
+    assert replace(duck, retain_loss=False)._loss(targets, 1.0)(net, step).item() == pytest.approx(
+        1.5 * pull, rel=1e-5
+    )
 
 
 def test_two_forward_passes_normalise_each_batch_by_itself_in_the_first_phase_alone() -> None:
@@ -154,52 +186,77 @@ def test_two_forward_passes_normalise_each_batch_by_itself_in_the_first_phase_al
     seen: list[int] = []
     net = wrapped(Plane(2), torch.ones(8, 2))
     net.register_forward_pre_hook(lambda module, args: seen.append(len(args[0])))
-    forget = Batch(torch.tensor([[3.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 0]), torch.tensor([1, 0]))
+    forget = Batch(
+        torch.tensor([[3.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 0]), torch.tensor([1, 0])
+    )
     retain = Batch(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
     targets, step = torch.tensor([[0.0, 5.0], [1.0, 0.0]]), {"forget": forget, "retain": retain}
-    joint, two = (Duck()._loss(targets, 1.0, joint=together)(net, step).item() for together in (True, False))
+    joint, two = (
+        Duck()._loss(targets, 1.0, joint=together)(net, step).item() for together in (True, False)
+    )
     assert seen == [3, 2, 1]
     assert joint == pytest.approx(two, rel=1e-5)  # without BatchNorm it is the same
     head = head_of(net.model)
     with torch.no_grad():
         head.weight.copy_(torch.eye(2))
         head.bias.zero_()
-    smooth = Duck(forget_loss=False, lambda_retain=1.0, temperature=2.0, label_smoothing=0.2)._loss(targets, 1.0)(net, step)
+    smooth = Duck(forget_loss=False, lambda_retain=1.0, temperature=2.0, label_smoothing=0.2)._loss(
+        targets, 1.0
+    )(net, step)
     right, wrong = math.log(1 + math.exp(-1.0)), math.log(1 + math.exp(1.0))
     assert smooth.item() == pytest.approx(0.9 * right + 0.1 * wrong, rel=1e-5)
 
 
 def test_whether_passes_are_joint_changes_the_result() -> None:
-    task, method = toy_task(class_scenario()), Duck(batch_size=64, lr=3e-3, low_batch=32, max_epochs=1)
-    joint, two = (head_of(replace(method, joint_forward=flag)(trained_net(), task)).weight for flag in (True, False))
+    task, method = (
+        toy_task(class_scenario()),
+        Duck(batch_size=64, lr=3e-3, low_batch=32, max_epochs=1),
+    )
+    joint, two = (
+        head_of(replace(method, joint_forward=flag)(trained_net(), task)).weight
+        for flag in (True, False)
+    )
     assert not torch.equal(joint, two)
 
 
 def test_a_forget_batch_meets_fresh_retain_batches() -> None:
-    forget, retain = toy_data().train.take(torch.arange(10)), toy_data().train.take(torch.arange(10, 70))
+    forget, retain = (
+        toy_data().train.take(torch.arange(10)),
+        toy_data().train.take(torch.arange(10, 70)),
+    )
     steps = list(Nested(forget, retain, size=8, ratio=3).epoch(torch.Generator().manual_seed(0)))
     assert len(steps) == len(Nested(forget, retain, 8, 3)) == 6
-    assert all(torch.equal(step["forget"].rows, steps[3 * (i // 3)]["forget"].rows) for i, step in enumerate(steps))
+    assert all(
+        torch.equal(step["forget"].rows, steps[3 * (i // 3)]["forget"].rows)
+        for i, step in enumerate(steps)
+    )
     assert set(torch.cat([step["forget"].rows for step in steps]).tolist()) == set(range(10))
     # Six batches of 8 out of 60: nothing comes twice within a pass.
     assert len(torch.cat([step["retain"].rows for step in steps]).unique()) == 48
 
 
-def test_without_the_forget_loss_less_is_forgotten_and_without_the_retain_loss_less_is_kept() -> None:
+def test_without_the_forget_loss_less_is_forgotten_and_without_the_retain_loss_less_is_kept() -> (
+    None
+):
     scenario = class_scenario()
     task = toy_task(scenario)
     duck = Duck(batch_size=64, lr=3e-3, low_batch=32, max_epochs=1)
     whole, keeps, pulls = (
-        method(trained_net(), task) for method in (duck, replace(duck, forget_loss=False), replace(duck, retain_loss=False))
+        method(trained_net(), task)
+        for method in (duck, replace(duck, forget_loss=False), replace(duck, retain_loss=False))
     )
     assert mean_loss(keeps, task.forget, task) < 0.5 * mean_loss(whole, task.forget, task)
     assert mean_loss(pulls, task.retain, task) > 1.5 * mean_loss(whole, task.retain, task)
 
 
-def test_the_low_forget_phase_has_its_own_weight_rate_and_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_low_forget_phase_has_its_own_weight_rate_and_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     losses, recipes, steps, found = list[Loss](), list[Recipe](), list[Step](), list[float]()
 
-    def watched(net: nn.Module, batches: Batches, loss: Loss, recipe: Recipe, *args: Any, **rest: Any) -> Any:
+    def watched(
+        net: nn.Module, batches: Batches, loss: Loss, recipe: Recipe, *args: Any, **rest: Any
+    ) -> Any:
         losses.append(loss)
         recipes.append(recipe)
         steps.append(next(iter(batches.epoch(torch.Generator().manual_seed(0)))))
@@ -208,10 +265,25 @@ def test_the_low_forget_phase_has_its_own_weight_rate_and_batch(monkeypatch: pyt
         return fit(net, batches, loss, recipe, *args, **rest)
 
     monkeypatch.setattr(duck.methods.duck, "fit", watched)
-    method = Duck(lr=4e-3, batch_size=64, max_epochs=1, low_epochs=1, low_forget=0.25, low_lr=0.5, low_batch=7, retain_loss=False)
+    method = Duck(
+        lr=4e-3,
+        batch_size=64,
+        max_epochs=1,
+        low_epochs=1,
+        low_forget=0.25,
+        low_lr=0.5,
+        low_batch=7,
+        retain_loss=False,
+    )
     method(trained_net(), toy_task(class_scenario()))
-    assert [(recipe.lr, recipe.schedule) for recipe in recipes] == [(4e-3, "constant"), (2e-3, "cosine")]
-    assert [(len(step["forget"].rows), len(step["retain"].rows)) for step in steps] == [(60, 64), (7, 64)]
+    assert [(recipe.lr, recipe.schedule) for recipe in recipes] == [
+        (4e-3, "constant"),
+        (2e-3, "cosine"),
+    ]
+    assert [(len(step["forget"].rows), len(step["retain"].rows)) for step in steps] == [
+        (60, 64),
+        (7, 64),
+    ]
     # Both phases' losses of the same step and weights.
     assert found[1] == pytest.approx(0.25 * found[0], rel=1e-5)
     assert found[0] > 0.01
@@ -219,7 +291,10 @@ def test_the_low_forget_phase_has_its_own_weight_rate_and_batch(monkeypatch: pyt
 
 def test_many_removed_classes_get_one_step_a_batch_and_those_that_stay_do_not_count() -> None:
     duck = Duck(batch_ratio=5, many_classes=2)
-    ratios = [duck._ratio(ForgetClasses(classes)(toy_data()).task()) for classes in ([0], [0, 1], [0, 1, 2])]
+    ratios = [
+        duck._ratio(ForgetClasses(classes)(toy_data()).task())
+        for classes in ([0], [0, 1], [0, 1, 2])
+    ]
     assert ratios == [5, 1, 1]
     assert duck._ratio(samples_scenario().task()) == 5
     assert Duck()._ratio(ForgetClasses([0, 1, 2])(toy_data()).task()) == 5
@@ -252,7 +327,10 @@ def test_of_samples_whose_class_goes_none_may_be_remembered() -> None:
     # All 60 of class 2, 20 of the 60 of class 1: only a quarter may be as good as unseen.
     ids = [str(row) for row in (*range(2, 240, 4), *range(1, 81, 4))]
     task, model = toy_task(ForgetSamples(ids)(toy_data())), trained_net()
-    enough, lenient = stop_rule(model, task, "accuracy"), stop_rule(model, task, "accuracy", tolerance=0.8)
+    enough, lenient = (
+        stop_rule(model, task, "accuracy"),
+        stop_rule(model, task, "accuracy", tolerance=0.8),
+    )
     with torch.no_grad():
         head_of(model).bias[1] = -100.0
     assert 0.7 < accuracy(model, task.forget) <= 0.75
@@ -267,14 +345,20 @@ def test_many_samples_can_stop_at_the_mean_loss_of_unseen_ones_of_the_same_class
     task, model = toy_task(ForgetFraction(0.9)(toy_data())), trained_net()
     assert task.holdout is not None
     labels = task.holdout.labels
-    losses = torch.nn.functional.cross_entropy(model(next(task.holdout.batches(1000)).images), labels, reduction="none").detach()
+    losses = torch.nn.functional.cross_entropy(
+        model(next(task.holdout.batches(1000)).images), labels, reduction="none"
+    ).detach()
     shares = task.forget.labels.bincount(minlength=4) / len(task.forget)
     expected = sum(shares[label] * losses[labels == label].mean() for label in range(4))
     assert unseen_loss(model, task.holdout, task) == pytest.approx(float(expected), rel=1e-5)
-    assert stop_rule(model, task, "loss")() == (mean_loss(model, task.forget, task) >= float(expected))
+    assert stop_rule(model, task, "loss")() == (
+        mean_loss(model, task.forget, task) >= float(expected)
+    )
 
 
-def threshold_task(forget: list[float], retain: list[float], unseen: list[float]) -> tuple[nn.Linear, Task]:
+def threshold_task(
+    forget: list[float], retain: list[float], unseen: list[float]
+) -> tuple[nn.Linear, Task]:
     """Samples of class 0 with one number each; the loss of a sample falls with its number, and rises with the net's bias."""
     net = nn.Linear(1, 2)
     with torch.no_grad():
@@ -286,7 +370,11 @@ def threshold_task(forget: list[float], retain: list[float], unseen: list[float]
 
 def one_number(values: list[float], labels: list[int] | None = None) -> Resident:
     numbers = torch.tensor(values).view(-1, 1)
-    return examples(numbers, torch.tensor(labels or [0] * len(values)), np.array([f"{len(values)}-{i}" for i in range(len(values))]))
+    return examples(
+        numbers,
+        torch.tensor(labels or [0] * len(values)),
+        np.array([f"{len(values)}-{i}" for i in range(len(values))]),
+    )
 
 
 def test_few_samples_are_to_be_as_hard_among_unseen_samples_as_among_training_samples() -> None:
@@ -304,7 +392,9 @@ def test_few_samples_are_to_be_as_hard_among_unseen_samples_as_among_training_sa
 
 
 def test_a_step_that_makes_a_sample_too_hard_is_taken_back() -> None:
-    net, task = threshold_task([4.5], [float(number) for number in range(10)], [5.0 + number for number in range(10)])
+    net, task = threshold_task(
+        [4.5], [float(number) for number in range(10)], [5.0 + number for number in range(10)]
+    )
     rule = stop_rule(net, task)
     assert isinstance(rule, RankReached)
     before = net.weight.detach().clone()
@@ -316,7 +406,11 @@ def test_a_step_that_makes_a_sample_too_hard_is_taken_back() -> None:
 
 
 def test_a_step_that_costs_holdout_accuracy_is_taken_back() -> None:
-    net, task = threshold_task([4.5], [float(number) for number in range(10)], [float(number) + 0.1 for number in range(10)])
+    net, task = threshold_task(
+        [4.5],
+        [float(number) for number in range(10)],
+        [float(number) + 0.1 for number in range(10)],
+    )
     rule = stop_rule(net, task)
     assert isinstance(rule, RankReached)
     with torch.no_grad():
@@ -327,11 +421,21 @@ def test_a_step_that_costs_holdout_accuracy_is_taken_back() -> None:
 
 
 def test_predictions_that_flip_both_ways_are_no_loss_of_accuracy() -> None:
-    net, task = threshold_task([4.5], [float(number) for number in range(10)], [float(number) + 0.1 for number in range(10)])
+    net, task = threshold_task(
+        [4.5],
+        [float(number) for number in range(10)],
+        [float(number) + 0.1 for number in range(10)],
+    )
     rule = stop_rule(net, task)
     assert isinstance(rule, RankReached)
     rule.compared_correct_before = torch.tensor([True] * 300 + [False] * 300)
-    for lost, gained, costs in ((3, 0, False), (4, 0, True), (10, 6, False), (12, 6, True), (0, 5, False)):
+    for lost, gained, costs in (
+        (3, 0, False),
+        (4, 0, True),
+        (10, 6, False),
+        (12, 6, True),
+        (0, 5, False),
+    ):
         correct = rule.compared_correct_before.clone()
         correct[:lost], correct[300 : 300 + gained] = False, True
         assert rule._costs_accuracy(correct) == costs
@@ -344,7 +448,9 @@ def test_single_samples_end_among_the_unseen_ones() -> None:
     assert data.test is not None
     inside, lost = [], []
     for seed in range(6):
-        name = str(data.train.ids[int(torch.randint(len(data.train), (), generator=seeded(seed, "few")))])
+        name = str(
+            data.train.ids[int(torch.randint(len(data.train), (), generator=seeded(seed, "few")))]
+        )
         scenario = ForgetSamples([name])(data, seed)
         unlearned = preset("duck", "digits", "samples")(model, scenario.task(recipe=RECIPE))
         test = data.test.take(scenario.test)
@@ -358,7 +464,13 @@ def test_single_samples_end_among_the_unseen_ones() -> None:
 
 def test_the_rate_for_few_samples_rises_until_a_step_went_too_far_and_then_falls() -> None:
     rates = FewSampleRates(9.0)
-    assert [rates.after_round(overshot) for overshot in (False, False, True, False, True)] == [27.0, 81.0, 27.0, 27.0, 9.0]
+    assert [rates.after_round(overshot) for overshot in (False, False, True, False, True)] == [
+        27.0,
+        81.0,
+        27.0,
+        27.0,
+        9.0,
+    ]
 
 
 def test_the_stop_rule_holds_for_the_model_that_is_returned() -> None:
@@ -366,7 +478,16 @@ def test_the_stop_rule_holds_for_the_model_that_is_returned() -> None:
     task, notes = toy_task(samples_scenario()), list[str]()
     assert task.holdout is not None
     target = accuracy(trained_net(), task.holdout)
-    method = Duck(lambda_retain=0.02, batch_size=64, lr=3e-3, low_batch=32, low_forget=0.0, low_lr=3.0, low_epochs=8, stop="accuracy")
+    method = Duck(
+        lambda_retain=0.02,
+        batch_size=64,
+        lr=3e-3,
+        low_batch=32,
+        low_forget=0.0,
+        low_lr=3.0,
+        low_epochs=8,
+        stop="accuracy",
+    )
     alone = replace(method, low_epochs=0)(trained_net(), task)
     assert accuracy(alone, task.forget) < target
     unlearned = method(trained_net(), replace(task, note=notes.append))
@@ -374,19 +495,31 @@ def test_the_stop_rule_holds_for_the_model_that_is_returned() -> None:
     # One phase without the forget loss, as it is asked for, would have brought them back.
     again = copy.deepcopy(alone)
     retain = Passes("retain", task.retain, 64)
-    recipe = replace(RECIPE, optimizer="adam", lr=9e-3, weight_decay=5e-4, schedule="cosine", epochs=8)
+    recipe = replace(
+        RECIPE, optimizer="adam", lr=9e-3, weight_decay=5e-4, schedule="cosine", epochs=8
+    )
     fit(again, retain, label_loss, recipe, seeded(0, "again"))
     assert accuracy(again, task.forget) >= target
-    left_out = notes == ["The low-forget phase was left out: it undid what the high-forget phase had forgotten."]
+    left_out = notes == [
+        "The low-forget phase was left out: it undid what the high-forget phase had forgotten."
+    ]
     assert left_out == same_weights(unlearned, alone)
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+    return all(
+        torch.equal(a, b)
+        for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    )
 
 
-def test_without_unseen_data_few_samples_become_as_hard_as_the_hardest_retain_samples_and_stay_right() -> None:
-    task, model = replace(toy_task(ForgetSamples(["1", "5"])(toy_data())), holdout=None), trained_net()
+def test_without_unseen_data_few_samples_become_as_hard_as_the_hardest_retain_samples_and_stay_right() -> (
+    None
+):
+    task, model = (
+        replace(toy_task(ForgetSamples(["1", "5"])(toy_data())), holdout=None),
+        trained_net(),
+    )
     rule = stop_rule(model, task)
     assert isinstance(rule, RankReached)
     assert rule.wanted.tolist() == [0.95, 0.95]
@@ -430,7 +563,10 @@ def test_mislabelled_samples_must_lose_their_label_though_the_class_stays() -> N
 
 def test_the_phases_are_reported_in_order_and_the_stop_rule_ends_the_first() -> None:
     heard: list[tuple[str, int]] = []
-    task = toy_task(class_scenario(), report=lambda news: heard.append((news.phase, news.epoch)) if news.ended else None)
+    task = toy_task(
+        class_scenario(),
+        report=lambda news: heard.append((news.phase, news.epoch)) if news.ended else None,
+    )
     Duck(batch_size=64, lr=3e-3, low_batch=32)(trained_net(), task)
     phases = [phase for phase, _ in heard]
     assert phases == sorted(phases, key=["high-forget", "low-forget"].index)

@@ -8,15 +8,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import duck
-from duck.batching import Batches, Joined, Mixed, Passes, Step
-from duck.fit import Loss, Masks, fit
 from duck.methods import NegGradPlus, RandomLabel, SalUn
+from duck.methods._relabelling import Relabelled, fixed_labels, label_loss
 from duck.methods.base import clone
 from duck.methods.presets import default_recipe
-from duck.methods.relabelling import Relabelled, fixed_labels, label_loss
 from duck.predict import accuracy, outcomes
 from duck.runtime import seeded
 from duck.scenarios import ForgetFraction
+from duck.training.batching import Batches, Joined, Mixed, Passes, Step
+from duck.training.loop import Loss, Masks, fit
 from duck.types import Data, Recipe, Scenario, Task
 
 
@@ -40,7 +40,16 @@ def fixed_wrong_labels(task: Task) -> Tensor:
 
 
 def sgd(recipe: Recipe, lr: float, epochs: int) -> Recipe:
-    return replace(recipe, optimizer="sgd", lr=lr, momentum=0.9, nesterov=False, weight_decay=5e-4, schedule="constant", epochs=epochs)
+    return replace(
+        recipe,
+        optimizer="sgd",
+        lr=lr,
+        momentum=0.9,
+        nesterov=False,
+        weight_decay=5e-4,
+        schedule="constant",
+        epochs=epochs,
+    )
 
 
 def trained(batches: Batches, loss: Loss, recipe: Recipe, masks: Masks | None = None) -> nn.Module:
@@ -49,7 +58,9 @@ def trained(batches: Batches, loss: Loss, recipe: Recipe, masks: Masks | None = 
     return model
 
 
-def test_salun_memorises_wrong_labels_where_they_are_fixed_and_mixed_with_the_retain_samples() -> None:
+def test_salun_memorises_wrong_labels_where_they_are_fixed_and_mixed_with_the_retain_samples() -> (
+    None
+):
     data, original, recipe = digits()
     _, task = tenth()
     assert data.test is not None
@@ -92,7 +103,9 @@ def test_neg_grad_plus_loses_the_retained_classes_with_momentum_and_one_forward_
         forget, retain = step["forget"], step["retain"]
         logits = net(torch.cat([forget.images, retain.images]))
         count = len(forget.labels)
-        return 0.95 * cross_entropy(logits[count:], retain.labels) - 0.05 * cross_entropy(logits[:count], forget.labels)
+        return 0.95 * cross_entropy(logits[count:], retain.labels) - 0.05 * cross_entropy(
+            logits[:count], forget.labels
+        )
 
     other = trained(Joined(task.forget, task.retain, 32, 32), joint, sgd(recipe, 1e-2, 10))
     assert accuracy(theirs, task.forget) <= 0.01

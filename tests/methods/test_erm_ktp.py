@@ -6,25 +6,49 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from duck.batching import Mixed
 from duck.errors import BadInput
-from duck.methods.erm_ktp import ErmKtp, Gated, Masked, Where, class_channels, find, normalised, transfer_loss
+from duck.methods.erm_ktp import (
+    ErmKtp,
+    Gated,
+    Masked,
+    Where,
+    class_channels,
+    find,
+    normalised,
+    transfer_loss,
+)
 from duck.models import build
+from duck.training.batching import Mixed
 from tests.toys import class_scenario, head_of, samples_scenario, toy_net, toy_task, trained_net
 
-SMALL = ErmKtp(epochs=2, milestones=(), batch_size=32, original_epochs=3, original_milestones=(), original_batch=32)
+SMALL = ErmKtp(
+    epochs=2,
+    milestones=(),
+    batch_size=32,
+    original_epochs=3,
+    original_milestones=(),
+    original_batch=32,
+)
 
 
-def test_the_regulariser_counts_entries_beyond_the_allowance_and_channels_that_classes_share() -> None:
+def test_the_regulariser_counts_entries_beyond_the_allowance_and_channels_that_classes_share() -> (
+    None
+):
     # Two channels, three classes. Sum 3.5, allowance 0.5 x 6 = 3. Pairs: channel 0: 1 x 0.5 + 1 x 1 + 0.5 x 1 = 2; channel 1: 0.
     mask = torch.tensor([[1.0, 0.5, 1.0], [0.0, 1.0, 0.0]])
     method = ErmKtp(mask_weight=10.0, mask_density=0.5, mask_overlap=0.25)
     assert method.regulariser(mask).item() == pytest.approx(10 * (0.5 + 0.25 * 2))
-    assert replace(method, mask_density=0.9).regulariser(mask).item() == pytest.approx(10 * 0.25 * 2)
+    assert replace(method, mask_density=0.9).regulariser(mask).item() == pytest.approx(
+        10 * 0.25 * 2
+    )
 
 
 def test_each_channel_is_scaled_to_its_largest_entry() -> None:
-    assert normalised(torch.tensor([[0.25, 0.5], [-1.0, 2.0], [-1.0, -2.0]])).tolist() == [[0.5, 1.0], [0.0, 1.0], [0.0, 0.0]]
+    assert normalised(torch.tensor([[0.25, 0.5], [-1.0, 2.0], [-1.0, -2.0]])).tolist() == [
+        [0.5, 1.0],
+        [0.0, 1.0],
+        [0.0, 0.0],
+    ]
 
 
 def test_every_channel_goes_whose_mask_for_a_forgotten_class_is_above_0() -> None:
@@ -82,8 +106,12 @@ def test_the_last_map_is_found_before_the_pooling() -> None:
     task = toy_task(class_scenario())
     assert find(trained_net(), task) == Where("blocks.outer.1", "maximum", 12, "head")
     # The pooled map of one pixel comes later, but the one before it says more.
-    assert find(build("convnet", 4, (1, 8, 8), 0).eval(), task) == Where("features.10", "mean", 64, "head")
-    assert find(build("resnet18", 4, (1, 8, 8), 0).eval(), task) == Where("blocks", "mean", 512, "head")
+    assert find(build("convnet", 4, (1, 8, 8), 0).eval(), task) == Where(
+        "features.10", "mean", 64, "head"
+    )
+    assert find(build("resnet18", 4, (1, 8, 8), 0).eval(), task) == Where(
+        "blocks", "mean", 512, "head"
+    )
 
 
 def test_the_student_has_the_masked_originals_head_without_the_forgotten_class() -> None:
@@ -101,7 +129,10 @@ def test_the_student_has_the_masked_originals_head_without_the_forgotten_class()
 
 def test_the_regulariser_sparsifies_the_mask() -> None:
     model, task = trained_net(), toy_task(class_scenario())
-    dense, sparse = (replace(SMALL, mask_weight=weight, original_epochs=6).prepare(model, task)["mask"] for weight in (0.0, 0.5))
+    dense, sparse = (
+        replace(SMALL, mask_weight=weight, original_epochs=6).prepare(model, task)["mask"]
+        for weight in (0.0, 0.5)
+    )
     # Few steps here, and the regulariser counts in a third of them, so a heavy weight. The largest entry of each channel is 1 in any case.
     assert dense.mean() > 0.85
     assert sparse.mean() < 0.5
@@ -111,7 +142,10 @@ def test_the_regulariser_sparsifies_the_mask() -> None:
 def test_the_regulariser_counts_in_masked_epochs_alone() -> None:
     """Two epochs are not masked, so the mask has no gradient at all; the third is."""
     model, task = trained_net(), toy_task(class_scenario())
-    plain, masked = (replace(SMALL, mask_weight=5.0, original_epochs=epochs).prepare(model, task)["mask"] for epochs in (2, 3))
+    plain, masked = (
+        replace(SMALL, mask_weight=5.0, original_epochs=epochs).prepare(model, task)["mask"]
+        for epochs in (2, 3)
+    )
     assert torch.equal(plain, torch.ones(12, 4))
     assert masked.mean() < 0.9
 
@@ -121,8 +155,17 @@ def test_the_schedule_of_the_transfer_starts_after_some_epochs() -> None:
     prepared = SMALL.prepare(model, task)
 
     def student(schedule_start: int, epochs: int = 3) -> Tensor:
-        method = replace(SMALL, decay=0.0, weight_decay=0.0, epochs=epochs, milestones=(1,), schedule_start=schedule_start)
-        weight: Tensor = method(model, replace(task, prepared=prepared)).state_dict()["blocks.outer.0.conv.weight"]
+        method = replace(
+            SMALL,
+            decay=0.0,
+            weight_decay=0.0,
+            epochs=epochs,
+            milestones=(1,),
+            schedule_start=schedule_start,
+        )
+        weight: Tensor = method(model, replace(task, prepared=prepared)).state_dict()[
+            "blocks.outer.0.conv.weight"
+        ]
         return weight
 
     # The rate falls to 0 after one epoch of the schedule: what comes later changes no weight.
@@ -141,10 +184,16 @@ def test_a_mask_without_free_channels_is_noted() -> None:
 
 def test_what_it_cannot_do() -> None:
     task = toy_task(class_scenario())
-    with pytest.raises(BadInput, match="erm-ktp can only forget whole classes, and some forget samples"):
+    with pytest.raises(
+        BadInput, match="erm-ktp can only forget whole classes, and some forget samples"
+    ):
         SMALL(trained_net(), toy_task(samples_scenario()))
-    with pytest.raises(BadInput, match="erm-ktp trains an original of its own and a fresh student: pass new_model="):
+    with pytest.raises(
+        BadInput, match="erm-ktp trains an original of its own and a fresh student: pass new_model="
+    ):
         SMALL(trained_net(), replace(task, new_model=None))
     flat = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 4))
-    with pytest.raises(BadInput, match="embedding is the mean or maximum over space of a last feature map"):
+    with pytest.raises(
+        BadInput, match="embedding is the mean or maximum over space of a last feature map"
+    ):
         SMALL(flat, replace(task, new_model=toy_net))

@@ -24,12 +24,16 @@ def test_the_penalty_of_all_weights_fades_epoch_by_epoch() -> None:
     values = [loss(net, {"retain": batch}).item() for _ in range(8)]
     # Logits (2, 1.25); the weights' absolute values, biases included, sum to 3.75.
     keep = math.log(1 + math.exp(-0.75))
-    assert values == pytest.approx([keep + gamma * 3.75 for gamma in (0.4, 0.4, 0.3, 0.3, 0.2, 0.2, 0.1, 0.1)], rel=1e-5)
+    assert values == pytest.approx(
+        [keep + gamma * 3.75 for gamma in (0.4, 0.4, 0.3, 0.3, 0.2, 0.2, 0.1, 0.1)], rel=1e-5
+    )
 
 
 def test_an_epoch_of_the_penalty_is_a_pass_over_the_retain_samples() -> None:
     heard: list[float] = []
-    task = toy_task(class_scenario(), report=lambda news: heard.append(news.loss) if news.ended else None)
+    task = toy_task(
+        class_scenario(), report=lambda news: heard.append(news.loss) if news.ended else None
+    )
     # At a rate of 0 the losses differ by the penalty alone, but for dropout.
     L1Sparse(lr=0.0, batch_size=32, epochs=4, gamma=1.0)(trained_net(), task)
     total = float(l1_norm(trained_net().parameters()).detach())
@@ -39,10 +43,14 @@ def test_an_epoch_of_the_penalty_is_a_pass_over_the_retain_samples() -> None:
 def test_the_penalty_makes_weights_small_and_keeps_the_accuracy() -> None:
     task = toy_task(class_scenario())
     sparse = L1Sparse(lr=0.05, batch_size=32, epochs=5, gamma=3e-3)
-    with_penalty, without = (method(trained_net(), task) for method in (sparse, replace(sparse, gamma=0.0)))
+    with_penalty, without = (
+        method(trained_net(), task) for method in (sparse, replace(sparse, gamma=0.0))
+    )
     assert l1_norm(with_penalty.parameters()) < 0.9 * l1_norm(without.parameters())
     assert accuracy(with_penalty, task.retain) >= 0.95
 
 
 def test_the_papers_numbers() -> None:
-    assert preset("l1-sparse", "tiny-imagenet", "samples", name="paper") == L1Sparse(lr=1e-3, batch_size=256, epochs=10, gamma=1e-4)
+    assert preset("l1-sparse", "tiny-imagenet", "samples", name="paper") == L1Sparse(
+        lr=1e-3, batch_size=256, epochs=10, gamma=1e-4
+    )

@@ -27,7 +27,9 @@ def identity() -> nn.Linear:
 
 def epochs_of(method: NegGrad, **rest: object) -> tuple[nn.Module, list[Progress]]:
     heard: list[Progress] = []
-    task = toy_task(class_scenario(), report=lambda news: heard.append(news) if news.ended else None, **rest)
+    task = toy_task(
+        class_scenario(), report=lambda news: heard.append(news) if news.ended else None, **rest
+    )
     return method(trained_net(), task), heard
 
 
@@ -38,7 +40,9 @@ def test_the_loss_is_minus_the_cross_entropy() -> None:
 
 
 def test_one_step_climbs() -> None:
-    unlearned = NegGrad(lr=0.1, max_epochs=1, weight_decay=0.0)(identity(), Task(FORGET, RETAIN, None, 2))
+    unlearned = NegGrad(lr=0.1, max_epochs=1, weight_decay=0.0)(
+        identity(), Task(FORGET, RETAIN, None, 2)
+    )
     # Softmax of (2, 0) minus (1, 0), times the point (2, 0): the slope of the loss, which is added.
     wrong = 1 / (1 + math.exp(2.0))
     expected = torch.eye(2) + 0.1 * torch.tensor([[-wrong * 2, 0.0], [wrong * 2, 0.0]])
@@ -55,7 +59,9 @@ def test_the_stop_rule_ends_it_when_the_class_is_gone() -> None:
 
 def test_looking_after_each_step_stops_within_an_epoch() -> None:
     retain = toy_task(class_scenario()).retain
-    late, early = (epochs_of(NegGrad(lr=1e-2, batch_size=8, check_every=every))[0] for every in (0, 1))
+    late, early = (
+        epochs_of(NegGrad(lr=1e-2, batch_size=8, check_every=every))[0] for every in (0, 1)
+    )
     assert accuracy(late, retain) < accuracy(early, retain)
 
 
@@ -70,17 +76,28 @@ def test_a_single_sample_leaves_the_statistics_of_batchnorm_alone() -> None:
 
 def test_a_single_sample_of_a_net_that_normalises_single_vectors() -> None:
     net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
-    unlearned = NegGrad(max_epochs=2)(net, Task(FORGET, points([(0.0, 1.0), (1.0, 0.0)], [1, 0]), None, 2))
+    unlearned = NegGrad(max_epochs=2)(
+        net, Task(FORGET, points([(0.0, 1.0), (1.0, 0.0)], [1, 0]), None, 2)
+    )
     assert all(value.isfinite().all() for value in unlearned.state_dict().values())
 
 
 def test_the_papers_numbers() -> None:
-    assert preset("neg-grad", "cifar100", "samples", name="paper") == NegGrad(lr=4e-4, batch_size=256, milestones=(7, 9))
-    assert preset("neg-grad", "tiny-imagenet", "class", name="paper") == NegGrad(lr=1e-2, batch_size=256)
+    assert preset("neg-grad", "cifar100", "samples", name="paper") == NegGrad(
+        lr=4e-4, batch_size=256, milestones=(7, 9)
+    )
+    assert preset("neg-grad", "tiny-imagenet", "class", name="paper") == NegGrad(
+        lr=1e-2, batch_size=256
+    )
 
 
 def test_a_step_that_overshoots_ends_it_and_is_noted() -> None:
     task, notes = toy_task(samples_scenario()), list[str]()
     unlearned = NegGrad(lr=10.0, batch_size=64)(trained_net(), replace(task, note=notes.append))
-    assert all(torch.equal(a, b) for a, b in zip(unlearned.state_dict().values(), trained_net().state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(
+            unlearned.state_dict().values(), trained_net().state_dict().values(), strict=True
+        )
+    )
     assert "was taken back. Lower the learning rate." in notes[0]

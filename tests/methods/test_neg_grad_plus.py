@@ -62,7 +62,9 @@ def test_two_steps_by_hand_without_momentum_and_decay() -> None:
 def test_a_single_sample_does_not_move_the_statistics_of_batchnorm() -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).train()
     one = batch([(1.0, 0.0)], [0])
-    loss = NegGradPlus()._loss(net, {"forget": one, "retain": batch([(0.0, 3.0), (1.0, 1.0)], [0, 1])})
+    loss = NegGradPlus()._loss(
+        net, {"forget": one, "retain": batch([(0.0, 3.0), (1.0, 1.0)], [0, 1])}
+    )
     assert loss.isfinite()
     assert net[1].num_batches_tracked == 1
     assert net[1].training
@@ -75,7 +77,9 @@ def test_every_sample_comes_in_each_epoch_whichever_set_is_larger() -> None:
         steps = list(batches.epoch(torch.Generator().manual_seed(0)))
         assert len(steps) == len(batches)
         for name, examples in (("forget", task.forget), ("retain", task.retain)):
-            assert set(torch.cat([step[name].rows for step in steps]).tolist()) == set(range(len(examples)))
+            assert set(torch.cat([step[name].rows for step in steps]).tolist()) == set(
+                range(len(examples))
+            )
 
 
 def test_alpha_is_a_share() -> None:

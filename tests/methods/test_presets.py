@@ -17,20 +17,34 @@ from duck.tuning import spaces
 
 def test_of_data_by_name_the_size_is_known() -> None:
     for name in ("duck", "salun", "scrub"):
-        assert duck.preset(name, "digits", "class") == preset(name, "digits", "class", len(load("digits").train))
+        assert duck.preset(name, "digits", "class") == preset(
+            name, "digits", "class", len(load("digits").train)
+        )
         assert duck.preset(name, "cifar100", "class") == preset(name, "cifar100", "class", 50_000)
-        assert duck.preset(name, "mine", "class") == preset(name, "mine", "class", 20_000) != preset(name, "mine", "class", 19_999)
+        assert (
+            duck.preset(name, "mine", "class")
+            == preset(name, "mine", "class", 20_000)
+            != preset(name, "mine", "class", 19_999)
+        )
 
 
 def test_a_file_goes_on_top_where_it_speaks_of_this(tmp_path: Path) -> None:
     file = tmp_path / "found.toml"
-    file.write_text("[duck.'my.images'.tuned.class]\nlr = 0.5\n[scrub.digits.tuned.class]\nmilestones = [1, 2]\n")
+    file.write_text(
+        "[duck.'my.images'.tuned.class]\nlr = 0.5\n[scrub.digits.tuned.class]\nmilestones = [1, 2]\n"
+    )
     assert preset("duck", "my.images", "class", 10, more=file).lr == 0.5  # type: ignore[attr-defined]
     assert preset("scrub", "digits", "class", more=file).milestones == (1, 2)  # type: ignore[attr-defined]
     assert speaks_of(file, "scrub", "digits", "class")
-    for about in (("scrub", "digits", "samples"), ("duck", "digits", "class"), ("ssd", "my.images", "class")):
+    for about in (
+        ("scrub", "digits", "samples"),
+        ("duck", "digits", "class"),
+        ("ssd", "my.images", "class"),
+    ):
         assert not speaks_of(file, *about)
-        with pytest.raises(BadInput, match=r"it has \[duck.my.images.tuned.class\], \[scrub.digits.tuned.class\]\."):
+        with pytest.raises(
+            BadInput, match=r"it has \[duck.my.images.tuned.class\], \[scrub.digits.tuned.class\]\."
+        ):
             preset(*about, more=file)
 
 
@@ -57,14 +71,24 @@ def test_every_preset_says_where_its_values_come_from() -> None:
                 assert source.trials > 0
                 assert date.fromisoformat(source.date)
         origins = {source.origin for source in found[-len(settings["source"]) :]}
-        assert origins & ({"paper", "code"} if name == "paper" else {"search", "hand"}), (method, data, name, kind)
+        assert origins & ({"paper", "code"} if name == "paper" else {"search", "hand"}), (
+            method,
+            data,
+            name,
+            kind,
+        )
     assert used == set(presets()["sources"])
 
 
 def test_the_sources_of_tuned_are_those_of_paper_and_its_own() -> None:
-    paper, tuned = (sources("bad-teacher", "cifar10", "class", name=name) for name in ("paper", "tuned"))
+    paper, tuned = (
+        sources("bad-teacher", "cifar10", "class", name=name) for name in ("paper", "tuned")
+    )
     assert tuned[: len(paper)] == paper
-    assert str(paper[0]) == "paper: Cotogni 2023, arXiv:2312.02052, supplement, table 7 (baselines, class removal)"
+    assert (
+        str(paper[0])
+        == "paper: Cotogni 2023, arXiv:2312.02052, supplement, table 7 (baselines, class removal)"
+    )
     assert tuned[-1].origin == "search"
     assert "best of" in str(tuned[-1])
 
@@ -72,7 +96,9 @@ def test_the_sources_of_tuned_are_those_of_paper_and_its_own() -> None:
 def test_a_schedule_of_the_paper_does_not_stay_in_a_searched_preset() -> None:
     """Milestones that belong to the paper's epochs would cut the rate of a searched one."""
     for method, data, name, kind, settings in every_preset():
-        searched = any(presets()["sources"][source]["from"] == "search" for source in settings["source"])
+        searched = any(
+            presets()["sources"][source]["from"] == "search" for source in settings["source"]
+        )
         fixed = {key for key, options in spaces()[method].items() if "fixed" in options}
         if name == "tuned" and searched and "milestones" in fixed:
             assert preset(method, data, kind).milestones == (), (method, data, kind)  # type: ignore[attr-defined]
@@ -92,16 +118,26 @@ def test_the_papers_recipe_is_that_of_its_tables(data: str) -> None:
 
 
 def test_data_without_a_recipe_of_the_paper_name_those_that_have_one() -> None:
-    with pytest.raises(BadInput, match=r"digits has no recipe 'paper'\. Data sets that have one: cifar10, cifar100, tiny-imagenet\."):
+    with pytest.raises(
+        BadInput,
+        match=r"digits has no recipe 'paper'\. Data sets that have one: cifar10, cifar100, tiny-imagenet\.",
+    ):
         default_recipe("digits", None, "none", name="paper")
 
 
 def test_an_architecture_changes_the_standard_recipe_alone() -> None:
-    usual, vit = (default_recipe("cifar100", None, "none", model) for model in ("resnet18", "vit-b16"))
+    usual, vit = (
+        default_recipe("cifar100", None, "none", model) for model in ("resnet18", "vit-b16")
+    )
     assert (usual.optimizer, vit.optimizer) == ("sgd", "adamw")
     assert vit.epochs == usual.epochs
     # What was chosen on a data set counts there alone.
-    assert (vit.weight_decay, default_recipe("cifar10", None, "none", "vit-b16").weight_decay) == (0.1, 0.05)
+    assert (vit.weight_decay, default_recipe("cifar10", None, "none", "vit-b16").weight_decay) == (
+        0.1,
+        0.05,
+    )
     assert default_recipe("cifar100", None, "none", "resnet50").label_smoothing == 0.1
-    assert default_recipe("cifar10", None, "none", "resnet50") == default_recipe("cifar10", None, "none", "resnet18")
+    assert default_recipe("cifar10", None, "none", "resnet50") == default_recipe(
+        "cifar10", None, "none", "resnet18"
+    )
     assert default_recipe("cifar100", None, "none", "vit-b16", "paper").optimizer == "sgd"

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from duck.batching import Passes
 from duck.errors import BadInput
+from duck.methods._relabelling import Relabelled, random_labels
 from duck.methods.presets import preset
 from duck.methods.random_label import RandomLabel
-from duck.methods.relabelling import Relabelled, random_labels
 from duck.runtime import seeded
+from duck.training.batching import Passes
 from duck.types import Progress, Task
 from tests.methods.test_duck import points
 from tests.toys import class_scenario, toy_task, trained_net
@@ -74,7 +74,11 @@ def test_two_steps_by_hand() -> None:
         task = Task(points([(3.0, 2.0)], [2]), RETAIN, None, 4, seed=seed)
         unlearned = RandomLabel(lr=0.5, tolerance=0.0, max_epochs=2, milestones=(1,))(net, task)
         found = unlearned.state_dict()["weight"]
-        matching = [labels for labels in product(range(4), repeat=2) if torch.allclose(found, by_hand(labels), atol=1e-5)]
+        matching = [
+            labels
+            for labels in product(range(4), repeat=2)
+            if torch.allclose(found, by_hand(labels), atol=1e-5)
+        ]
         assert len(matching) == 1
         drawn.add(matching[0])
     assert {label for labels in drawn for label in labels} == {0, 1, 3}
@@ -83,12 +87,18 @@ def test_two_steps_by_hand() -> None:
 
 def test_the_stop_rule_ends_it_when_the_class_is_gone() -> None:
     heard: list[Progress] = []
-    task = toy_task(class_scenario(), report=lambda news: heard.append(news) if news.ended else None)
+    task = toy_task(
+        class_scenario(), report=lambda news: heard.append(news) if news.ended else None
+    )
     RandomLabel(lr=1e-2, batch_size=32)(trained_net(), task)
     assert 1 < len(heard) < 100
     assert {news.phase for news in heard} == {"random-label"}
 
 
 def test_the_papers_numbers() -> None:
-    assert preset("random-label", "cifar10", "class", name="paper") == RandomLabel(lr=1e-3, batch_size=256, milestones=(3,), gamma=0.5)
-    assert preset("random-label", "tiny-imagenet", "samples", name="paper") == RandomLabel(lr=1e-3, milestones=(7,))
+    assert preset("random-label", "cifar10", "class", name="paper") == RandomLabel(
+        lr=1e-3, batch_size=256, milestones=(3,), gamma=0.5
+    )
+    assert preset("random-label", "tiny-imagenet", "samples", name="paper") == RandomLabel(
+        lr=1e-3, milestones=(7,)
+    )

@@ -24,7 +24,9 @@ def two_layers() -> nn.Module:
 
 
 def line_task(rows: list[tuple[float, float]], labels: list[int]) -> Task:
-    points = examples(torch.tensor(rows), torch.tensor(labels), np.array([str(i) for i in range(len(rows))]))
+    points = examples(
+        torch.tensor(rows), torch.tensor(labels), np.array([str(i) for i in range(len(rows))])
+    )
     return Task(points, points, None, 2)
 
 
@@ -59,16 +61,27 @@ def test_weights_outside_the_mask_do_not_move_under_decay_and_momentum() -> None
 
 def test_a_prepared_mask_is_used_as_it_is() -> None:
     model, task = trained_net(), toy_task(samples_scenario())
-    only_bias = {name: torch.full_like(p, name == "head.bias", dtype=torch.bool) for name, p in model.named_parameters()}
+    only_bias = {
+        name: torch.full_like(p, name == "head.bias", dtype=torch.bool)
+        for name, p in model.named_parameters()
+    }
     unlearned = SalUn(batch_size=32, epochs=1)(model, replace(task, prepared=only_bias))
-    moved = [name for (name, a), b in zip(model.named_parameters(), unlearned.parameters(), strict=True) if not torch.equal(a, b)]
+    moved = [
+        name
+        for (name, a), b in zip(model.named_parameters(), unlearned.parameters(), strict=True)
+        if not torch.equal(a, b)
+    ]
     assert moved == ["head.bias"]
 
 
 def test_an_epoch_is_a_forget_pass_with_random_labels_and_then_a_retain_pass() -> None:
     task = toy_task(class_scenario())
     batches = SalUn(batch_size=20)._batches(task, "none")
-    epochs = [list(batches.epoch(generator)) for generator in [torch.Generator().manual_seed(0)] for _ in range(2)]
+    epochs = [
+        list(batches.epoch(generator))
+        for generator in [torch.Generator().manual_seed(0)]
+        for _ in range(2)
+    ]
     assert [name for step in epochs[0] for name in step] == ["forget"] * 3 + ["retain"] * 9
     drawn = [torch.cat([step["forget"].labels for step in epoch[:3]]) for epoch in epochs]
     # All four classes, the forgotten one too, and others in the next epoch.

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from duck.batching import InTurn, Passes
 from duck.errors import BadInput
-from duck.methods.distillation import divergence, frozen
+from duck.methods._distillation import divergence, frozen
 from duck.methods.scrub import Scrub, _History
 from duck.predict import accuracy
+from duck.training.batching import InTurn, Passes
 from duck.types import Batch, Progress, Task
 from tests.methods.test_duck import points
 from tests.toys import class_scenario, samples_scenario, toy_data, toy_task, trained_net
@@ -40,15 +40,25 @@ def test_the_divergence_is_that_of_the_student_from_the_teacher_meant_over_the_b
 
 
 def test_the_loss_pushes_away_on_forget_and_holds_on_retain() -> None:
-    student, teacher = linear(torch.zeros(2, 2)), linear(torch.tensor([[2 * math.log(3), 0.0], [0.0, 0.0]]))
+    student, teacher = (
+        linear(torch.zeros(2, 2)),
+        linear(torch.tensor([[2 * math.log(3), 0.0], [0.0, 0.0]])),
+    )
     batch = Batch(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
     scrub = Scrub(temperature=2.0, alpha=0.5, gamma=3.0)
-    assert scrub.loss(student, teacher, {"forget": batch}).item() == pytest.approx(-4 * KL, rel=1e-5)
-    assert scrub.loss(student, teacher, {"retain": batch}).item() == pytest.approx(0.5 * 4 * KL + 3 * math.log(2), rel=1e-5)
+    assert scrub.loss(student, teacher, {"forget": batch}).item() == pytest.approx(
+        -4 * KL, rel=1e-5
+    )
+    assert scrub.loss(student, teacher, {"retain": batch}).item() == pytest.approx(
+        0.5 * 4 * KL + 3 * math.log(2), rel=1e-5
+    )
 
 
 def test_forget_batches_come_first_and_all_samples_come() -> None:
-    forget, retain = toy_data().train.take(torch.arange(10)), toy_data().train.take(torch.arange(10, 40))
+    forget, retain = (
+        toy_data().train.take(torch.arange(10)),
+        toy_data().train.take(torch.arange(10, 40)),
+    )
     plan = InTurn(Passes("forget", forget, 8), Passes("retain", retain, 10))
     steps = list(plan.epoch(torch.Generator().manual_seed(0)))
     assert [name for step in steps for name in step] == ["forget"] * 2 + ["retain"] * 3
@@ -69,7 +79,9 @@ def test_epochs_with_and_without_the_forget_pass_and_the_rate_goes_on() -> None:
     assert heard == [("max-min", 1, 5), ("max-min", 2, 5), ("min", 1, 3), ("min", 2, 3)]
     # The rate falls to nothing after the third epoch: the fourth changes no weight.
     three, four = (
-        replace(scrub, epochs=epochs, milestones=(3,), decay=0.0, weight_decay=0.0)(trained_net(), task).state_dict()["head.weight"]
+        replace(scrub, epochs=epochs, milestones=(3,), decay=0.0, weight_decay=0.0)(
+            trained_net(), task
+        ).state_dict()["head.weight"]
         for epochs in (3, 4)
     )
     assert torch.equal(three, four)
@@ -102,14 +114,19 @@ def test_a_lone_sample_passes_a_net_that_normalises_single_pixels() -> None:
 
 def test_rewind_takes_the_epoch_closest_to_the_accuracy_on_unseen_samples() -> None:
     """Forget accuracies of three epochs 1, 0.5 and 0; at the end half of the unseen samples of class 0 are right."""
-    forget, holdout = points([(1.0, 0.0), (3.0, 0.0)], [0, 0]), points([(1.0, 0.0), (9.0, 0.0), (9.0, 0.0)], [0, 0, 1])
+    forget, holdout = (
+        points([(1.0, 0.0), (3.0, 0.0)], [0, 0]),
+        points([(1.0, 0.0), (9.0, 0.0), (9.0, 0.0)], [0, 0, 1]),
+    )
     net = nn.Linear(2, 2)
     task = Task(forget, points([(0.0, 1.0)], [1]), holdout, 2)
     history = _History(net, task)
     with torch.no_grad():
         net.weight.copy_(torch.tensor([[0.0, 0.0], [-1.0, 0.0]]))
         for threshold in (0.5, 2.0, 5.0):
-            net.bias.copy_(torch.tensor([0.0, threshold]))  # a sample is of class 0 where its first number is above
+            net.bias.copy_(
+                torch.tensor([0.0, threshold])
+            )  # a sample is of class 0 where its first number is above
             assert history.record() is False
         history.rewind()
     assert net.bias.tolist() == [0.0, 2.0]
@@ -119,7 +136,10 @@ def test_rewind_gives_the_weights_of_an_epoch_and_needs_holdout_samples() -> Non
     task = toy_task(samples_scenario())
     scrub = Scrub(lr=5e-3, batch_size=32, forget_batch=16, epochs=3, forget_epochs=1, rewind=True)
     rewound = scrub(trained_net(), task).state_dict()["head.weight"]
-    ends = [replace(scrub, epochs=epochs, rewind=False)(trained_net(), task).state_dict()["head.weight"] for epochs in (1, 2, 3)]
+    ends = [
+        replace(scrub, epochs=epochs, rewind=False)(trained_net(), task).state_dict()["head.weight"]
+        for epochs in (1, 2, 3)
+    ]
     assert sum(torch.equal(rewound, end) for end in ends) == 1
     with pytest.raises(BadInput, match="rewind needs holdout samples of the forgotten classes"):
         scrub(trained_net(), replace(task, holdout=None))

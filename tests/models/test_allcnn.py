@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from duck.models import build
-from duck.models.embedding import embedded
+from duck.models.head import embedded
 
 
 @pytest.mark.parametrize(("classes", "weights"), [(100, 1_730_692), (200, 1_769_192)])
@@ -12,7 +12,11 @@ def test_size_is_that_of_the_paper(classes: int, weights: int) -> None:
 
 
 def test_eight_convolutions_of_which_two_halve_the_image() -> None:
-    convs = [module for module in build("allcnn", 10, (3, 32, 32)).modules() if isinstance(module, nn.Conv2d)]
+    convs = [
+        module
+        for module in build("allcnn", 10, (3, 32, 32)).modules()
+        if isinstance(module, nn.Conv2d)
+    ]
     assert [conv.stride[0] for conv in convs] == [1, 1, 2, 1, 1, 2, 1, 1]
 
 

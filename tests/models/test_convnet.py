@@ -17,7 +17,10 @@ def test_logits_for_any_shape(shape: tuple[int, int, int]) -> None:
 
 def test_learns_digits() -> None:
     digits = load_digits()
-    images, labels = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16 - 0.3, torch.tensor(digits.target)
+    images, labels = (
+        torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16 - 0.3,
+        torch.tensor(digits.target),
+    )
     generator = torch.Generator().manual_seed(0)
     train, test = torch.randperm(len(images), generator=generator).split([1437, 360])
     model = build("convnet", 10, (1, 8, 8), seed=0)

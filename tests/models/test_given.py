@@ -68,7 +68,18 @@ class TwoInputs(KeywordOnly):
         (AnyKeywords(), r"forward\(self, images\)"),
         (TwoInputs(), r"'?mask'?.*forward\(self, images\)"),
     ],
-    ids=["text", "path", "state dict", "class", "function", "jit", "DataParallel", "unnamed", "any keywords", "two inputs"],
+    ids=[
+        "text",
+        "path",
+        "state dict",
+        "class",
+        "function",
+        "jit",
+        "DataParallel",
+        "unnamed",
+        "any keywords",
+        "two inputs",
+    ],
 )
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_what_is_not_a_model_that_can_be_used(model: Any, problem: str) -> None:
@@ -112,12 +123,16 @@ def test_half_precision_models_are_computed_in_float32(dtype: torch.dtype) -> No
     before = copy.deepcopy(model.state_dict())
     result = forget(model)
     assert {weight.dtype for weight in result.model.parameters()} == {dtype}
-    assert {name: value.dtype for name, value in result.model.state_dict().items()} == {name: value.dtype for name, value in before.items()}
+    assert {name: value.dtype for name, value in result.model.state_dict().items()} == {
+        name: value.dtype for name, value in before.items()
+    }
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     # The scores are those of the weights that are returned.
     in_float32 = copy.deepcopy(result.model).float()
     assert accuracy(in_float32, DATA.train.take(result.scenario.retain)) == result.scores.retain
-    assert accuracy(in_float32, DATA.train.take(result.scenario.forget)) == result.scores.forget < 0.1
+    assert (
+        accuracy(in_float32, DATA.train.take(result.scenario.forget)) == result.scores.forget < 0.1
+    )
     assert result.scores.retain > 0.9
     assert duck.audit(result).tier == "quick"
 
@@ -142,7 +157,9 @@ def test_training_takes_such_models_too() -> None:
 
 def test_training_refuses_probabilities_and_wrappers() -> None:
     with pytest.raises(BadInput, match=r"probabilities.*logits"):
-        duck.train(lambda: nn.Sequential(toy_net(1), nn.Softmax(1)), DATA, recipe=RECIPE, device="cpu")
+        duck.train(
+            lambda: nn.Sequential(toy_net(1), nn.Softmax(1)), DATA, recipe=RECIPE, device="cpu"
+        )
     with pytest.raises(BadInput, match=r"DataParallel.*model\.module"):
         duck.train(lambda: nn.DataParallel(toy_net(1)), DATA, recipe=RECIPE, device="cpu")
 
@@ -186,14 +203,22 @@ def half(num_classes):
 
 
 @pytest.mark.parametrize("builder", ["keywords", "half"])
-def test_builders_of_such_models_work(builder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_builders_of_such_models_work(
+    builder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "given_nets", raising=False)
     (tmp_path / "given_nets.py").write_text(MODULE)
     model = build(f"given_nets:{builder}", 10, (1, 8, 8), seed=0)
     torch.save(model.state_dict(), "weights.pt")
     own = ["--model", f"given_nets:{builder}", "--weights", "weights.pt", "--data", "digits"]
-    assert cli.main(["forget", *own, "--classes", "3", "--method", "finetune", "--out", "forgot"]) in (0, 1)
+    assert cli.main(
+        ["forget", *own, "--classes", "3", "--method", "finetune", "--out", "forgot"]
+    ) in (0, 1)
     dtypes = {value.dtype for value in load_file("forgot/model.safetensors").values()}
     assert dtypes == {torch.bfloat16 if builder == "half" else torch.float32}
-    assert cli.main(["audit", "forgot", "--original", "weights.pt", "--trust-model-code"]) in (0, 1, 3)
+    assert cli.main(["audit", "forgot", "--original", "weights.pt", "--trust-model-code"]) in (
+        0,
+        1,
+        3,
+    )

@@ -112,9 +112,18 @@ def test_no_classes_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("function", "shape"),
-    [("both", (6, 12)), ("classes_only", (6, 2)), ("neither", (3, 2)), ("options", (6, 2)), ("positional", (5, 2)), ("Net", (6, 4))],
+    [
+        ("both", (6, 12)),
+        ("classes_only", (6, 2)),
+        ("neither", (3, 2)),
+        ("options", (6, 2)),
+        ("positional", (5, 2)),
+        ("Net", (6, 4)),
+    ],
 )
-def test_an_own_builder_gets_what_it_takes_by_name(own: str, function: str, shape: tuple[int, int]) -> None:
+def test_an_own_builder_gets_what_it_takes_by_name(
+    own: str, function: str, shape: tuple[int, int]
+) -> None:
     model = build(f"{own}:{function}", 6, (3, 2, 2))
     assert isinstance(model, nn.Linear)
     assert model.weight.shape == shape

@@ -26,14 +26,18 @@ def test_size(name: str, shape: tuple[int, int, int], weights: int) -> None:
     assert sum(p.numel() for p in model.parameters()) == weights
 
 
-@pytest.mark.parametrize(("name", "million"), [("resnet18", 11.2), ("resnet34", 21.3), ("resnet50", 23.7)])
+@pytest.mark.parametrize(
+    ("name", "million"), [("resnet18", 11.2), ("resnet34", 21.3), ("resnet50", 23.7)]
+)
 def test_size_is_within_2_percent_of_the_paper(name: str, million: float) -> None:
     with torch.device("meta"):
         model = MODELS[name](100, CIFAR)
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(million, rel=0.02)
 
 
-@pytest.mark.parametrize(("shape", "side"), [(CIFAR, 4), (TINY, 8), ((3, 65, 65), 3), (IMAGENET, 7)])
+@pytest.mark.parametrize(
+    ("shape", "side"), [(CIFAR, 4), (TINY, 8), ((3, 65, 65), 3), (IMAGENET, 7)]
+)
 @pytest.mark.parametrize(("name", "width"), [("resnet18", 512), ("resnet50", 2048)])
 def test_last_map(name: str, width: int, shape: tuple[int, int, int], side: int) -> None:
     with torch.device("meta"):
@@ -55,7 +59,11 @@ def test_zero_last_gamma_starts_each_block_as_its_shortcut() -> None:
 
 
 def test_he_initialisation() -> None:
-    convs = [module for module in build("resnet18", 10, CIFAR, seed=0).modules() if isinstance(module, nn.Conv2d)]
+    convs = [
+        module
+        for module in build("resnet18", 10, CIFAR, seed=0).modules()
+        if isinstance(module, nn.Conv2d)
+    ]
     for conv in convs:
         fan_out = conv.out_channels * conv.kernel_size[0] ** 2
         assert float(conv.weight.detach().std()) == pytest.approx((2 / fan_out) ** 0.5, rel=0.1)

@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from duck.models import MODELS, build
-from duck.models.embedding import probe
+from duck.models.head import probe
 from duck.models.vit import Attention, Layer, VisionTransformer, patch_size
 
 
@@ -12,7 +12,9 @@ def tiny(shape: tuple[int, int, int]) -> VisionTransformer:
     return VisionTransformer(5, shape, width=16, depth=2, heads=4, mlp=32)
 
 
-@pytest.mark.parametrize(("side", "weights"), [(224, 85_875_556), (64, 85_331_812), (32, 85_221_220)])
+@pytest.mark.parametrize(
+    ("side", "weights"), [(224, 85_875_556), (64, 85_331_812), (32, 85_221_220)]
+)
 def test_size(side: int, weights: int) -> None:
     with torch.device("meta"):
         model = MODELS["vit-b16"](100, (3, side, side))
@@ -21,7 +23,10 @@ def test_size(side: int, weights: int) -> None:
     assert size / 1e6 == pytest.approx(85.9, rel=0.02)
 
 
-@pytest.mark.parametrize(("side", "patch"), [(224, 16), (384, 16), (128, 16), (96, 8), (64, 8), (32, 4), (28, 2), (8, 1), (4, 1)])
+@pytest.mark.parametrize(
+    ("side", "patch"),
+    [(224, 16), (384, 16), (128, 16), (96, 8), (64, 8), (32, 4), (28, 2), (8, 1), (4, 1)],
+)
 def test_patch_suits_the_image(side: int, patch: int) -> None:
     assert patch_size(side, side) == patch
 
@@ -45,7 +50,11 @@ def test_positions_matter() -> None:
 
 
 def test_attention_is_that_of_torch() -> None:
-    ours, theirs, x = Attention(16, 4), nn.MultiheadAttention(16, 4, batch_first=True), torch.randn(2, 7, 16)
+    ours, theirs, x = (
+        Attention(16, 4),
+        nn.MultiheadAttention(16, 4, batch_first=True),
+        torch.randn(2, 7, 16),
+    )
     theirs.in_proj_weight.data, theirs.in_proj_bias.data = ours.qkv.weight.data, ours.qkv.bias.data
     theirs.out_proj.load_state_dict(ours.out.state_dict())
     assert torch.allclose(ours(x), theirs(x, x, x, need_weights=False)[0], atol=1e-6)

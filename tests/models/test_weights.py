@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from duck.errors import BadInput
 from duck.models import build
-from duck.models.embedding import Head, WithEmbedding
+from duck.models.head import Head, WithEmbedding
 from duck.models.weights import load_weights, save_weights
 
 
@@ -51,7 +51,9 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["w.safetensors"]
 
 
-def test_two_processes_may_save_to_one_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_may_save_to_one_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They may have the same number, as in two containers."""
     path, others = tmp_path / "w.safetensors", [net(1)]
 
@@ -95,8 +97,12 @@ def test_an_untied_model_needs_both_tensors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".pt", ".pth"])
 @pytest.mark.parametrize("key", [None, "state_dict", "model"])
-@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
-def test_state_dicts_of_all_makes(tmp_path: Path, suffix: str, key: str | None, prefix: str) -> None:
+@pytest.mark.parametrize(
+    "prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."]
+)
+def test_state_dicts_of_all_makes(
+    tmp_path: Path, suffix: str, key: str | None, prefix: str
+) -> None:
     saved, loaded, path = net(0), net(1), tmp_path / f"w{suffix}"
     state = {prefix + name: tensor for name, tensor in saved.state_dict().items()}
     torch.save({key: state, "epoch": 3} if key else state, path)
@@ -114,7 +120,9 @@ def test_prefixed_safetensors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("prefix", ["", "module."])
 def test_a_model_that_has_a_part_called_module(tmp_path: Path, prefix: str) -> None:
     saved, loaded = (nn.ModuleDict({"module": nn.Linear(2, 2)}) for _ in range(2))
-    torch.save({prefix + name: tensor for name, tensor in saved.state_dict().items()}, tmp_path / "w.pt")
+    torch.save(
+        {prefix + name: tensor for name, tensor in saved.state_dict().items()}, tmp_path / "w.pt"
+    )
     load_weights(loaded, tmp_path / "w.pt")
     assert same(loaded, copied(saved))
 
@@ -131,21 +139,27 @@ def test_wrapped_and_compiled_models_have_plain_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 @pytest.mark.parametrize("zipped", [True, False])
-def test_a_file_that_would_run_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: int, zipped: bool) -> None:
+def test_a_file_that_would_run_code_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: int, zipped: bool
+) -> None:
     path, model = tmp_path / "w.pt", net(1)
     monkeypatch.chdir(tmp_path)
     if zipped:
         torch.save({"a": RunsCode()}, path)
     else:
         path.write_bytes(pickle.dumps(RunsCode(), protocol=protocol))
-    with pytest.raises(BadInput, match=r"w\.pt would run code when loaded.*Save a state_dict instead"):
+    with pytest.raises(
+        BadInput, match=r"w\.pt would run code when loaded.*Save a state_dict instead"
+    ):
         load_weights(model, path)
     assert not (tmp_path / "was-run").exists()
 
 
 def test_a_whole_pickled_model_is_refused_and_named(tmp_path: Path) -> None:
     torch.save(net(0), tmp_path / "w.pt")
-    with pytest.raises(BadInput, match=r"would run code when loaded \(it asks for duck\.models\.convnet\.ConvNet\)"):
+    with pytest.raises(
+        BadInput, match=r"would run code when loaded \(it asks for duck\.models\.convnet\.ConvNet\)"
+    ):
         load_weights(net(1), tmp_path / "w.pt")
 
 
@@ -198,14 +212,21 @@ def test_what_does_not_fit_is_named_and_nothing_changes(tmp_path: Path, suffix: 
     with pytest.raises(BadInput) as caught:
         load_weights(model, path)
     message = str(caught.value)
-    assert f"w{suffix} does not fit this model: 1 missing: features.0.weight 32x1x3x3; 1 unexpected: extra 32x1x3x3; " in message
-    assert "2 of another shape: head.weight 6x64 instead of 5x64, head.bias 6 instead of 5." in message
+    assert (
+        f"w{suffix} does not fit this model: 1 missing: features.0.weight 32x1x3x3; 1 unexpected: extra 32x1x3x3; "
+        in message
+    )
+    assert (
+        "2 of another shape: head.weight 6x64 instead of 5x64, head.bias 6 instead of 5." in message
+    )
     assert same(model, before)
 
 
 def test_a_long_list_is_cut_and_counted(tmp_path: Path) -> None:
     torch.save({"head.bias": torch.zeros(5)}, tmp_path / "w.pt")
-    with pytest.raises(BadInput, match=r"19 missing: features\.0\.weight 32x1x3x3, (\S+ \S+, ){4}\.\.\.\. Were"):
+    with pytest.raises(
+        BadInput, match=r"19 missing: features\.0\.weight 32x1x3x3, (\S+ \S+, ){4}\.\.\.\. Were"
+    ):
         load_weights(net(1), tmp_path / "w.pt")
 
 

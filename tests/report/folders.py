@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from duck.config import Experiment, Training, to_dict
+from duck.experiment import Experiment, Training, to_dict
 from duck.methods.base import METHODS
 from duck.methods.presets import Preset
 from duck.methods.presets import preset as get_preset
 from duck.metrics import aus
+from duck.runs import Run
 from duck.scenarios import ForgetClasses, ForgetFraction, Request
-from duck.store import Run
 from duck.types import Recipe
 
 TEST = 40
@@ -36,10 +36,27 @@ def write_run(
     rng = random.Random(seed)
     asked = ForgetClasses([3]) if request is None else request
     gone = [int(index) for index in asked.classes] if isinstance(asked, ForgetClasses) else []
-    before, after = confused(rng, len(names), [], 0.03), confused(rng, len(names), [] if method == "original" else gone, 0.05)
-    experiment = Experiment(Training("digits", "convnet", Recipe(epochs=3), fingerprint="ab12"), asked, METHODS[method](), seed)
-    samples = {"forget": 400, "retain": 3600, "holdout": 80, "processed": 400, **split_sizes(len(names), gone)}
-    old, new = scores(before, gone, 0.99, None), scores(after, gone, 0.99 if method == "original" else 0.0 if gone else 0.95, before)
+    before, after = (
+        confused(rng, len(names), [], 0.03),
+        confused(rng, len(names), [] if method == "original" else gone, 0.05),
+    )
+    experiment = Experiment(
+        Training("digits", "convnet", Recipe(epochs=3), fingerprint="ab12"),
+        asked,
+        METHODS[method](),
+        seed,
+    )
+    samples = {
+        "forget": 400,
+        "retain": 3600,
+        "holdout": 80,
+        "processed": 400,
+        **split_sizes(len(names), gone),
+    }
+    old, new = (
+        scores(before, gone, 0.99, None),
+        scores(after, gone, 0.99 if method == "original" else 0.0 if gone else 0.95, before),
+    )
     by_class = {
         "kind": "class" if gone else "samples",
         "names": list(names),
@@ -48,8 +65,24 @@ def write_run(
         "unlearned": after,
     }
     seconds = {"original": 0.0, "retrained": 40.0}.get(method, rng.uniform(1, 9))
-    run = Run(experiment, new, seconds, samples, 0.0, old, history(rng), list(notes), by_class, created="2026-11-15T10:00:00+00:00")
-    plain = {**asdict(run), "id": experiment.id, "experiment": to_dict(experiment), "environment": environment()}
+    run = Run(
+        experiment,
+        new,
+        seconds,
+        samples,
+        0.0,
+        old,
+        history(rng),
+        list(notes),
+        by_class,
+        created="2026-11-15T10:00:00+00:00",
+    )
+    plain = {
+        **asdict(run),
+        "id": experiment.id,
+        "experiment": to_dict(experiment),
+        "environment": environment(),
+    }
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(plain))
     if verdict:
@@ -101,7 +134,9 @@ def bench_line(
     }
 
 
-def confused(rng: random.Random, classes: int, gone: Sequence[int], error: float) -> dict[str, dict[str, int]]:
+def confused(
+    rng: random.Random, classes: int, gone: Sequence[int], error: float
+) -> dict[str, dict[str, int]]:
     """Neighbouring classes are taken for each other; a forgotten class is never named."""
     table: dict[str, dict[str, int]] = {}
     for true in range(classes):
@@ -114,29 +149,53 @@ def confused(rng: random.Random, classes: int, gone: Sequence[int], error: float
     return table
 
 
-def scores(table: dict[str, dict[str, int]], gone: Sequence[int], forget: float, before: Any) -> dict[str, float | None]:
+def scores(
+    table: dict[str, dict[str, int]], gone: Sequence[int], forget: float, before: Any
+) -> dict[str, float | None]:
     right = {int(true): row.get(true, 0) / TEST for true, row in table.items()}
     kept = [right[index] for index in right if index not in gone]
     test, retain_test = sum(right.values()) / len(right), sum(kept) / len(kept)
     parts = {"test": test, "forget_test": None, "retain_test": None}
     if gone:
-        parts |= {"forget_test": sum(right[index] for index in gone) / len(gone), "retain_test": retain_test}
+        parts |= {
+            "forget_test": sum(right[index] for index in gone) / len(gone),
+            "retain_test": retain_test,
+        }
     old = scores(before, gone, 0.99, None) if before else parts
     kept_name, gone_value = ("retain_test", parts["forget_test"]) if gone else ("test", forget)
-    score = aus("class" if gone else "samples", old[kept_name] or 0, parts[kept_name] or 0, gone_value or 0)
-    return {"aus": score, "forget": forget, "retain": 0.998, **parts, "forget_loss": 0.01 if before is None else 4.2}
+    score = aus(
+        "class" if gone else "samples", old[kept_name] or 0, parts[kept_name] or 0, gone_value or 0
+    )
+    return {
+        "aus": score,
+        "forget": forget,
+        "retain": 0.998,
+        **parts,
+        "forget_loss": 0.01 if before is None else 4.2,
+    }
 
 
 def split_sizes(classes: int, gone: Sequence[int]) -> dict[str, int]:
     lost = TEST * len(gone)
-    return {"test": TEST * classes, "forget_test": lost, "retain_test": TEST * classes - lost if gone else 0}
+    return {
+        "test": TEST * classes,
+        "forget_test": lost,
+        "retain_test": TEST * classes - lost if gone else 0,
+    }
 
 
 def history(rng: random.Random) -> list[dict[str, Any]]:
     falling = (0.4, 0.02, 0.0, 0.0)
     phases = (("high-forget", 1), ("high-forget", 2), ("low-forget", 1), ("low-forget", 2))
     return [
-        {"phase": phase, "epoch": epoch, "loss": rng.random(), "retain": 0.99, "forget": forget, "holdout": 0.9}
+        {
+            "phase": phase,
+            "epoch": epoch,
+            "loss": rng.random(),
+            "retain": 0.99,
+            "forget": forget,
+            "holdout": 0.9,
+        }
         for (phase, epoch), forget in zip(phases, falling, strict=True)
     ]
 
@@ -152,30 +211,59 @@ def audit(rng: random.Random, verdict: str, names: Sequence[str]) -> dict[str, A
         model: {"fpr": rates, "tpr": [rate**power for rate in rates]}
         for model, power in (("original", 0.4), ("unlearned", 0.9), ("retrained", 1.0))
     }
-    measured = {"original": value(0.91), "unlearned": value(0.5 + rng.uniform(0, 0.05)), "retrained": value(0.5)}
+    measured = {
+        "original": value(0.91),
+        "unlearned": value(0.5 + rng.uniform(0, 0.05)),
+        "retrained": value(0.5),
+    }
     unseen = {"original": value(0.8), "unlearned": value(0.6), "retrained": None}
-    one = {"about": "share of this class's test samples that are classified right", "unit": "%", "n": TEST, **unseen, "judged": False}
+    one = {
+        "about": "share of this class's test samples that are classified right",
+        "unit": "%",
+        "n": TEST,
+        **unseen,
+        "judged": False,
+    }
     return {
         "verdict": verdict,
         "powered": verdict != "no verdict",
         "tier": "oracle",
         "reasons": ["The margins of the forgotten samples lie within those of 5 retrained models."],
         "attacks": {
-            "svm": {"about": "a classifier of outputs", "unit": "accuracy", "n": 400, **measured, "judged": True},
-            "loss": {"about": "a threshold on the loss", "unit": "AUC", "n": 400, **unseen, "judged": False},
+            "svm": {
+                "about": "a classifier of outputs",
+                "unit": "accuracy",
+                "n": 400,
+                **measured,
+                "judged": True,
+            },
+            "loss": {
+                "about": "a threshold on the loss",
+                "unit": "AUC",
+                "n": 400,
+                **unseen,
+                "judged": False,
+            },
             **{f"accuracy class {name}": one for name in names},
         },
-        "controls": {"masked logit": {"expected": "not forgotten", "got": "not forgotten", "passed": True}},
+        "controls": {
+            "masked logit": {"expected": "not forgotten", "got": "not forgotten", "passed": True}
+        },
         "roc": {"svm": curves},
         "seconds": 41.5,
         "date": "2026-11-15",
     }
 
 
-def analysed(rng: random.Random, classes: int, gone: Sequence[int], points: int = 200) -> dict[str, Any]:
+def analysed(
+    rng: random.Random, classes: int, gone: Sequence[int], points: int = 200
+) -> dict[str, Any]:
     def cloud() -> dict[str, Any]:
         labels = [at % classes for at in range(points)]
-        x, y = ([rng.gauss(scale * (label % width), 0.6) for label in labels] for scale, width in ((4, 4), (5, 3)))
+        x, y = (
+            [rng.gauss(scale * (label % width), 0.6) for label in labels]
+            for scale, width in ((4, 4), (5, 3))
+        )
         return {"x": x, "y": y, "label": labels, "forget": [label in gone for label in labels]}
 
     def dense() -> dict[str, float]:
@@ -206,7 +294,13 @@ def write_removal(
         return {"share": value, "interval": [max(0.0, value - 0.02), min(1.0, value + 0.02)]}
 
     called = {
-        model: {"wrong": share(value), "right": share(1 - value), "right_without_patch": share(0.97), "test": 0.94, "n": 800}
+        model: {
+            "wrong": share(value),
+            "right": share(1 - value),
+            "right_without_patch": share(0.97),
+            "test": 0.94,
+            "n": 800,
+        }
         for model, value in (("biased", 0.99), ("duck", 0.015), ("corrected", 0.01))
     }
     test = {"p": 0.004, "n": 12, "least_p": 2.0**-11, "difference": 0.051}
@@ -214,7 +308,11 @@ def write_removal(
         "n": 12,
         "mean": means,
         "std": dict.fromkeys(means, 0.003),
-        "tests": {"biased - duck": test, "biased - corrected": test, "duck - corrected": {**test, "p": 0.2}},
+        "tests": {
+            "biased - duck": test,
+            "biased - corrected": test,
+            "duck - corrected": {**test, "p": 0.2},
+        },
     }
     found = {
         "data": "digits",
@@ -243,7 +341,9 @@ def write_removal(
     }
     folder.mkdir(parents=True)
     (folder / "bias.json").write_text(json.dumps({**found, **rest}))
-    maps: dict[str, Any] = {model: draw.normal(0, 0.01, (images, *shape[1:])).astype(np.float16) for model in means}
+    maps: dict[str, Any] = {
+        model: draw.normal(0, 0.01, (images, *shape[1:])).astype(np.float16) for model in means
+    }
     maps["biased"][:, :4, -4:] += np.float16(0.05)
     if pictures:
         maps["images"] = draw.normal(0, 1, (images, *shape)).astype(np.float16)
@@ -254,7 +354,14 @@ def write_removal(
 
 def environment() -> dict[str, Any]:
     packages = {"torch": "2.13.0", "numpy": "2.4.6", "duck-unlearning": "0.1.0"}
-    return {"python": "3.11.7", "packages": packages, "platform": "Linux", "device": "x86_64", "threads": 2, "git_commit": None}
+    return {
+        "python": "3.11.7",
+        "packages": packages,
+        "platform": "Linux",
+        "device": "x86_64",
+        "threads": 2,
+        "git_commit": None,
+    }
 
 
 def worst_fifty(root: Path, classes: int = 200) -> list[Path]:
@@ -263,11 +370,19 @@ def worst_fifty(root: Path, classes: int = 200) -> list[Path]:
     folders = fifty(root, names)
     whole = analysed(random.Random(0), classes, [3], points=2000)
     maps = {model: [[-0.123] * 32] * 32 for model in ("original", "unlearned", "retrained")}
-    whole["shap"] = {"images": [{"id": str(at), "title": f"image {at}", "forgotten": False, "maps": maps} for at in range(8)]}
+    whole["shap"] = {
+        "images": [
+            {"id": str(at), "title": f"image {at}", "forgotten": False, "maps": maps}
+            for at in range(8)
+        ]
+    }
     found = audit(random.Random(0), "forgotten", names)
     found["roc"] = dict.fromkeys(("svm", "loss", "entropy"), found["roc"]["svm"])
     # As many as the full tier measures, with words as long as its own.
-    found["attacks"] |= {f"another measure {at}": found["attacks"]["svm"] | {"about": "what it measures " * 4} for at in range(30)}
+    found["attacks"] |= {
+        f"another measure {at}": found["attacks"]["svm"] | {"about": "what it measures " * 4}
+        for at in range(30)
+    }
     for folder in folders:
         (folder / "analysis.json").write_text(json.dumps(whole))
         (folder / "audit.json").write_text(json.dumps(found))
@@ -277,10 +392,28 @@ def worst_fifty(root: Path, classes: int = 200) -> list[Path]:
 def fifty(root: Path, names: Sequence[str] = tuple("0123456789")) -> list[Path]:
     """All methods on many requests, some audited, some analysed."""
     methods = sorted(METHODS)
-    requests: list[Request] = [ForgetClasses([3]), ForgetClasses([1, 2]), ForgetClasses([0, 4, 5]), ForgetFraction(0.1)]
+    requests: list[Request] = [
+        ForgetClasses([3]),
+        ForgetClasses([1, 2]),
+        ForgetClasses([0, 4, 5]),
+        ForgetFraction(0.1),
+    ]
     made = []
     for number in range(50):
-        method, request = methods[number % len(methods)], requests[number // len(methods) % len(requests)]
+        method, request = (
+            methods[number % len(methods)],
+            requests[number // len(methods) % len(requests)],
+        )
         verdict = (None, "forgotten", "not forgotten", "no verdict")[number % 4]
-        made.append(write_run(root / f"{number:02d}-{method}", method, request, names, number, verdict=verdict, analysis=number % 2 == 0))
+        made.append(
+            write_run(
+                root / f"{number:02d}-{method}",
+                method,
+                request,
+                names,
+                number,
+                verdict=verdict,
+                analysis=number % 2 == 0,
+            )
+        )
     return made

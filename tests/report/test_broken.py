@@ -45,24 +45,43 @@ BREAK: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda file: file.write_text('{"experiment": {}}'),
         "broken/run.json does not hold what a run holds (scores is missing)",
     ),
-    "a count too few": (lambda file: changed(file, lambda run: run["samples"].pop("processed")), "(samples.processed is missing)"),
-    "an accuracy of 3": (lambda file: changed(file, lambda run: run["scores"].update(test=3)), "(scores.test is no share"),
-    "NaN": (lambda file: changed(file, lambda run: run["scores"].update(aus=math.nan)), "(scores.aus is NaN, not a number)"),
+    "a count too few": (
+        lambda file: changed(file, lambda run: run["samples"].pop("processed")),
+        "(samples.processed is missing)",
+    ),
+    "an accuracy of 3": (
+        lambda file: changed(file, lambda run: run["scores"].update(test=3)),
+        "(scores.test is no share",
+    ),
+    "NaN": (
+        lambda file: changed(file, lambda run: run["scores"].update(aus=math.nan)),
+        "(scores.aus is NaN, not a number)",
+    ),
     "no class": (
         lambda file: changed(file, lambda run: run["experiment"]["request"].update(classes=[None])),
         "(experiment.request.classes[0] is null, not a class)",
     ),
-    "no date": (lambda file: changed(file, lambda run: run.update(created="soon")), "(created is no date)"),
+    "no date": (
+        lambda file: changed(file, lambda run: run.update(created="soon")),
+        "(created is no date)",
+    ),
     "other samples": (
-        lambda file: changed(file, lambda run: run["by_class"]["unlearned"]["3"].update({"9": 400})),
+        lambda file: changed(
+            file, lambda run: run["by_class"]["unlearned"]["3"].update({"9": 400})
+        ),
         "(by_class counts other samples before than after)",
     ),
 }
 
 
 @pytest.mark.parametrize("how", BREAK)
-def test_the_page_is_made_of_the_runs_that_can_be_read(how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good, broken = write_run(tmp_path / "runs" / "good"), write_run(tmp_path / "runs" / "broken", seed=1)
+def test_the_page_is_made_of_the_runs_that_can_be_read(
+    how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, broken = (
+        write_run(tmp_path / "runs" / "good"),
+        write_run(tmp_path / "runs" / "broken", seed=1),
+    )
     spoil, reason = BREAK[how]
     spoil(broken / "run.json")
     out = tmp_path / "report.html"
@@ -86,25 +105,39 @@ def test_the_page_is_made_of_the_runs_that_can_be_read(how: str, tmp_path: Path,
     assert reason in told
 
 
-def test_a_run_that_lost_all_accuracy_does_not_stop_the_page_of_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_lost_all_accuracy_does_not_stop_the_page_of_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     good, ruined = write_run(tmp_path / "good"), write_run(tmp_path / "ruined", method="ssd")
-    changed(ruined / "run.json", lambda run: run["scores"].update(test=0.0, retain_test=0.0, retain=0.0, aus=0.05))
+    changed(
+        ruined / "run.json",
+        lambda run: run["scores"].update(test=0.0, retain_test=0.0, retain=0.0, aus=0.05),
+    )
     changed(ruined / "run.json", lambda run: run["original"].update(test=1.0, retain_test=1.0))
     code, _, page = report(capsys, tmp_path / "report.html", good, ruined)
     assert code == 0
     assert "AUS: what is still remembered against what was lost" in page
 
 
-def test_where_no_run_can_be_read_each_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_no_run_can_be_read_each_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("a", "b"):
         half(write_run(tmp_path / name) / "run.json")
     (tmp_path / "empty").mkdir()
-    code, told, page = report(capsys, tmp_path / "report.html", tmp_path / "a", tmp_path / "b", tmp_path / "empty")
+    code, told, page = report(
+        capsys, tmp_path / "report.html", tmp_path / "a", tmp_path / "b", tmp_path / "empty"
+    )
     assert (code, page) == (2, "")
-    assert [told.count(f"{tmp_path / name}") for name in ("a/run.json", "b/run.json", "empty holds no unlearning")] == [1, 1, 1]
+    assert [
+        told.count(f"{tmp_path / name}")
+        for name in ("a/run.json", "b/run.json", "empty holds no unlearning")
+    ] == [1, 1, 1]
 
 
-def test_unread_runs_are_part_of_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unread_runs_are_part_of_the_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_run(tmp_path / "good")
     half(write_run(tmp_path / "[bold]bad") / "run.json")
     assert cli.main(["report", str(tmp_path), "-o", str(tmp_path / "report.html"), "--json"]) == 0
@@ -117,30 +150,60 @@ def test_unread_runs_are_part_of_the_json(tmp_path: Path, capsys: pytest.Capture
 AUDIT: dict[str, tuple[Any, str]] = {
     "a list": (lambda _: [1], "it is a list, not an object"),
     "no verdict": (lambda audit: audit.pop("verdict"), "verdict is missing"),
-    "another verdict": (lambda audit: audit.update(verdict="perhaps"), "verdict is none of forgotten, not forgotten, no verdict"),
+    "another verdict": (
+        lambda audit: audit.update(verdict="perhaps"),
+        "verdict is none of forgotten, not forgotten, no verdict",
+    ),
     "reasons": (lambda audit: audit.update(reasons=None), "reasons is null, not a list"),
     "attacks": (lambda audit: audit.update(attacks=[1]), "attacks is a list, not an object"),
-    "an attack without unit": (lambda audit: audit["attacks"]["svm"].pop("unit"), "attacks.svm.unit is missing"),
-    "NaN": (lambda audit: audit["attacks"]["svm"]["unlearned"].update(value=math.nan), "attacks.svm.unlearned.value is NaN"),
-    "a text for a number": (lambda audit: audit["attacks"]["svm"].update(p="x"), "attacks.svm.p is a text, not a number"),
-    "a control": (lambda audit: audit["controls"].update(other=3), "controls.other is a number, not an object"),
-    "a short curve": (lambda audit: audit["roc"]["svm"]["original"]["fpr"].pop(), "roc.svm.original has fpr, tpr of different lengths"),
+    "an attack without unit": (
+        lambda audit: audit["attacks"]["svm"].pop("unit"),
+        "attacks.svm.unit is missing",
+    ),
+    "NaN": (
+        lambda audit: audit["attacks"]["svm"]["unlearned"].update(value=math.nan),
+        "attacks.svm.unlearned.value is NaN",
+    ),
+    "a text for a number": (
+        lambda audit: audit["attacks"]["svm"].update(p="x"),
+        "attacks.svm.p is a text, not a number",
+    ),
+    "a control": (
+        lambda audit: audit["controls"].update(other=3),
+        "controls.other is a number, not an object",
+    ),
+    "a short curve": (
+        lambda audit: audit["roc"]["svm"]["original"]["fpr"].pop(),
+        "roc.svm.original has fpr, tpr of different lengths",
+    ),
 }
 ANALYSIS: dict[str, tuple[Any, str]] = {
     "a list": (lambda _: [], "it is a list, not an object"),
     "tsne": (lambda found: found.update(tsne=3), "tsne is a number, not an object"),
-    "a missing column": (lambda found: found["tsne"]["original"]["train"].pop("x"), "tsne.original.train.x is missing"),
+    "a missing column": (
+        lambda found: found["tsne"]["original"]["train"].pop("x"),
+        "tsne.original.train.x is missing",
+    ),
     "a short column": (
         lambda found: found["tsne"]["original"]["train"]["y"].pop(),
         "tsne.original.train has x, y, label, forget of different lengths",
     ),
-    "NaN": (lambda found: found["tsne"]["unlearned"]["test"]["x"].append(math.nan), "tsne.unlearned.test.x holds something"),
+    "NaN": (
+        lambda found: found["tsne"]["unlearned"]["test"]["x"].append(math.nan),
+        "tsne.unlearned.test.x holds something",
+    ),
     "a class": (
         lambda found: found["density"]["original"]["train"].update(three=1.0),
         "density.original.train has a name that is no class",
     ),
-    "no density": (lambda found: found["density"]["original"]["train"].update({"3": "x"}), "density.original.train.3 is a text"),
-    "no map": (lambda found: found.update(shap={"images": [{"maps": {}}]}), "shap.images[0].maps is empty"),
+    "no density": (
+        lambda found: found["density"]["original"]["train"].update({"3": "x"}),
+        "density.original.train.3 is a text",
+    ),
+    "no map": (
+        lambda found: found.update(shap={"images": [{"maps": {}}]}),
+        "shap.images[0].maps is empty",
+    ),
     "a ragged map": (
         lambda found: found.update(shap={"images": [{"maps": {"original": [[1], [1, 2]]}}]}),
         "shap.images[0].maps.original has no rows of one length",
@@ -153,7 +216,10 @@ ANALYSIS: dict[str, tuple[Any, str]] = {
     [("audit-oracle.json", how, "audit {} --tier oracle") for how in AUDIT]
     + [("audit.json", "no verdict", "audit {}")]
     + [("analysis.json", how, "analyse {}") for how in ANALYSIS]
-    + [(file, "half", f"{word} {{}}") for file, word in (("audit.json", "audit"), ("analysis.json", "analyse"))],
+    + [
+        (file, "half", f"{word} {{}}")
+        for file, word in (("audit.json", "audit"), ("analysis.json", "analyse"))
+    ],
 )
 def test_a_broken_file_beside_a_run_is_named_and_the_run_shown(
     file: str, how: str, again: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -168,7 +234,9 @@ def test_a_broken_file_beside_a_run_is_named_and_the_run_shown(
     else:
         spoil, reason = (AUDIT if "audit" in file else ANALYSIS)[how]
         plain = json.loads((folder / file).read_text())
-        (folder / file).write_text(json.dumps(spoil(plain) if how == "a list" else (spoil(plain), plain)[1]))
+        (folder / file).write_text(
+            json.dumps(spoil(plain) if how == "a list" else (spoil(plain), plain)[1])
+        )
     out = tmp_path / "report.html"
     code, told, page = report(capsys, out, folder)
     assert code == 0
@@ -180,16 +248,26 @@ def test_a_broken_file_beside_a_run_is_named_and_the_run_shown(
     assert page.count("cannot be used") == 1
     assert ("Feature space" in page) == ("audit" in file)
     # Its audit was made: the page must not say that there was none, nor repeat its verdict.
-    assert ("The audit that was made cannot be read. Accuracies alone" in page) == ("No audit can be read." in page) == ("audit" in file)
+    assert (
+        ("The audit that was made cannot be read. Accuracies alone" in page)
+        == ("No audit can be read." in page)
+        == ("audit" in file)
+    )
     assert "Not audited." not in page
     assert ("Forgotten. No attack" in page) == ("audit" not in file)
     write_run(runs / "two", seed=1)
     code, _, page = report(capsys, out, runs)
     assert code == 0
-    assert page.index(f"Shown without a file that cannot be used: one/{file}") < page.index("What was asked")
+    assert page.index(f"Shown without a file that cannot be used: one/{file}") < page.index(
+        "What was asked"
+    )
     assert ("No audit of these runs can be read." in page) == ("audit" in file)
     write_run(runs / "three", seed=2, verdict="forgotten")
-    judged = "Of 3 runs: 2 without an audit that can be read, 1 forgotten." if "audit" in file else "Of 3 runs: 1 not audited, 2 forgotten."
+    judged = (
+        "Of 3 runs: 2 without an audit that can be read, 1 forgotten."
+        if "audit" in file
+        else "Of 3 runs: 1 not audited, 2 forgotten."
+    )
     assert judged in report(capsys, out, runs)[2]
 
 
@@ -217,7 +295,11 @@ def spoilt(folder: Path) -> dict[str, bytes]:
         "texts": {**three, "duck": np.full(whole.shape, "x")},
         "objects": {**three, "duck": np.full(whole.shape, None)},
     }
-    made: dict[str, bytes] = {"no zip": b"no zip", "empty": b"", "cut": (folder / "shap.npz").read_bytes()[:-40]}
+    made: dict[str, bytes] = {
+        "no zip": b"no zip",
+        "empty": b"",
+        "cut": (folder / "shap.npz").read_bytes()[:-40],
+    }
     for name, maps in kinds.items():
         file = io.BytesIO()
         np.savez(file, **maps)
@@ -226,12 +308,17 @@ def spoilt(folder: Path) -> dict[str, bytes]:
     np.save(file, whole)
     made["npy"] = file.getvalue()
     zipped = (folder / "shap.npz").read_bytes()
-    for name, at in (("scrambled", zipped.index(b"biased.npy") + 28), ("of another version", zipped.index(b"PK\x01\x02") + 4)):
+    for name, at in (
+        ("scrambled", zipped.index(b"biased.npy") + 28),
+        ("of another version", zipped.index(b"PK\x01\x02") + 4),
+    ):
         made[name] = zipped[:at] + b"\xff" * 6 + zipped[at + 6 :]
     return made
 
 
-def test_maps_that_cannot_be_used_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_maps_that_cannot_be_used_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = write_removal(tmp_path / "bias")
     for how, content in spoilt(folder).items():
         (folder / "shap.npz").write_bytes(content)
@@ -245,18 +332,28 @@ def test_maps_that_cannot_be_used_are_left_out(tmp_path: Path, capsys: pytest.Ca
     assert "Because of the square?" in page
 
 
-def test_a_broken_bias_removal_among_others_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_bias_removal_among_others_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_removal(tmp_path / "good")
     write_run(tmp_path / "run")
-    changed(write_removal(tmp_path / "bad") / "bias.json", lambda found: found["called"]["duck"]["wrong"].update(interval=[1]))
+    changed(
+        write_removal(tmp_path / "bad") / "bias.json",
+        lambda found: found["called"]["duck"]["wrong"].update(interval=[1]),
+    )
     code, told, page = report(capsys, tmp_path / "report.html", tmp_path)
     assert code == 0
-    assert f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong.interval is no pair of numbers." in told
+    assert (
+        f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong.interval is no pair of numbers."
+        in told
+    )
     assert "Could not be read: bad/bias.json is no bias removal" in page
     assert "Bias removal" in page
 
 
-def test_runs_of_equal_names_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_equal_names_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for at, name in enumerate(("a/same", "b/same", "x/c/far", "y/c/far", "b/other")):
         write_run(tmp_path / name, seed=at)
     folders = [tmp_path / name for name in ("a/same", "b/same", "x/c/far", "y/c/far", "b/other")]
@@ -267,10 +364,15 @@ def test_runs_of_equal_names_are_told_apart(tmp_path: Path, capsys: pytest.Captu
     assert cli.main(["report", *map(str, folders[:2]), *out]) == 0
     told = json.loads(capsys.readouterr().out)["figures"]
     assert len(set(told)) == len(told) == len(list((tmp_path / "figures").iterdir()))
-    assert {Path(file).name for file in told} >= {"run-1-a-same-curves.png", "run-2-b-same-curves.png"}
+    assert {Path(file).name for file in told} >= {
+        "run-1-a-same-curves.png",
+        "run-2-b-same-curves.png",
+    }
 
 
-def test_a_folder_with_only_an_original_and_a_broken_run_names_the_broken_one(tmp_path: Path) -> None:
+def test_a_folder_with_only_an_original_and_a_broken_run_names_the_broken_one(
+    tmp_path: Path,
+) -> None:
     folder = write_run(tmp_path / "runs" / "original")
     changed(folder / "run.json", lambda run: run["experiment"].update(method=None, request=None))
     shutil.copytree(folder, tmp_path / "runs" / "broken")

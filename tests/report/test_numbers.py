@@ -22,13 +22,25 @@ def test_what_is_not_there_has_no_interval() -> None:
 
 def test_the_range_of_aus_for_a_class_is_that_of_the_ends() -> None:
     # (1 - (0.9 - 0.85)) / 1.2 and (1 - (0.9 - 0.95)) / 1
-    found = aus_range("class", aus("class", 0.9, 0.9, 0.1), 0.9, Measured(0.9, 0.85, 0.95), Measured(0.1, 0.0, 0.2))
+    found = aus_range(
+        "class",
+        aus("class", 0.9, 0.9, 0.1),
+        0.9,
+        Measured(0.9, 0.85, 0.95),
+        Measured(0.1, 0.0, 0.2),
+    )
     assert found == pytest.approx((1 / 1.1, 0.95 / 1.2, 1.05))
 
 
 def test_where_samples_go_the_best_aus_is_where_both_accuracies_meet() -> None:
     # The intervals share 0.88 to 0.92: the best is a test accuracy of 0.92 that the forgotten samples have, too.
-    found = aus_range("samples", aus("samples", 0.9, 0.9, 0.95), 0.9, Measured(0.9, 0.85, 0.92), Measured(0.95, 0.88, 0.99))
+    found = aus_range(
+        "samples",
+        aus("samples", 0.9, 0.9, 0.95),
+        0.9,
+        Measured(0.9, 0.85, 0.92),
+        Measured(0.95, 0.88, 0.99),
+    )
     assert found is not None
     assert found.high == pytest.approx(1.02)
     assert found.low == pytest.approx(0.95 / 1.14)

@@ -45,7 +45,9 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         found = dict(attributes)
-        self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "action")]
+        self.addresses += [
+            value or "" for name, value in attributes if name in ("src", "href", "action")
+        ]
         assert not [name for name in found if name.startswith("on")], found
         self.ids += [found["id"] or ""] if "id" in found else []
         if tag == "script":
@@ -81,16 +83,30 @@ def said(page: Page) -> str:
 
 
 def test_one_run_reads_from_the_top(tmp_path: Path) -> None:
-    page = page_of(write_run(tmp_path / "run", verdict="forgotten", analysis=True, notes=["n too small."]))
+    page = page_of(
+        write_run(tmp_path / "run", verdict="forgotten", analysis=True, notes=["n too small."])
+    )
     assert page.headings == [
         "Unlearning report: class 3 of digits",
-        *("What was asked", "What was done", "Verdict", "Accuracies", "During unlearning", "Class by class", "Attacks", "Feature space"),
+        *(
+            "What was asked",
+            "What was done",
+            "Verdict",
+            "Accuracies",
+            "During unlearning",
+            "Class by class",
+            "Attacks",
+            "Feature space",
+        ),
         *("Method and settings", "How to reproduce", "Words on this page"),
     ]
     text = said(page)
     assert "Forget everything of the class “3”: 400 of 4,000 training samples." in text
     assert "It processed 400 of the 400 samples" in text
-    assert "Forgotten. No attack of the oracle audit could tell this model from one that never saw the samples." in text
+    assert (
+        "Forgotten. No attack of the oracle audit could tell this model from one that never saw the samples."
+        in text
+    )
     assert "The margins of the forgotten samples lie within those of 5 retrained models." in text
     assert "0.0 % [0.0, 8.8] after" in text
     assert "n too small." in text
@@ -103,7 +119,10 @@ def test_one_run_reads_from_the_top(tmp_path: Path) -> None:
     ("verdict", "words"),
     [
         (None, "Not audited. Accuracies alone cannot show that samples were forgotten"),
-        ("not forgotten", "Not forgotten. The oracle audit found traces of the samples in the model."),
+        (
+            "not forgotten",
+            "Not forgotten. The oracle audit found traces of the samples in the model.",
+        ),
         ("no verdict", "No verdict. The oracle audit was not powered"),
     ],
 )
@@ -116,7 +135,9 @@ def test_the_verdict_in_words(tmp_path: Path, verdict: str | None, words: str) -
 
 
 @pytest.mark.parametrize("powered", [True, None])
-def test_an_audit_without_verdict_names_the_stronger_tier(tmp_path: Path, powered: bool | None) -> None:
+def test_an_audit_without_verdict_names_the_stronger_tier(
+    tmp_path: Path, powered: bool | None
+) -> None:
     folder = write_run(tmp_path / "run", verdict="no verdict")
     found = json.loads((folder / "audit.json").read_text())
     (folder / "audit.json").write_text(json.dumps({**found, "powered": powered, "tier": "quick"}))
@@ -132,9 +153,13 @@ def test_many_runs_have_a_table_and_a_section_each(tmp_path: Path) -> None:
     html = render(read([tmp_path]))
     page = Page(html)
     assert html.count("<tr data-method=") == 3
-    assert {f"#{name}" for name in page.ids if name.startswith("run-") and name.count("-") == 2} <= set(page.addresses)
+    assert {
+        f"#{name}" for name in page.ids if name.startswith("run-") and name.count("-") == 2
+    } <= set(page.addresses)
     text = said(page)
-    assert "Of 2 runs: 1 not forgotten, 1 forgotten. Beside them, as yardsticks: 1 retrained." in text
+    assert (
+        "Of 2 runs: 1 not forgotten, 1 forgotten. Beside them, as yardsticks: 1 retrained." in text
+    )
     assert "Forget class 3 of digits (2 runs)" in text
     # The retrained model stands beside those that answer the same request, and only there.
     assert html.count('<th scope="col" class="num">Retrained</th><th scope="col">Should be') == 1
@@ -164,9 +189,25 @@ def test_variants_stand_in_the_table_under_their_own_name() -> None:
 
 
 def test_what_comes_from_data_is_text(tmp_path: Path) -> None:
-    names = [EVIL, "</script><script>alert(2)</script>", "<b>bold</b>", "%{x}", "a & b", 'quo"te', "<!-- c", "x\u2028y", "{{ 7*7 }}", "ok"]
+    names = [
+        EVIL,
+        "</script><script>alert(2)</script>",
+        "<b>bold</b>",
+        "%{x}",
+        "a & b",
+        'quo"te',
+        "<!-- c",
+        "x\u2028y",
+        "{{ 7*7 }}",
+        "ok",
+    ]
     folder = write_run(
-        tmp_path / "<img src=x onerror=alert(3)>", request=ForgetClasses([0]), names=names, notes=[EVIL], verdict="forgotten", analysis=True
+        tmp_path / "<img src=x onerror=alert(3)>",
+        request=ForgetClasses([0]),
+        names=names,
+        notes=[EVIL],
+        verdict="forgotten",
+        analysis=True,
     )
     found = json.loads((folder / "audit.json").read_text())
     found["reasons"] = [EVIL]
@@ -185,16 +226,25 @@ def test_what_comes_from_data_is_text(tmp_path: Path) -> None:
         # Plotly reads some HTML: there the text is escaped once more.
         assert any("&lt;script&gt;alert(1)&lt;/script&gt;" in names for names in ticks)
         assert not [name for names in ticks for name in names if "<" in name]
-        assert "<" not in "".join(str(trace.get("hovertext", "")) for panel in page.data for trace in panel["data"])
+        assert "<" not in "".join(
+            str(trace.get("hovertext", "")) for panel in page.data for trace in panel["data"]
+        )
 
 
 def test_only_its_own_scripts_may_run_and_nothing_is_fetched(tmp_path: Path) -> None:
     html = render(read([write_run(tmp_path / "run", verdict="forgotten", analysis=True)]))
     page = Page(html)
     allowed = re.findall(r"'(sha256-[^']+)'", re.findall(r"script-src ([^\"]+)\"", html)[0])
-    assert {"sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in page.scripts} == set(allowed)
+    assert {
+        "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        for script in page.scripts
+    } == set(allowed)
     assert "default-src 'none'" in html
-    assert [address for address in page.addresses if not address.startswith(("#", "data:image/png;base64,"))] == []
+    assert [
+        address
+        for address in page.addresses
+        if not address.startswith(("#", "data:image/png;base64,"))
+    ] == []
     assert "url(" not in html.split("<style>")[1].split("</style>")[0]
 
 
@@ -203,7 +253,12 @@ def test_no_id_of_a_forgotten_sample_is_on_the_page(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", request=ForgetSamples(ids), analysis=True)
     maps = {"original": [[0.1, -0.2], [0.0, 0.3]]}
     found = json.loads((folder / "analysis.json").read_text())
-    found["shap"] = {"images": [{"id": name, "title": name, "forgotten": name in ids, "maps": maps} for name in (*ids, "unseen.png")]}
+    found["shap"] = {
+        "images": [
+            {"id": name, "title": name, "forgotten": name in ids, "maps": maps}
+            for name in (*ids, "unseen.png")
+        ]
+    }
     (folder / "analysis.json").write_text(json.dumps(found))
     html = render(read([folder]))
     assert "jane-doe" not in html
@@ -213,18 +268,33 @@ def test_no_id_of_a_forgotten_sample_is_on_the_page(tmp_path: Path) -> None:
     assert "--ids ids.txt" in html
 
 
-@pytest.mark.parametrize("flag", [{"forgotten": True}, {"forgotten": None}, {}], ids=["forgotten", "unclear", "old file"])
-def test_no_map_of_a_forgotten_class_is_on_the_page_nor_in_print(tmp_path: Path, flag: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "flag", [{"forgotten": True}, {"forgotten": None}, {}], ids=["forgotten", "unclear", "old file"]
+)
+def test_no_map_of_a_forgotten_class_is_on_the_page_nor_in_print(
+    tmp_path: Path, flag: dict[str, Any]
+) -> None:
     folder = write_run(tmp_path / "run", analysis=True)
     found = json.loads((folder / "analysis.json").read_text())
-    found["shap"] = {"images": [{"id": "jane-doe", "title": "3 (jane-doe)", **flag, "maps": {"original": [[0.1234, -0.2]]}}]}
+    found["shap"] = {
+        "images": [
+            {
+                "id": "jane-doe",
+                "title": "3 (jane-doe)",
+                **flag,
+                "maps": {"original": [[0.1234, -0.2]]},
+            }
+        ]
+    }
     (folder / "analysis.json").write_text(json.dumps(found))
     html = render(read([folder]))
     assert "jane-doe" not in html
     assert "0.1234" not in html
     assert "SHAP maps of 1 image are left out" in html
     assert "has room for them" not in html
-    assert not [file for file in write_figures(tmp_path / "figures", read([folder])) if "shap" in file.name]
+    assert not [
+        file for file in write_figures(tmp_path / "figures", read([folder])) if "shap" in file.name
+    ]
 
 
 def test_accuracies_of_single_classes_are_no_rows_of_the_attacks(tmp_path: Path) -> None:
@@ -240,7 +310,12 @@ def test_fifty_runs_are_quick_and_small(tmp_path: Path) -> None:
     assert time.monotonic() - begun < 20
     assert page.stat().st_size < SIZE == 8_000_000
     assert page.read_text().count('<details class="run"') == 50
-    assert page.read_text().count("SHAP maps were stored, too; a report on fewer runs has room for them.") == 50
+    assert (
+        page.read_text().count(
+            "SHAP maps were stored, too; a report on fewer runs has room for them."
+        )
+        == 50
+    )
     assert page.read_text().count("<summary>8 of 200 classes in a table</summary>") == 50
 
 
@@ -272,7 +347,10 @@ def test_a_loss_that_was_no_number_is_left_out(tmp_path: Path) -> None:
 def test_of_many_runs_it_says_who_did_what_and_who_left_samples_out(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path / f"duck-{seed}", seed=seed)
-    assert "2 runs of one method: duck. Each that changes the model processed every sample." in render(read([tmp_path]))
+    assert (
+        "2 runs of one method: duck. Each that changes the model processed every sample."
+        in render(read([tmp_path]))
+    )
     record = write_run(tmp_path / "ssd", "ssd") / "run.json"
     plain = json.loads(record.read_text())
     plain["samples"]["processed"] = 399
@@ -285,41 +363,73 @@ def test_many_classes_and_long_names_are_shortened_and_stand_whole_once(tmp_path
     gone = list(range(3, 153))
     many = write_run(tmp_path / "many", request=ForgetClasses(gone), names=names)
     write_run(tmp_path / "more", request=ForgetClasses([*gone[:-1], 199]), names=names)
-    write_run(tmp_path / "few", request=ForgetClasses([3, 8]), names=[str(index) for index in range(200)])
+    write_run(
+        tmp_path / "few", request=ForgetClasses([3, 8]), names=[str(index) for index in range(200)]
+    )
     page = page_of(many)
     assert page.headings[0] == "Unlearning report: classes 3, 4, 5 and 147 others of digits"
     short = [f"“{name}"[:24] + "…" for name in names[3:6]]
-    assert f"Forget everything of the classes {', '.join(short)} and 147 others: 400 of 4,000" in said(page)
+    assert (
+        f"Forget everything of the classes {', '.join(short)} and 147 others: 400 of 4,000"
+        in said(page)
+    )
     assert f"All 150 classes {', '.join(f'“{names[index]}”' for index in gone)} " in said(page)
     html = render(read([tmp_path]))
     text = said(Page(html))
     # Two requests that begin alike are two, in words and in the filter.
     assert text.count("Forget classes 3, 4, 5 and 147 others of digits (1 run)") == 2
-    choices = re.findall(r"<option value=\"(classes [^\"]+)\">classes 3, 4, 5 and 147 others</option>", html)
-    assert sorted(choices) == sorted(f"classes {', '.join(map(str, ids))}" for ids in (gone, [*gone[:-1], 199]))
+    choices = re.findall(
+        r"<option value=\"(classes [^\"]+)\">classes 3, 4, 5 and 147 others</option>", html
+    )
+    assert sorted(choices) == sorted(
+        f"classes {', '.join(map(str, ids))}" for ids in (gone, [*gone[:-1], 199])
+    )
     assert all(f'data-asked="{choice}"' in html for choice in choices)
     assert "classes 3, 8" in text
     assert text.count("All 150 classes") == 2
-    assert "Its whole name" in said(page_of(write_run(tmp_path / "long", request=ForgetClasses([3]), names=names)))
+    assert "Its whole name" in said(
+        page_of(write_run(tmp_path / "long", request=ForgetClasses([3]), names=names))
+    )
 
 
 def test_a_line_of_a_bench_keeps_its_whole_list(tmp_path: Path) -> None:
-    runs = read([write_run(tmp_path / "run", request=ForgetClasses(range(100)), names=[str(index) for index in range(200)])])
+    runs = read(
+        [
+            write_run(
+                tmp_path / "run",
+                request=ForgetClasses(range(100)),
+                names=[str(index) for index in range(200)],
+            )
+        ]
+    )
     text = said(Page(render([], [runs[0].entry])))
-    assert f"classes 0, 1, 2 and 97 others all 100 classes {', '.join(map(str, range(100)))} " in text
+    assert (
+        f"classes 0, 1, 2 and 97 others all 100 classes {', '.join(map(str, range(100)))} " in text
+    )
     assert "all 100 classes" not in said(page_of(tmp_path / "run"))
 
 
 def test_density_tests_stand_below_their_figure_with_n_and_least_p(tmp_path: Path) -> None:
     for index in range(6):
-        folder = write_run(tmp_path / str(index), request=ForgetClasses([index]), seed=index, analysis=True)
+        folder = write_run(
+            tmp_path / str(index), request=ForgetClasses([index]), seed=index, analysis=True
+        )
         found = json.loads((folder / "analysis.json").read_text())
         dense = {str(label): -9.0 - index / 10 if label == index else -5.0 for label in range(10)}
-        (folder / "analysis.json").write_text(json.dumps({**found, "density": {"unlearned": {"train": dense}}}))
+        (folder / "analysis.json").write_text(
+            json.dumps({**found, "density": {"unlearned": {"train": dense}}})
+        )
     text = said(page_of(tmp_path))
-    assert "two-sided Wilcoxon signed-rank tests, paired over n requests, which allow no p below the least p." in text
+    assert (
+        "two-sided Wilcoxon signed-rank tests, paired over n requests, which allow no p below the least p."
+        in text
+    )
     assert "digits, convnet, train duck −4.25 0.031 6 0.031" in text
-    assert text.index("Density of forgotten against retained classes") < text.index("−4.25 0.031") < text.index("Each run")
+    assert (
+        text.index("Density of forgotten against retained classes")
+        < text.index("−4.25 0.031")
+        < text.index("Each run")
+    )
     assert "p, least p" in text
     assert "Wilcoxon" not in said(page_of(tmp_path / "0"))
 
@@ -327,14 +437,30 @@ def test_density_tests_stand_below_their_figure_with_n_and_least_p(tmp_path: Pat
 def test_a_further_request_says_what_was_forgotten_before(tmp_path: Path) -> None:
     folder, other = write_run(tmp_path / "second"), write_run(tmp_path / "alone")
     record = json.loads((folder / "run.json").read_text())
-    first = {"request": {"name": "samples", "ids": ["secret.png"]}, "method": {"name": "retrained"}, "seed": 0, "protocol": "holdout"}
+    first = {
+        "request": {"name": "samples", "ids": ["secret.png"]},
+        "method": {"name": "retrained"},
+        "seed": 0,
+        "protocol": "holdout",
+    }
     record["experiment"]["earlier"] = [first]
-    scores = {"request": "1 sample", "kind": "samples", "samples": 1, "before": 0.0, "after": 1.0, "rank_before": 0.5, "rank_after": 0.4}
+    scores = {
+        "request": "1 sample",
+        "kind": "samples",
+        "samples": 1,
+        "before": 0.0,
+        "after": 1.0,
+        "rank_before": 0.5,
+        "rank_after": 0.4,
+    }
     record["earlier"] = [{**scores, "state": "too few to tell", "best": 0.0, "best_rank": 0.5}]
     (folder / "run.json").write_text(json.dumps(record))
     html = render(read([folder]))
     assert "secret.png" not in html
-    assert "Forgotten earlier: 1 sample (0.0 % right before this request, 100.0 % after it)." in said(Page(html))
+    assert (
+        "Forgotten earlier: 1 sample (0.0 % right before this request, 100.0 % after it)."
+        in said(Page(html))
+    )
     both = said(page_of(folder, other))
     assert "Forget class 3 (after 1 earlier request) of digits (1 run)" in both
     assert "Forget class 3 of digits (1 run)" in both

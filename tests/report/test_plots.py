@@ -13,9 +13,19 @@ from plotly import graph_objects
 
 from duck.analysis import feature_space
 from duck.metrics import aus
-from duck.report import Curve, Entry, class_densities, of_densities, of_lines, of_run, of_runs, read
+from duck.report import (
+    Curve,
+    Entry,
+    class_densities,
+    of_densities,
+    of_lines,
+    plots_run,
+    plots_runs,
+    read,
+)
 from duck.report.groups import Group, group_labels
-from duck.report.interactive import figure
+from duck.report.matplotlib_figures import save
+from duck.report.plotly_figures import figure
 from duck.report.plots import (
     BLUE,
     Axis,
@@ -30,7 +40,6 @@ from duck.report.plots import (
     Points,
     log_ticks,
 )
-from duck.report.printed import save
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Recipe
 from tests.report.folders import bench_line, fifty, write_run
@@ -38,34 +47,42 @@ from tests.report.folders import bench_line, fifty, write_run
 
 def test_curves_begin_with_the_original(tmp_path: Path) -> None:
     (stored,) = read([write_run(tmp_path / "run")])
-    plot = of_run.curves(stored)
+    plot = plots_run.curves(stored)
     assert plot is not None
     forget = plot.panels[0].marks[0]
     assert isinstance(forget, Line)
     assert list(forget.y) == pytest.approx([99, 40, 2, 0, 0])
     assert "goes from 99.0 % to 0.0 %" in plot.alt
-    assert list(plot.legend) == ["forgotten samples", "retained samples", "holdout (unseen, all classes)"]
+    assert list(plot.legend) == [
+        "forgotten samples",
+        "retained samples",
+        "holdout (unseen, all classes)",
+    ]
     # A dotted line between the second and the third epoch, where the phase changes.
     assert plot.panels[0].marks[-1] == Line("", [2.5, 2.5], [0, 100], "muted", dashed=True)
 
 
 def test_long_names_are_cut_beside_axes(tmp_path: Path) -> None:
     (stored,) = read([write_run(tmp_path / "run", names=["x" * 26, "y" * 25, *"23456789"])])
-    plot = of_run.confusion(stored)
+    plot = plots_run.confusion(stored)
     assert plot is not None
     assert list(plot.panels[0].x.ticks[:3]) == ["x" * 24 + "…", "y" * 25, "2"]
 
 
 def test_confusion_shows_counts_and_shares_of_rows(tmp_path: Path) -> None:
     (stored,) = read([write_run(tmp_path / "run")])
-    plot = of_run.confusion(stored)
+    plot = plots_run.confusion(stored)
     assert plot is not None
     for panel, name in zip(plot.panels, ("original", "unlearned"), strict=True):
         (cells,) = panel.marks
         assert isinstance(cells, Cells)
         for true, row in stored.run.by_class[name].items():
-            assert [cells.texts[int(true)][int(seen)] for seen in row] == [str(count) for count in row.values()]
-        assert [sum(value or 0 for value in row) for row in cells.values] == pytest.approx([1.0] * 10)
+            assert [cells.texts[int(true)][int(seen)] for seen in row] == [
+                str(count) for count in row.values()
+            ]
+        assert [sum(value or 0 for value in row) for row in cells.values] == pytest.approx(
+            [1.0] * 10
+        )
         assert panel.y.down
 
 
@@ -73,24 +90,30 @@ def test_no_forgotten_class_is_said_to_be_a_retained_one_that_lost(tmp_path: Pat
     (stored,) = read([write_run(tmp_path / "run")])
     table = {str(index): {str(index): 40} for index in range(10)}
     stored.run.by_class.update(original=table, unlearned={**table, "3": {"5": 40}})
-    plot = of_run.classes(stored)
+    plot = plots_run.classes(stored)
     assert plot is not None
     assert plot.alt == "No retained class that is shown got worse."
     stored.run.by_class["unlearned"]["7"] = {"7": 39, "1": 1}
-    plot = of_run.classes(stored)
+    plot = plots_run.classes(stored)
     assert plot is not None
     assert plot.alt == "Of the retained classes shown, 7 changes most for the worse: -2.5 points."
 
 
 def test_the_contour_is_that_of_aus_and_runs_lie_on_their_own_height(tmp_path: Path) -> None:
-    runs = read([write_run(tmp_path / "duck"), write_run(tmp_path / "original", "original", seed=2)])
-    plot = of_runs.contour([run.entry for run in runs])
+    runs = read(
+        [write_run(tmp_path / "duck"), write_run(tmp_path / "original", "original", seed=2)]
+    )
+    plot = plots_runs.contour([run.entry for run in runs])
     assert plot is not None
     heights = plot.panels[0].marks[0]
     marks = [mark for mark in plot.panels[0].marks if isinstance(mark, Points)]
     assert isinstance(heights, Heights)
-    assert heights.z[0][0] == pytest.approx(aus("class", 0.5, 0.5 - heights.y[0] / 100, heights.x[0] / 100))
-    assert heights.z[-1][-1] == pytest.approx(aus("class", 0.5, 0.5 - heights.y[-1] / 100, heights.x[-1] / 100))
+    assert heights.z[0][0] == pytest.approx(
+        aus("class", 0.5, 0.5 - heights.y[0] / 100, heights.x[0] / 100)
+    )
+    assert heights.z[-1][-1] == pytest.approx(
+        aus("class", 0.5, 0.5 - heights.y[-1] / 100, heights.x[-1] / 100)
+    )
     for mark, run in zip(marks, runs, strict=True):
         delta, drop = mark.x[0], mark.y[0]
         assert delta is not None
@@ -113,7 +136,7 @@ def points_of(panel: Panel) -> dict[str, Points]:
 def test_the_contour_shades_low_and_high_aus_and_shows_where_originals_lie() -> None:
     spread = [(0.9, 0.0), (0.3, 0.0), (0.92, 0.7), (0.9, 0.9)]
     lines = [bench_line("ssd", retain=retain, forget=forget) for retain, forget in spread]
-    plot = of_runs.contour(of_lines(lines))
+    plot = plots_runs.contour(of_lines(lines))
     assert plot is not None
     (panel,) = plot.panels
     bands = bands_of(panel)
@@ -144,7 +167,7 @@ def test_the_contour_shades_low_and_high_aus_and_shows_where_originals_lie() -> 
     assert panel.y.high is not None
     assert panel.y.low < 0 < panel.y.high
     # Nothing is far enough from 1 to be shaded.
-    plot = of_runs.contour(of_lines([bench_line("ssd", retain=0.88)] * 2))
+    plot = plots_runs.contour(of_lines([bench_line("ssd", retain=0.88)] * 2))
     assert plot is not None
     assert list(bands_of(plot.panels[0])) == ["AUS above 1"]
 
@@ -152,11 +175,11 @@ def test_the_contour_shades_low_and_high_aus_and_shows_where_originals_lie() -> 
 def test_the_contour_keeps_scenarios_apart_and_has_a_close_look_at_the_best() -> None:
     classes = [bench_line(case=case, retain=0.9 - case / 100) for case in range(4)]
     tenth = bench_line(request=ForgetFraction(0.1), retain=0.9, forget=0.88)
-    plot = of_runs.contour(of_lines([*classes, tenth]))
+    plot = plots_runs.contour(of_lines([*classes, tenth]))
     assert plot is not None
     assert [panel.title for panel in plot.panels] == ["One class", "Samples"]
     assert [len(points_of(panel)["duck"].x) for panel in plot.panels] == [4, 1]
-    plot = of_runs.contour(of_lines([*classes, bench_line("ssd", retain=0.2), tenth]))
+    plot = plots_runs.contour(of_lines([*classes, bench_line("ssd", retain=0.2), tenth]))
     assert plot is not None
     titles = ["One class", "One class, near the ideal", "Samples"]
     assert [panel.title for panel in plot.panels] == titles
@@ -171,7 +194,7 @@ def test_time_of_a_bench_is_a_mean_with_its_spread_for_each_scenario() -> None:
         *[bench_line(request=ForgetFraction(0.1), seconds=9, retain=0.5)] * 2,
         *(bench_line(request=ForgetRandomClasses(n), seconds=20, retain=0.6) for n in (2, 2, 5)),
     ]
-    plot = of_runs.against_time(of_lines(lines))
+    plot = plots_runs.against_time(of_lines(lines))
     assert plot is not None
     titles = [panel.title for panel in plot.panels]
     rows = ("One class", "Several classes", "Samples")
@@ -200,7 +223,7 @@ def test_time_of_a_bench_is_a_mean_with_its_spread_for_each_scenario() -> None:
 
 def test_stored_runs_are_points_of_their_own(tmp_path: Path) -> None:
     runs = read([write_run(tmp_path / str(at), seed=at) for at in range(3)])
-    plot = of_runs.against_time([run.entry for run in runs])
+    plot = plots_runs.against_time([run.entry for run in runs])
     assert plot is not None
     points = points_of(plot.panels[0])["duck"]
     assert list(points.x) == [run.entry.seconds for run in runs]
@@ -210,17 +233,25 @@ def test_stored_runs_are_points_of_their_own(tmp_path: Path) -> None:
 
 
 def test_time_leaves_the_original_out(tmp_path: Path) -> None:
-    runs = read([write_run(tmp_path / name, name, seed=at) for at, name in enumerate(("duck", "original", "retrained"))])
-    plot = of_runs.against_time([run.entry for run in runs])
+    runs = read(
+        [
+            write_run(tmp_path / name, name, seed=at)
+            for at, name in enumerate(("duck", "original", "retrained"))
+        ]
+    )
+    plot = plots_runs.against_time([run.entry for run in runs])
     assert plot is not None
     assert list(plot.legend) == ["duck", "retrained"]
-    assert of_runs.against_time([runs[0].entry]) is None
+    assert plots_runs.against_time([runs[0].entry]) is None
 
 
 def test_many_classes_are_means_over_runs(tmp_path: Path) -> None:
     requests = [ForgetClasses([3]), ForgetClasses([4]), ForgetClasses([1, 2])]
-    entries = [read([write_run(tmp_path / str(at), request=request, seed=at)])[0].entry for at, request in enumerate(requests)]
-    plot = of_runs.many_classes(entries)
+    entries = [
+        read([write_run(tmp_path / str(at), request=request, seed=at)])[0].entry
+        for at, request in enumerate(requests)
+    ]
+    plot = plots_runs.many_classes(entries)
     assert plot is not None
     points = plot.panels[0].marks[1]
     assert isinstance(points, Points)
@@ -228,8 +259,10 @@ def test_many_classes_are_means_over_runs(tmp_path: Path) -> None:
     assert list(points.x) == [1, 2]
     assert points.y[0] == pytest.approx((one + other) / 2)
     assert points.y_interval is not None
-    assert points.y_interval[1][0] == pytest.approx((one + other) / 2 + abs(one - other) / math.sqrt(2))
-    assert of_runs.many_classes(entries[:2]) is None
+    assert points.y_interval[1][0] == pytest.approx(
+        (one + other) / 2 + abs(one - other) / math.sqrt(2)
+    )
+    assert plots_runs.many_classes(entries[:2]) is None
 
 
 def test_many_classes_of_a_bench_are_drawn_with_a_shuffle() -> None:
@@ -241,7 +274,7 @@ def test_many_classes_of_a_bench_are_drawn_with_a_shuffle() -> None:
     lines.append(bench_line(request=ForgetClasses([1, 2]), case="1+2", retain=0.85, forget=0.05))
     lines.append(bench_line("ssd", case=1))
     lines.append(bench_line("ssd", ForgetFraction(0.1), case=1, forget=0.9))
-    plot = of_runs.many_classes(of_lines(lines))
+    plot = plots_runs.many_classes(of_lines(lines))
     assert plot is not None
     titles = ["AUS", "Kept accuracy", "Accuracy on forgotten classes"]
     assert [panel.title for panel in plot.panels] == titles
@@ -261,14 +294,33 @@ def test_many_classes_of_a_bench_are_drawn_with_a_shuffle() -> None:
 def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_path: Path) -> None:
     runs = []
     for at, (method, gone) in enumerate((("duck", [0]), ("duck", [0, 1]), ("ssd", [0]))):
-        (run,) = read([write_run(tmp_path / str(at), method, ForgetClasses(gone), names=["a", "b", "c"], analysis=True)])
+        (run,) = read(
+            [
+                write_run(
+                    tmp_path / str(at),
+                    method,
+                    ForgetClasses(gone),
+                    names=["a", "b", "c"],
+                    analysis=True,
+                )
+            ]
+        )
         assert run.analysis is not None
         run.analysis["density"] = {
             "original": {"train": {"0": 1.0, "1": 3.0, "2": 6.0}},
             "unlearned": {"train": {"0": -2.0 - at, "1": -4.0, "2": 4.0}},
         }
         runs.append(run)
-    (samples,) = read([write_run(tmp_path / "samples", request=ForgetFraction(0.1), names=["a", "b", "c"], analysis=True)])
+    (samples,) = read(
+        [
+            write_run(
+                tmp_path / "samples",
+                request=ForgetFraction(0.1),
+                names=["a", "b", "c"],
+                analysis=True,
+            )
+        ]
+    )
     plot = class_densities.densities([*runs, samples])
     assert plot is not None
     (panel,) = plot.panels
@@ -286,23 +338,34 @@ def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_pat
         assert list(mark.x) == pytest.approx(values)
     assert list(plot.legend) == ["forgotten classes", "retained classes"]
     assert "original 1.5 and 5.2; duck -2.8 and 2.0; ssd -4.0 and 0.0" in plot.alt
-    assert "class-densities" in [plot.name for plot in of_runs.plots([run.entry for run in runs], runs)]
+    assert "class-densities" in [
+        plot.name for plot in plots_runs.plots([run.entry for run in runs], runs)
+    ]
     assert [file.suffix for file in save(plot, tmp_path)] == [".png", ".pdf"]
     assert class_densities.densities([runs[0], samples]) is None
 
 
 def test_density_tests_are_those_of_the_analysis_and_count_a_request_once(tmp_path: Path) -> None:
-    runs = [read([write_run(tmp_path / str(at), request=ForgetClasses([at]), seed=at, analysis=True)])[0] for at in range(7)]
+    runs = [
+        read([write_run(tmp_path / str(at), request=ForgetClasses([at]), seed=at, analysis=True)])[
+            0
+        ]
+        for at in range(7)
+    ]
     expected = {
         (row["split"], row["compared"].removesuffix(": forget - retain")): row
-        for row in feature_space.density_tests([feature_space.Run((run.analysis or {})["density"], run.forgotten) for run in runs])
+        for row in feature_space.density_tests(
+            [feature_space.Run((run.analysis or {})["density"], run.forgotten) for run in runs]
+        )
         if row["compared"].endswith("forget - retain")
     }
     found = class_densities.density_tests(runs)
     assert len(found) == len(expected) == 6
     for test in found:
         row = expected[test.on.rpartition(", ")[2], {"duck": "unlearned"}.get(test.row, test.row)]
-        assert (test.found.p, test.found.n, test.found.least_p) == pytest.approx((row["p"], 7, 2**-6))
+        assert (test.found.p, test.found.n, test.found.least_p) == pytest.approx(
+            (row["p"], 7, 2**-6)
+        )
         assert test.found.difference == pytest.approx(row["difference"])
     # The same request again, by the same method: no more evidence.
     again = read([write_run(tmp_path / "again", request=ForgetClasses([0]), seed=0, analysis=True)])
@@ -347,7 +410,7 @@ def test_densities_of_a_bench_look_like_those_of_runs() -> None:
     tests = class_densities.density_tests([], studies)
     assert [test.row for test in tests] == ["original", "duck", "retrained"]
     assert [test.found.n for test in tests] == [3, 3, 3]
-    assert [plot.name for plot in of_runs.plots([], [], [], studies)] == ["class-densities"]
+    assert [plot.name for plot in plots_runs.plots([], [], [], studies)] == ["class-densities"]
     # Another model has a panel of its own, another preset a row of its own.
     others = [density_line("duck", case, 0.0, model="resnet18") for case in (0, 1)]
     preset = [replace(study, preset="paper") for study in studies if study.method == "duck"]
@@ -359,7 +422,7 @@ def test_densities_of_a_bench_look_like_those_of_runs() -> None:
 
 
 def test_no_two_methods_look_alike(tmp_path: Path) -> None:
-    looks = of_runs.look([run.entry.method for run in read(fifty(tmp_path)[:15])])
+    looks = plots_runs.look([run.entry.method for run in read(fifty(tmp_path)[:15])])
     assert len(looks) == 15
     assert len(set(looks.values())) == 15
 
@@ -368,18 +431,23 @@ def test_each_attack_has_its_curves_for_all_and_for_low_rates(tmp_path: Path) ->
     (stored,) = read([write_run(tmp_path / "run", verdict="forgotten")])
     assert stored.audit is not None
     stored.audit["roc"]["loss"] = {"unlearned": {"fpr": [0, 0.5, 1], "tpr": [0, 0.25, 1]}}
-    plot = of_run.attacks(stored)
+    plot = plots_run.attacks(stored)
     assert plot is not None
     parts = ("all thresholds", "few false alarms")
-    assert [panel.title for panel in plot.panels] == [f"{attack}: {part}" for attack in ("svm", "loss") for part in parts]
+    assert [panel.title for panel in plot.panels] == [
+        f"{attack}: {part}" for attack in ("svm", "loss") for part in parts
+    ]
     assert [panel.x.log for panel in plot.panels] == [False, True] * 2
     assert list(plot.legend) == ["original", "unlearned", "retrained", "chance"]
     mark = plot.panels[2].marks[0]
     assert isinstance(mark, Line)
     assert (list(mark.x), list(mark.y)) == ([0, 0.5, 1], [0, 0.25, 1])
-    thinned = of_run.attacks(stored, 20)
+    thinned = plots_run.attacks(stored, 20)
     assert thinned is not None
-    assert [panel.title for panel in thinned.panels] == ["svm: few false alarms", "loss: few false alarms"]
+    assert [panel.title for panel in thinned.panels] == [
+        "svm: few false alarms",
+        "loss: few false alarms",
+    ]
     mark = thinned.panels[0].marks[0]
     assert isinstance(mark, Line)
     assert len(mark.x) == len(mark.y) == 20
@@ -389,19 +457,35 @@ def test_each_attack_has_its_curves_for_all_and_for_low_rates(tmp_path: Path) ->
 def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     straight, better = ([0.0, 1.0], [0.0, 1.0]), ([0.0, 0.1, 1.0], [0.0, 0.5, 1.0])
     curves = [
-        *(Curve("lira", "cifar10", "a class", "duck", preset, *points) for preset in ("paper", "tuned") for points in (straight, better)),
+        *(
+            Curve("lira", "cifar10", "a class", "duck", preset, *points)
+            for preset in ("paper", "tuned")
+            for points in (straight, better)
+        ),
         Curve("lira", "cifar10", "a class", "duck", "paper", *straight),
         Curve("lira", "cifar10", "a class", "retrained", "paper", *straight),
         Curve("confidence", "cifar10", "samples", "duck", "tuned", *better),
     ]
-    plot = of_runs.benched(curves)
+    plot = plots_runs.benched(curves)
     assert plot is not None
-    assert [panel.title for panel in plot.panels] == ["lira: cifar10, a class", "confidence: cifar10, samples"]
+    assert [panel.title for panel in plot.panels] == [
+        "lira: cifar10, a class",
+        "confidence: cifar10, samples",
+    ]
     assert list(plot.legend) == ["chance", "duck (paper)", "duck (tuned)", "retrained"]
     named = {mark.name: mark for mark in plot.panels[0].marks if isinstance(mark, Line)}
     assert (named["duck (paper)"].dashed, named["duck (tuned)"].dashed) == (True, False)
-    assert [plot.legend[name][1] for name in ("chance", "duck (paper)", "duck (tuned)")] == ["dots", "dots", "line"]
-    tenth = {mark.name: y for mark in named.values() for x, y in zip(mark.x, mark.y, strict=True) if x == pytest.approx(0.1)}
+    assert [plot.legend[name][1] for name in ("chance", "duck (paper)", "duck (tuned)")] == [
+        "dots",
+        "dots",
+        "line",
+    ]
+    tenth = {
+        mark.name: y
+        for mark in named.values()
+        for x, y in zip(mark.x, mark.y, strict=True)
+        if x == pytest.approx(0.1)
+    }
     assert tenth["duck (tuned)"] == pytest.approx((0.1 + 0.5) / 2)
     assert tenth["duck (paper)"] == pytest.approx((0.1 + 0.1 + 0.5) / 3)
     assert list(named["retrained"].y) == pytest.approx(list(named["retrained"].x))
@@ -415,24 +499,32 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     assert bands_of(plot.panels[1]) == {}
     band_words = "Bands: one standard deviation to each side, over classes or seeds (n = 2 to 3)."
     assert band_words in plot.caption
-    single = of_runs.benched(curves[-1:])
+    single = plots_runs.benched(curves[-1:])
     assert single is not None
     assert "Bands" not in single.caption
-    assert of_runs.benched([]) is None
-    assert [plot.name for plot in of_runs.plots([], [], curves)] == ["bench-attacks"]
+    assert plots_runs.benched([]) is None
+    assert [plot.name for plot in plots_runs.plots([], [], curves)] == ["bench-attacks"]
 
 
 def changed(entry: Entry, **values: Any) -> Entry:
-    return replace(entry, experiment=replace(entry.experiment, training=replace(entry.experiment.training, **values)))
+    return replace(
+        entry,
+        experiment=replace(entry.experiment, training=replace(entry.experiment.training, **values)),
+    )
 
 
 def test_each_data_set_has_plots_of_its_own_in_the_same_colours(tmp_path: Path) -> None:
     names = ("duck", "retrained", "scrub", "ssd")
-    entries = [run.entry for run in read([write_run(tmp_path / name, name, seed=at) for at, name in enumerate(names)])]
-    assert [plot.name for plot in of_runs.plots(entries, [])] == ["aus-contour", "aus-time"]
+    entries = [
+        run.entry
+        for run in read(
+            [write_run(tmp_path / name, name, seed=at) for at, name in enumerate(names)]
+        )
+    ]
+    assert [plot.name for plot in plots_runs.plots(entries, [])] == ["aus-contour", "aus-time"]
     other = [changed(entry, data="my/pictures") for entry in entries[::3]]
     curve = Curve("lira", "cifar10", "a class", "duck", "paper", [0.0, 1.0], [0.0, 1.0])
-    plots = of_runs.plots([*entries, *other], [], [curve])
+    plots = plots_runs.plots([*entries, *other], [], [curve])
     mine = entries[0].experiment.training.fingerprint[:6]
     assert [plot.name for plot in plots] == [
         "aus-contour-1-digits", "aus-time-1-digits", f"aus-contour-2-my-pictures-{mine}-", f"aus-time-2-my-pictures-{mine}-",
@@ -440,8 +532,15 @@ def test_each_data_set_has_plots_of_its_own_in_the_same_colours(tmp_path: Path) 
     ]  # fmt: skip
     assert plots[3].title == f"AUS and accuracy against unlearning time (my/pictures ({mine}))"
     others = [changed(entry, data="my/pictures", fingerprint="f" * 32) for entry in other]
-    assert len(of_runs.plots([*other, *others], [])) == 4  # two data sets of one name
-    assert len(of_runs.plots([*entries, *(changed(entry, fingerprint="f" * 32) for entry in entries)], [])) == 2  # of one that is known
+    assert len(plots_runs.plots([*other, *others], [])) == 4  # two data sets of one name
+    assert (
+        len(
+            plots_runs.plots(
+                [*entries, *(changed(entry, fingerprint="f" * 32) for entry in entries)], []
+            )
+        )
+        == 2
+    )  # of one that is known
     region = ["AUS above 1", "accuracy of the original"]
     legends = [[*region, *names], list(names), [*region, "duck", "ssd"], ["duck", "ssd"]]
     assert [list(plot.legend) for plot in plots[:4]] == legends
@@ -458,7 +557,7 @@ def test_models_and_recipes_are_kept_apart() -> None:
     entries = of_lines(made)
     roc = [0.0, 1.0], [0.0, 1.0]
     curve = Curve("lira", "digits", "a class", "duck", "tuned", *roc, training=entries[3].group)
-    found = of_runs.plots(entries, [], [curve])
+    found = plots_runs.plots(entries, [], [curve])
     contours = {plot.title.partition("lost ")[2]: plot for plot in found if "contour" in plot.name}
     names = ["convnet, 3 epochs", "resnet18, 3 epochs", "convnet, 30 epochs"]
     labels = [f"digits, {name}" for name in names]
@@ -488,7 +587,7 @@ def test_the_label_of_a_group_says_what_differs() -> None:
 def test_variants_are_not_mixed_with_their_method() -> None:
     lines = [bench_line(case=case) for case in (0, 1)]
     lines += [bench_line(case=case, variant="no forget loss", retain=0.5) for case in (0, 1)]
-    plot = of_runs.against_time(of_lines(lines))
+    plot = plots_runs.against_time(of_lines(lines))
     assert plot is not None
     found = {name: list(mark.y) for name, mark in points_of(plot.panels[1]).items()}
     assert found == {"duck": [90], "duck, no forget loss": [50]}
@@ -498,41 +597,69 @@ def test_results_with_past_settings_are_left_out_where_there_are_others() -> Non
     past = bench_line(case=1, retain=0.1)
     past["experiment"]["method"]["lr"] = 0.123
     entries = of_lines([bench_line(), bench_line(case=2), past])
-    plot = of_runs.contour(entries)
+    plot = plots_runs.contour(entries)
     assert plot is not None
     assert len(points_of(plot.panels[0])["duck"].x) == 2
     assert "only in the table" in plot.caption
-    alone = of_runs.contour(entries[2:])
+    alone = plots_runs.contour(entries[2:])
     assert alone is not None
     assert len(points_of(alone.panels[0])["duck"].x) == 1
     assert "only in the table" not in alone.caption
 
 
-def test_curves_of_a_bench_show_no_rate_that_the_samples_cannot_and_no_settings_of_the_past() -> None:
+def test_curves_of_a_bench_show_no_rate_that_the_samples_cannot_and_no_settings_of_the_past() -> (
+    None
+):
     def curve(method: str, preset: str, on: str, others: int | None = None) -> Curve:
-        return Curve("lira", "cifar10", on, method, preset, [0.0, 0.05, 1.0], [0.2, 0.5, 1.0], others)
+        return Curve(
+            "lira", "cifar10", on, method, preset, [0.0, 0.05, 1.0], [0.2, 0.5, 1.0], others
+        )
 
-    some = [curve("duck", "paper", "a class", 100), curve("duck", "tuned, other settings", "a class", 100)]
+    some = [
+        curve("duck", "paper", "a class", 100),
+        curve("duck", "tuned, other settings", "a class", 100),
+    ]
     more = [curve("duck", preset, "samples", 10_000) for preset in ("tuned", "paper")]
-    plot = of_runs.benched([*some, *more, curve("retrained", "paper", "a class"), curve("ssd", "tuned, other settings", "samples")])
+    plot = plots_runs.benched(
+        [
+            *some,
+            *more,
+            curve("retrained", "paper", "a class"),
+            curve("ssd", "tuned, other settings", "samples"),
+        ]
+    )
     assert plot is not None
-    drawn = {panel.title: {mark.name: mark for mark in panel.marks if isinstance(mark, Line)} for panel in plot.panels}
+    drawn = {
+        panel.title: {mark.name: mark for mark in panel.marks if isinstance(mark, Line)}
+        for panel in plot.panels
+    }
     class_, samples = drawn["lira: cifar10, a class"], drawn["lira: cifar10, samples"]
     assert list(class_) == ["chance", "duck (paper)", "retrained"]
     assert list(samples) == ["chance", "duck (paper)", "duck (tuned)", "ssd"]
-    assert (class_["duck (paper)"].dashed, samples["duck (paper)"].dashed, samples["duck (tuned)"].dashed) == (True, True, False)
+    assert (
+        class_["duck (paper)"].dashed,
+        samples["duck (paper)"].dashed,
+        samples["duck (tuned)"].dashed,
+    ) == (True, True, False)
     begins = [
-        round(lines[name].x[0] or 0, 6) for lines, name in ((class_, "duck (paper)"), (class_, "retrained"), (samples, "duck (tuned)"))
+        round(lines[name].x[0] or 0, 6)
+        for lines, name in (
+            (class_, "duck (paper)"),
+            (class_, "retrained"),
+            (samples, "duck (tuned)"),
+        )
     ]
     assert begins == [0.01, 0.001, 0.001]
 
 
 def test_clouds_are_thinned_and_the_forgotten_are_on_top(tmp_path: Path) -> None:
     (stored,) = read([write_run(tmp_path / "run", analysis=True)])
-    plot = of_run.features(stored, 100)
+    plot = plots_run.features(stored, 100)
     assert plot is not None
     models = ("original", "unlearned", "retrained")
-    assert [panel.title for panel in plot.panels] == [f"{model}, {split}" for split in ("train", "test") for model in models]
+    assert [panel.title for panel in plot.panels] == [
+        f"{model}, {split}" for split in ("train", "test") for model in models
+    ]
     for panel in plot.panels:
         marks = [mark for mark in panel.marks if isinstance(mark, Points)]
         assert sum(len(mark.x) for mark in marks) == 100
@@ -546,19 +673,30 @@ def test_clouds_are_thinned_and_the_forgotten_are_on_top(tmp_path: Path) -> None
 
 def test_where_there_is_little_room_only_clouds_of_training_are_drawn(tmp_path: Path) -> None:
     (stored,) = read([write_run(tmp_path / "run", analysis=True)])
-    plot = of_run.features(stored, 59)
+    plot = plots_run.features(stored, 59)
     assert plot is not None
-    assert [panel.title for panel in plot.panels] == ["original, train", "unlearned, train", "retrained, train"]
+    assert [panel.title for panel in plot.panels] == [
+        "original, train",
+        "unlearned, train",
+        "retrained, train",
+    ]
     assert "A report on fewer runs has room for those of test samples, too." in plot.caption
 
 
 @pytest.mark.parametrize(
-    ("classes", "words"), [(7, "A colour for each class;"), (10, "A colour and symbol for each class;"), (15, "Several classes share a")]
+    ("classes", "words"),
+    [
+        (7, "A colour for each class;"),
+        (10, "A colour and symbol for each class;"),
+        (15, "Several classes share a"),
+    ],
 )
-def test_the_legend_names_the_classes_that_look_like_no_other(tmp_path: Path, classes: int, words: str) -> None:
+def test_the_legend_names_the_classes_that_look_like_no_other(
+    tmp_path: Path, classes: int, words: str
+) -> None:
     names = [f"c{index}" for index in range(classes)]
     (stored,) = read([write_run(tmp_path / "run", names=names, analysis=True)])
-    plot = of_run.features(stored, 500)
+    plot = plots_run.features(stored, 500)
     assert plot is not None
     assert words in plot.caption
     if classes > 14:
@@ -573,7 +711,7 @@ def test_a_single_model_has_no_columns_to_keep(tmp_path: Path) -> None:
     (stored,) = read([write_run(tmp_path / "run", analysis=True)])
     assert stored.analysis is not None
     stored.analysis["tsne"] = {"unlearned": stored.analysis["tsne"]["unlearned"]}
-    plot = of_run.features(stored, 100)
+    plot = plots_run.features(stored, 100)
     assert plot is not None
     assert (len(plot.panels), plot.columns) == (2, 0)
 
@@ -585,7 +723,7 @@ def test_densities_put_the_forgotten_class_first_and_bear_a_missing_value(tmp_pa
     del found["density"]["retrained"]
     (folder / "analysis.json").write_text(json.dumps(found))
     (stored,) = read([folder])
-    plot = of_run.density(stored)
+    plot = plots_run.density(stored)
     assert plot is not None
     assert plot.panels[0].y.ticks[0] == "3 (forgotten)"
     assert list(plot.legend) == ["original", "unlearned"]
@@ -598,11 +736,16 @@ def test_shap_maps_of_an_image_share_their_scale_and_keep_their_sums(tmp_path: P
     folder = write_run(tmp_path / "run", analysis=True)
     found = json.loads((folder / "analysis.json").read_text())
     big = [[0.25 if row < 2 and column < 2 else 0.0 for column in range(64)] for row in range(60)]
-    image = {"id": "t1", "title": "3 (t1)", "forgotten": False, "maps": {"original": big, "unlearned": [[-0.5] * 4] * 4}}
+    image = {
+        "id": "t1",
+        "title": "3 (t1)",
+        "forgotten": False,
+        "maps": {"original": big, "unlearned": [[-0.5] * 4] * 4},
+    }
     found["shap"] = {"images": [image] * 9}
     (folder / "analysis.json").write_text(json.dumps(found))
     (stored,) = read([folder])
-    plot = of_run.shap(stored)
+    plot = plots_run.shap(stored)
     assert plot is not None
     assert len(plot.panels) == 6 * 2
     assert plot.columns == 2
@@ -617,11 +760,14 @@ def test_shap_maps_of_an_image_share_their_scale_and_keep_their_sums(tmp_path: P
 
 def test_what_was_not_stored_has_no_plot(tmp_path: Path) -> None:
     (stored,) = read([write_run(tmp_path / "run")])
-    assert set(of_run.plots(stored, 100)) == {"curves", "confusion", "classes"}
+    assert set(plots_run.plots(stored, 100)) == {"curves", "confusion", "classes"}
 
 
 NOTHING, NAMES = Axis("", hidden=True), ["a", "$b"]
-LINES = [Line("a $", [0, 1], [None, math.inf], "ink"), Line("", [0, 1], [1, 2], "muted", dashed=True)]
+LINES = [
+    Line("a $", [0, 1], [None, math.inf], "ink"),
+    Line("", [0, 1], [1, 2], "muted", dashed=True),
+]
 CELLS = [Cells([[0.1, 0.9], [0.5, None]], [["1", "9"], ["", ""]])]
 BANDS: list[Mark] = [
     Points("h", [1.0], [0.5], "#00FF00", hollow=True),
@@ -636,12 +782,32 @@ EVERY = Plot(
     "alt",
     [
         Panel("lines", LINES, Axis("x", -1, 2), Axis("y")),
-        Panel("points", [Points("p", [1, 20], [1, 2], "#0072B2", y_interval=([0, None], [2, 3]))], Axis("s", 0.5, 40, log=True), Axis("y")),
+        Panel(
+            "points",
+            [Points("p", [1, 20], [1, 2], "#0072B2", y_interval=([0, None], [2, 3]))],
+            Axis("s", 0.5, 40, log=True),
+            Axis("y"),
+        ),
         Panel("cells", CELLS, Axis("x", ticks=NAMES), Axis("y", ticks=NAMES, down=True)),
-        Panel("signed", [Cells([[-1.0, 2.0]], signed=True, most=2.0)], NOTHING, Axis("", -0.5, 0.5, down=True, hidden=True)),
-        Panel("picture", [Picture([[[255, 0, 0], [0, 128, 255]]])], NOTHING, Axis("", -0.5, 0.5, down=True, hidden=True)),
+        Panel(
+            "signed",
+            [Cells([[-1.0, 2.0]], signed=True, most=2.0)],
+            NOTHING,
+            Axis("", -0.5, 0.5, down=True, hidden=True),
+        ),
+        Panel(
+            "picture",
+            [Picture([[[255, 0, 0], [0, 128, 255]]])],
+            NOTHING,
+            Axis("", -0.5, 0.5, down=True, hidden=True),
+        ),
         Panel("bands", BANDS, Axis("x"), Axis("rate", 1e-3, 1, log=True)),
-        Panel("heights", [Heights([0, 1], [0, 1], [[0, 1], [1, 2]], 0.5, "AUS")], Axis("x"), Axis("y", 0, 9, whole=True)),
+        Panel(
+            "heights",
+            [Heights([0, 1], [0, 1], [[0, 1], [1, 2]], 0.5, "AUS")],
+            Axis("x"),
+            Axis("y", 0, 9, whole=True),
+        ),
     ],
 )
 
@@ -707,7 +873,9 @@ def test_panels_that_belong_beside_each_other_do_so_in_print(tmp_path: Path) -> 
     sizes = {}
     for columns in (0, 4):
         picture = Panel("picture", [Picture([[[0, 0, 0]]])], NOTHING, NOTHING, 230)
-        with Image.open(save(Plot(f"of-{columns}", "t", "c", "a", [picture] * 8, columns), tmp_path)[0]) as image:
+        with Image.open(
+            save(Plot(f"of-{columns}", "t", "c", "a", [picture] * 8, columns), tmp_path)[0]
+        ) as image:
             sizes[columns] = image.size
     # Two inches a side at 200 points an inch, and room for a title.
     assert sizes == {0: (1200, 1300), 4: (1600, 900)}
@@ -719,7 +887,9 @@ def test_four_panels_are_two_rows_of_two_in_print(tmp_path: Path) -> None:
         assert image.size == (800, 900)
 
 
-def test_without_matplotlib_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_it_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"duck-unlearning\[figures\]"):
         save(EVERY, tmp_path)

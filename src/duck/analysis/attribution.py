@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from duck.errors import BadInput, MissingExtra
-from duck.models.embedding import logits_of
+from duck.models.head import logits_of
 from duck.predict import PIXELS
 from duck.runtime import device_of, evaluating, seeded
 from duck.types import Examples
@@ -116,10 +116,15 @@ def at_once(images: Tensor) -> int:
     return min(AT_ONCE, max(1, PIXELS // images[0].numel()))
 
 
-def _mean_over(explain: Explainer, images: Tensor, background: Tensor, classes: Tensor, steps: int) -> Tensor:
+def _mean_over(
+    explain: Explainer, images: Tensor, background: Tensor, classes: Tensor, steps: int
+) -> Tensor:
     size = at_once(images)
     parts = zip(images.split(size), classes.split(size), strict=True)
-    sums = [sum((explain(x, b.expand_as(x), y, steps) for b in background), torch.zeros_like(x)) for x, y in parts]
+    sums = [
+        sum((explain(x, b.expand_as(x), y, steps) for b in background), torch.zeros_like(x))
+        for x, y in parts
+    ]
     return torch.cat(sums) / len(background)
 
 
@@ -128,7 +133,9 @@ def require_captum() -> Any:
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
-        raise MissingExtra("Attributions need captum: pip install 'duck-unlearning[explain]'") from error
+        raise MissingExtra(
+            "Attributions need captum: pip install 'duck-unlearning[explain]'"
+        ) from error
     return IntegratedGradients
 
 
@@ -138,7 +145,12 @@ def _integrated(model: nn.Module) -> Explainer:
     def explain(images: Tensor, baselines: Tensor, classes: Tensor, steps: int) -> Tensor:
         # Probabilities bend sharply where one class takes over from another: evenly spread points find that place soonest.
         values: Tensor = gradients.attribute(
-            images, baselines, classes, n_steps=steps, method="riemann_middle", internal_batch_size=at_once(images)
+            images,
+            baselines,
+            classes,
+            n_steps=steps,
+            method="riemann_middle",
+            internal_batch_size=at_once(images),
         )
         return values.detach()
 
@@ -146,4 +158,6 @@ def _integrated(model: nn.Module) -> Explainer:
 
 
 def _probabilities(model: nn.Module, images: Tensor) -> Tensor:
-    return torch.cat([logits_of(model(part)).double().softmax(1) for part in images.split(at_once(images))])
+    return torch.cat(
+        [logits_of(model(part)).double().softmax(1) for part in images.split(at_once(images))]
+    )

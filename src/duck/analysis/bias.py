@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from duck.analysis.attribution import Attribution, background_of, images_of, shap_values
 from duck.analysis.paired import paired
 from duck.data.patch import Patch
-from duck.experiment import Outcome, Watch, unlearn
 from duck.methods.base import Method
 from duck.methods.duck import Duck
 from duck.methods.presets import Preset, preset
@@ -22,6 +21,7 @@ from duck.predict import accuracy, predict
 from duck.runtime import Stopwatch, device_of
 from duck.scenarios import Debias
 from duck.types import Data, Recipe, Scenario
+from duck.unlearning import Outcome, Watch, unlearn
 
 RESULT, MAPS = "bias.json", "shap.npz"
 FILES = (RESULT, MAPS, "biased.safetensors", "duck.safetensors", "corrected.safetensors")
@@ -70,16 +70,27 @@ def free(
     """
     # For a few epochs compilation would cost more than it saves.
     eager = replace(recipe, compile=False)
-    outcome = unlearn(method, biased, scenario, new_model=new_model, recipe=eager, head=head, watch=watch)
+    outcome = unlearn(
+        method, biased, scenario, new_model=new_model, recipe=eager, head=head, watch=watch
+    )
     stopwatch = Stopwatch(device_of(biased))
     if corrected is None:
         task = scenario.task(new_model=new_model, recipe=recipe, report=watch)
         with stopwatch:
             corrected = Retrained()(biased, replace(task, retain=debias.corrected(scenario).train))
-    return Freed({"biased": biased, "duck": outcome.model, "corrected": corrected}, outcome, stopwatch.seconds)
+    return Freed(
+        {"biased": biased, "duck": outcome.model, "corrected": corrected},
+        outcome,
+        stopwatch.seconds,
+    )
 
 
-def report(debias: Debias, scenario: Scenario, freed: Freed, attributions: Mapping[str, Attribution] | None = None) -> dict[str, Any]:
+def report(
+    debias: Debias,
+    scenario: Scenario,
+    freed: Freed,
+    attributions: Mapping[str, Attribution] | None = None,
+) -> dict[str, Any]:
     """All that the study found, as plain data."""
     data, (true, wrong) = scenario.data, debias.classes(scenario.data)
     said = called(debias, scenario, freed.models)
@@ -97,29 +108,44 @@ def report(debias: Debias, scenario: Scenario, freed: Freed, attributions: Mappi
         "forget": forget,
         "shap": shap,
         "notes": _notes(shap, forget, said["biased"]["n"]),
-        "seconds": {"duck": round(freed.outcome.seconds, 3), "corrected": round(freed.retrain_seconds, 3)},
+        "seconds": {
+            "duck": round(freed.outcome.seconds, 3),
+            "corrected": round(freed.retrain_seconds, 3),
+        },
     }
 
 
 def _notes(shap: Mapping[str, Any] | None, forget: Mapping[str, float], unseen: int) -> list[str]:
     notes = []
     if forget["duck"] >= TOLERANCE:
-        notes.append(f"After unlearning {100 * forget['duck']:.1f} % of the mislabelled images still get the wrong label.")
+        notes.append(
+            f"After unlearning {100 * forget['duck']:.1f} % of the mislabelled images still get the wrong label."
+        )
     if unseen < ENOUGH:
-        notes.append(f"n too small: {unseen} unseen images of the class, where at least {ENOUGH} would be wanted.")
+        notes.append(
+            f"n too small: {unseen} unseen images of the class, where at least {ENOUGH} would be wanted."
+        )
     if shap and any(shap["incomplete"].values()):
         notes.append(f"SHAP values do not add up: {shap['incomplete']} images.")
     return notes
 
 
-def called(debias: Debias, scenario: Scenario, models: Mapping[str, nn.Module]) -> dict[str, dict[str, Any]]:
+def called(
+    debias: Debias, scenario: Scenario, models: Mapping[str, nn.Module]
+) -> dict[str, dict[str, Any]]:
     """What each model calls unseen images of the true class that carry the patch, and how it does on clean test images."""
     patched, clean = debias.unseen(scenario), debias.unseen(scenario, patched=False)
     (true, wrong), test = debias.classes(scenario.data), scenario.data.test
     found = {}
     for name, model in models.items():
-        with_patch, without = (predict(model, images).logits.argmax(1) for images in (patched, clean))
-        shares = {"wrong": with_patch == wrong, "right": with_patch == true, "right_without_patch": without == true}
+        with_patch, without = (
+            predict(model, images).logits.argmax(1) for images in (patched, clean)
+        )
+        shares = {
+            "wrong": with_patch == wrong,
+            "right": with_patch == true,
+            "right_without_patch": without == true,
+        }
         found[name] = {
             **{said: _share(hits) for said, hits in shares.items()},
             "test": accuracy(model, test.take(scenario.test)) if test is not None else None,
@@ -129,7 +155,11 @@ def called(debias: Debias, scenario: Scenario, models: Mapping[str, nn.Module]) 
 
 
 def explained(
-    debias: Debias, scenario: Scenario, models: Mapping[str, nn.Module], images: int = IMAGES, seed: int = 0
+    debias: Debias,
+    scenario: Scenario,
+    models: Mapping[str, nn.Module],
+    images: int = IMAGES,
+    seed: int = 0,
 ) -> dict[str, Attribution]:
     """SHAP values for the wrong class on unseen images with the patch, against a background without it."""
     unseen = debias.unseen(scenario)
@@ -147,14 +177,24 @@ def patch_values(debias: Debias, attribution: Attribution) -> Tensor:
 
 def patch_row(debias: Debias, attributions: Mapping[str, Attribution]) -> dict[str, Any]:
     """Mean and spread of the patch's SHAP values for each model, how much they fell, and p-values paired over images."""
-    values = {name: patch_values(debias, found).double().numpy() for name, found in attributions.items()}
+    values = {
+        name: patch_values(debias, found).double().numpy() for name, found in attributions.items()
+    }
     means = {name: float(found.mean()) for name, found in values.items()}
     return {
         "n": len(next(iter(values.values()))),
         "mean": means,
-        "std": {name: float(np.std(found, ddof=1)) if len(found) > 1 else 0.0 for name, found in values.items()},
-        "factor": {name: _factor(means["biased"], mean) for name, mean in means.items() if name != "biased"},
-        "tests": {f"{one} - {other}": asdict(paired(values[one], values[other])) for one, other in combinations(values, 2)},
+        "std": {
+            name: float(np.std(found, ddof=1)) if len(found) > 1 else 0.0
+            for name, found in values.items()
+        },
+        "factor": {
+            name: _factor(means["biased"], mean) for name, mean in means.items() if name != "biased"
+        },
+        "tests": {
+            f"{one} - {other}": asdict(paired(values[one], values[other]))
+            for one, other in combinations(values, 2)
+        },
         "largest_gap": {name: float(found.gaps.max()) for name, found in attributions.items()},
         "incomplete": {name: int((~found.complete).sum()) for name, found in attributions.items()},
     }
@@ -162,7 +202,9 @@ def patch_row(debias: Debias, attributions: Mapping[str, Attribution]) -> dict[s
 
 def maps(attributions: Mapping[str, Attribution], count: int = 8) -> dict[str, Any]:
     """The first few SHAP maps of each model, small enough to keep."""
-    return {name: found.maps[:count].numpy().astype(np.float16) for name, found in attributions.items()}
+    return {
+        name: found.maps[:count].numpy().astype(np.float16) for name, found in attributions.items()
+    }
 
 
 def _factor(before: float, after: float) -> float | None:

@@ -50,27 +50,40 @@ def tsne(embeddings: Points, seed: int = 0, iterations: int = ITERATIONS) -> Poi
     """A map (N, 2) in which neighbours stay neighbours. Distances between clusters mean little."""
     if len(embeddings) < 4:
         raise BadInput(f"A map of {len(embeddings)} embeddings shows nothing: give at least 4.")
-    reduced = PCA(min(BEFORE_TSNE, *embeddings.shape), svd_solver="covariance_eigh").fit_transform(embeddings)
+    reduced = PCA(min(BEFORE_TSNE, *embeddings.shape), svd_solver="covariance_eigh").fit_transform(
+        embeddings
+    )
     perplexity = min(30.0, (len(embeddings) - 1) / 3)
-    placed: Points = TSNE(perplexity=perplexity, init="pca", max_iter=iterations, n_jobs=2, random_state=seed).fit_transform(reduced)
+    placed: Points = TSNE(
+        perplexity=perplexity, init="pca", max_iter=iterations, n_jobs=2, random_state=seed
+    ).fit_transform(reduced)
     return placed
 
 
-def densities(splits: Mapping[str, Predictions], dimensions: int | float = DIMENSIONS) -> tuple[Densities, Space]:
+def densities(
+    splits: Mapping[str, Predictions], dimensions: int | float = DIMENSIONS
+) -> tuple[Densities, Space]:
     """Log density of every class in every split of one model, all its samples counted, right or wrong.
 
     The first split (the training samples) sets the space that all are measured in. `dimensions` is their number, or, below 1, the
     share of the variance to keep; densities compare only between spaces of as many dimensions.
     """
     if not (dimensions >= 1 and dimensions == int(dimensions)) and not 0 < dimensions < 1:
-        raise BadInput(f"dimensions is a whole number, or a share of the variance between 0 and 1; got {dimensions}.")
+        raise BadInput(
+            f"dimensions is a whole number, or a share of the variance between 0 and 1; got {dimensions}."
+        )
     first = next(iter(splits.values())).embeddings.double().numpy()
-    pca = PCA(dimensions if dimensions < 1 else min(int(dimensions), *first.shape), svd_solver="covariance_eigh").fit(first)
+    pca = PCA(
+        dimensions if dimensions < 1 else min(int(dimensions), *first.shape),
+        svd_solver="covariance_eigh",
+    ).fit(first)
     found: Densities = {}
     for name, part in splits.items():
         points, labels = pca.transform(part.embeddings.double().numpy()), part.labels.numpy()
         logs = {str(label): log_density(points[labels == label]) for label in np.unique(labels)}
-        found[name] = {label: value if math.isfinite(value) else None for label, value in logs.items()}
+        found[name] = {
+            label: value if math.isfinite(value) else None for label, value in logs.items()
+        }
     return found, Space(int(pca.n_components_), float(pca.explained_variance_ratio_.sum()))
 
 
@@ -86,7 +99,9 @@ def log_density(points: Points, share: float = SHARE) -> float:
     inside, n = int((distances <= radius).sum()), int(points.shape[1])
     if radius <= ROUNDING * np.abs(points).max():
         return math.inf
-    return math.log(inside) - (0.5 * n * math.log(math.pi) - math.lgamma(0.5 * n + 1) + n * math.log(radius))
+    return math.log(inside) - (
+        0.5 * n * math.log(math.pi) - math.lgamma(0.5 * n + 1) + n * math.log(radius)
+    )
 
 
 def density_tests(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -95,15 +110,31 @@ def density_tests(runs: Sequence[Run]) -> list[dict[str, Any]]:
     for split in ("train", "test"):
         sides = {name: _sides(runs, name, split) for name in _shared(runs, split)}
         for name, (forget, retain) in sides.items():
-            rows.append({"split": split, "compared": f"{name}: forget - retain", **asdict(paired(forget, retain))})
+            rows.append(
+                {
+                    "split": split,
+                    "compared": f"{name}: forget - retain",
+                    **asdict(paired(forget, retain)),
+                }
+            )
         for one, other in combinations(sides, 2):
-            rows.append({"split": split, "compared": f"forget: {one} - {other}", **asdict(paired(sides[one][0], sides[other][0]))})
+            rows.append(
+                {
+                    "split": split,
+                    "compared": f"forget: {one} - {other}",
+                    **asdict(paired(sides[one][0], sides[other][0])),
+                }
+            )
     return rows
 
 
 def _shared(runs: Sequence[Run], split: str) -> list[str]:
     """Models that every run has, with densities of forgotten and retained classes."""
-    return [name for name in runs[0].density if all(name in run.density and all(map(len, _split(run, name, split))) for run in runs)]
+    return [
+        name
+        for name in runs[0].density
+        if all(name in run.density and all(map(len, _split(run, name, split))) for run in runs)
+    ]
 
 
 def _sides(runs: Sequence[Run], name: str, split: str) -> tuple[list[float], list[float]]:
@@ -113,6 +144,10 @@ def _sides(runs: Sequence[Run], name: str, split: str) -> tuple[list[float], lis
 
 
 def _split(run: Run, name: str, split: str) -> tuple[list[float], list[float]]:
-    known = {int(label): value for label, value in run.density[name].get(split, {}).items() if value is not None}
+    known = {
+        int(label): value
+        for label, value in run.density[name].get(split, {}).items()
+        if value is not None
+    }
     gone = [value for label, value in known.items() if label in run.forgotten]
     return gone, [value for label, value in known.items() if label not in run.forgotten]

@@ -21,7 +21,10 @@ class Paired:
     """Median of the first less the second."""
 
 
-def paired(first: Sequence[float] | npt.NDArray[np.float64], second: Sequence[float] | npt.NDArray[np.float64]) -> Paired:
+def paired(
+    first: Sequence[float] | npt.NDArray[np.float64],
+    second: Sequence[float] | npt.NDArray[np.float64],
+) -> Paired:
     """Of values that belong together two by two: models on the same images, or on the same runs."""
     differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     median = float(np.median(differences)) if len(differences) else 0.0

@@ -9,13 +9,13 @@ import numpy as np
 from torch import nn
 
 from duck.audits.full import from_pool
-from duck.audits.observed import Observed, observe, setting
 from duck.audits.oracle import oracle
-from duck.audits.pool.reader import Pool
+from duck.audits.outputs import Observed, observe, setting
 from duck.audits.quick import Coverage, quick
 from duck.audits.relearn import relearning
 from duck.audits.verdict import Audit
 from duck.errors import BadInput
+from duck.pools.reader import Pool
 from duck.printable import counted
 from duck.runtime import device_of, global_seed, seeded
 from duck.types import Scenario
@@ -43,7 +43,9 @@ class Case:
     @property
     def subject(self) -> str:
         data, count = self.scenario.data, len(self.scenario.forget)
-        who = f"{counted(count, 'training sample')} of {data.name}" + (f" ({self.who})" if self.who else "")
+        who = f"{counted(count, 'training sample')} of {data.name}" + (
+            f" ({self.who})" if self.who else ""
+        )
         ran = f"{self.method} ran on" if self.method else "The model was to forget"
         done = f"; {self.coverage.processed} of them were processed" if self.coverage else ""
         return f"{ran} {who}{done}."
@@ -57,7 +59,11 @@ def audit_quick(case: Case) -> Audit:
     begun = time.monotonic()
     where = setting(case.scenario)
     found = quick(
-        where, case.observe(case.unlearned, "unlearned model"), case.observe(case.original, "original"), case.subject, case.coverage
+        where,
+        case.observe(case.unlearned, "unlearned model"),
+        case.observe(case.original, "original"),
+        case.subject,
+        case.coverage,
     )
     return _stamped(replace(found, reasons=(*found.reasons, *case.notes)), begun)
 
@@ -66,10 +72,19 @@ def audit_oracle(case: Case, retrained: Sequence[nn.Module], pool: Pool | None =
     """Against retrained models; with a pool the full tier."""
     begun = time.monotonic()
     where = setting(case.scenario)
-    unlearned, original = case.observe(case.unlearned, "unlearned model"), case.observe(case.original, "original")
-    references = [case.observe(model, f"retrained model {index}") for index, model in enumerate(retrained)]
+    unlearned, original = (
+        case.observe(case.unlearned, "unlearned model"),
+        case.observe(case.original, "original"),
+    )
+    references = [
+        case.observe(model, f"retrained model {index}") for index, model in enumerate(retrained)
+    ]
     _refuse_twins(unlearned, references)
-    blank = case.observe(_untrained(case, case.new_model), "untrained model") if case.new_model else None
+    blank = (
+        case.observe(_untrained(case, case.new_model), "untrained model")
+        if case.new_model
+        else None
+    )
     relearned = relearning(case.scenario, case.original, case.unlearned, retrained)
     found = oracle(
         where, unlearned, original, references, case.subject,
@@ -89,11 +104,17 @@ def _refuse_twins(unlearned: Observed, references: Sequence[Observed]) -> None:
     """Equal models would make the spread of retrained ones too small."""
     for place, one in enumerate(references):
         if np.array_equal(one.forget.logits, unlearned.forget.logits):
-            raise BadInput(f"The audited model is itself retrained model {place}: leave it out of the models it is compared with.")
+            raise BadInput(
+                f"The audited model is itself retrained model {place}: leave it out of the models it is compared with."
+            )
         for other, two in enumerate(references[:place]):
             if np.array_equal(one.forget.logits, two.forget.logits):
-                raise BadInput(f"Retrained models {other} and {place} are the same model: train each with a seed of its own.")
+                raise BadInput(
+                    f"Retrained models {other} and {place} are the same model: train each with a seed of its own."
+                )
 
 
 def _stamped(audit: Audit, begun: float) -> Audit:
-    return replace(audit, seconds=time.monotonic() - begun, date=datetime.now(UTC).date().isoformat())
+    return replace(
+        audit, seconds=time.monotonic() - begun, date=datetime.now(UTC).date().isoformat()
+    )

@@ -8,10 +8,10 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
+from duck.audits.judge import Readings
 from duck.audits.margins import softmax
-from duck.audits.measures import Measure
-from duck.audits.observed import LOWEST, Array, Observed, Part, Setting
-from duck.audits.readings import Readings
+from duck.audits.measurements import Measure
+from duck.audits.outputs import LOWEST, Array, Observed, Part, Setting
 from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Control
 from duck.runtime import seeded
 
@@ -26,7 +26,10 @@ SHORTFALL = 0.1
 
 def forged(original: Observed, where: Setting) -> dict[str, Observed]:
     """The original made to look as if it had forgotten, in ways that leave its knowledge in place."""
-    made = {"head retrained": head_retrained(original, where), "output noise": noisy(original, where)}
+    made = {
+        "head retrained": head_retrained(original, where),
+        "output noise": noisy(original, where),
+    }
     return {"logit masked": masked(original, where), **made} if where.kind == "class" else made
 
 
@@ -44,7 +47,13 @@ def masked(original: Observed, where: Setting) -> Observed:
 def noisy(original: Observed, where: Setting) -> Observed:
     """Noise on every output, as wide as the outputs are spread."""
     generator, width = seeded(where.seed, "audit", "noise"), float(original.retain.logits.std())
-    return _changed(original, lambda part: part.logits + width * torch.randn(part.logits.shape, generator=generator).double().numpy())
+    return _changed(
+        original,
+        lambda part: (
+            part.logits
+            + width * torch.randn(part.logits.shape, generator=generator).double().numpy()
+        ),
+    )
 
 
 def head_retrained(original: Observed, where: Setting) -> Observed:
@@ -59,12 +68,20 @@ def head_retrained(original: Observed, where: Setting) -> Observed:
     def loss(flat: Array) -> tuple[float, Array]:
         weights = flat.reshape(-1, where.num_classes)
         logits = features @ weights
-        value = (logsumexp(logits, axis=1) - (logits * answers).sum(1)).mean() + HEAD_DECAY * float(flat @ flat)
+        value = (logsumexp(logits, axis=1) - (logits * answers).sum(1)).mean() + HEAD_DECAY * float(
+            flat @ flat
+        )
         slope = features.T @ (softmax(logits) - answers) / len(features) + 2 * HEAD_DECAY * weights
         return float(value), slope.ravel()
 
     features = inputs(retain)
-    found = minimize(loss, np.zeros(features.shape[1] * where.num_classes), jac=True, method="L-BFGS-B", options={"maxiter": HEAD_STEPS})
+    found = minimize(
+        loss,
+        np.zeros(features.shape[1] * where.num_classes),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": HEAD_STEPS},
+    )
     weights = found.x.reshape(-1, where.num_classes)
     return _changed(original, lambda part: inputs(part) @ weights)
 
@@ -80,20 +97,36 @@ def check(
     found = {}
     for name in names:
         got = readings.judge(measures, name, references, more.get(name)).verdict
-        found[name] = Control(NOT_FORGOTTEN if name in ("original", "logit masked") else NEVER, got, got != FORGOTTEN)
-    passed = sum(readings.judge(measures, name, references, more.get("retrained")).verdict == FORGOTTEN for name in references)
+        found[name] = Control(
+            NOT_FORGOTTEN if name in ("original", "logit masked") else NEVER, got, got != FORGOTTEN
+        )
+    passed = sum(
+        readings.judge(measures, name, references, more.get("retrained")).verdict == FORGOTTEN
+        for name in references
+    )
     count = len(references)
     # One in twenty retrained models lies outside by chance: a single one of several does not condemn the audit.
     enough = passed >= (count - 1 if count >= SEVERAL else count)
-    found["retrained"] = Control(FORGOTTEN, f"{FORGOTTEN} ({passed} of {count}, each judged by the others)", enough)
-    return {**found, AS_GOOD: as_good(readings.models["original"], [readings.models[name] for name in references])}
+    found["retrained"] = Control(
+        FORGOTTEN, f"{FORGOTTEN} ({passed} of {count}, each judged by the others)", enough
+    )
+    return {
+        **found,
+        AS_GOOD: as_good(
+            readings.models["original"], [readings.models[name] for name in references]
+        ),
+    }
 
 
 def as_good(original: Observed, references: Sequence[Observed]) -> Control:
     """Whether every retrained model knows the retained samples about as well as the original; others say nothing of forgetting."""
     least = float(original.retain.correct.mean()) - SHORTFALL
     lowest = min(float(seen.retain.correct.mean()) for seen in references)
-    return Control(f"at least {100 * max(least, 0):.1f} %", f"{100 * lowest:.1f} % of retained samples right", lowest >= least)
+    return Control(
+        f"at least {100 * max(least, 0):.1f} %",
+        f"{100 * lowest:.1f} % of retained samples right",
+        lowest >= least,
+    )
 
 
 def _changed(original: Observed, logits: Callable[[Part], Array]) -> Observed:

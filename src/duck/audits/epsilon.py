@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from duck.audits.aligned import Floats, Margins
 from duck.audits.intervals import upper_rate
+from duck.audits.scores import Floats, Margins
 from duck.errors import BadInput
 from duck.runtime import seeded
 from duck.types import Ids
@@ -40,7 +40,10 @@ def epsilon(false_alarms: npt.ArrayLike, misses: npt.ArrayLike, delta: float = D
     """max(ln((1 - δ - FPR) / FNR), ln((1 - δ - FNR) / FPR)), at least 0 (Kairouz et al. 2015)."""
     fpr, fnr = np.asarray(false_alarms, np.float64), np.asarray(misses, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        both = [np.log(np.maximum(1 - delta - one, 0)) - np.log(other) for one, other in ((fpr, fnr), (fnr, fpr))]
+        both = [
+            np.log(np.maximum(1 - delta - one, 0)) - np.log(other)
+            for one, other in ((fpr, fnr), (fnr, fpr))
+        ]
     found: Array = np.maximum(np.fmax(*both), 0)
     return found
 
@@ -50,18 +53,27 @@ def limit(ours: int, theirs: int, delta: float = DELTA) -> float:
     return float(epsilon(upper_rate(0, theirs), upper_rate(0, ours), delta))
 
 
-def epsilon_per_sample(unlearned: Margins, oracles: Margins, seed: int = 0, delta: float = DELTA) -> Epsilons:
+def epsilon_per_sample(
+    unlearned: Margins, oracles: Margins, seed: int = 0, delta: float = DELTA
+) -> Epsilons:
     """Rules that call a margin "unlearned" are chosen on half of the models of each side and counted on the other half.
 
     A rule is one threshold or an interval, either way round. Clopper-Pearson's one-sided 95 % bounds of both error rates give ε's.
     """
     oracles = oracles.at(unlearned.ids)
-    order = [torch.randperm(len(side), generator=seeded(seed, "epsilon", name)).numpy() for side, name in _named(unlearned, oracles)]
+    order = [
+        torch.randperm(len(side), generator=seeded(seed, "epsilon", name)).numpy()
+        for side, name in _named(unlearned, oracles)
+    ]
     ours, theirs = unlearned.models(order[0]), oracles.models(order[1])
     fewest = min(int(ours.members.sum(0).min()), int((~theirs.members).sum(0).min()))
     if fewest < LEAST:
-        raise BadInput(f"ε needs at least {LEAST} models that unlearned a sample and {LEAST} that never saw it; one has only {fewest}.")
-    found = np.array([_sample(*_sides(ours, theirs, column), delta) for column in range(len(ours.ids))]).T
+        raise BadInput(
+            f"ε needs at least {LEAST} models that unlearned a sample and {LEAST} that never saw it; one has only {fewest}."
+        )
+    found = np.array(
+        [_sample(*_sides(ours, theirs, column), delta) for column in range(len(ours.ids))]
+    ).T
     lower, most, fpr, fnr, plain, _ = found
     return Epsilons(ours.ids, lower, most, fpr, fnr, plain > 0, int(found[-1].min()))
 
@@ -71,7 +83,9 @@ def _named(unlearned: Margins, oracles: Margins) -> tuple[tuple[Margins, str], t
 
 
 def _sides(ours: Margins, theirs: Margins, column: int) -> tuple[Floats, Floats]:
-    return ours.values[ours.members[:, column], column], theirs.values[~theirs.members[:, column], column]
+    return ours.values[ours.members[:, column], column], theirs.values[
+        ~theirs.members[:, column], column
+    ]
 
 
 def _sample(ours: Floats, theirs: Floats, delta: float) -> tuple[float, ...]:
@@ -91,9 +105,13 @@ def choose(ours: Floats, theirs: Floats, delta: float) -> tuple[float, float, bo
     points = np.unique(np.concatenate([ours, theirs]).astype(np.float64))
     cuts = np.concatenate([[-np.inf], (points[1:] + points[:-1]) / 2, [np.inf]])
     below = [np.searchsorted(np.sort(side), cuts) for side in (ours, theirs)]
-    within = [np.maximum(count[None, :] - count[:, None], 0) for count in below]  # from each cut to each later one
+    within = [
+        np.maximum(count[None, :] - count[:, None], 0) for count in below
+    ]  # from each cut to each later one
     table = _table(len(ours), len(theirs), delta)
-    bounds = np.stack([table[len(ours) - within[0], within[1]], table[within[0], len(theirs) - within[1]]])
+    bounds = np.stack(
+        [table[len(ours) - within[0], within[1]], table[within[0], len(theirs) - within[1]]]
+    )
     bounds[:, np.tri(len(cuts), dtype=bool)] = -1
     bounds[:, 0] += TIE
     bounds[:, :, -1] += TIE
@@ -104,5 +122,8 @@ def choose(ours: Floats, theirs: Floats, delta: float) -> tuple[float, float, bo
 @cache
 def _table(ours: int, theirs: int, delta: float) -> Array:
     """The bound of ε by the number of misses and of false alarms."""
-    misses, alarms = upper_rate(np.arange(ours + 1), ours), upper_rate(np.arange(theirs + 1), theirs)
+    misses, alarms = (
+        upper_rate(np.arange(ours + 1), ours),
+        upper_rate(np.arange(theirs + 1), theirs),
+    )
     return epsilon(alarms[None, :], misses[:, None], delta)

@@ -24,7 +24,9 @@ class Estimate(NamedTuple):
     n: int
 
 
-def upper_rate(count: npt.ArrayLike, n: npt.ArrayLike, level: float = LEVEL) -> npt.NDArray[np.float64]:
+def upper_rate(
+    count: npt.ArrayLike, n: npt.ArrayLike, level: float = LEVEL
+) -> npt.NDArray[np.float64]:
     """Clopper-Pearson's one-sided upper bound of a rate of which `count` in `n` were seen."""
     some, total = np.asarray(count, np.float64), np.asarray(n, np.float64)
     # All of them seen: the bound is 1, which the beta distribution does not say.
@@ -35,7 +37,9 @@ def upper_rate(count: npt.ArrayLike, n: npt.ArrayLike, level: float = LEVEL) -> 
 def clopper_pearson(count: float, n: float, level: float = LEVEL) -> tuple[float, float]:
     """The exact two-sided interval of a binomial rate; counts need not be whole."""
     if not n > 0 or not 0 <= count <= n:
-        raise BadInput(f"A rate of {count} in {n} cannot be: the count must lie between 0 and a positive n.")
+        raise BadInput(
+            f"A rate of {count} in {n} cannot be: the count must lie between 0 and a positive n."
+        )
     one_sided = (1 + level) / 2
     return 1 - float(upper_rate(n - count, n, one_sided)), float(upper_rate(count, n, one_sided))
 
@@ -43,7 +47,9 @@ def clopper_pearson(count: float, n: float, level: float = LEVEL) -> tuple[float
 def binomial_error(rate: float, n: int) -> float:
     """Standard error of a rate; never 0, since none in n may be some in the next n (Agresti and Coull's two more of each)."""
     if n < 1 or not 0 <= rate <= 1:
-        raise BadInput(f"A rate of {rate} over {n} samples has no error: the rate must lie in [0, 1] and n be positive.")
+        raise BadInput(
+            f"A rate of {rate} over {n} samples has no error: the rate must lie in [0, 1] and n be positive."
+        )
     adjusted = (rate * n + 2) / (n + 4)
     return math.sqrt(adjusted * (1 - adjusted) / (n + 4))
 
@@ -53,7 +59,10 @@ def mean_interval(values: Sequence[float] | npt.NDArray[Any], level: float = LEV
     n = len(values)
     if n < 2:
         raise BadInput(f"An interval of a mean needs at least 2 values, got {n}.")
-    mean, half = float(np.mean(values)), float(student.ppf((1 + level) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    mean, half = (
+        float(np.mean(values)),
+        float(student.ppf((1 + level) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n)),
+    )
     return Estimate(mean, mean - half, mean + half, n)
 
 
@@ -86,7 +95,9 @@ class Band:
         return float(2 * student.sf(abs(value - self.mean) / self.spread, self.n - 1))
 
 
-def prediction_interval(values: Sequence[float], errors: Sequence[float] = (), level: float = LEVEL) -> Band:
+def prediction_interval(
+    values: Sequence[float], errors: Sequence[float] = (), level: float = LEVEL
+) -> Band:
     """Of the values of retrained models; `errors` are the standard errors with which each was measured, and add to their variance."""
     n = len(values)
     if n < 2:

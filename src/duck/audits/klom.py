@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from duck.audits.aligned import Flags, Floats, Margins
+from duck.audits.scores import Flags, Floats, Margins
 from duck.errors import BadInput
 from duck.runtime import seeded
 from duck.types import Ids
@@ -34,7 +34,11 @@ class Klom:
 
     def to_dict(self) -> dict[str, float]:
         parts = {"": self.values, "floor_": self.floor}
-        summary = {f"{name}{what}": float(of(part)) for name, part in parts.items() for what, of in (("mean", np.mean), ("p95", p95))}
+        summary = {
+            f"{name}{what}": float(of(part))
+            for name, part in parts.items()
+            for what, of in (("mean", np.mean), ("p95", p95))
+        }
         return {**summary, "n": len(self.ids), "models": self.models}
 
 
@@ -67,7 +71,10 @@ def klom(unlearned: Margins, oracles: Margins, seed: int = 0, span: Span | None 
 
 def span_of(oracles: Margins, *unlearned: Margins) -> Span:
     """Over all models that count."""
-    values = [_clipped(oracles.values), *(np.where(_counting(side), _clipped(side.values), np.nan) for side in unlearned)]
+    values = [
+        _clipped(oracles.values),
+        *(np.where(_counting(side), _clipped(side.values), np.nan) for side in unlearned),
+    ]
     low: Array = np.min([np.nanmin(side, 0) for side in values], 0)
     high: Array = np.max([np.nanmax(side, 0) for side in values], 0)
     return low, high
@@ -77,7 +84,10 @@ def histograms(*sides: Floats, span: Span) -> list[Array]:
     """Of each column, over bins that all sides share; a row for each column."""
     low, high = span
     width = np.where(high > low, high - low, 1.0)
-    return [_shares(np.minimum((_clipped(side) - low) / width * BINS, BINS - 1).astype(np.int64)) for side in sides]
+    return [
+        _shares(np.minimum((_clipped(side) - low) / width * BINS, BINS - 1).astype(np.int64))
+        for side in sides
+    ]
 
 
 def divergence(ours: Array, theirs: Array) -> Array:
@@ -98,7 +108,9 @@ def _clipped(values: Floats) -> Array:
 
 def _shares(bins: npt.NDArray[np.int64]) -> Array:
     columns = bins.shape[1]
-    counts = np.bincount((bins + BINS * np.arange(columns)).ravel(), minlength=BINS * columns).reshape(columns, BINS)
+    counts = np.bincount(
+        (bins + BINS * np.arange(columns)).ravel(), minlength=BINS * columns
+    ).reshape(columns, BINS)
     raised = np.maximum(counts / len(bins), FLOOR)
     shares: Array = raised / raised.sum(1, keepdims=True)
     return shares

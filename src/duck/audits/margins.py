@@ -17,14 +17,20 @@ def margins(logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[n
     logits (..., K), labels (...).
     """
     if logits.ndim != labels.ndim + 1 or logits.shape[:-1] != labels.shape:
-        raise BadInput(f"Logits of shape {logits.shape} need labels of shape {logits.shape[:-1]}, got {labels.shape}.")
+        raise BadInput(
+            f"Logits of shape {logits.shape} need labels of shape {logits.shape[:-1]}, got {labels.shape}."
+        )
     if logits.shape[-1] < 2:
         raise BadInput(f"A margin needs at least two classes, got {logits.shape[-1]}.")
     if labels.size and not 0 <= labels.min() <= labels.max() < logits.shape[-1]:
-        raise BadInput(f"Labels must lie in 0..{logits.shape[-1] - 1}, got {labels.min()}..{labels.max()}.")
+        raise BadInput(
+            f"Labels must lie in 0..{logits.shape[-1] - 1}, got {labels.min()}..{labels.max()}."
+        )
     others = logits.astype(np.float64)
     if np.isnan(others).any() or np.isposinf(others).any():
-        raise BadInput("The model's outputs are not all numbers (NaN or +inf): it has diverged or its input is broken.")
+        raise BadInput(
+            "The model's outputs are not all numbers (NaN or +inf): it has diverged or its input is broken."
+        )
     place = np.expand_dims(labels.astype(np.int64), -1)
     own = np.take_along_axis(others, place, -1)[..., 0]
     np.put_along_axis(others, place, -np.inf, -1)
@@ -33,7 +39,9 @@ def margins(logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[n
     np.exp(others, out=others)
     with np.errstate(divide="ignore"):  # every other class is masked
         rest = highest + np.log(others.sum(-1))
-    found: npt.NDArray[np.float64] = np.clip(np.maximum(own, -BOUND) - np.maximum(rest, -BOUND), -BOUND, BOUND)
+    found: npt.NDArray[np.float64] = np.clip(
+        np.maximum(own, -BOUND) - np.maximum(rest, -BOUND), -BOUND, BOUND
+    )
     return found
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from duck.audits.aligned import Margins, Scored
+from duck.audits.attacks.lira import out_moments
 from duck.audits.intervals import Estimate, mean_interval
-from duck.audits.lira import out_moments
 from duck.audits.roc import roc
+from duck.audits.scores import Margins, Scored
 from duck.errors import BadInput
 from duck.types import Ids
 
@@ -40,15 +40,23 @@ def memorisation(models: Margins) -> Memorised:
     values, members, out = expit(models.values.astype(np.float64)), models.members, ~models.members
     for side, what in ((members, "trained on it"), (out, "not trained on it")):
         if not side.size or side.sum(0).min() < 2:
-            raise BadInput(f"Memorisation needs at least 2 models of each sample that were {what}, one has {side.sum(0).min(initial=0)}.")
+            raise BadInput(
+                f"Memorisation needs at least 2 models of each sample that were {what}, one has {side.sum(0).min(initial=0)}."
+            )
     (mean_in, std_in), (mean_out, std_out) = out_moments(values, members), out_moments(values, out)
-    return Memorised(models.ids, mean_in - mean_out, np.sqrt(std_in**2 / members.sum(0) + std_out**2 / out.sum(0)))
+    return Memorised(
+        models.ids,
+        mean_in - mean_out,
+        np.sqrt(std_in**2 / members.sum(0) + std_out**2 / out.sum(0)),
+    )
 
 
 def retained_leakage(before: Margins, after: Margins, retained: Ids, unseen: Ids) -> Leakage:
     """Are retained samples easier to tell from unseen ones after unlearning? Row by row the same model before and after."""
     if len(before) != len(after):
-        raise BadInput(f"{len(before)} models before unlearning and {len(after)} after: give the same models, in the same order.")
+        raise BadInput(
+            f"{len(before)} models before unlearning and {len(after)} after: give the same models, in the same order."
+        )
     then, now = exposure(before, retained, unseen), exposure(after, retained, unseen)
     return Leakage(mean_interval(then), mean_interval(now), mean_interval(now - then))
 

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from duck.audits.verdict import Tier
-from duck.store import Run, place_of
+from duck.runs import Run, place_of
 
 WEIGHTS = "WEIGHTS"
 """Stands for the file of the original's weights where its place is not known, or not to be told."""
-ONE_SAMPLE = "A single sample cannot be audited: an audit compares groups of samples and needs at least 2."
-NO_UNSEEN_DATA = "This run cannot be audited: an audit compares with unseen samples, and there are no test data."
+ONE_SAMPLE = (
+    "A single sample cannot be audited: an audit compares groups of samples and needs at least 2."
+)
+NO_UNSEEN_DATA = (
+    "This run cannot be audited: an audit compares with unseen samples, and there are no test data."
+)
 
 
 def audit_obstacle(samples: Mapping[str, int]) -> str:

@@ -6,8 +6,19 @@ from typing import NamedTuple
 
 from duck.audits import controls
 from duck.audits.intervals import holm, prediction_interval
-from duck.audits.measures import Attack, Measure, accuracies, attacks, distances, membership, neighbours, score, zrf
-from duck.audits.observed import Observed, Setting
+from duck.audits.judge import ALPHA, Judgement, Readings, rows
+from duck.audits.measurements import (
+    Attack,
+    Measure,
+    accuracies,
+    attacks,
+    distances,
+    membership,
+    neighbours,
+    score,
+    zrf,
+)
+from duck.audits.outputs import Observed, Setting
 from duck.audits.probes import probes
 from duck.audits.quick import (
     OTHER_COPIES,
@@ -23,8 +34,17 @@ from duck.audits.quick import (
     missed,
     p_values,
 )
-from duck.audits.readings import ALPHA, Judgement, Readings, rows
-from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Control, Reading, Row, Tier, p_text
+from duck.audits.verdict import (
+    FORGOTTEN,
+    NO_VERDICT,
+    NOT_FORGOTTEN,
+    Audit,
+    Control,
+    Reading,
+    Row,
+    Tier,
+    p_text,
+)
 
 LEAST, ENOUGH = 3, 5
 """Retrained models: fewer than the first give no verdict; fewer than the second can convict and not acquit."""
@@ -52,26 +72,57 @@ def oracle(
 ) -> Audit:  # fmt: skip
     """The whole table; four primary measures decide, by the 95 % prediction interval of a further retrained model, Holm-corrected."""
     references, extra = [f"retrained {index}" for index in range(len(retrained))], more or More()
-    models = {"unlearned": unlearned, "original": original, **dict(zip(references, retrained, strict=True))}
-    measures, few = [*all_measures(where, original, untrained), *extra.measures], len(references) < LEAST
+    models = {
+        "unlearned": unlearned,
+        "original": original,
+        **dict(zip(references, retrained, strict=True)),
+    }
+    measures, few = (
+        [*all_measures(where, original, untrained), *extra.measures],
+        len(references) < LEAST,
+    )
     forgeries = {} if few else controls.forged(original, where)
     readings = Readings({**models, **forgeries})
-    judged = Judgement({}) if few else readings.judge(measures, "unlearned", references, extra.p.get("unlearned"))
-    checked = {} if few else controls.check(readings, measures, ["original", *forgeries], references, extra.p)
-    found = {**rows(readings, measures, references, judged.p, judged.p), **({"relearning": relearned} if relearned else {})}
-    found |= {name: replace(row, judged=name in judged.p, p=judged.p.get(name)) for name, row in extra.rows.items()}
+    judged = (
+        Judgement({})
+        if few
+        else readings.judge(measures, "unlearned", references, extra.p.get("unlearned"))
+    )
+    checked = (
+        {}
+        if few
+        else controls.check(readings, measures, ["original", *forgeries], references, extra.p)
+    )
+    found = {
+        **rows(readings, measures, references, judged.p, judged.p),
+        **({"relearning": relearned} if relearned else {}),
+    }
+    found |= {
+        name: replace(row, judged=name in judged.p, p=judged.p.get(name))
+        for name, row in extra.rows.items()
+    }
     if coverage is not None:
         found["coverage"] = coverage_row(coverage)
     tier: Tier = "full" if more else "oracle"
     by_quick, excused = _by_quick(where, readings, measures, references, found)
     for name, finding in by_quick.items():
-        found[name] = found[name] if found[name].judged else replace(found[name], judged=True, p=finding.p)
-    verdict, powered, reasons = decide(judged, checked, found, len(references), missed(coverage), extra.told)
+        found[name] = (
+            found[name] if found[name].judged else replace(found[name], judged=True, p=finding.p)
+        )
+    verdict, powered, reasons = decide(
+        judged, checked, found, len(references), missed(coverage), extra.told
+    )
     lower = [finding.said for finding in by_quick.values()]
     if verdict != NOT_FORGOTTEN:
         lower += missed(coverage)
     if more and verdict == NO_VERDICT and not few:
-        base = Judgement({name: value for name, value in judged.p.items() if name not in extra.p.get("unlearned", {})})
+        base = Judgement(
+            {
+                name: value
+                for name, value in judged.p.items()
+                if name not in extra.p.get("unlearned", {})
+            }
+        )
         checked_alone = controls.check(readings, measures, ["original", *forgeries], references, {})
         alone, _, why = decide(base, checked_alone, found, len(references), missed(coverage))
         lower += [f"Oracle tier: {reason}" for reason in why if alone == NOT_FORGOTTEN]
@@ -92,10 +143,18 @@ class QuickFinding(NamedTuple):
 
 
 def _by_quick(
-    where: Setting, readings: Readings, measures: Sequence[Measure], references: Sequence[str], found: Mapping[str, Row]
+    where: Setting,
+    readings: Readings,
+    measures: Sequence[Measure],
+    references: Sequence[str],
+    found: Mapping[str, Row],
 ) -> tuple[dict[str, QuickFinding], list[str]]:
     """What the quick tier finds, and in words those of its findings that retrained models show as well."""
-    p = holm(p_values(where, readings.models["unlearned"], hand_picked(where, readings.models["original"])))
+    p = holm(
+        p_values(
+            where, readings.models["unlearned"], hand_picked(where, readings.models["original"])
+        )
+    )
     by_name = {measure.name: measure for measure in measures}
     standing, excused = {}, []
     for name, said in findings(p, found, where).items():
@@ -115,17 +174,24 @@ def _shown_by_retrained(readings: Readings, measure: Measure, references: Sequen
     if len(references) < ENOUGH:
         return False
     values = [readings.value(measure, name, references).value for name in references]
-    return prediction_interval(values).p_value(readings.value(measure, "unlearned", references).value) >= ALPHA
+    return (
+        prediction_interval(values).p_value(readings.value(measure, "unlearned", references).value)
+        >= ALPHA
+    )
 
 
-def carry(tier: Tier, verdict: str, reasons: Sequence[str], lower: Sequence[str]) -> tuple[str, list[str]]:
+def carry(
+    tier: Tier, verdict: str, reasons: Sequence[str], lower: Sequence[str]
+) -> tuple[str, list[str]]:
     """The verdict and reasons of a tier with the findings of lower ones: further evidence does not take back a conviction."""
     if not lower or verdict == NOT_FORGOTTEN:
         return verdict, [*reasons, *lower]
     return NOT_FORGOTTEN, [*lower, f"The {tier} tier alone gives: {verdict}.", *reasons]
 
 
-def all_measures(where: Setting, original: Observed, untrained: Observed | None = None) -> list[Measure]:
+def all_measures(
+    where: Setting, original: Observed, untrained: Observed | None = None
+) -> list[Measure]:
     """Every measure that looks at outputs and embeddings, in the order of the table."""
     return [
         *accuracies(where), *score(where, original), *distances(where), *probes(where, original.forget.labels), *zrf(untrained),
@@ -147,18 +213,27 @@ def decide(
         why = f"{_models(count)} too few to say how much such models differ: {ENOUGH} are needed."
         return NO_VERDICT, False, [why]
     findings = [
-        f"{name}: {told[name]}, p {p_text(judged.p[name])}." if name in told else _finding(name, judged.p[name], found[name], count)
+        f"{name}: {told[name]}, p {p_text(judged.p[name])}."
+        if name in told
+        else _finding(name, judged.p[name], found[name], count)
         for name in judged.outside
     ] + list(uncovered)
     wrong = {name: control for name, control in checked.items() if not control.passed}
     if wrong:
-        return NO_VERDICT, False, [*(_failure(name, control) for name, control in wrong.items()), *findings]
+        return (
+            NO_VERDICT,
+            False,
+            [*(_failure(name, control) for name, control in wrong.items()), *findings],
+        )
     if findings:
         return NOT_FORGOTTEN, True, findings
     names = ", ".join(name for name in judged.p if name not in told)
     nothing = [
         f"By {names} the model is not told from {count} models that never saw the samples.",
-        *(f"{name}: {said}, p {p_text(judged.p[name])}: no more than chance." for name, said in told.items()),
+        *(
+            f"{name}: {said}, p {p_text(judged.p[name])}: no more than chance."
+            for name, said in told.items()
+        ),
     ]
     if count < ENOUGH:
         few = f"{_models(count)} too few to call a model forgotten: the intervals are wide, and {ENOUGH} are needed for that."
@@ -203,7 +278,10 @@ def _failure(name: str, control: Control) -> str:
 def _not_tested(where: Setting, coverage: Coverage | None, pooled: bool) -> tuple[str, ...]:
     said = [*left_out(where), OTHER_COPIES]
     if not pooled:
-        said.insert(0, "Attacks that compare many models sample by sample (--tier full): a few samples among many may still be known.")
+        said.insert(
+            0,
+            "Attacks that compare many models sample by sample (--tier full): a few samples among many may still be known.",
+        )
     if coverage is None:
         said.insert(0, UNCOUNTED)
     return tuple(said)

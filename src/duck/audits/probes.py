@@ -7,8 +7,8 @@ import numpy.typing as npt
 import torch
 from sklearn.neighbors import NearestNeighbors
 
-from duck.audits.measures import FOLDS, Measure, Value, rate
-from duck.audits.observed import Array, Observed, Part, Setting
+from duck.audits.measurements import FOLDS, Measure, Value, rate
+from duck.audits.outputs import Array, Observed, Part, Setting
 from duck.audits.ridge import balanced, folds, ridge
 from duck.runtime import seeded
 
@@ -24,7 +24,10 @@ def probes(where: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
     if where.kind == "samples":
         about = "share of forget samples that a linear probe fitted on retained ones reads right"
         near = "share of forget samples that their nearest retained ones name right"
-        return [Measure("linear probe", about, "%", _linear_kept, primary=True), Measure("k-NN probe", near, "%", _nearest_kept)]
+        return [
+            Measure("linear probe", about, "%", _linear_kept, primary=True),
+            Measure("k-NN probe", near, "%", _nearest_kept),
+        ]
     fewest = int(np.bincount(labels)[where.forgotten].min())
     few = [shots for shots in SHOTS if shots == JUDGED or 2 * shots <= fewest]
     about = "share of forget samples that a linear probe fitted on all classes reads right"
@@ -46,14 +49,26 @@ def prototypes(seen: Observed, where: Setting, shots: int) -> Value:
     """Nearest class mean by cosine, the forgotten classes' from a few labels; a mean over draws, scored on the samples not drawn."""
     generator, forget, retain = seeded(where.seed, "audit", "shots"), seen.forget, seen.retain
     ours, theirs = unit(forget.embeddings), unit(retain.embeddings)
-    kept = {int(label): theirs[retain.labels == label].mean(0) for label in np.unique(retain.labels)}
+    kept = {
+        int(label): theirs[retain.labels == label].mean(0) for label in np.unique(retain.labels)
+    }
     hits = []
     for _ in range(DRAWS):
         order = torch.randperm(len(forget), generator=generator).numpy()
-        drawn = np.concatenate([order[forget.labels[order] == label][:shots] for label in where.forgotten])
-        means = {**kept, **{int(label): ours[drawn][forget.labels[drawn] == label].mean(0) for label in where.forgotten}}
+        drawn = np.concatenate(
+            [order[forget.labels[order] == label][:shots] for label in where.forgotten]
+        )
+        means = {
+            **kept,
+            **{
+                int(label): ours[drawn][forget.labels[drawn] == label].mean(0)
+                for label in where.forgotten
+            },
+        }
         rest = np.setdiff1d(order, drawn) if len(drawn) < len(order) else order
-        nearest = np.array(list(means))[(ours[rest] @ unit(np.stack(list(means.values()))).T).argmax(1)]
+        nearest = np.array(list(means))[
+            (ours[rest] @ unit(np.stack(list(means.values()))).T).argmax(1)
+        ]
         hits.append(float((nearest == forget.labels[rest]).mean()))
     return rate(np.array(hits), len(forget))
 
@@ -64,10 +79,16 @@ def unit(rows: Array) -> Array:
     return directions
 
 
-def nearest(part: Part, known: Array, labels: npt.NDArray[np.int64], itself: bool = False) -> npt.NDArray[np.int64]:
+def nearest(
+    part: Part, known: Array, labels: npt.NDArray[np.int64], itself: bool = False
+) -> npt.NDArray[np.int64]:
     """The most frequent label among the nearest known rows by cosine. `itself`: the first rows known are these samples."""
     count = min(NEIGHBOURS, len(known) - itself)
-    found = NearestNeighbors(n_neighbors=count + itself, algorithm="brute").fit(unit(known)).kneighbors(unit(part.embeddings))[1]
+    found = (
+        NearestNeighbors(n_neighbors=count + itself, algorithm="brute")
+        .fit(unit(known))
+        .kneighbors(unit(part.embeddings))[1]
+    )
     if itself:
         # A sample is its own nearest neighbour, but twins of it may push it off the list: then the farthest goes instead.
         own = found == np.arange(len(part))[:, None]
@@ -100,7 +121,9 @@ def linear(inputs: Array, labels: npt.NDArray[np.int64], rows: Array) -> npt.NDA
 
 
 def _nearest_kept(seen: Observed) -> Value:
-    return rate(nearest(seen.forget, seen.retain.embeddings, seen.retain.labels) == seen.forget.labels)
+    return rate(
+        nearest(seen.forget, seen.retain.embeddings, seen.retain.labels) == seen.forget.labels
+    )
 
 
 def _nearest_all(seen: Observed) -> Value:
@@ -108,4 +131,6 @@ def _nearest_all(seen: Observed) -> Value:
 
 
 def _everyone(seen: Observed) -> tuple[Array, npt.NDArray[np.int64]]:
-    return np.concatenate([seen.forget.embeddings, seen.retain.embeddings]), np.concatenate([seen.forget.labels, seen.retain.labels])
+    return np.concatenate([seen.forget.embeddings, seen.retain.embeddings]), np.concatenate(
+        [seen.forget.labels, seen.retain.labels]
+    )

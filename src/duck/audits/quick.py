@@ -6,9 +6,19 @@ from dataclasses import dataclass
 from scipy.stats import binomtest, mannwhitneyu
 
 from duck.audits.intervals import clopper_pearson, holm
-from duck.audits.measures import Attack, accuracies, attacks, class_accuracies, entropies, losses, membership, runner_ups, score
-from duck.audits.observed import Observed, Setting, compared
-from duck.audits.readings import Readings, rows
+from duck.audits.judge import Readings, rows
+from duck.audits.measurements import (
+    Attack,
+    accuracies,
+    attacks,
+    class_accuracies,
+    entropies,
+    losses,
+    membership,
+    runner_ups,
+    score,
+)
+from duck.audits.outputs import Observed, Setting, compared
 from duck.audits.roc import roc
 from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, Reading, Row, p_text
 from duck.metrics import kept_accuracy
@@ -27,10 +37,21 @@ class Coverage:
     asked: int
 
 
-def quick(where: Setting, unlearned: Observed, original: Observed, subject: str, coverage: Coverage | None = None) -> Audit:
+def quick(
+    where: Setting,
+    unlearned: Observed,
+    original: Observed,
+    subject: str,
+    coverage: Coverage | None = None,
+) -> Audit:
     """Accuracies, AUS, attacks on forgotten against unseen samples, and whether every sample was processed."""
     readings = Readings({"unlearned": unlearned, "original": original})
-    measures = [*accuracies(where), *score(where, original), *membership(where), *class_accuracies(where, unlearned.unseen.labels)]
+    measures = [
+        *accuracies(where),
+        *score(where, original),
+        *membership(where),
+        *class_accuracies(where, unlearned.unseen.labels),
+    ]
     chosen = hand_picked(where, original)
     p = holm(p_values(where, unlearned, chosen))
     found = rows(readings, measures, (), p, p)
@@ -43,14 +64,25 @@ def quick(where: Setting, unlearned: Observed, original: Observed, subject: str,
         reasons = (*reasons, NO_TRACE_OF_DAMAGED if lost else NO_TRACE)
     verdict = NOT_FORGOTTEN if guilty else NO_VERDICT
     return Audit(
-        subject, verdict, None, "quick", reasons, found, roc=curves(attacks(where), readings), not_tested=not_tested(where, coverage)
+        subject,
+        verdict,
+        None,
+        "quick",
+        reasons,
+        found,
+        roc=curves(attacks(where), readings),
+        not_tested=not_tested(where, coverage),
     )
 
 
 NO_TRACE = "No trace was found, but without retrained models none of these tests would expose a masked output."
-NO_TRACE_OF_DAMAGED = "No trace was found, which says little: a model that lost so much accuracy would show none."
+NO_TRACE_OF_DAMAGED = (
+    "No trace was found, which says little: a model that lost so much accuracy would show none."
+)
 UNCOUNTED = "Whether every forget sample was processed: only runs and results say that."
-OTHER_COPIES = "Other copies of the data or of the model: back-ups, caches, models made from this one."
+OTHER_COPIES = (
+    "Other copies of the data or of the model: back-ups, caches, models made from this one."
+)
 PICKED = (
     "The forget samples are not like other training samples (the original treats them differently from retained ones), so that a "
     "difference to unseen samples would prove nothing: the attacks are shown, not judged. The oracle tier can tell."
@@ -72,7 +104,11 @@ def hand_picked(where: Setting, original: Observed) -> bool:
 def curves(some: Mapping[str, Attack], readings: Readings) -> Curves:
     """ROC curves of these attacks on each model that is named."""
     return {
-        name: {who: roc(attack(seen)).curve() for who, seen in readings.models.items() if who in ("original", "unlearned")}
+        name: {
+            who: roc(attack(seen)).curve()
+            for who, seen in readings.models.items()
+            if who in ("original", "unlearned")
+        }
         for name, attack in some.items()
     }
 
@@ -82,18 +118,28 @@ def p_values(where: Setting, unlearned: Observed, chosen: bool = False) -> dict[
     found: dict[str, float] = {}
     if where.kind == "class":
         correct = unlearned.forget.correct
-        found["accuracy forget"] = float(binomtest(int(correct.sum()), len(correct), 1 / where.num_classes, "greater").pvalue)
+        found["accuracy forget"] = float(
+            binomtest(int(correct.sum()), len(correct), 1 / where.num_classes, "greater").pvalue
+        )
     for name, attack in attacks(where).items() if not chosen else ():
         scored = attack(unlearned)
         # The SVM was fitted to tell them apart: only success counts.
         side = "greater" if name == "SVM attack" else "two-sided"
-        found[name] = float(mannwhitneyu(scored.scores[scored.members], scored.scores[~scored.members], alternative=side).pvalue)
+        found[name] = float(
+            mannwhitneyu(
+                scored.scores[scored.members], scored.scores[~scored.members], alternative=side
+            ).pvalue
+        )
     return found
 
 
 def findings(p: Mapping[str, float], found: Mapping[str, Row], where: Setting) -> dict[str, str]:
     """What convicts by these corrected p-values, in words."""
-    return {name: _finding(name, value, found[name].unlearned, where) for name, value in p.items() if value < ALPHA}
+    return {
+        name: _finding(name, value, found[name].unlearned, where)
+        for name, value in p.items()
+        if value < ALPHA
+    }
 
 
 def lost_accuracy(where: Setting, unlearned: Observed, original: Observed) -> tuple[str, ...]:
@@ -102,7 +148,9 @@ def lost_accuracy(where: Setting, unlearned: Observed, original: Observed) -> tu
     if not len(rows):
         return ()
     before, after = (float(seen.unseen.correct[rows].mean()) for seen in (original, unlearned))
-    kept = kept_accuracy("retain_test" if where.kind == "class" else "test", before, after, len(rows))
+    kept = kept_accuracy(
+        "retain_test" if where.kind == "class" else "test", before, after, len(rows)
+    )
     return (str(kept),) if kept.damaged else ()
 
 
@@ -112,27 +160,43 @@ def _finding(name: str, p: float, reading: Reading | None, where: Setting) -> st
         chance = f"chance is {100 / where.num_classes:.1f} %"
         return f"The model still recognises the forgotten class: {100 * reading.value:.1f} % of its samples, {chance}."
     pushed = "their outputs are less like members' than unseen samples' are, as if pushed away"
-    how = "by their outputs" if name == "SVM attack" else "as members do" if reading.value > 0.5 else pushed
+    how = (
+        "by their outputs"
+        if name == "SVM attack"
+        else "as members do"
+        if reading.value > 0.5
+        else pushed
+    )
     return f"{name}: forgotten samples stand out from unseen ones, {how} (AUC {reading.value:.3f}, chance 0.5, p {p_text(p)})."
 
 
 def coverage_row(coverage: Coverage) -> Row:
     share = coverage.processed / coverage.asked
     about = "share of the forget samples that the method worked on or, where it retrains, left out"
-    interval = clopper_pearson(coverage.processed, coverage.asked) if 0 < share < 1 else (share, share)
+    interval = (
+        clopper_pearson(coverage.processed, coverage.asked) if 0 < share < 1 else (share, share)
+    )
     return Row(about, "%", coverage.asked, None, Reading(share, *interval), None, judged=True)
 
 
 def missed(coverage: Coverage | None) -> Sequence[str]:
     if coverage is None or coverage.processed >= coverage.asked:
         return ()
-    return (f"Only {coverage.processed} of {counted(coverage.asked, 'forget sample')} were processed.",)
+    return (
+        f"Only {coverage.processed} of {counted(coverage.asked, 'forget sample')} were processed.",
+    )
 
 
 def left_out(where: Setting) -> tuple[str, ...]:
     """Forget samples that the attacks cannot compare with anybody."""
     count = where.asked - len(where.members)
-    return (f"Attacks on {count} of {where.asked} forget samples: of their classes there are too few unseen samples.",) if count else ()
+    return (
+        (
+            f"Attacks on {count} of {where.asked} forget samples: of their classes there are too few unseen samples.",
+        )
+        if count
+        else ()
+    )
 
 
 def not_tested(where: Setting, coverage: Coverage | None) -> tuple[str, ...]:

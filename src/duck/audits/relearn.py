@@ -7,23 +7,33 @@ from torch.nn.functional import cross_entropy
 
 from duck.audits.intervals import prediction_interval
 from duck.audits.verdict import Reading, Row
-from duck.batching import Passes, Step
 from duck.errors import Diverged
-from duck.fit import fit
 from duck.methods.base import clone
-from duck.models.embedding import logits_of
+from duck.models.head import logits_of
 from duck.predict import accuracy
 from duck.runtime import seeded
+from duck.training.batching import Passes, Step
+from duck.training.loop import fit
 from duck.types import Recipe, Scenario
 
 SHARE = 0.9
 """Of the original's accuracy on the forget samples."""
 MOST = 200
-LEARNING = Recipe(epochs=MOST, batch_size=64, lr=1e-3, momentum=0.9, weight_decay=0.0, schedule="constant", precision="float32")
+LEARNING = Recipe(
+    epochs=MOST,
+    batch_size=64,
+    lr=1e-3,
+    momentum=0.9,
+    weight_decay=0.0,
+    schedule="constant",
+    precision="float32",
+)
 """Slow enough for the number of steps to differ."""
 
 
-def relearning(scenario: Scenario, original: nn.Module, unlearned: nn.Module, retrained: Sequence[nn.Module]) -> Row:
+def relearning(
+    scenario: Scenario, original: nn.Module, unlearned: nn.Module, retrained: Sequence[nn.Module]
+) -> Row:
     """Steps of each model; a retrained one shows how many it takes who never knew them."""
     forget = scenario.data.train.take(scenario.forget)
     goal = SHARE * accuracy(original, forget)
@@ -54,7 +64,15 @@ def steps(model: nn.Module, scenario: Scenario, goal: float) -> int:
     size = min(LEARNING.batch_size, len(forget))
     generator = seeded(scenario.seed, "audit", "relearn")
     try:
-        fit(learner, Passes("forget", forget, size, "none"), loss, LEARNING, generator, stop=reached, check_every=1)
+        fit(
+            learner,
+            Passes("forget", forget, size, "none"),
+            loss,
+            LEARNING,
+            generator,
+            stop=reached,
+            check_every=1,
+        )
     except Diverged:  # an output of -inf, by which a class may be hidden, cannot be trained
         return MOST
     return taken

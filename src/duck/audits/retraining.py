@@ -8,8 +8,8 @@ from pathlib import Path
 from torch import nn
 
 from duck import files
-from duck.config import Training
 from duck.errors import BadInput
+from duck.experiment import Training
 from duck.methods.retrained import Retrained
 from duck.models.weights import load_weights, save_weights
 from duck.runtime import device_of, global_seed, seeded
@@ -32,7 +32,9 @@ class Retraining:
     folder: Path | None = None
     """A finished model is written there at once, so that a kill loses only the one in work; None: nowhere. It needs `training`."""
 
-    def __call__(self, count: int, progress: Callable[[int, int], None] = lambda done, total: None) -> list[nn.Module]:
+    def __call__(
+        self, count: int, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> list[nn.Module]:
         """So many models, those on disk loaded; told after each how many are done."""
         models = []
         progress(0, count)
@@ -43,11 +45,17 @@ class Retraining:
 
     def missing(self, count: int) -> int:
         """How many of so many are not on disk."""
-        return sum(not self._place(FIRST_SEED + index).exists() for index in range(count)) if self.folder else count
+        return (
+            sum(not self._place(FIRST_SEED + index).exists() for index in range(count))
+            if self.folder
+            else count
+        )
 
     def _one(self, seed: int) -> nn.Module:
         if self.folder and self._place(seed).exists():
-            with global_seed(seeded(seed, "loaded"), device_of(self.original)):  # the caller's generator stays as it was
+            with global_seed(
+                seeded(seed, "loaded"), device_of(self.original)
+            ):  # the caller's generator stays as it was
                 model = self.new_model().to(device_of(self.original))
             try:
                 load_weights(model, self._place(seed))
@@ -70,6 +78,12 @@ class Retraining:
         """Of all that decides these models but their seeds: normalisation too, which the samples' fingerprint does not hold."""
         assert self.training is not None
         retain = self.scenario.data.train.take(self.scenario.retain)
-        made = replace(self.training, recipe=replace(self.recipe, compile=False), seed=0, weights="", recipe_assumed=False)
+        made = replace(
+            self.training,
+            recipe=replace(self.recipe, compile=False),
+            seed=0,
+            weights="",
+            recipe_assumed=False,
+        )
         parts = [repr(made), str(self.scenario.data.num_classes), retain.fingerprint()]
         return hashlib.blake2b("/".join(parts).encode(), digest_size=8).hexdigest()

@@ -17,11 +17,14 @@ def ridge(inputs: Array, answers: Array, weights: Array | None = None) -> Callab
     middle, level = (np.average(part, axis=0, weights=weigh) for part in (scaled, answers))
     moved = scaled - middle
     slopes = np.linalg.solve(
-        (moved * weigh[:, None]).T @ moved + PENALTY * np.eye(moved.shape[1]), (moved * weigh[:, None]).T @ (answers - level)
+        (moved * weigh[:, None]).T @ moved + PENALTY * np.eye(moved.shape[1]),
+        (moved * weigh[:, None]).T @ (answers - level),
     )
 
     def scores(rows: Array) -> Array:
-        result: Array = ((rows - centre) / np.where(spread > 0, spread, 1.0) - middle) @ slopes + level
+        result: Array = (
+            (rows - centre) / np.where(spread > 0, spread, 1.0) - middle
+        ) @ slopes + level
         return result
 
     return scores

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm, rankdata
 
-from duck.audits.aligned import Flags, Places, Scored
 from duck.audits.intervals import LEVEL, Estimate, clopper_pearson
+from duck.audits.scores import Flags, Places, Scored
 from duck.errors import BadInput
 
 RATES = (0.01, 0.001)
@@ -55,7 +55,9 @@ class Roc:
             raise BadInput(f"The false-positive rate must lie in (0, 1], got {fpr}.")
         least = least_others(fpr)
         if self.others < least:
-            raise BadInput(f"A rate of false alarms of {100 * fpr:g} % needs at least {least} non-members, there are {self.others}.")
+            raise BadInput(
+                f"A rate of false alarms of {100 * fpr:g} % needs at least {least} non-members, there are {self.others}."
+            )
         place = fpr * (self.others + 1)
         below = math.floor(place + 1e-9)
         weight = max(0.0, place - below)
@@ -64,14 +66,23 @@ class Roc:
 
     def _tpr_above(self, rank: int) -> float:
         """The share of members above the non-member of this rank, 1 the highest; above none of them where the rank is 0."""
-        return float(self.tpr[np.searchsorted(self.alarms, rank - 1, side="right") - 1]) if rank else 0.0
+        return (
+            float(self.tpr[np.searchsorted(self.alarms, rank - 1, side="right") - 1])
+            if rank
+            else 0.0
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the curve thinned, its beginning finer than its rest. A rate that the number of non-members cannot resolve is None."""
         return {
             "auc": self.auc._asdict(),
             "f1": self.f1,
-            "tpr_at": {str(rate): self.tpr_at(rate)._asdict() if self.others >= least_others(rate) else None for rate in RATES},
+            "tpr_at": {
+                str(rate): self.tpr_at(rate)._asdict()
+                if self.others >= least_others(rate)
+                else None
+                for rate in RATES
+            },
             "members": self.members,
             "others": self.others,
             **self.curve(),
@@ -95,7 +106,14 @@ def roc(scored: Scored) -> Roc:
     sorted_scores, is_member = scored.scores[order], scored.members[order]
     last = np.append(sorted_scores[1:] != sorted_scores[:-1], True)  # of those with the same score
     hits, alarms = (np.append(0, np.cumsum(flags)[last]) for flags in (is_member, ~is_member))
-    return Roc(hits, alarms, members, others, _auc(scored, members, others), len(np.unique(scored.ids[scored.members])))
+    return Roc(
+        hits,
+        alarms,
+        members,
+        others,
+        _auc(scored, members, others),
+        len(np.unique(scored.ids[scored.members])),
+    )
 
 
 def least_others(fpr: float) -> int:
@@ -124,7 +142,9 @@ def _auc(scored: Scored, members: int, others: int) -> Estimate:
 def _variance(deviations: npt.NDArray[np.float64], scored: Scored) -> float:
     """Rows are correlated through their id and through their model: by ids + by models - by rows (two-way clusters)."""
     rows = np.arange(len(deviations))
-    by_row, by_id = (_clustered(deviations, scored.members, groups) for groups in (rows, _numbered(scored.ids)))
+    by_row, by_id = (
+        _clustered(deviations, scored.members, groups) for groups in (rows, _numbered(scored.ids))
+    )
     if scored.models is None or len(np.unique(scored.models)) < 2:
         return by_id
     by_model = _clustered(deviations, scored.members, _numbered(scored.models))
@@ -138,7 +158,13 @@ def _numbered(names: npt.NDArray[Any]) -> Places:
 def _clustered(deviations: npt.NDArray[np.float64], members: Flags, groups: Places) -> float:
     """Variance of the AUC where groups, not rows, are independent (Obuchowski 1997); with a group for each row it is DeLong's."""
     count = int(groups.max()) + 1
-    sums = [np.bincount(groups[side], deviations[side], count) / side.sum() for side in (members, ~members)]
+    sums = [
+        np.bincount(groups[side], deviations[side], count) / side.sum()
+        for side in (members, ~members)
+    ]
     sizes = [len(np.unique(groups[side])) for side in (members, ~members)]
-    own = sum(size / max(size - 1, 1) * float(total @ total) for total, size in zip(sums, sizes, strict=True))
+    own = sum(
+        size / max(size - 1, 1) * float(total @ total)
+        for total, size in zip(sums, sizes, strict=True)
+    )
     return own + 2 * count / max(count - 1, 1) * float(sums[0] @ sums[1])

@@ -59,7 +59,11 @@ class Row:
     def at_limit(self) -> list[str]:
         """The models of which more cannot be said, though it may be true."""
         read = {who: getattr(self, who) for who in MODELS}
-        return [who for who, reading in read.items() if reading and self.limit and reading.value > self.limit.value - TIE]
+        return [
+            who
+            for who, reading in read.items()
+            if reading and self.limit and reading.value > self.limit.value - TIE
+        ]
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,16 @@ class Audit:
         return asdict(self)
 
     def __str__(self) -> str:
-        return "\n".join([*_headline(self), "", *_table(self), *_limits(self), *_controls(self), *_listed("Not tested:", self.not_tested)])
+        return "\n".join(
+            [
+                *_headline(self),
+                "",
+                *_table(self),
+                *_limits(self),
+                *_controls(self),
+                *_listed("Not tested:", self.not_tested),
+            ]
+        )
 
 
 def file_of(tier: Tier) -> str:
@@ -113,7 +126,9 @@ def save(audit: Audit, folder: Path) -> bool:
         folder.stat()  # a run that is gone is not made anew by its audit
         files.write_json(place, audit.to_dict())
     except OSError as error:
-        raise BadInput(f"{place} cannot be written: {error.strerror}. The audit was done but not kept.") from error
+        raise BadInput(
+            f"{place} cannot be written: {error.strerror}. The audit was done but not kept."
+        ) from error
     return True
 
 
@@ -127,15 +142,27 @@ def _models_of(place: Path) -> int:
 
 def _headline(audit: Audit) -> list[str]:
     # A conviction by a lower tier needs no powered comparison with retrained models.
-    powered = ", audit not powered" if audit.powered is False and audit.verdict != NOT_FORGOTTEN else ""
-    return [f"Verdict ({audit.tier} tier): {audit.verdict}{powered}.", *_wrapped(audit.subject), *_listed("Why:", audit.reasons)]
+    powered = (
+        ", audit not powered" if audit.powered is False and audit.verdict != NOT_FORGOTTEN else ""
+    )
+    return [
+        f"Verdict ({audit.tier} tier): {audit.verdict}{powered}.",
+        *_wrapped(audit.subject),
+        *_listed("Why:", audit.reasons),
+    ]
 
 
 def _table(audit: Audit) -> list[str]:
     header = ["measure", "n", *MODELS, "judged"]
-    found = [[name, str(row.n), *(_cell(getattr(row, who), row) for who in MODELS), _judged(row)] for name, row in audit.attacks.items()]
+    found = [
+        [name, str(row.n), *(_cell(getattr(row, who), row) for who in MODELS), _judged(row)]
+        for name, row in audit.attacks.items()
+    ]
     widths = [max(len(line[column]) for line in [header, *found]) for column in range(len(header))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in [header, *found]]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in [header, *found]
+    ]
 
 
 def _limits(audit: Audit) -> list[str]:
@@ -143,7 +170,11 @@ def _limits(audit: Audit) -> list[str]:
     lines = []
     for name, row in audit.attacks.items():
         if row.limit is not None:
-            at = f" Here at this limit: {' and '.join(row.at_limit)}; the true value may be far higher." if row.at_limit else ""
+            at = (
+                f" Here at this limit: {' and '.join(row.at_limit)}; the true value may be far higher."
+                if row.at_limit
+                else ""
+            )
             lines += _wrapped(f"{name}: {row.limit.why}.{at}")
     return ["", *lines] if lines else []
 
@@ -151,7 +182,9 @@ def _limits(audit: Audit) -> list[str]:
 def _cell(reading: Reading | None, row: Row) -> str:
     if reading is None:
         return "-"
-    scale, form = (100, "{:.1f}") if row.unit == "%" else (1, "{:.3f}" if row.unit != "steps" else "{:.1f}")
+    scale, form = (
+        (100, "{:.1f}") if row.unit == "%" else (1, "{:.3f}" if row.unit != "steps" else "{:.1f}")
+    )
     value = f"{_number(scale * reading.value, form)}{' %' * (row.unit == '%')}"
     if row.limit is not None:
         value = f"{value} (at most {_number(scale * row.limit.value, form)})"
@@ -189,7 +222,11 @@ def _controls(audit: Audit) -> list[str]:
 
 
 def _listed(title: str, points: tuple[str, ...]) -> list[str]:
-    lines = [line for point in points for line in textwrap.wrap(point, WIDTH, initial_indent="  - ", subsequent_indent="    ")]
+    lines = [
+        line
+        for point in points
+        for line in textwrap.wrap(point, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    ]
     return ["", title, *lines] if points else []
 
 

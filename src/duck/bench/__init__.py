@@ -21,12 +21,12 @@ from duck.bench.grids import (
     parse_only,
     rehearsal,
 )
-from duck.bench.lines import Line
+from duck.bench.result_checks import Line
 from duck.bench.results import Results
+from duck.bench.runner import Job, Workshop, load_all
 from duck.bench.status import Planner, Status, Step, render_status
 from duck.bench.studies import check_study
 from duck.bench.tables import Row, Table, make_table
-from duck.bench.workshop import Job, Workshop, load_all
 from duck.runtime import device_name
 
 __all__ = [

@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from duck.audits.aligned import Margins, Outputs, Scored
-from duck.audits.lira import LEAST, offline_lira
+from duck.audits.attacks.lira import LEAST, offline_lira
+from duck.audits.attacks.svm import svm_attack
 from duck.audits.margins import margins
-from duck.audits.pool.reader import Pool, mismatch
 from duck.audits.roc import RATES, least_others, roc
-from duck.audits.svm import svm_attack
+from duck.audits.scores import Margins, Outputs, Scored
 from duck.bench.grids import Attack
 from duck.bench.outputs import Target
-from duck.config import Experiment
 from duck.errors import BadInput
+from duck.experiment import Experiment
+from duck.pools.reader import Pool, mismatch
 from duck.types import Ids
 
 Kind = Literal["class", "samples"]
@@ -43,9 +43,16 @@ class Svm:
         self.attack = attack
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
-        found = svm_attack(target.forgotten, target.unseen, kind, seed, self.attack.splits, torch.get_num_threads())
+        found = svm_attack(
+            target.forgotten, target.unseen, kind, seed, self.attack.splits, torch.get_num_threads()
+        )
         scores = {"f1": found.mean, "chance": found.chance}
-        rest = {"f1": found.f1, "settings": found.settings, "forgotten": found.forgotten, "unseen": found.unseen}
+        rest = {
+            "f1": found.f1,
+            "settings": found.settings,
+            "forgotten": found.forgotten,
+            "unseen": found.unseen,
+        }
         return {"scores": scores, "svm": rest}
 
     def check(self, experiments: Iterable[Experiment]) -> None:
@@ -58,7 +65,11 @@ class Confidence:
     attack = Attack("confidence")
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
-        return _told(_judged(target, target.unseen.ids, lambda side: margins(side.logits, side.logits.argmax(-1))))
+        return _told(
+            _judged(
+                target, target.unseen.ids, lambda side: margins(side.logits, side.logits.argmax(-1))
+            )
+        )
 
     def check(self, experiments: Iterable[Experiment]) -> None:
         """It needs nothing but the model."""
@@ -70,10 +81,14 @@ class Lira:
     def __init__(self, attack: Attack, pool: Path) -> None:
         least = 2 * LEAST
         if attack.shadows < least:
-            raise BadInput(f"LiRA needs {LEAST} shadow models without each sample, so shadows = {least} or more; got {attack.shadows}.")
+            raise BadInput(
+                f"LiRA needs {LEAST} shadow models without each sample, so shadows = {least} or more; got {attack.shadows}."
+            )
         self.pool = Pool(pool)
         if self.pool.design != "shadow":
-            raise BadInput(f"LiRA needs shadow models on random halves; the pool in {pool} is of design {self.pool.design!r}.")
+            raise BadInput(
+                f"LiRA needs shadow models on random halves; the pool in {pool} is of design {self.pool.design!r}."
+            )
         if len(self.pool) < attack.shadows:
             raise BadInput(
                 f"LiRA needs at least {attack.shadows} shadow models, the pool in {pool} has {len(self.pool)}: "
@@ -88,7 +103,9 @@ class Lira:
             )
         self.attack = replace(attack, pool=self._digest())
         if attack.pool not in ("", self.attack.pool):
-            raise BadInput(f"The grid asks for the shadow models {attack.pool}; those in {pool} are {self.attack.pool}.")
+            raise BadInput(
+                f"The grid asks for the shadow models {attack.pool}; those in {pool} are {self.attack.pool}."
+            )
 
     @cached_property
     def shadows(self) -> Margins:
@@ -97,13 +114,18 @@ class Lira:
     @cached_property
     def about(self) -> Found:
         """What a reader must know of the shadow models: those that were trained for short memorise less, and show less."""
-        accuracies = {name: float(np.nanmean(values[: self.count])) for name, values in self.pool.before.accuracies.items()}
+        accuracies = {
+            name: float(np.nanmean(values[: self.count]))
+            for name, values in self.pool.before.accuracies.items()
+        }
         recipe = self.pool.fingerprint["recipe"]
         facts = {"models": self.count, "pool": self.attack.pool, "epochs": recipe["epochs"]}
         return {**facts, "recipe": recipe, **accuracies}
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
-        judged = _judged(target, self._named(target.unseen.ids), lambda side: margins(side.logits, side.labels))
+        judged = _judged(
+            target, self._named(target.unseen.ids), lambda side: margins(side.logits, side.labels)
+        )
         return {**_told(offline_lira(judged, self.shadows, seed)), "shadows": self.about}
 
     def check(self, experiments: Iterable[Experiment]) -> None:
@@ -111,12 +133,16 @@ class Lira:
         for experiment in experiments:
             wrong = mismatch(self.pool, experiment, but=("recipe",))
             if wrong:
-                raise BadInput(f"The pool in {self.pool.files.folder} does not fit the grid: {' '.join(wrong)}")
+                raise BadInput(
+                    f"The pool in {self.pool.files.folder} does not fit the grid: {' '.join(wrong)}"
+                )
 
     def _digest(self) -> str:
         """Of the pool and the models taken from it: two shares of a pool are two sets of shadow models."""
         numbers = [job.number for job in self.pool.before.jobs[: self.count]]
-        return hashlib.blake2b(f"{self.pool.files.digest}/{numbers}".encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(
+            f"{self.pool.files.digest}/{numbers}".encode(), digest_size=8
+        ).hexdigest()
 
     def _named(self, unseen: Ids) -> Ids:
         """As the pool names test samples: with a word before where their ids are also those of training samples."""
@@ -125,16 +151,27 @@ class Lira:
         return named
 
 
-def _judged(target: Target, unseen: Ids, score: Callable[[Outputs], npt.NDArray[np.float64]]) -> Scored:
+def _judged(
+    target: Target, unseen: Ids, score: Callable[[Outputs], npt.NDArray[np.float64]]
+) -> Scored:
     """A score for each sample of the target; `unseen`: what the unseen ones are called."""
     sides = (target.forgotten, target.unseen)
     members = np.repeat([True, False], [len(side) for side in sides])
-    return Scored(np.concatenate([target.forgotten.ids, unseen]), np.concatenate([score(side) for side in sides]), members)
+    return Scored(
+        np.concatenate([target.forgotten.ids, unseen]),
+        np.concatenate([score(side) for side in sides]),
+        members,
+    )
 
 
 def _told(scored: Scored) -> Found:
     found = roc(scored)
-    hits = {f"tpr_{100 * rate:g}": found.tpr_at(rate).value if found.others >= least_others(rate) else None for rate in RATES}
+    hits = {
+        f"tpr_{100 * rate:g}": found.tpr_at(rate).value
+        if found.others >= least_others(rate)
+        else None
+        for rate in RATES
+    }
     return {"scores": {**hits, "auc": found.auc.value, "f1": found.f1}, "roc": found.to_dict()}
 
 
@@ -144,5 +181,7 @@ def attacker(attack: Attack, pool: Path | None) -> Attacker:
     if attack.name == "confidence":
         return Confidence()
     if pool is None:
-        raise BadInput("LiRA compares with shadow models: give their folder with --pool (`duck pool` with the grid's --data and --model).")
+        raise BadInput(
+            "LiRA compares with shadow models: give their folder with --pool (`duck pool` with the grid's --data and --model)."
+        )
     return Lira(attack, pool)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
+from duck.bench.columns import DENSITIES
 from duck.bench.evidence import (
     AUS,
     PAPER_MODEL,
@@ -23,8 +24,7 @@ from duck.bench.evidence import (
     values_of,
     with_results,
 )
-from duck.bench.lines import Line
-from duck.bench.measures import DENSITIES
+from duck.bench.result_checks import Line
 from duck.bench.results import Results
 from duck.bench.tables import recipe_differences
 from duck.json_text import to_json
@@ -115,8 +115,14 @@ def _best_aus(source: Source) -> Iterator[Finding]:
         rivals = rivals_of(places, place)
         compared = [(other, pair(lines, theirs, AUS)) for other, theirs in rivals.items()]
         known = [(other, pairs) for other, pairs in compared if pairs]
-        better = [f"{other.name} {spread(pairs.second)} ({-pairs.gap:+.4f}, n {pairs.n})" for other, pairs in known if pairs.gap < 0]
-        rank = f"Better in the same cases: {'; '.join(better)}." if better else "No rival is better."
+        better = [
+            f"{other.name} {spread(pairs.second)} ({-pairs.gap:+.4f}, n {pairs.n})"
+            for other, pairs in known
+            if pairs.gap < 0
+        ]
+        rank = (
+            f"Better in the same cases: {'; '.join(better)}." if better else "No rival is better."
+        )
         text = f"{place.title}: AUS {spread(values_of(lines, AUS))} (n {len(lines)}). "
         nothing = _original_above(pair(lines, other_lines(places, place, "original"), AUS))
         if known:
@@ -154,7 +160,11 @@ def _few_cases(places: Places) -> Iterator[Finding]:
 
 def _faster_than_retrained(source: Source) -> Iterator[Finding]:
     table = source.table("paper/table-hr")
-    recipe = {place: lines for place, lines in source.table("paper/recipe").items() if place.scenario == "samples"}
+    recipe = {
+        place: lines
+        for place, lines in source.table("paper/recipe").items()
+        if place.scenario == "samples"
+    }
     for places in (table, recipe):
         for place, lines in with_results(places, "duck"):
             slow = same_device(lines, other_lines(places, place, "retrained"))
@@ -171,7 +181,10 @@ def _faster_than_retrained(source: Source) -> Iterator[Finding]:
 def _faster_than_finetune(source: Source) -> Iterator[Finding]:
     places = source.table("paper/table-cr")
     for place, lines in with_results(places, "duck"):
-        others = [(other, same_device(lines, theirs)) for other, theirs in beside(places, place, "finetune")]
+        others = [
+            (other, same_device(lines, theirs))
+            for other, theirs in beside(places, place, "finetune")
+        ]
         if not any(slow for _, slow in others):
             yield Finding(f"{place.title}: finetune not run.", "missing")
         for other, slow in others:
@@ -239,12 +252,18 @@ def _at_chance(place: Place, measures: Sequence[_Measure]) -> Finding:
     """Whether DUCK is like Retrained by every measure."""
     if not all(measure.pairs.n for measure in measures):
         return Finding(f"{place.title}: no Retrained of the same cases.", "missing")
-    texts = [_difference(one.title, one.pairs, one.factor, one.digits, "Retrained") for one in measures]
+    texts = [
+        _difference(one.title, one.pairs, one.factor, one.digits, "Retrained") for one in measures
+    ]
     alike = [abs(one.pairs.gap) < one.max_gap and one.pairs.test.p > LEVEL for one in measures]
     # Without enough pairs for a test a difference cannot be significant.
-    tested = all(one.pairs.test.least_p <= LEVEL or not any(a != b for a, b in one.pairs) for one in measures)
+    tested = all(
+        one.pairs.test.least_p <= LEVEL or not any(a != b for a, b in one.pairs) for one in measures
+    )
     verdict = _verdict(all(alike), min(one.pairs.n for one in measures))
-    return Finding(f"{place.title}: {'; '.join(texts)}.", verdict if verdict == "no" or tested else "weak yes")
+    return Finding(
+        f"{place.title}: {'; '.join(texts)}.", verdict if verdict == "no" or tested else "weak yes"
+    )
 
 
 # Claims 6 to 10: the studies of the paper
@@ -258,7 +277,10 @@ def _density(source: Source) -> Iterator[Finding]:
         if not all(one.n for one in pairs.values()):
             yield Finding(f"{place.title}: no Retrained of the same cases.", "missing")
             continue
-        texts = [_difference(DENSITIES[name].title, one, 1, 2, "Retrained") for name, one in pairs.items()]
+        texts = [
+            _difference(DENSITIES[name].title, one, 1, 2, "Retrained")
+            for name, one in pairs.items()
+        ]
         forgotten = [pairs["forget_train"], pairs["forget_test"]]
         text = f"{place.title}: mean log density {'; '.join(texts)}."
         if any(one.test.p <= LEVEL for one in forgotten):
@@ -305,7 +327,9 @@ def _ablation(source: Source) -> Iterator[Finding]:
             continue
         text = f"{place.title}: AUS {spread(pairs.second)} against {spread(pairs.first)} with both losses (n {pairs.n})."
         yield Finding(text, _verdict(pairs.gap >= MIN_ABLATION_GAP, pairs.n))
-    variants = {place: lines for place, lines in places.items() if place.method.startswith("duck, ")}
+    variants = {
+        place: lines for place, lines in places.items() if place.method.startswith("duck, ")
+    }
     yield from _missing_cases(source, "paper/ablation", variants)
 
 
@@ -367,7 +391,9 @@ def _missing_cases(source: Source, name: str, places: Places) -> Iterator[Findin
 
 
 def _recipe_epochs(lines: LinesByCase) -> int | None:
-    return next((line["experiment"]["training"]["recipe"]["epochs"] for line in lines.values()), None)
+    return next(
+        (line["experiment"]["training"]["recipe"]["epochs"] for line in lines.values()), None
+    )
 
 
 def _recipe(lines: LinesByCase) -> str:

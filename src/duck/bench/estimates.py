@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from duck.bench.grids import measured
-from duck.bench.lines import Line, is_timed
+from duck.bench.result_checks import Line, is_timed
 from duck.bench.results import Results
-from duck.bench.workshop import Job
-from duck.config import Experiment, to_dict
+from duck.bench.runner import Job
+from duck.experiment import Experiment, to_dict
 from duck.methods.base import METHODS
 from duck.types import Recipe
 
@@ -45,7 +45,9 @@ class Estimates:
         self._runs = [line for line in runs if line["device"] == self.device]
         self._trial_seconds = results.trial_seconds
 
-    def training(self, experiment: Experiment, share: float = 1.0, scenario: str | None = None) -> float | None:
+    def training(
+        self, experiment: Experiment, share: float = 1.0, scenario: str | None = None
+    ) -> float | None:
         """Return the seconds of training an original, or a model on a share of the data.
 
         scenario   of a retrained model: those of the same scenario are the nearest
@@ -79,7 +81,11 @@ class Estimates:
         trains: bool = False,
     ) -> float | None:
         target = to_dict(experiment.training)
-        known = [_seconds(line) * ratio for line in lines if (ratio := _ratio(target, line["experiment"]["training"], trains)) is not None]
+        known = [
+            _seconds(line) * ratio
+            for line in lines
+            if (ratio := _ratio(target, line["experiment"]["training"], trains)) is not None
+        ]
         return statistics.median(known) * share if known else None
 
 
@@ -92,7 +98,11 @@ def _closest(lines: list[Line], experiment: Experiment, scenario: str | None = N
         return (*same, line["scenario"] == scenario)
 
     target = to_dict(experiment.training)
-    usable = [line for line in lines if _ratio(target, line["experiment"]["training"], trains=True) is not None]
+    usable = [
+        line
+        for line in lines
+        if _ratio(target, line["experiment"]["training"], trains=True) is not None
+    ]
     best = max(map(alike, usable), default=None)
     return [line for line in usable if alike(line) == best]
 
@@ -110,7 +120,9 @@ def _seconds(line: Line) -> float:
 def _ratio(one: Mapping[str, Any], other: Mapping[str, Any], trains: bool) -> float | None:
     """Return the work of one training over that of another; of a method, over one pass."""
     usual = Recipe().epochs
-    epochs = one["recipe"].get("epochs", usual) / other["recipe"].get("epochs", usual) if trains else 1.0
+    epochs = (
+        one["recipe"].get("epochs", usual) / other["recipe"].get("epochs", usual) if trains else 1.0
+    )
     if (one["model"], one["data"]) == (other["model"], other["data"]):
         return float(epochs)
     works = [_pass_operations(made["model"], made["data"]) for made in (one, other)]
@@ -138,9 +150,17 @@ def expected(job: Job, results: Results, device: str) -> float | None:
         and line["experiment"]["training"]["model"] == made.model
     ]
     if keys["method"] in (None, "retrained"):
-        same = [line for line in same if line["experiment"]["training"]["recipe"].get("epochs") == made.recipe.epochs]
+        same = [
+            line
+            for line in same
+            if line["experiment"]["training"]["recipe"].get("epochs") == made.recipe.epochs
+        ]
     alike = [line for line in same if line["method"] == keys["method"]]
-    closest = [line for line in alike if (line["scenario"], line["preset"]) == (keys["scenario"], keys["preset"])]
+    closest = [
+        line
+        for line in alike
+        if (line["scenario"], line["preset"]) == (keys["scenario"], keys["preset"])
+    ]
     if not alike and keys["method"] == "retrained":  # a training like that of the original
         alike = [line for line in same if line["method"] is None]
     times = [_alone(line) for line in closest or alike]
@@ -156,7 +176,11 @@ def _alone(line: Line) -> float:
 def remaining(jobs: Sequence[Job], results: Results, device: str) -> float | None:
     """Seconds of all these jobs; a method that has not run yet counts as the mean of those that have."""
     known = [expected(job, results, device) for job in jobs]
-    seen = [line["wall_seconds"] for line in results.done.values() if line["device"] == device and is_timed(line)]
+    seen = [
+        line["wall_seconds"]
+        for line in results.done.values()
+        if line["device"] == device and is_timed(line)
+    ]
     if jobs and not seen:
         return None
     return sum(seconds if seconds is not None else statistics.mean(seen) for seconds in known)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from duck.analysis.paired import Paired, paired
 from duck.bench.grids import Grid, built_in, cells, experiment, line_id
-from duck.bench.lines import Line, is_timed
+from duck.bench.result_checks import Line, is_timed
 from duck.bench.results import Results
 from duck.methods.base import METHODS
 
@@ -40,7 +40,9 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        method = self.method.replace("duck", "DUCK") if self.method.startswith("duck") else self.method
+        method = (
+            self.method.replace("duck", "DUCK") if self.method.startswith("duck") else self.method
+        )
         return f"{method} ({self.preset})"
 
     @property
@@ -84,8 +86,16 @@ class Source:
             pool = f"pool {settings['pool']}" if settings and len(measurements) > 1 else ""
             for cell in cells(grid, known):
                 block = cell.block
-                recipe = f"{block.recipe_preset} recipe" if block.recipe_preset != "standard" else ""
-                where = block.dataset, block.scenario, block.model, block.random_classes, pool or recipe
+                recipe = (
+                    f"{block.recipe_preset} recipe" if block.recipe_preset != "standard" else ""
+                )
+                where = (
+                    block.dataset,
+                    block.scenario,
+                    block.model,
+                    block.random_classes,
+                    pool or recipe,
+                )
                 place = Place(*where, cell.label, cell.preset)
                 lines = places.setdefault(place, {})
                 self.cases[place] = len(block.cases)
@@ -110,7 +120,11 @@ def _measurements(grid: Grid, lines: Iterable[Line]) -> list[dict[str, Any] | No
 
 def beside(places: Places, place: Place, method: str) -> list[tuple[Place, LinesByCase]]:
     """The places of another method that can be compared with this one."""
-    return [(other, lines) for other, lines in places.items() if other.method == method and other.cell == place.cell]
+    return [
+        (other, lines)
+        for other, lines in places.items()
+        if other.method == method and other.cell == place.cell
+    ]
 
 
 def other_lines(places: Places, place: Place, method: str) -> LinesByCase:
@@ -183,7 +197,10 @@ def same_device(fast: LinesByCase, slow: LinesByCase) -> LinesByCase:
     return {
         case: line
         for case, line in slow.items()
-        if case in fast and fast[case]["device"] == line["device"] and is_timed(line) and is_timed(fast[case])
+        if case in fast
+        and fast[case]["device"] == line["device"]
+        and is_timed(line)
+        and is_timed(fast[case])
     }
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 
 from duck.bench.estimates import expected, remaining
 from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, original_of
-from duck.bench.lines import Line
+from duck.bench.result_checks import Line
 from duck.bench.results import Results
-from duck.bench.workshop import Job
+from duck.bench.runner import Job
 from duck.errors import UnknownName
 from duck.methods.base import METHODS
 from duck.scenarios import Debias
@@ -44,7 +44,9 @@ class Plan:
     """Methods that are not installed, and what the table of methods says of them."""
 
 
-def plan(grid: Grid, facts: Mapping[str, Facts], results: Results, only: Only, kept: Container[str] = ()) -> Plan:
+def plan(
+    grid: Grid, facts: Mapping[str, Facts], results: Results, only: Only, kept: Container[str] = ()
+) -> Plan:
     """The runs that are left, each original's training before the first that needs it, each model before its attack.
 
     Cells of data that are not there are passed over. `kept`: experiments whose models were asked already; an attack needs no more of them.
@@ -70,7 +72,9 @@ def plan(grid: Grid, facts: Mapping[str, Facts], results: Results, only: Only, k
             needed.append(Job(name, wanted, cell))
         if grid.measurement and wanted.id in kept:
             needed = []
-        jobs.update({one.id: one for one in (*needed, job) if one.id not in there and one.id not in jobs})
+        jobs.update(
+            {one.id: one for one in (*needed, job) if one.id not in there and one.id not in jobs}
+        )
     return Plan(list(jobs.values()), len(done), skipped)
 
 

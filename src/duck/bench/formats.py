@@ -6,15 +6,21 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
-from duck.bench.measures import Column
+from duck.bench.columns import Column
 from duck.bench.tables import Row, Table
 from duck.json_text import to_json
 
 Format = Literal["text", "markdown", "latex", "csv", "json"]
 MISSING = "missing"
-MEMBERS = {"class": "forgotten against test samples of the class", "samples": "forgotten against test samples"}
+MEMBERS = {
+    "class": "forgotten against test samples of the class",
+    "samples": "forgotten against test samples",
+}
 SPLITS = {
-    None: {"class": "kept: retain-test, forgotten: forget-test", "samples": "kept: test, forgotten: forgotten training samples"},
+    None: {
+        "class": "kept: retain-test, forgotten: forget-test",
+        "samples": "kept: test, forgotten: forgotten training samples",
+    },
     "svm": {
         "class": "forgotten against test samples of the class, 3:1, chance 75",
         "samples": "forgotten against test samples, 1:1, chance 50",
@@ -30,7 +36,19 @@ EXTRA = {"model": "model", "recipe": "recipe", "classes removed": "removed", "sh
 """Columns for what differs between the rows of one part, and the fields of a row that they show."""
 NAMES = {*EXTRA, "method", "preset"}
 """Columns of names, which stand to the left; numbers stand to the right."""
-ROW_NAMES = ("dataset", "scenario", "model", "recipe", "removed", "fraction", "method", "variant", "preset", "n", "of")
+ROW_NAMES = (
+    "dataset",
+    "scenario",
+    "model",
+    "recipe",
+    "removed",
+    "fraction",
+    "method",
+    "variant",
+    "preset",
+    "n",
+    "of",
+)
 SHADOWS = ("pool", "models", "epochs", "train", "test")
 BELOW = " An AUC far below 0.5 is no success: an attacker who reverses the order finds the forgotten samples just as well."
 BESIDES: dict[str | None, str] = {
@@ -77,7 +95,10 @@ def _has_gaps(table: Table) -> bool:
 def _times(table: Table) -> list[tuple[str, str]]:
     if table.measurement == "time":
         return []
-    return [("seconds", "seconds"), *([("prepare s", "prepare_seconds")] if table.measurement is None else [])]
+    return [
+        ("seconds", "seconds"),
+        *([("prepare s", "prepare_seconds")] if table.measurement is None else []),
+    ]
 
 
 def _legend(table: Table) -> str:
@@ -102,7 +123,8 @@ def _aligned(cells: Grid) -> str:
     # Names to the left, numbers to the right.
     lines = [
         "  ".join(
-            cell.ljust(width) if name in NAMES else cell.rjust(width) for cell, width, name in zip(row, widths, cells[0], strict=True)
+            cell.ljust(width) if name in NAMES else cell.rjust(width)
+            for cell, width, name in zip(row, widths, cells[0], strict=True)
         )
         for row in cells
     ]
@@ -117,15 +139,34 @@ def _markdown(table: Table) -> str:
     for title, head, cells in _blocks(table):
         rule = ["---" if name in NAMES else "---:" for name in head]
         parts.append(f"**{title}**\n\n" + "\n".join(map(piped, [head, rule, *cells])))
-    return "\n\n".join([*parts, _legend(table), *(["\n".join(f"- {note}" for note in table.notes)] if table.notes else [])])
+    return "\n\n".join(
+        [
+            *parts,
+            _legend(table),
+            *(["\n".join(f"- {note}" for note in table.notes)] if table.notes else []),
+        ]
+    )
 
 
-LATEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}"}
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "±": r"$\pm$",
+    "%": r"\%",
+    "_": r"\_",
+    "&": r"\&",
+    "#": r"\#",
+    "$": r"\$",
+    "{": r"\{",
+    "}": r"\}",
+}
 
 
 def _latex(table: Table) -> str:
     def line(row: Sequence[str]) -> str:
-        return " & ".join("".join(LATEX.get(letter, letter) for letter in cell) for cell in row) + r" \\"
+        return (
+            " & ".join("".join(LATEX.get(letter, letter) for letter in cell) for cell in row)
+            + r" \\"
+        )
 
     parts = []
     for title, head, cells in _blocks(table):
@@ -148,8 +189,14 @@ def _csv(table: Table) -> str:
 
 def _flat(row: Row, columns: Sequence[str]) -> dict[str, Any]:
     names = {key: row[key] for key in ROW_NAMES}
-    pool = {f"shadows_{name}": (row["shadows"] or {}).get(name) for name in SHADOWS} if "shadows" in row else {}
-    measures = {f"{name}_{part}": row[name][part] for name in columns for part in ("mean", "std", "paper")}
+    pool = (
+        {f"shadows_{name}": (row["shadows"] or {}).get(name) for name in SHADOWS}
+        if "shadows" in row
+        else {}
+    )
+    measures = {
+        f"{name}_{part}": row[name][part] for name in columns for part in ("mean", "std", "paper")
+    }
     if not row["n"]:
         measures.update({f"{name}_mean": MISSING for name in columns})
     gaps = {f"gap_{name}": (row["gap_to_retrained"] or {}).get(name) for name in (*columns, "n")}
@@ -163,7 +210,13 @@ def _json(table: Table) -> str:
     return to_json(table.rows)
 
 
-FORMATS: dict[Format, Callable[[Table], str]] = {"text": _text, "markdown": _markdown, "latex": _latex, "csv": _csv, "json": _json}
+FORMATS: dict[Format, Callable[[Table], str]] = {
+    "text": _text,
+    "markdown": _markdown,
+    "latex": _latex,
+    "csv": _csv,
+    "json": _json,
+}
 
 
 def _blocks(table: Table) -> Iterator[tuple[str, list[str], Grid]]:
@@ -195,10 +248,18 @@ def _cells(row: Row, table: Table, extra: Sequence[str]) -> list[str]:
     columns = table.columns.items()
     beside = ["paper"] if _in_paper(table) else []
     measures = [
-        text for name, column in columns for text in (_ours(row, name, column), *(_shown(row[name][each], column) for each in beside))
+        text
+        for name, column in columns
+        for text in (
+            _ours(row, name, column),
+            *(_shown(row[name][each], column) for each in beside),
+        )
     ]
     fewer = f" (n {gap['n']})" if gap and gap["n"] < row["n"] else ""
-    gaps = [_shown(gap.get(name), column, sign="+") + (fewer if gap.get(name) is not None else "") for name, column in columns]
+    gaps = [
+        _shown(gap.get(name), column, sign="+") + (fewer if gap.get(name) is not None else "")
+        for name, column in columns
+    ]
     times = [_number(row[key], 1, 2) for _, key in _times(table)]
     method = f"{row['method']}, {row['variant']}" if row["variant"] else row["method"]
     names = [*(str(row[EXTRA[name]]) for name in extra), method, row["preset"]]

@@ -10,15 +10,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from duck.config import Experiment, fingerprint, from_dict, structure, to_dict
 from duck.errors import BadInput, UnknownName
+from duck.experiment import Experiment, fingerprint, from_dict, structure, to_dict
 from duck.files import read_text
-from duck.fit import check_recipe
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
 from duck.registry import suggest
+from duck.training.loop import check_recipe
 from duck.types import Augment, Data, Protocols
 
 Attacks = Literal["svm", "lira", "confidence"]
@@ -38,8 +38,14 @@ class Bias:
     patch: int = 4
 
     def __post_init__(self) -> None:
-        if self.true == self.wrong or min(self.true, self.wrong) < 0 or min(self.count, self.patch) < 1:
-            raise BadInput("'bias' needs two different classes, and a count and a patch of at least 1.")
+        if (
+            self.true == self.wrong
+            or min(self.true, self.wrong) < 0
+            or min(self.count, self.patch) < 1
+        ):
+            raise BadInput(
+                "'bias' needs two different classes, and a count and a patch of at least 1."
+            )
 
 
 @dataclass(frozen=True)
@@ -67,23 +73,33 @@ class Block:
 
     def __post_init__(self) -> None:
         if bool(self.classes) == bool(self.seeds):
-            raise BadInput(f"A block of a grid has either classes or seeds: look at that of {self.dataset!r}.")
+            raise BadInput(
+                f"A block of a grid has either classes or seeds: look at that of {self.dataset!r}."
+            )
         if self.classes and (self.random_classes or self.bias):
-            raise BadInput(f"random_classes and bias go with seeds: look at the block of {self.dataset!r}.")
+            raise BadInput(
+                f"random_classes and bias go with seeds: look at the block of {self.dataset!r}."
+            )
         if len(set(self.cases)) < len(self.cases):
-            raise BadInput(f"A case of the block of {self.dataset!r} is there twice: each class or seed counts once.")
+            raise BadInput(
+                f"A case of the block of {self.dataset!r} is there twice: each class or seed counts once."
+            )
         if not 0 < self.fraction < 1:
             raise BadInput(f"'fraction' must lie between 0 and 1, got {self.fraction}.")
         if any(not 0 <= seed < 2**63 for seed in self.seeds):
             raise BadInput(f"'seeds' must be 0 or more, and below 2^63, got {self.seeds}.")
         if self.random_classes is not None and self.bias is not None:
-            raise BadInput(f"'random_classes' and 'bias' are two requests: choose one in the block of {self.dataset!r}.")
+            raise BadInput(
+                f"'random_classes' and 'bias' are two requests: choose one in the block of {self.dataset!r}."
+            )
         if self.random_classes is not None and self.random_classes < 1:
             raise BadInput(f"'random_classes' must be 1 or more, got {self.random_classes}.")
         if self.trials < 0:
             raise BadInput(f"'trials' must be 0 or more, got {self.trials}.")
         if self.trials and not self.searched:
-            raise BadInput(f"'trials' needs 'searched', the classes or seeds of the search: look at the block of {self.dataset!r}.")
+            raise BadInput(
+                f"'trials' needs 'searched', the classes or seeds of the search: look at the block of {self.dataset!r}."
+            )
         if ":" not in self.model:
             MODELS[self.model]  # an unknown name would fail every run, one by one
 
@@ -140,7 +156,9 @@ class Attack:
 
     def __post_init__(self) -> None:
         if min(self.splits, self.shadows) < 1:
-            raise BadInput(f"'attack' needs splits and shadows of at least 1, got {self.splits} and {self.shadows}.")
+            raise BadInput(
+                f"'attack' needs splits and shadows of at least 1, got {self.splits} and {self.shadows}."
+            )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -168,7 +186,9 @@ class Study:
 
     def __post_init__(self) -> None:
         if self.dimensions < 1 or self.images < 0:
-            raise BadInput(f"'study' needs dimensions of at least 1 and images of at least 0, got {self.dimensions} and {self.images}.")
+            raise BadInput(
+                f"'study' needs dimensions of at least 1 and images of at least 0, got {self.dimensions} and {self.images}."
+            )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -195,7 +215,9 @@ class Variant:
 
     def __post_init__(self) -> None:
         if not self.name or self.name == "none" or set(self.name) & set(",="):
-            raise BadInput(f"A variant of {self.method!r} needs a name other than 'none', without ',' and '='.")
+            raise BadInput(
+                f"A variant of {self.method!r} needs a name other than 'none', without ',' and '='."
+            )
         if not self.settings:
             raise BadInput(f"The variant {self.name!r} of {self.method!r} changes no setting.")
 
@@ -241,12 +263,20 @@ class Grid:
     def __post_init__(self) -> None:
         if self.views:
             plain = _plain_built_in()
-            known = [name for name, grid in plain.items() if not grid.keys() & {"attack", "study", "views"}]
+            known = [
+                name
+                for name, grid in plain.items()
+                if not grid.keys() & {"attack", "study", "views"}
+            ]
             unknown = [name for name in self.views if name not in known]
             if unknown:
-                raise BadInput(f"No grid {unknown[0]!r} whose runs can be shown. {suggest(unknown[0], known)}")
+                raise BadInput(
+                    f"No grid {unknown[0]!r} whose runs can be shown. {suggest(unknown[0], known)}"
+                )
             if self.blocks or self.methods:
-                raise BadInput("'views' shows the runs of other grids: leave 'blocks' and 'methods' out.")
+                raise BadInput(
+                    "'views' shows the runs of other grids: leave 'blocks' and 'methods' out."
+                )
             return
         for what, given in (
             ("blocks", self.blocks),
@@ -259,15 +289,27 @@ class Grid:
             raise BadInput(f"The grid {self.name!r} has an attack and a study: choose one.")
         for method in (*self.settings, *(variant.method for variant in self.variants)):
             if method not in self.methods:
-                raise BadInput(f"The grid {self.name!r} has settings for {method!r}, which is not among its methods.")
+                raise BadInput(
+                    f"The grid {self.name!r} has settings for {method!r}, which is not among its methods."
+                )
         names = [(variant.method, variant.name) for variant in self.variants]
         if len(set(names)) < len(names):
-            raise BadInput(f"The grid {self.name!r} has two variants of one method with the same name.")
-        if self.study and self.study.name == "density" and any(block.scenario != "class" for block in self.blocks):
-            raise BadInput(f"The grid {self.name!r}: a study of 'density' needs blocks that remove classes.")
+            raise BadInput(
+                f"The grid {self.name!r} has two variants of one method with the same name."
+            )
+        if (
+            self.study
+            and self.study.name == "density"
+            and any(block.scenario != "class" for block in self.blocks)
+        ):
+            raise BadInput(
+                f"The grid {self.name!r}: a study of 'density' needs blocks that remove classes."
+            )
         biased = {bool(block.bias) for block in self.blocks}
         if biased != {self.study is not None and self.study.name == "bias"}:
-            raise BadInput(f"The grid {self.name!r}: blocks with a bias and the study 'bias' go together.")
+            raise BadInput(
+                f"The grid {self.name!r}: blocks with a bias and the study 'bias' go together."
+            )
 
     @property
     def measurement(self) -> Measurement | None:
@@ -344,7 +386,9 @@ def _plain_built_in() -> Mapping[str, Any]:
 @cache
 def built_in() -> Mapping[str, Grid]:
     """The grids that come with the package."""
-    return {name: structure({"name": name, **rest}, Grid) for name, rest in _plain_built_in().items()}
+    return {
+        name: structure({"name": name, **rest}, Grid) for name, rest in _plain_built_in().items()
+    }
 
 
 def find_grid(name: str) -> Grid:
@@ -353,7 +397,9 @@ def find_grid(name: str) -> Grid:
         return built_in()[name]
     path = Path(name)
     if path.suffix != ".toml":
-        raise UnknownName(f"No grid {name!r}. {suggest(name, built_in())} A grid of your own is a .toml file.")
+        raise UnknownName(
+            f"No grid {name!r}. {suggest(name, built_in())} A grid of your own is a .toml file."
+        )
     try:
         text = read_text(path)
         plain = tomllib.loads(text)
@@ -426,7 +472,13 @@ def rehearsal(grid: Grid) -> Grid:
 
 
 def _small(block: Block) -> Block:
-    changes: dict[str, Any] = {"dataset": "digits", "model": "convnet", "recipe_preset": "standard", "trials": 0, "searched": ()}
+    changes: dict[str, Any] = {
+        "dataset": "digits",
+        "model": "convnet",
+        "recipe_preset": "standard",
+        "trials": 0,
+        "searched": (),
+    }
     changes["recipe"] = SHORT_TRAINING
     if block.classes:
         first = block.classes[0]
@@ -464,7 +516,11 @@ def cells(grid: Grid, facts: Mapping[str, Facts]) -> list[Cell]:
         presets = {row: _distinct(grid, block, *row, known) for row in order if _can(row[0], block)}
         for case in block.cases:
             for (method, variant), groups in presets.items():
-                found += [Cell(block, case, method, names, variant) for names in groups if not _is_searched(block, case, names)]
+                found += [
+                    Cell(block, case, method, names, variant)
+                    for names in groups
+                    if not _is_searched(block, case, names)
+                ]
     return found
 
 
@@ -522,7 +578,9 @@ def original_of(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
 
 def training(grid: Grid, block: Block, facts: Facts) -> Experiment:
     """How the block's original is made."""
-    usual = default_recipe(facts.name, facts.samples, facts.augment, block.model, block.recipe_preset)
+    usual = default_recipe(
+        facts.name, facts.samples, facts.augment, block.model, block.recipe_preset
+    )
     made = {
         "data": facts.name,
         "model": block.model,
@@ -533,7 +591,9 @@ def training(grid: Grid, block: Block, facts: Facts) -> Experiment:
     return from_dict({"training": made, "seed": grid.seed})
 
 
-def _method(grid: Grid, block: Block, method: str, variant: str, name: str, facts: Facts) -> dict[str, Any]:
+def _method(
+    grid: Grid, block: Block, method: str, variant: str, name: str, facts: Facts
+) -> dict[str, Any]:
     kind = "class" if block.bias and "class" in METHODS[method].scenarios else block.kind
     wanted: Preset = "tuned" if name == "tuned" else "paper"
     settings = to_dict(preset(method, facts.name, kind, facts.samples, wanted))
@@ -545,7 +605,9 @@ def _method(grid: Grid, block: Block, method: str, variant: str, name: str, fact
     return settings
 
 
-def _distinct(grid: Grid, block: Block, method: str, variant: str, facts: Facts) -> list[tuple[str, ...]]:
+def _distinct(
+    grid: Grid, block: Block, method: str, variant: str, facts: Facts
+) -> list[tuple[str, ...]]:
     """The presets of a method, those with equal settings together.
 
     Original and Retrained have no settings: what is theirs is the recipe, which stands first.
@@ -575,15 +637,23 @@ def parse_only(text: str, grid: Grid) -> Only:
     for part in filter(None, (word.strip() for word in text.split(","))):
         key, equals, value = part.partition("=")
         if not equals or key not in known:
-            raise BadInput(f"--only takes KEY=VALUE,... with the keys {', '.join(known)}; got {part!r}.")
+            raise BadInput(
+                f"--only takes KEY=VALUE,... with the keys {', '.join(known)}; got {part!r}."
+            )
         if value not in known[key]:
-            raise BadInput(f"The grid {grid.name} has no {key} {value!r}. Known: {', '.join(known[key])}.")
+            raise BadInput(
+                f"The grid {grid.name} has no {key} {value!r}. Known: {', '.join(known[key])}."
+            )
         wanted.setdefault(key, set()).add(value)
     return {key: frozenset(values) for key, values in wanted.items()}
 
 
 def narrow(some: Iterable[Cell], only: Only) -> list[Cell]:
-    return [cell for cell in some if all(values.intersection(cell.keys[key]) for key, values in only.items())]
+    return [
+        cell
+        for cell in some
+        if all(values.intersection(cell.keys[key]) for key, values in only.items())
+    ]
 
 
 def _known(grid: Grid) -> dict[str, Sequence[str]]:
@@ -593,4 +663,7 @@ def _known(grid: Grid) -> dict[str, Sequence[str]]:
         for key, values in cell.keys.items():
             known.setdefault(key, {}).update(dict.fromkeys(values))
     ordered = {key: list(values) for key, values in known.items()}
-    return {**ordered, "method": list(dict.fromkeys(name for source in sources for name in source.methods))}
+    return {
+        **ordered,
+        "method": list(dict.fromkeys(name for source in sources for name in source.methods)),
+    }

@@ -5,7 +5,7 @@ from typing import Any
 
 from duck.audits.roc import RATES, least_others
 from duck.bench.grids import Cell, measured
-from duck.bench.lines import Line
+from duck.bench.result_checks import Line
 from duck.bench.results import Results
 
 Row = Mapping[str, Any]
@@ -30,7 +30,9 @@ def _names_of(cell: Cell) -> list[tuple[Any, ...]]:
 
 def part(row: Row, with_pool: bool) -> str:
     """Of which table: data set, scenario and, where there are several, the shadow models."""
-    return f"{row['dataset']}, {row['scenario']}" + (f", pool {row['shadows']['pool']}" if with_pool else "")
+    return f"{row['dataset']}, {row['scenario']}" + (
+        f", pool {row['shadows']['pool']}" if with_pool else ""
+    )
 
 
 def name_of(row: Row) -> str:
@@ -44,8 +46,12 @@ def name_of(row: Row) -> str:
 
 def of_runs(row: Row, with_pool: bool) -> list[str]:
     who = f"{part(row, with_pool)}, {name_of(row)}"
-    failed = [f"{who} failed in {count} of {row['of']}: {error}" for error, count in row["errors"].items()]
-    return failed + [f"{who}, {count} of {row['n']}: {note}" for note, count in row["notes"].items()]
+    failed = [
+        f"{who} failed in {count} of {row['of']}: {error}" for error, count in row["errors"].items()
+    ]
+    return failed + [
+        f"{who}, {count} of {row['n']}: {note}" for note, count in row["notes"].items()
+    ]
 
 
 def never_run(rows: Iterable[Row], with_pool: bool) -> list[str]:
@@ -72,7 +78,9 @@ def compared_with(rows: Iterable[Row]) -> list[str]:
 
 def _mismatch(about: Mapping[str, Any]) -> str:
     """Say in what the recipe of the shadow models differs from that of their targets."""
-    differences = "; ".join(f"{name} {mine} instead of {theirs}" for name, (mine, theirs) in about["differs"].items())
+    differences = "; ".join(
+        f"{name} {mine} instead of {theirs}" for name, (mine, theirs) in about["differs"].items()
+    )
     mine, theirs = about["differs"].get("epochs", (0, 0))
     found = "are lower bounds of" if mine < theirs else "may differ from"
     return (
@@ -91,7 +99,9 @@ def unresolved(used: Iterable[Line]) -> list[str]:
     ]
 
 
-def strays(asked: Iterable[Cell], used: Iterable[Line], results: Results, measurement: str | None) -> list[str]:
+def strays(
+    asked: Iterable[Cell], used: Iterable[Line], results: Results, measurement: str | None
+) -> list[str]:
     """Settings change; results of the old ones stay in the files but do not belong in the table.
 
     Results of other architectures, recipes or variants belong to other grids and are not counted.

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from duck import files
-from duck.audits.aligned import Outputs
+from duck.audits.scores import Outputs
 from duck.errors import BadInput
-from duck.models.embedding import logits_of
+from duck.models.head import logits_of
 from duck.predict import batch_size
 from duck.runtime import evaluating
 from duck.types import Examples, Scenario
@@ -40,9 +40,15 @@ class Kept:
         test = scenario.data.test
         if test is None:
             return
-        rows = torch.isin(test.labels, scenario.data.train.labels[scenario.forget]).nonzero().flatten()
+        rows = (
+            torch.isin(test.labels, scenario.data.train.labels[scenario.forget]).nonzero().flatten()
+        )
         sides = {"forgotten": scenario.data.train.take(scenario.forget), "unseen": test.take(rows)}
-        arrays = {f"{name}_{field}": value for name, side in sides.items() for field, value in _said(model, side).items()}
+        arrays = {
+            f"{name}_{field}": value
+            for name, side in sides.items()
+            for field, value in _said(model, side).items()
+        }
         with files.writing(self._path(experiment), private=True) as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)  # most of it are ids
 
@@ -57,7 +63,10 @@ class Kept:
             return None
         try:
             with np.load(path, allow_pickle=False) as held:
-                sides = [Outputs(*(held[f"{name}_{field}"] for field in FIELDS)) for name in ("forgotten", "unseen")]
+                sides = [
+                    Outputs(*(held[f"{name}_{field}"] for field in FIELDS))
+                    for name in ("forgotten", "unseen")
+                ]
         except BadInput:  # read well, and of no use
             raise
         except (OSError, EOFError, BadZipFile, ValueError, KeyError) as error:
@@ -71,5 +80,12 @@ class Kept:
 
 def _said(model: nn.Module, examples: Examples) -> dict[str, np.ndarray]:
     with evaluating(model):
-        logits = [logits_of(model(batch.images)).float().cpu() for batch in examples.batches(batch_size(examples))]
-    return {"ids": np.asarray(examples.ids), "logits": torch.cat(logits).numpy(), "labels": examples.labels.numpy()}
+        logits = [
+            logits_of(model(batch.images)).float().cpu()
+            for batch in examples.batches(batch_size(examples))
+        ]
+    return {
+        "ids": np.asarray(examples.ids),
+        "logits": torch.cat(logits).numpy(),
+        "labels": examples.labels.numpy(),
+    }

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from duck.bench.grids import Facts, line_id, measured
-from duck.bench.lines import Line, flaw, is_ours, is_trial, sound
-from duck.config import from_dict
+from duck.bench.result_checks import Line, flaw, is_ours, is_trial, sound
 from duck.errors import BadInput, DuckError
+from duck.experiment import from_dict
 from duck.files import read_bytes
 from duck.json_text import to_json
 
@@ -38,7 +38,9 @@ class Results:
 
     def facts(self, dataset: str) -> Iterator[Facts]:
         """What the lines say of a data set; differs where machines read it from different sources."""
-        yield from dict.fromkeys(_facts(line) for line in self.lines.values() if line["dataset"] == dataset)
+        yield from dict.fromkeys(
+            _facts(line) for line in self.lines.values() if line["dataset"] == dataset
+        )
 
     def check_writable(self) -> None:
         """Now, and not after the first run has ended."""
@@ -46,7 +48,9 @@ class Results:
             self.folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=self.folder).close()
         except OSError as error:
-            raise BadInput(f"Results cannot be written to {self.folder}: {error.strerror}. Choose another --out.") from error
+            raise BadInput(
+                f"Results cannot be written to {self.folder}: {error.strerror}. Choose another --out."
+            ) from error
 
     def append(self, name: str, line: Line) -> None:
         """To the file of a grid, on a line of its own also where a kill has left half of one, and on the disk when this returns."""
@@ -66,7 +70,10 @@ class Results:
         for row in filter(str.strip, text.split("\n")):
             try:
                 line = json.loads(row)
-            except (ValueError, RecursionError):  # not JSON, or numbers and nestings that nobody wrote
+            except (
+                ValueError,
+                RecursionError,
+            ):  # not JSON, or numbers and nestings that nobody wrote
                 self.broken[path.name, "half-written, as a kill leaves it"] += 1
                 continue
             if is_trial(line):
@@ -114,4 +121,6 @@ def _current_id(line: Line) -> str:
 
 def _facts(line: Line) -> Facts:
     made = line["experiment"]["training"]
-    return Facts(made["data"], made["fingerprint"], line["train_samples"], made["recipe"]["augment"])
+    return Facts(
+        made["data"], made["fingerprint"], line["train_samples"], made["recipe"]["augment"]
+    )

@@ -20,11 +20,11 @@ from duck.bench.grids import (
     narrow,
     original_of,
 )
-from duck.bench.lines import Line
+from duck.bench.result_checks import Line
 from duck.bench.results import Results
 from duck.bench.tables import find_line, recipe_differences
-from duck.config import Experiment, from_dict
 from duck.errors import DuckError
+from duck.experiment import Experiment, from_dict
 from duck.json_text import to_json
 from duck.methods.base import METHODS
 
@@ -169,7 +169,9 @@ class Planner:
             place = grid.rank, len(parts)
             block = _block_of(grid, dataset)
             if block.trials and (search := self._search(grid, dataset)).missing and search.minutes:
-                studies = [f"{scenario}:{method}" for scenario, method in self._unsearched(grid, dataset)]
+                studies = [
+                    f"{scenario}:{method}" for scenario, method in self._unsearched(grid, dataset)
+                ]
                 words = ["--data", dataset, "--budget", str(block.trials), "--only", *studies]
                 command = shlex.join(["python", "benchmarks/tune_rivals.py", *words])
                 # After the most important runs, with the other methods.
@@ -182,7 +184,9 @@ class Planner:
                 command = shlex.join(["duck", "pool", *words, "--out", f"pools/{dataset}"])
                 if pool.missing and pool.minutes:
                     seconds = 60 * pool.minutes
-                    parts.append(_Part((0, 0, *place), command, grid.attack.shadows, "models", seconds))
+                    parts.append(
+                        _Part((0, 0, *place), command, grid.attack.shadows, "models", seconds)
+                    )
         return parts
 
     def _unsearched(self, grid: Grid, dataset: str) -> list[tuple[str, str]]:
@@ -191,7 +195,8 @@ class Planner:
         return [
             (block.scenario, method)
             for method in _searchable(grid, block)
-            if self.results.trials[dataset, block.scenario, method] < block.trials and self._trial_seconds(grid, block, method) is not None
+            if self.results.trials[dataset, block.scenario, method] < block.trials
+            and self._trial_seconds(grid, block, method) is not None
         ]
 
     def _runs(self, grid: Grid, dataset: str) -> Status:
@@ -199,7 +204,11 @@ class Planner:
         failed = sum(line is not None and "error" in line for line in lines.values())
         missing = [cell for cell, line in lines.items() if line is None or "error" in line]
         tasks = [self._task(grid, cell) for cell in missing]
-        originals = {task.original.id: task.original_seconds for task in tasks if not self._is_there(task.original)}
+        originals = {
+            task.original.id: task.original_seconds
+            for task in tasks
+            if not self._is_there(task.original)
+        }
         costs = [*(task.seconds for task in tasks), *(originals.values())]
         known = [seconds for seconds in costs if seconds is not None]
         unmeasured = sum(task.seconds is None for task in tasks)
@@ -228,7 +237,11 @@ class Planner:
         measured = self.estimates.trial(block.dataset, block.scenario, method)
         if measured is not None:
             return measured
-        cell = next(cell for cell in cells(grid, self._facts(grid)) if cell.block == block and cell.method == method)
+        cell = next(
+            cell
+            for cell in cells(grid, self._facts(grid))
+            if cell.block == block and cell.method == method
+        )
         run = self.estimates.run(experiment(grid, cell, self._facts_of(cell)), block.scenario)
         return None if run is None else TRIAL_CASES * run
 
@@ -238,13 +251,19 @@ class Planner:
         every = [cell for cell in some if cell.method in METHODS]
         if not every:
             return Status(grid.name, dataset, MATCHED, 0, 0, 0, 0.0)
-        targets = {experiment(grid, cell, facts).id for cell in every for facts in self._sources(cell)}
+        targets = {
+            experiment(grid, cell, facts).id for cell in every for facts in self._sources(cell)
+        }
         done = sum(
-            line.get("attack", {}).get("name") == "lira" and not recipe_differences(line) and _experiment_id(line) in targets
+            line.get("attack", {}).get("name") == "lira"
+            and not recipe_differences(line)
+            and _experiment_id(line) in targets
             for line in self.results.done.values()
         )
         missing = max(0, len(every) - done)
-        seconds = self.estimates.training(original_of(grid, every[0], self._facts_of(every[0])), 0.5)
+        seconds = self.estimates.training(
+            original_of(grid, every[0], self._facts_of(every[0])), 0.5
+        )
         minutes = None if seconds is None else (attack.shadows * seconds / 60 if missing else 0.0)
         return Status(grid.name, dataset, MATCHED, done, missing, 0, minutes)
 
@@ -270,7 +289,11 @@ class Planner:
     def _lines(self, grid: Grid, dataset: str) -> dict[Cell, Line | None]:
         """Return the cells of a data set that can be run, and their results."""
         every = cells(grid, self._facts(grid))
-        return {cell: self._found(grid, cell) for cell in every if cell.block.dataset == dataset and cell.method in METHODS}
+        return {
+            cell: self._found(grid, cell)
+            for cell in every
+            if cell.block.dataset == dataset and cell.method in METHODS
+        }
 
     def _found(self, grid: Grid, cell: Cell) -> Line | None:
         attack = grid.attack
@@ -302,7 +325,9 @@ def _block_of(grid: Grid, dataset: str) -> Block:
 
 def _searchable(grid: Grid, block: Block) -> list[str]:
     """Return the methods of a block that have settings to search."""
-    known = [name for name in grid.methods if name in METHODS and block.kind in METHODS[name].scenarios]
+    known = [
+        name for name in grid.methods if name in METHODS and block.kind in METHODS[name].scenarios
+    ]
     return [name for name in known if fields(METHODS[name])]  # type: ignore[arg-type]
 
 
@@ -329,13 +354,25 @@ def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) 
     return [step for part in parts.values() for step in _steps(grid, part, missing)]
 
 
-def _step(grid: Grid, only: Mapping[str, Sequence[str]], chosen: Mapping[Cell, float]) -> list[Step]:
+def _step(
+    grid: Grid, only: Mapping[str, Sequence[str]], chosen: Mapping[Cell, float]
+) -> list[Step]:
     words = ",".join(f"{key}={value}" for key, values in only.items() for value in values)
     command = ["duck", "bench", grid.file or grid.name, *(["--only", words] if words else [])]
     return [Step(shlex.join(command), len(chosen), "cells", round(sum(chosen.values()) / 60, 1))]
 
 
-SPLIT_BY = ("dataset", "scenario", "model", "recipe", "removed", "case", "variant", "method", "preset")
+SPLIT_BY = (
+    "dataset",
+    "scenario",
+    "model",
+    "recipe",
+    "removed",
+    "case",
+    "variant",
+    "method",
+    "preset",
+)
 
 
 def _only(grid: Grid, chosen: Iterable[Cell]) -> dict[str, list[str]]:
@@ -344,7 +381,10 @@ def _only(grid: Grid, chosen: Iterable[Cell]) -> dict[str, list[str]]:
     only = {}
     for key in SPLIT_BY:
         values = list(dict.fromkeys(cell.keys[key][0] for cell in some))
-        if set(values) != {cell.keys[key][0] for cell in every} and (key, values) != ("removed", ["0"]):
+        if set(values) != {cell.keys[key][0] for cell in every} and (key, values) != (
+            "removed",
+            ["0"],
+        ):
             only[key] = values
     return only
 
@@ -359,9 +399,13 @@ def render_status(rows: Sequence[Status], form: StatusFormat, device: str | None
         return to_json([asdict(row) for row in rows])
     table = [list(HEAD), *(_shown(row) for row in rows)]
     total = sum(row.minutes or 0.0 for row in rows)
-    missing, unmeasured = (sum(getattr(row, name) for row in rows) for name in ("missing", "unmeasured"))
+    missing, unmeasured = (
+        sum(getattr(row, name) for row in rows) for name in ("missing", "unmeasured")
+    )
     below = (
-        f"Together about {total:,.0f} minutes on {device}, from measured runs." if total else "The time is not known: no run was measured."
+        f"Together about {total:,.0f} minutes on {device}, from measured runs."
+        if total
+        else "The time is not known: no run was measured."
     )
     if not missing:
         below = "Nothing is missing."

@@ -11,15 +11,15 @@ from duck.analysis.attribution import require_captum
 from duck.analysis.feature_space import densities
 from duck.analysis.study import forgotten_classes
 from duck.bench.grids import Study
-from duck.bench.lines import Line
-from duck.config import Experiment
-from duck.experiment import unlearn
+from duck.bench.result_checks import Line
+from duck.experiment import Experiment
 from duck.methods.retrained import Retrained
 from duck.models import build
 from duck.predict import predict
 from duck.runtime import Stopwatch, device_of
 from duck.scenarios import Debias
 from duck.types import Data, Scenario
+from duck.unlearning import unlearn
 
 
 def check_study(study: Study) -> None:
@@ -45,7 +45,11 @@ def density_line(model: nn.Module, scenario: Scenario, dimensions: int) -> Line:
     for split in ("train", "test"):
         known = {int(key): value for key, value in density.get(split, {}).items()}
         for name, is_forgotten in (("forget", True), ("retain", False)):
-            values = [value for label, value in known.items() if value is not None and (label in forgotten) == is_forgotten]
+            values = [
+                value
+                for label, value in known.items()
+                if value is not None and (label in forgotten) == is_forgotten
+            ]
             scores[f"{name}_{split}"] = float(np.mean(values)) if values else None
     found = {"density": density, "space": space._asdict(), "forgotten": forgotten}
     return {"scores": scores, **found, **_timing(stopwatch.seconds)}
@@ -77,7 +81,9 @@ def bias_line(biased: nn.Module, experiment: Experiment, data: Data, images: int
         outcome = unlearn(method, biased, scenario, new_model=new_model, recipe=recipe)
         model, seconds, notes = outcome.model, outcome.seconds, outcome.said
     shares = bias.called(request, scenario, {"model": model})["model"]
-    scores: dict[str, float | None] = {name: shares[name]["share"] for name in ("wrong", "right", "right_without_patch")}
+    scores: dict[str, float | None] = {
+        name: shares[name]["share"] for name in ("wrong", "right", "right_without_patch")
+    }
     found: dict[str, Any] = {"unseen": shares["n"], "bias": asdict(request)}
     scores |= {"test": shares["test"], "shap": None}
     if images:

@@ -9,6 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from duck.bench.columns import COLUMNS, Column, measures
 from duck.bench.grids import (
     Attack,
     Bias,
@@ -24,9 +25,8 @@ from duck.bench.grids import (
     line_id,
     narrow,
 )
-from duck.bench.lines import Line, is_timed
-from duck.bench.measures import COLUMNS, Column, measures
 from duck.bench.notes import compared_with, never_run, of_runs, strays, unresolved
+from duck.bench.result_checks import Line, is_timed
 from duck.bench.results import Results
 from duck.methods.base import METHODS
 from duck.metrics import TOO_MUCH_LOST
@@ -99,7 +99,9 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
         return _view(grid, results, only)
     every = cells(grid, {name: some[0] for name, some in _sources(grid, results).items() if some})
     made = [_part(one, every, results, only) for one in _aimed(grid, results)]
-    parts = [part for part in made if any(group.lines for group in part.groups.values())] or made[:1]
+    parts = [part for part in made if any(group.lines for group in part.groups.values())] or made[
+        :1
+    ]
     several, name = len(parts) > 1, None if grid.measurement is None else grid.measurement.name
     rows = [row for part in parts for row in part.rows.values()]
     budgets = {(block.dataset, block.scenario): block.trials for block in grid.blocks}
@@ -112,7 +114,12 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
         *compared_with(rows),
         *(note for row in shown for note in of_runs(row, several)),
         *never_run(hidden, several),
-        *unresolved(line for part in parts for group in part.groups.values() for line in group.results.values()),
+        *unresolved(
+            line
+            for part in parts
+            for group in part.groups.values()
+            for line in group.results.values()
+        ),
         *strays(narrow(every, only), [line for part in made for line in part.lines], results, name),
     ]
     return Table(rows, shown, notes, name)
@@ -131,9 +138,13 @@ def _view(grid: Grid, results: Results, only: Only) -> Table:
     rows: list[Row] = []
     for name in grid.views:
         viewed = built_in()[name]
-        every = cells(viewed, {name: some[0] for name, some in _sources(viewed, results).items() if some})
+        every = cells(
+            viewed, {name: some[0] for name, some in _sources(viewed, results).items() if some}
+        )
         part = _part(viewed, every, results, only, view="time")
-        rows += [part.rows[place] for place in part.shown if part.rows[place]["method"] != "original"]
+        rows += [
+            part.rows[place] for place in part.shown if part.rows[place]["method"] != "original"
+        ]
     return Table(rows, rows, [], "time")
 
 
@@ -151,7 +162,9 @@ def _aimed(grid: Grid, results: Results) -> list[Grid]:
     return [replace(grid, attack=replace(attack, pool=pool)) for pool in pools] or [grid]
 
 
-def _part(grid: Grid, every: Sequence[Cell], results: Results, only: Only, view: str | None = None) -> Part:
+def _part(
+    grid: Grid, every: Sequence[Cell], results: Results, only: Only, view: str | None = None
+) -> Part:
     sources = _sources(grid, results)
     found = ((cell, find_line(grid, cell, sources[cell.block.dataset], results)) for cell in every)
     lines = {_key(grid, cell): line for cell, line in found if line is not None}
@@ -161,14 +174,21 @@ def _part(grid: Grid, every: Sequence[Cell], results: Results, only: Only, view:
     oracles = {place[:2]: group.results for place, group in whole.items() if group.method == ORACLE}
     name = view or (None if grid.measurement is None else grid.measurement.name)
     shadows = _shadows(grid.attack, lines.values())
-    rows = {place: {**_row(place, groups[place], oracles.get(place[:2], {}), name), **shadows} for place in places}
+    rows = {
+        place: {**_row(place, groups[place], oracles.get(place[:2], {}), name), **shadows}
+        for place in places
+    }
     ran = {place for place, group in whole.items() if group.lines}
     return Part(rows, _shown(places, ran), groups, list(lines.values()))
 
 
 def _labels(grid: Grid) -> list[str]:
     """Return the rows of a grid in order, a method's variants after it."""
-    return [label for method in grid.methods for label in (method, *(f"{method}, {v.name}" for v in grid.variants if v.method == method))]
+    return [
+        label
+        for method in grid.methods
+        for label in (method, *(f"{method}, {v.name}" for v in grid.variants if v.method == method))
+    ]
 
 
 def _shadows(attack: Attack | None, lines: Iterable[Line]) -> Row:
@@ -178,7 +198,9 @@ def _shadows(attack: Attack | None, lines: Iterable[Line]) -> Row:
     line = next((line for line in lines if "shadows" in line), None)
     if line is None:
         return {"shadows": {"pool": attack.pool} if attack.pool else None}
-    return {"shadows": {**line["shadows"], "pool": attack.pool, "differs": recipe_differences(line)}}
+    return {
+        "shadows": {**line["shadows"], "pool": attack.pool, "differs": recipe_differences(line)}
+    }
 
 
 def recipe_differences(line: Line) -> dict[str, list[Any]]:
@@ -197,12 +219,18 @@ def find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results
     if cell.method not in METHODS:
         return None
     settings = None if grid.measurement is None else grid.measurement.settings
-    found = [results.lines.get(line_id(experiment(grid, cell, facts), settings)) for facts in sources]
-    return min((line for line in found if line is not None), key=lambda line: "error" in line, default=None)
+    found = [
+        results.lines.get(line_id(experiment(grid, cell, facts), settings)) for facts in sources
+    ]
+    return min(
+        (line for line in found if line is not None), key=lambda line: "error" in line, default=None
+    )
 
 
 def _key(grid: Grid, cell: Cell) -> tuple[Place, Case]:
-    return Place(grid.blocks.index(cell.block), cell.removed or 0, cell.label, cell.preset), cell.case
+    return Place(
+        grid.blocks.index(cell.block), cell.removed or 0, cell.label, cell.preset
+    ), cell.case
 
 
 def _groups(grid: Grid, some: Iterable[Cell], lines: Mapping[tuple[Place, Case], Line]) -> Groups:
@@ -219,7 +247,11 @@ def _groups(grid: Grid, some: Iterable[Cell], lines: Mapping[tuple[Place, Case],
 def _shown(places: Sequence[Place], ran: Container[Place]) -> list[Place]:
     first = {place[:3]: place for place in reversed(places)}
     some = {place[:3] for place in places if place in ran}
-    return [place for place in places if place in ran or (place[:3] not in some and first[place[:3]] == place)]
+    return [
+        place
+        for place in places
+        if place in ran or (place[:3] not in some and first[place[:3]] == place)
+    ]
 
 
 def _row(place: Place, group: Group, oracle: Mapping[Case, Line], measurement: str | None) -> Row:
@@ -227,9 +259,18 @@ def _row(place: Place, group: Group, oracle: Mapping[Case, Line], measurement: s
     # The first retraining of a process may hold seconds of compilation: the median does not.
     timed_oracle = [line for line in oracle.values() if is_timed(line)]
     devices = {line["device"] for line in timed_oracle}
-    slow = {name: _median(line["seconds"] for line in timed_oracle if line["device"] == name) for name in devices}
-    values = {case: _values(line, slow.get(line["device"]), block, measurement) for case, line in found.items()}
-    reference = {case: _values(line, slow.get(line["device"]), block, measurement) for case, line in oracle.items()}
+    slow = {
+        name: _median(line["seconds"] for line in timed_oracle if line["device"] == name)
+        for name in devices
+    }
+    values = {
+        case: _values(line, slow.get(line["device"]), block, measurement)
+        for case, line in found.items()
+    }
+    reference = {
+        case: _values(line, slow.get(line["device"]), block, measurement)
+        for case, line in oracle.items()
+    }
     paper = _paper(block, place.removed, group.method, group.variant, measurement)
     row: Row = {
         "dataset": block.dataset,
@@ -259,7 +300,9 @@ def _row(place: Place, group: Group, oracle: Mapping[Case, Line], measurement: s
     return row
 
 
-def _values(line: Line, retrained: float | None, block: Block, measurement: str | None) -> dict[str, float | None]:
+def _values(
+    line: Line, retrained: float | None, block: Block, measurement: str | None
+) -> dict[str, float | None]:
     """Return what the columns of a table show of a line. `retrained`: median seconds of Retrained."""
     if measurement == "time":
         kept, scores = measures(block.scenario, None)["kept"], line["scores"]
@@ -273,7 +316,10 @@ def _values(line: Line, retrained: float | None, block: Block, measurement: str 
 def _spread(values: Iterable[float | None]) -> dict[str, float | None]:
     """Mean and sample standard deviation, which a single value does not have."""
     known = [value for value in values if value is not None]
-    return {"mean": statistics.mean(known) if known else None, "std": statistics.stdev(known) if len(known) > 1 else None}
+    return {
+        "mean": statistics.mean(known) if known else None,
+        "std": statistics.stdev(known) if len(known) > 1 else None,
+    }
 
 
 Values = Mapping[Case, Mapping[str, float | None]]
@@ -285,7 +331,10 @@ def _gap(found: Values, oracle: Values) -> dict[str, float | int | None] | None:
     if not both:
         return None
     names = list(both[0][0])
-    gaps = {name: _spread(_minus(ours[name], theirs[name]) for ours, theirs in both)["mean"] for name in names}
+    gaps = {
+        name: _spread(_minus(ours[name], theirs[name]) for ours, theirs in both)["mean"]
+        for name in names
+    }
     return {**gaps, "n": len(both)}
 
 
@@ -314,9 +363,16 @@ def _numbers() -> dict[str, list[Row]]:
     return numbers
 
 
-def _paper(block: Block, removed: int, method: str, variant: str, measurement: str | None) -> dict[str, float | None]:
+def _paper(
+    block: Block, removed: int, method: str, variant: str, measurement: str | None
+) -> dict[str, float | None]:
     """The paper's means, shares in 0..1; empty where it has no such cell (it used ResNet-18, a tenth, and one class)."""
-    other_request = block.random_classes or removed > 1 or block.fraction != 0.1 or block.bias not in (None, Bias())
+    other_request = (
+        block.random_classes
+        or removed > 1
+        or block.fraction != 0.1
+        or block.bias not in (None, Bias())
+    )
     if measurement not in (None, "svm", "lira", "bias") or other_request:
         return {}
     table = "bias" if measurement == "bias" else PAPER[block.scenario]
@@ -328,6 +384,12 @@ def _paper(block: Block, removed: int, method: str, variant: str, measurement: s
         table = f"architectures-{table}"
     wanted = {"dataset": block.dataset, "method": method, "variant": variant, "model": block.model}
     usual = {"variant": "", "model": "resnet18"}
-    row = next((row for row in _numbers().get(table, []) if wanted.items() <= {**usual, **row}.items()), {})
+    row = next(
+        (row for row in _numbers().get(table, []) if wanted.items() <= {**usual, **row}.items()), {}
+    )
     columns = measures(block.scenario, measurement)
-    return {name: row[score]["mean"] / COLUMNS[measurement][name].factor for name, score in columns.items() if row.get(score)}
+    return {
+        name: row[score]["mean"] / COLUMNS[measurement][name].factor
+        for name, score in columns.items()
+        if row.get(score)
+    }

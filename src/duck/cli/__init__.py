@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from duck.cli.exits import CRASHED, DONE, INTERRUPTED, MISUSE, UNREAD, unread
+from duck.cli.exit_codes import CRASHED, DONE, INTERRUPTED, MISUSE, UNREAD, unread
 from duck.errors import DuckError
 from duck.files import CacheWarning
 from duck.printable import printable
@@ -78,13 +78,23 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         return _say(f"duck {words[0]}: {error}", MISUSE)
     except KeyboardInterrupt:
-        return _say(f"duck {words[0]}: interrupted. {AFTER.get(words[0], STARTED_AGAIN)}", INTERRUPTED)
+        return _say(
+            f"duck {words[0]}: interrupted. {AFTER.get(words[0], STARTED_AGAIN)}", INTERRUPTED
+        )
     except Exception as error:
         if os.environ.get("DUCK_TRACEBACK"):
             raise
-        if type(error).__name__ == "OutOfMemoryError":  # torch's own; naming the class would load torch
-            return _say(f"duck {words[0]}: the device ran out of memory. Lower --image-size, or use --device cpu.", MISUSE)
-        return _say(f"duck {words[0]} failed: {type(error).__name__}: {error} (DUCK_TRACEBACK=1 shows where)", CRASHED)
+        if (
+            type(error).__name__ == "OutOfMemoryError"
+        ):  # torch's own; naming the class would load torch
+            return _say(
+                f"duck {words[0]}: the device ran out of memory. Lower --image-size, or use --device cpu.",
+                MISUSE,
+            )
+        return _say(
+            f"duck {words[0]} failed: {type(error).__name__}: {error} (DUCK_TRACEBACK=1 shows where)",
+            CRASHED,
+        )
 
 
 @contextmanager
@@ -93,7 +103,9 @@ def _warnings_in_one_line(command: str) -> Iterator[None]:
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def show_plain(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        def show_plain(
+            message: Warning | str, category: type[Warning], *place: Any, **more: Any
+        ) -> None:
             if issubclass(category, CacheWarning):
                 _say(f"duck {command}: {message}", DONE)
             else:

@@ -16,7 +16,7 @@ from duck.analysis.feature_space import DIMENSIONS, Run, density_tests
 from duck.analysis.study import POINTS, RESULT, SHOWN, analyse
 from duck.cli.console import emit, say, table, write
 from duck.cli.inputs import parse
-from duck.cli.kin import Unlearning, unlearning
+from duck.cli.reference_models import Unlearning, unlearning
 from duck.errors import BadInput
 from duck.runtime import pick_device
 from duck.types import Data, Examples
@@ -113,7 +113,9 @@ def _analysed(args: Analyse, run: Unlearning, device: torch.device) -> dict[str,
         )
     for warning in caught:
         say(str(warning.message))
-    files.write_json(run.folder / RESULT, result, indent=None, private="shap" in result)  # which names images
+    files.write_json(
+        run.folder / RESULT, result, indent=None, private="shap" in result
+    )  # which names images
     return result
 
 
@@ -121,11 +123,15 @@ def _models(args: Analyse, run: Unlearning, device: torch.device) -> dict[str, n
     places = {
         "original": run.named(args.original, "original") if args.original else run.original(),
         "unlearned": run.folder,
-        "retrained": run.named(args.retrained, "retrained") if args.retrained else run.by("retrained"),
+        "retrained": run.named(args.retrained, "retrained")
+        if args.retrained
+        else run.by("retrained"),
     }
     for name, place in places.items():
         if place is None:
-            say(f"{run.folder}: no {name} model beside it; name one with --{name}. Going on without.")
+            say(
+                f"{run.folder}: no {name} model beside it; name one with --{name}. Going on without."
+            )
     return {name: run.model(place, device) for name, place in places.items() if place is not None}
 
 
@@ -134,43 +140,77 @@ def _chosen(run: Unlearning, count: int, ids: tuple[str, ...]) -> Examples | Non
     scenario, data = run.scenario, run.scenario.data
     if ids:
         for part in (data.train, data.test):
-            places = {name: place for place, name in enumerate(part.ids.tolist())} if part is not None else {}
+            places = (
+                {name: place for place, name in enumerate(part.ids.tolist())}
+                if part is not None
+                else {}
+            )
             if part is not None and all(name in places for name in ids):
                 return part.take(torch.tensor([places[name] for name in ids]))
-        raise BadInput(f"Not all of {', '.join(ids)} are ids of training images, nor all of test images of {data.name}.")
+        raise BadInput(
+            f"Not all of {', '.join(ids)} are ids of training images, nor all of test images of {data.name}."
+        )
     if not count:
         return None
     rows = scenario.forget_test if len(scenario.forget_test) else scenario.test
     if data.test is None or not len(rows):
-        raise BadInput(f"{data.name} has no test images to explain: name training images with --images ID.")
+        raise BadInput(
+            f"{data.name} has no test images to explain: name training images with --images ID."
+        )
     return data.test.take(rows[:count])
 
 
 def _draw(folder: Path, target: Path) -> None:
-    from duck.report import of_run, printed, stored
+    from duck.report import matplotlib_figures, plots_run, records
 
-    (run,) = stored.read([folder])
-    if of_run.explained(run, forgotten=True):
-        say(f"{folder}: no figure of the SHAP maps of forgotten training images: they show what was to be forgotten.")
-    for plot in (of_run.features(run, SHOWN), of_run.density(run), of_run.shap(run)):
-        for file in printed.save(plot, target) if plot else ():
+    (run,) = records.read([folder])
+    if plots_run.explained(run, forgotten=True):
+        say(
+            f"{folder}: no figure of the SHAP maps of forgotten training images: they show what was to be forgotten."
+        )
+    for plot in (plots_run.features(run, SHOWN), plots_run.density(run), plots_run.shap(run)):
+        for file in matplotlib_figures.save(plot, target) if plot else ():
             say(f"Figure: {file}")
 
 
-def _tell(folders: tuple[Path, ...], found: list[dict[str, Any]], tests: list[dict[str, Any]]) -> None:
+def _tell(
+    folders: tuple[Path, ...], found: list[dict[str, Any]], tests: list[dict[str, Any]]
+) -> None:
     for folder, result in zip(folders, found, strict=True):
-        spaces = ", ".join(f"{name} {space['dimensions']} ({100 * space['variance']:.0f} %)" for name, space in result["spaces"].items())
-        write(f"{folder}: log density (natural) of each class; n: {_counts(result['samples'])}; dimensions (variance kept): {spaces}")
+        spaces = ", ".join(
+            f"{name} {space['dimensions']} ({100 * space['variance']:.0f} %)"
+            for name, space in result["spaces"].items()
+        )
+        write(
+            f"{folder}: log density (natural) of each class; n: {_counts(result['samples'])}; dimensions (variance kept): {spaces}"
+        )
         table(["class", *(f"{name} {split}" for name, split in _columns(result))], _rows(result))
         for image in result.get("shap", {}).get("images", []):
-            parts = [f"{name} {numbers['probability']:.3f} (gap {numbers['gap']:.4f})" for name, numbers in image["numbers"].items()]
+            parts = [
+                f"{name} {numbers['probability']:.3f} (gap {numbers['gap']:.4f})"
+                for name, numbers in image["numbers"].items()
+            ]
             write(f"SHAP of {image['title']}: probability of its class: {', '.join(parts)}")
         write(f"{result['seconds']:.1f} s; all of it in {folder / RESULT}")
     if len(found) > 1 and not tests:
-        write("No tests over these runs: they compare forgotten classes with retained ones, and not every run removed a class.")
+        write(
+            "No tests over these runs: they compare forgotten classes with retained ones, and not every run removed a class."
+        )
     elif len(found) > 1:
-        write(f"Two-sided Wilcoxon signed-rank tests over {len(found)} runs, which allow no p below {2.0 ** (1 - len(found)):.3g}:")
-        cells = [[t["split"], t["compared"], f"{t['difference']:+.2f}", f"{t['p']:.3g}", str(t["n"]), f"{t['least_p']:.3g}"] for t in tests]
+        write(
+            f"Two-sided Wilcoxon signed-rank tests over {len(found)} runs, which allow no p below {2.0 ** (1 - len(found)):.3g}:"
+        )
+        cells = [
+            [
+                t["split"],
+                t["compared"],
+                f"{t['difference']:+.2f}",
+                f"{t['p']:.3g}",
+                str(t["n"]),
+                f"{t['least_p']:.3g}",
+            ]
+            for t in tests
+        ]
         table(["split", "log density", "median difference", "p", "n", "least p"], cells)
 
 
@@ -181,9 +221,20 @@ def _columns(result: dict[str, Any]) -> list[tuple[str, str]]:
 def _rows(result: dict[str, Any]) -> list[list[str]]:
     rows = []
     for index, name in enumerate(result["classes"]):
-        values = [result["density"][model][split].get(str(index), math.nan) for model, split in _columns(result)]
+        values = [
+            result["density"][model][split].get(str(index), math.nan)
+            for model, split in _columns(result)
+        ]
         mark = " (forgotten)" if index in result["forgotten"] else ""
-        rows.append([f"{name}{mark}", *("one point" if v is None else "-" if math.isnan(v) else f"{v:.2f}" for v in values)])
+        rows.append(
+            [
+                f"{name}{mark}",
+                *(
+                    "one point" if v is None else "-" if math.isnan(v) else f"{v:.2f}"
+                    for v in values
+                ),
+            ]
+        )
     return rows
 
 

@@ -11,32 +11,36 @@ import torch
 import tyro
 from torch import nn
 
-from duck import store
+from duck import runs
 from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.full import LEAST, check_size
-from duck.audits.observed import setting
-from duck.audits.pool.plan import Plan
-from duck.audits.pool.reader import Pool, mismatch
-from duck.audits.pool.training import build_pool, suitable_workers
+from duck.audits.outputs import setting
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Tier, file_of, save
-from duck.cli import exits
+from duck.cli import exit_codes
 from duck.cli.console import counting, emit, say, write
 from duck.cli.inputs import parse
-from duck.cli.kin import Unlearning, unlearning
-from duck.config import Training
+from duck.cli.reference_models import Unlearning, unlearning
 from duck.errors import BadInput
+from duck.experiment import Training
 from duck.methods.base import METHODS
 from duck.metrics import KeptAccuracy
 from duck.models import build
-from duck.models.given import in_float32
+from duck.models.user_models import in_float32
 from duck.models.weights import load_weights
+from duck.pools.build import build_pool, suitable_workers
+from duck.pools.plan import Plan
+from duck.pools.reader import Pool, mismatch
 from duck.runtime import pick_device
 from duck.scenarios import describe
 from duck.types import Recipe
 
-EXITS = {FORGOTTEN: exits.DONE, NOT_FORGOTTEN: exits.FAILED, NO_VERDICT: exits.NO_VERDICT}
+EXITS = {
+    FORGOTTEN: exit_codes.DONE,
+    NOT_FORGOTTEN: exit_codes.FAILED,
+    NO_VERDICT: exit_codes.NO_VERDICT,
+}
 RETRAINED, POOLS = ".retrained", ".pools"
 POOL_MODELS = 32
 
@@ -108,7 +112,7 @@ def main(argv: list[str]) -> int:
         say(unkept)
     if found.run.status == "damaged":
         say(str(KeptAccuracy(**found.run.kept_accuracy or {})))
-        return exits.FAILED
+        return exit_codes.FAILED
     return EXITS[audit.verdict]
 
 
@@ -129,18 +133,27 @@ def _check(args: AuditFlags) -> None:
     if args.tier == "quick" and args.retrained:
         raise BadInput("The quick tier takes no --retrained: add --tier oracle.")
     if args.tier == "quick" and args.default_recipe:
-        raise BadInput("The quick tier trains nothing and takes no --default-recipe: add --tier oracle.")
+        raise BadInput(
+            "The quick tier trains nothing and takes no --default-recipe: add --tier oracle."
+        )
     if args.tier != "full" and (args.pool or args.pool_models is not None):
         raise BadInput(f"The {args.tier} tier takes no --pool or --pool-models: add --tier full.")
     if args.pool and args.pool_models is not None:
-        raise BadInput("--pool-models says how large a pool is made, and --pool names one that is there: give one of them.")
+        raise BadInput(
+            "--pool-models says how large a pool is made, and --pool names one that is there: give one of them."
+        )
 
 
 def _check_recipe(args: AuditFlags, found: Unlearning) -> None:
     """Models are trained by the original's recipe; by another one only if the user says so."""
-    foreign, trains = bool(found.experiment.training.weights), args.models > len(args.retrained) or (args.tier == "full" and not args.pool)
+    foreign, trains = (
+        bool(found.experiment.training.weights),
+        args.models > len(args.retrained) or (args.tier == "full" and not args.pool),
+    )
     if args.default_recipe and not foreign:
-        raise BadInput(f"--default-recipe is for originals that were trained elsewhere; the recipe of {args.run} is known, and is taken.")
+        raise BadInput(
+            f"--default-recipe is for originals that were trained elsewhere; the recipe of {args.run} is known, and is taken."
+        )
     if foreign and trains and args.tier != "quick" and not args.default_recipe:
         pooled = " and --pool POOL" if args.tier == "full" else ""
         raise BadInput(
@@ -165,7 +178,9 @@ def _case(args: AuditFlags, found: Unlearning, device: torch.device) -> Case:
 def _original(args: AuditFlags, found: Unlearning, device: torch.device) -> nn.Module:
     place = found.named(args.original, "original") if args.original else found.original()
     if place is None:
-        raise BadInput(f"The original of {args.run} is not beside it: name its run, or its weights, with --original.")
+        raise BadInput(
+            f"The original of {args.run} is not beside it: name its run, or its weights, with --original."
+        )
     if place.is_dir():
         return found.model(place, device)
     model = _fresh(found)
@@ -178,7 +193,9 @@ def _fresh(found: Unlearning) -> nn.Module:
     return in_float32(build(found.experiment.training.model, data.num_classes, data.train.shape))
 
 
-def _references(args: AuditFlags, found: Unlearning, case: Case, device: torch.device) -> list[nn.Module]:
+def _references(
+    args: AuditFlags, found: Unlearning, case: Case, device: torch.device
+) -> list[nn.Module]:
     """The given retrained models, and as many more as are asked for."""
     given = [found.model(_checked(folder, found), device) for folder in args.retrained]
     training = found.experiment.training
@@ -188,18 +205,26 @@ def _references(args: AuditFlags, found: Unlearning, case: Case, device: torch.d
     wanted = max(0, args.models - len(given))
     missing = making.missing(wanted)
     if missing:
-        say(f"{missing} of {args.models} retrained models are to be trained; they are kept in {making.folder}.")
+        say(
+            f"{missing} of {args.models} retrained models are to be trained; they are kept in {making.folder}."
+        )
     with _training(missing) as progress:
         return [*given, *making(wanted, progress)]
 
 
 def _pool(args: AuditFlags, found: Unlearning, device: torch.device) -> Pool:
     """The given pool, or one made now; an error that says in what it does not fit the run."""
-    folder, experiment = args.pool or args.run.resolve().parent / POOLS / (found.run.id or found.experiment.public_id), found.experiment
+    folder, experiment = (
+        args.pool
+        or args.run.resolve().parent / POOLS / (found.run.id or found.experiment.public_id),
+        found.experiment,
+    )
     if args.pool is None:
         models = POOL_MODELS if args.pool_models is None else args.pool_models
         if models < LEAST:
-            raise BadInput(f"The full tier needs a pool of at least {LEAST} models, got --pool-models {models}.")
+            raise BadInput(
+                f"The full tier needs a pool of at least {LEAST} models, got --pool-models {models}."
+            )
         say(f"The pool of {models} models is made, or gone on with, in {folder}.")
         with counting("pool") as progress:
             build_pool(
@@ -224,7 +249,7 @@ def _training(missing: int) -> Iterator[Callable[[int, int], None]]:
 
 def _checked(folder: Path, found: Unlearning) -> Path:
     """A run that retrained without exactly these samples."""
-    other = store.load(folder).experiment
+    other = runs.load(folder).experiment
     problems = []
     if other.method is None or METHODS.name_of(other.method) != "retrained":
         problems.append("its method is not 'retrained'")
@@ -240,4 +265,10 @@ def _checked(folder: Path, found: Unlearning) -> Path:
 def _in_common(training: Training, found: Unlearning) -> Training:
     """What retrained models share with the run: of an original from elsewhere the recipe is not known."""
     unknown = bool(found.experiment.training.weights)
-    return replace(training, seed=0, weights="", recipe=Recipe() if unknown else training.recipe, recipe_assumed=False)
+    return replace(
+        training,
+        seed=0,
+        weights="",
+        recipe=Recipe() if unknown else training.recipe,
+        recipe_assumed=False,
+    )

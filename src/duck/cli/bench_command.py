@@ -43,7 +43,7 @@ from duck.bench import (
     render_status,
 )
 from duck.cli.console import counting, emit, number, say, stderr
-from duck.cli.exits import DONE, FAILED, INTERRUPTED
+from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import check_model_code, parse
 from duck.errors import BadInput
 from duck.printable import counted
@@ -146,7 +146,9 @@ def _check(args: Bench) -> None:
         what = "print" if args.table else "run"
         raise BadInput(f"Name one grid to {what}, {named}. Known: {', '.join(built_in())}.")
     if args.claims and args.grids:
-        raise BadInput(f"--claims takes no grid, got {args.grids[0]!r}: the claims are those of the paper.")
+        raise BadInput(
+            f"--claims takes no grid, got {args.grids[0]!r}: the claims are those of the paper."
+        )
     if alone and args.only:
         raise BadInput(f"--only narrows the runs of one grid; {alone[0]} does not take it.")
     for flag, minutes in (("--limit-minutes", args.limit_minutes), ("--next", args.next)):
@@ -159,7 +161,9 @@ def _print_overview(args: Bench, results: Results) -> int:
     form = "json" if args.json else args.format
     if form in ("latex", "csv"):
         raise BadInput(f"--format {form} is for tables; take text, markdown or json.")
-    shown: Literal["text", "markdown", "json"] = "json" if form == "json" else "markdown" if form == "markdown" else "text"
+    shown: Literal["text", "markdown", "json"] = (
+        "json" if form == "json" else "markdown" if form == "markdown" else "text"
+    )
     if not args.out.is_dir():
         say(f"There is no folder {args.out}, so there are no results: name theirs with --out.")
     if args.claims:
@@ -179,23 +183,39 @@ def _print_next(args: Bench, planner: Planner, grids: list[Grid], as_json: bool)
     usual = Bench()
     folders = {"--root": args.root, "--out": args.out, "--models": args.models}
     known = {"--root": usual.root, "--out": usual.out, "--models": usual.models}
-    words = [word for flag, folder in folders.items() if folder != known[flag] for word in (flag, str(folder))]
+    words = [
+        word
+        for flag, folder in folders.items()
+        if folder != known[flag]
+        for word in (flag, str(folder))
+    ]
     found = planner.next_steps(grids, args.next or 0.0)
-    steps = [replace(step, command=shlex.join([*shlex.split(step.command), *words])) if step.unit == "cells" else step for step in found]
+    steps = [
+        replace(step, command=shlex.join([*shlex.split(step.command), *words]))
+        if step.unit == "cells"
+        else step
+        for step in found
+    ]
     if as_json:
         emit([asdict(step) for step in steps])
         return DONE
     for step in steps:
-        print(f"{step.command}  # {step.count} {step.unit if step.count > 1 else step.unit[:-1]}, about {step.minutes:g} min")
+        print(
+            f"{step.command}  # {step.count} {step.unit if step.count > 1 else step.unit[:-1]}, about {step.minutes:g} min"
+        )
     if steps:
         say(f"About {sum(step.minutes for step in steps):.0f} of {args.next:g} minutes.")
     elif not any(row.missing + row.failed for row in planner.status(grids)):
         say("Nothing is missing.")
     elif planner.estimates.device is None:
         name = grids[0].file or grids[0].name
-        say(f"No run in {args.out} was measured, so nothing can be planned: run some cells first, such as `duck bench {name}`.")
+        say(
+            f"No run in {args.out} was measured, so nothing can be planned: run some cells first, such as `duck bench {name}`."
+        )
     else:
-        say(f"No missing cell whose time is known fits into {args.next:g} minutes. --status shows what is missing.")
+        say(
+            f"No missing cell whose time is known fits into {args.next:g} minutes. --status shows what is missing."
+        )
     return DONE
 
 
@@ -218,10 +238,17 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     begun, device = time.monotonic(), pick_device(args.device)
     for block in grid.blocks:
         check_model_code(block.model, grid.file or grid.name, args.trust_model_code)
-    if args.rehearse and args.pool is None and grid.attack is not None and grid.attack.name == "lira":
+    if (
+        args.rehearse
+        and args.pool is None
+        and grid.attack is not None
+        and grid.attack.name == "lira"
+    ):
         recipe = "--epochs {epochs} --batch-size {batch_size}".format(**grid.blocks[0].recipe)
         command = f"duck pool --data digits --model convnet --models {grid.attack.shadows} {recipe} --out shadows"
-        raise BadInput(f"LiRA compares with shadow models: make some with `{command}` and add --pool shadows.")
+        raise BadInput(
+            f"LiRA compares with shadow models: make some with `{command}` and add --pool shadows."
+        )
     attack = None if grid.attack is None else attacker(grid.attack, args.pool)
     if attack is not None:
         grid = replace(grid, attack=attack.attack)
@@ -230,9 +257,21 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     results.check_writable()
     data = _load(args, grid, only)
     workshop = Workshop(
-        data, _models(args), device, attack, compiled=args.compile, keep_models=args.keep_models, alone=not args.shared_device
+        data,
+        _models(args),
+        device,
+        attack,
+        compiled=args.compile,
+        keep_models=args.keep_models,
+        alone=not args.shared_device,
     )
-    todo = plan(grid, {name: facts_of(one) for name, one in data.items()}, results, only, workshop.ready(grid))
+    todo = plan(
+        grid,
+        {name: facts_of(one) for name, one in data.items()},
+        results,
+        only,
+        workshop.ready(grid),
+    )
     for reason in todo.skipped.values():
         say(f"Skipped: {reason}")
     if not todo.jobs and not todo.done:
@@ -241,10 +280,20 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     if attack is not None:
         attack.check(job.experiment for job in todo.jobs if job.measurement)
     # Reading the data counts too: the caller's clock is already running.
-    limit = None if args.limit_minutes is None else 60 * args.limit_minutes - (time.monotonic() - begun)
+    limit = (
+        None if args.limit_minutes is None else 60 * args.limit_minutes - (time.monotonic() - begun)
+    )
     try:
         with _progress(len(todo.jobs)) as report:
-            ending = execute(todo.jobs, workshop, results, grid.name, device=device_name(device), limit=limit, report=report)
+            ending = execute(
+                todo.jobs,
+                workshop,
+                results,
+                grid.name,
+                device=device_name(device),
+                limit=limit,
+                report=report,
+            )
     except KeyboardInterrupt:
         # Read anew: the interruption may have come between writing a line and counting it.
         done = Results(args.out).done
@@ -255,7 +304,9 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     _tell(args, grid, todo, ending)
     if args.rehearse and not args.json:
         print(render(make_table(grid, results, only), args.format))
-        say("This was a rehearsal: it shows that the grid runs. Its numbers say nothing about the methods.")
+        say(
+            "This was a rehearsal: it shows that the grid runs. Its numbers say nothing about the methods."
+        )
     return FAILED if ending.failed else DONE
 
 
@@ -266,7 +317,9 @@ def _load(args: Bench, grid: Grid, only: Only) -> dict[str, Data]:
     for name, reason in missing.items():
         say(f"Skipped the data set {name}: {reason}")
     if not data:
-        raise BadInput(f"None of the data sets {', '.join(dict.fromkeys(wanted))} is under {args.root}: nothing to run.")
+        raise BadInput(
+            f"None of the data sets {', '.join(dict.fromkeys(wanted))} is under {args.root}: nothing to run."
+        )
     return data
 
 
@@ -285,7 +338,12 @@ def _tell(args: Bench, grid: Grid, todo: Plan, ending: Ending) -> None:
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[State], None]]:
     """A bar where stderr is a terminal; a line for each run that ended, everywhere."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
     with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         task = bar.add_task("", total=total, left="")
 
@@ -317,7 +375,10 @@ HEADLINES: dict[str | None, tuple[str, str]] = {
 
 def _in_short(line: Line) -> str:
     if line["method"] is None:
-        name, score = f"{line['dataset']}, original", "test accuracy " + number(line.get("scores", {}).get("test"))
+        name, score = (
+            f"{line['dataset']}, original",
+            "test accuracy " + number(line.get("scores", {}).get("test")),
+        )
     else:
         settings = measured(line)
         before = f"{settings['name']} of " if settings else ""
@@ -329,4 +390,8 @@ def _in_short(line: Line) -> str:
         name = f"{line['dataset']}, {case}, {before}{method} ({line['preset']})"
         headline, words = HEADLINES.get(settings["name"] if settings else None, ("auc", "AUC"))
         score = f"{words} {number(line.get('scores', {}).get(headline))}"
-    return f"{name}: failed: {line['error']}" if "error" in line else f"{name}: {score} in {line['seconds']:.2f} s"
+    return (
+        f"{name}: failed: {line['error']}"
+        if "error" in line
+        else f"{name}: {score} in {line['seconds']:.2f} s"
+    )

@@ -8,16 +8,23 @@ from typing import Any
 
 import torch
 
-from duck import store
+from duck import runs
 from duck.cli.console import counting, emit, number, percent, say, table, write
-from duck.cli.exits import DONE, FAILED, INTERRUPTED
+from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, parse
-from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, noted, notes_left, report_findings
+from duck.cli.original import (
+    OriginalFlags,
+    RequestFlags,
+    data_flags,
+    factory,
+    noted,
+    notes_left,
+    report_findings,
+)
 from duck.cli.train_command import trained
 from duck.comparison import Compared, compare, rows, suited
-from duck.config import Experiment, Training
 from duck.data.checks import Finding
-from duck.experiment import notes
+from duck.experiment import Experiment, Training
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, default_recipe, off_topic, preset, speaks_of
 from duck.metrics import KeptAccuracy, check_limit
@@ -25,6 +32,7 @@ from duck.preparation import Preparations
 from duck.runtime import pick_device
 from duck.scenarios import Request, describe
 from duck.types import Data, Scenario
+from duck.unlearning import notes
 
 
 @dataclass
@@ -64,26 +72,47 @@ def main(argv: list[str]) -> int:
     data = args.source.load(split=args.original.splits_data())
     request, copies = args.who.request(data), ""
     if args.with_copies:
-        request, copies = args.original.with_copies(request, data, args.output.seed, args.who.protocol)
+        request, copies = args.original.with_copies(
+            request, data, args.output.seed, args.who.protocol
+        )
     scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
     findings = report_findings(scenario)
     methods = _methods(args, scenario)
     original = original_or_trained(args.original, args.source, args.output.seed, data, device)
     training = original.training(data, args.source)
     head = original.other_head(training, data, device)
-    made = Experiment(training, request, None, args.output.seed, args.who.protocol, original.earlier(), head)
+    made = Experiment(
+        training, request, None, args.output.seed, args.who.protocol, original.earlier(), head
+    )
     experiments = {name: replace(made, method=method) for name, method in methods.items()}
     compared: list[Compared] = []
     with ExitStack() as held:
         _reserve(args.output, experiments, held)
         try:
-            for row in _compared(args, original, training, replace(scenario, data=scenario.data.to(device)), methods, findings, copies):
+            for row in _compared(
+                args,
+                original,
+                training,
+                replace(scenario, data=scenario.data.to(device)),
+                methods,
+                findings,
+                copies,
+            ):
                 compared.append(row)
                 if args.output.out and row.outcome is not None:
                     folder = args.output.out / row.name
-                    run = store.record(experiments[row.name], scenario, row.outcome, **original.places(folder, args.source))
-                    store.save(run, row.outcome.model, folder, args.output.overwrite)
-            sound = [row for row in compared if row.outcome is not None and row.outcome.status != "damaged"]
+                    run = runs.record(
+                        experiments[row.name],
+                        scenario,
+                        row.outcome,
+                        **original.places(folder, args.source),
+                    )
+                    runs.save(run, row.outcome.model, folder, args.output.overwrite)
+            sound = [
+                row
+                for row in compared
+                if row.outcome is not None and row.outcome.status != "damaged"
+            ]
             code = DONE if sound else FAILED
         except KeyboardInterrupt:
             say(f"Interrupted: {len(compared)} of {len(methods)} methods ended.")
@@ -99,11 +128,13 @@ def _reserve(output: RunFlags, experiments: dict[str, Experiment], held: ExitSta
     """Keep other processes away from the run folders, and say which of the runs are there already."""
     for name, experiment in experiments.items() if output.out else ():
         folder = (output.out or Path()) / name
-        if held.enter_context(store.reserve(folder, experiment, output.overwrite)):
+        if held.enter_context(runs.reserve(folder, experiment, output.overwrite)):
             say(f"{folder} already holds this run, which stays; --overwrite replaces it.")
 
 
-def original_or_trained(original: OriginalFlags, source: DataFlags, seed: int, data: Data, device: torch.device) -> OriginalFlags:
+def original_or_trained(
+    original: OriginalFlags, source: DataFlags, seed: int, data: Data, device: torch.device
+) -> OriginalFlags:
     """The given model; where none is given, one trained now and stored under runs/, or found there."""
     if original.run or original.model:
         original.check()
@@ -117,7 +148,11 @@ def _methods(args: Compare, scenario: Scenario) -> dict[str, Method]:
     names = suited(scenario.kind) if "all" in args.methods else list(args.methods)
     more: dict[str, Path] = {}
     if args.presets is not None:
-        more = {name: args.presets for name in names if speaks_of(args.presets, name, scenario.data.name, scenario.kind)}
+        more = {
+            name: args.presets
+            for name in names
+            if speaks_of(args.presets, name, scenario.data.name, scenario.kind)
+        }
         if not more:
             raise off_topic(args.presets, "METHOD", scenario.data.name, scenario.kind)
     return {name: _settings(name, scenario, args.preset, more.get(name)) for name in names}
@@ -148,12 +183,19 @@ def _compared(
         )
         for index, row in enumerate(runs):
             progress(index + 1, len(methods))
-            say(f"{index + 1}/{len(methods)} {row.name}: {f'{row.outcome.seconds:.2f} s' if row.outcome else row.error}")
+            say(
+                f"{index + 1}/{len(methods)} {row.name}: {f'{row.outcome.seconds:.2f} s' if row.outcome else row.error}"
+            )
             yield _noted(row, training, scenario, original, findings, copies)
 
 
 def _noted(
-    row: Compared, training: Training, scenario: Scenario, original: OriginalFlags, findings: Sequence[Finding], copies: str
+    row: Compared,
+    training: Training,
+    scenario: Scenario,
+    original: OriginalFlags,
+    findings: Sequence[Finding],
+    copies: str,
 ) -> Compared:
     if row.outcome is None:
         return row
@@ -167,9 +209,18 @@ def _settings(name: str, scenario: Scenario, which: Preset, more: Path | None) -
     return preset(name, scenario.data.name, kind, len(scenario.data.train), which, more)
 
 
-def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario, printed: Sequence[Finding]) -> None:
-    n = {name: len(getattr(scenario, name)) for name in ("forget", "retain", "test", "forget_test", "retain_test")}
-    damaged = {row["method"]: KeptAccuracy(**row["kept_accuracy"]) for row in found if row.get("status") == "damaged"}
+def _tell(
+    found: list[dict[str, Any]], request: Request, scenario: Scenario, printed: Sequence[Finding]
+) -> None:
+    n = {
+        name: len(getattr(scenario, name))
+        for name in ("forget", "retain", "test", "forget_test", "retain_test")
+    }
+    damaged = {
+        row["method"]: KeptAccuracy(**row["kept_accuracy"])
+        for row in found
+        if row.get("status") == "damaged"
+    }
     for method, lost in damaged.items():
         write(f"{method}: {lost}")
     counts = ", ".join(f"{name} {count}" for name, count in n.items() if count)
@@ -177,7 +228,14 @@ def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario, pri
     kept, gone = ("retain_test", "forget_test") if scenario.kind == "class" else ("test", "forget")
     has_gaps, splits = any(row.get("gaps") for row in found), [name for name in n if n[name]]
     gaps = (kept, gone) if has_gaps else ()
-    columns = ["method", "AUS", *(f"{name} %" for name in splits), *(f"gap {name}" for name in gaps), "seconds", "before"]
+    columns = [
+        "method",
+        "AUS",
+        *(f"{name} %" for name in splits),
+        *(f"gap {name}" for name in gaps),
+        "seconds",
+        "before",
+    ]
     table(columns, [_cells(row, splits, gaps) for row in found if "error" not in row])
     for row in found:
         if "error" in row:
@@ -195,6 +253,14 @@ def _tell(found: list[dict[str, Any]], request: Request, scenario: Scenario, pri
 
 def _cells(row: dict[str, Any], names: Sequence[str], gap_names: Sequence[str]) -> list[str]:
     scores, gaps = row["scores"], row["gaps"] or {}
-    distances = ["-" if gaps.get(name) is None else f"{100 * gaps[name]:+.2f}" for name in gap_names]
+    distances = [
+        "-" if gaps.get(name) is None else f"{100 * gaps[name]:+.2f}" for name in gap_names
+    ]
     times = [f"{row['seconds']:.2f}", f"{row['prepare_seconds']:.2f}"]
-    return [row["method"], number(scores["aus"]), *(percent(scores[name]) for name in names), *distances, *times]
+    return [
+        row["method"],
+        number(scores["aus"]),
+        *(percent(scores[name]) for name in names),
+        *distances,
+        *times,
+    ]

@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from duck.cli.exits import unread
-from duck.experiment import Epoch, Watch
+from duck.cli.exit_codes import unread
 from duck.json_text import to_json
 from duck.printable import printable
 from duck.types import Progress as News
+from duck.unlearning import Epoch, Watch
 
 
 class _Console(Console):
@@ -56,9 +56,15 @@ def print_earlier(earlier: Sequence[Mapping[str, Any]]) -> None:
         return
     rows = []
     for scores in earlier:
-        ranks = " -> ".join(number(scores[name]) for name in ("rank_before", "rank_after")) if scores["rank_after"] is not None else "-"
+        ranks = (
+            " -> ".join(number(scores[name]) for name in ("rank_before", "rank_after"))
+            if scores["rank_after"] is not None
+            else "-"
+        )
         accuracies = percent(scores["before"]), percent(scores["after"])
-        rows.append([scores["request"], str(scores["samples"]), *accuracies, ranks, scores["state"]])
+        rows.append(
+            [scores["request"], str(scores["samples"]), *accuracies, ranks, scores["state"]]
+        )
     table(["forgotten earlier", "n", "before %", "after %", "loss rank among unseen", ""], rows)
 
 
@@ -99,16 +105,33 @@ def watching(title: str, quiet: bool = False) -> Iterator[Watch]:
 
 
 def _bar(transient: bool) -> Progress:
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     return Progress(*columns, console=stderr, transient=transient)
 
 
 class _LiveTable:
     def __init__(self, title: str) -> None:
-        self.rows = Table("phase", "epoch", "loss", "retain %", "forget %", "holdout %", title=title, title_justify="left", box=None)
+        self.rows = Table(
+            "phase",
+            "epoch",
+            "loss",
+            "retain %",
+            "forget %",
+            "holdout %",
+            title=title,
+            title_justify="left",
+            box=None,
+        )
         self.bar = _bar(transient=False)
         self.task = self.bar.add_task(title, total=None)
-        self.live = Live(Group(self.rows, self.bar), console=stderr, refresh_per_second=8, transient=False)
+        self.live = Live(
+            Group(self.rows, self.bar), console=stderr, refresh_per_second=8, transient=False
+        )
 
     def __enter__(self) -> "_LiveTable":
         self.live.__enter__()
@@ -124,7 +147,9 @@ class _LiveTable:
             self.rows.add_row(news.phase, str(news.epoch), f"{news.loss:.4f}", *accuracies)
         else:
             done = (news.epoch - 1) * news.steps + news.step
-            self.bar.update(self.task, description=news.phase, completed=done, total=news.epochs * news.steps)
+            self.bar.update(
+                self.task, description=news.phase, completed=done, total=news.epochs * news.steps
+            )
 
 
 class _Lines:

@@ -15,16 +15,25 @@ from duck.analysis import bias
 from duck.analysis.attribution import Attribution, Incomplete, require_captum
 from duck.api import train
 from duck.cli.console import emit, percent, say, table, watching, write
-from duck.cli.inputs import DataFlags, RunFlags, fingerprint, parse, peek, settled, shown_recipe, words_of
-from duck.config import to_dict
+from duck.cli.inputs import (
+    DataFlags,
+    RunFlags,
+    fingerprint,
+    parse,
+    peek,
+    settled,
+    shown_recipe,
+    words_of,
+)
 from duck.data import DATASETS
 from duck.errors import BadInput
+from duck.experiment import to_dict
 from duck.methods.presets import Preset, default_recipe
 from duck.models import MODELS, build
 from duck.models.weights import save_weights
+from duck.runs import check_writable, environment
 from duck.runtime import Stopwatch, pick_device
 from duck.scenarios import Debias, class_from_word
-from duck.store import check_writable, environment
 from duck.types import Data, Recipe, Scenario
 
 COUNT = 200
@@ -62,7 +71,12 @@ class DebiasFlags:
 
 def main(argv: list[str]) -> int:
     name = peek(argv, "--data", "digits")
-    default = DebiasFlags(DataFlags(name), RunFlags(), shown_recipe(name), model="convnet" if name == "digits" else "resnet18")
+    default = DebiasFlags(
+        DataFlags(name),
+        RunFlags(),
+        shown_recipe(name),
+        model="convnet" if name == "digits" else "resnet18",
+    )
     args = parse(DebiasFlags, argv, "debias", default)
     if args.shap < 0:
         raise BadInput(f"--shap is a number of images, 0 for none; got {args.shap}.")
@@ -102,8 +116,13 @@ def _study(args: DebiasFlags, data: Data, recipe: Recipe, usual: Recipe) -> dict
     debias = Debias(*_classes(args, data), count, args.patch, args.colour)
     scenario = debias(data, seed)
     method = bias.freeing(debias, data, args.preset)
-    debias.unseen(scenario)  # without unseen images there is nothing to show: an error before anything is trained
-    with watching(f"train {args.model} on biased {data.name}") as watch, Stopwatch(device) as stopwatch:
+    debias.unseen(
+        scenario
+    )  # without unseen images there is nothing to show: an error before anything is trained
+    with (
+        watching(f"train {args.model} on biased {data.name}") as watch,
+        Stopwatch(device) as stopwatch,
+    ):
         biased = train(args.model, scenario.data, seed, recipe, device=str(device), report=watch)
     with watching("duck, then retrain on corrected labels") as watch:
         freed = bias.free(
@@ -131,7 +150,13 @@ def _study(args: DebiasFlags, data: Data, recipe: Recipe, usual: Recipe) -> dict
 def _command(args: DebiasFlags, debias: Debias, recipe: Recipe, usual: Recipe) -> str:
     """Which does the same again. Folders are named by their last part alone: a report travels, and paths tell of persons."""
     source, known = args.source, args.source.data in DATASETS
-    planted = {"true": args.true, "wrong": args.wrong, "count": debias.count, "patch": debias.patch, "colour": debias.colour}
+    planted = {
+        "true": args.true,
+        "wrong": args.wrong,
+        "count": debias.count,
+        "patch": debias.patch,
+        "colour": debias.colour,
+    }
     flags = {
         "data": source.data if known else Path(source.data).name,
         "root": source.root.name if known and source.root != Path("data") else None,
@@ -159,7 +184,9 @@ def _count(args: DebiasFlags, data: Data) -> int:
     return min(COUNT, *(int((data.train.labels == label).sum()) // 4 for label in both))
 
 
-def _explained(args: DebiasFlags, debias: Debias, scenario: Scenario, freed: bias.Freed, seed: int) -> dict[str, Attribution]:
+def _explained(
+    args: DebiasFlags, debias: Debias, scenario: Scenario, freed: bias.Freed, seed: int
+) -> dict[str, Attribution]:
     say("SHAP values of the square ...")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", Incomplete)
@@ -169,7 +196,9 @@ def _explained(args: DebiasFlags, debias: Debias, scenario: Scenario, freed: bia
     return found
 
 
-def _store(out: Path, result: dict[str, Any], freed: bias.Freed, attributions: dict[str, Attribution]) -> None:
+def _store(
+    out: Path, result: dict[str, Any], freed: bias.Freed, attributions: dict[str, Attribution]
+) -> None:
     with files.replacing(out, bias.FILES) as new:
         for name, model in freed.models.items():
             save_weights(model, new / f"{name}.safetensors")
@@ -188,12 +217,29 @@ def _tell(result: dict[str, Any]) -> None:
     shap, rows = result["shap"], []
     for name, said in result["called"].items():
         mean = f"{shap['mean'][name]:+.4f} ± {shap['std'][name]:.4f}" if shap else "-"
-        rows.append([name, *(_interval(said[part]) for part in ("wrong", "right", "right_without_patch")), percent(said["test"]), mean])
-    columns = [f"called {wrong} %", f"called {true} %", f"{true} without square, right %", "test %", f"square's mean SHAP for {wrong}"]
+        rows.append(
+            [
+                name,
+                *(_interval(said[part]) for part in ("wrong", "right", "right_without_patch")),
+                percent(said["test"]),
+                mean,
+            ]
+        )
+    columns = [
+        f"called {wrong} %",
+        f"called {true} %",
+        f"{true} without square, right %",
+        "test %",
+        f"square's mean SHAP for {wrong}",
+    ]
     table(["model", *columns], rows)
     for pair, test in (shap["tests"] if shap else {}).items():
-        write(f"SHAP {pair}: p = {test['p']:.2g} over {test['n']} images (two-sided Wilcoxon; least p for so many {test['least_p']:.2g})")
-    write(f"A_f against the wrong label: {percent(result['forget']['biased'])} % -> {percent(result['forget']['duck'])} %")
+        write(
+            f"SHAP {pair}: p = {test['p']:.2g} over {test['n']} images (two-sided Wilcoxon; least p for so many {test['least_p']:.2g})"
+        )
+    write(
+        f"A_f against the wrong label: {percent(result['forget']['biased'])} % -> {percent(result['forget']['duck'])} %"
+    )
     for note in result["notes"]:
         write(note)
     seconds = {"training": result["train_seconds"], **result["seconds"]}

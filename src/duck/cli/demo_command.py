@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from duck import files, store
+from duck import files, runs
 from duck.analysis.study import RESULT, analyse
 from duck.api import train
 from duck.audits import verdict
@@ -15,9 +15,8 @@ from duck.audits.auditing import Case, audit_quick
 from duck.audits.quick import Coverage
 from duck.cli.console import emit, number, percent, say, table, watching, write
 from duck.cli.inputs import fingerprint, parse
-from duck.config import Experiment, Training
 from duck.data import load
-from duck.experiment import unlearn
+from duck.experiment import Experiment, Training
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import evaluate
 from duck.models import build
@@ -25,6 +24,7 @@ from duck.report import MARK, read, write_report
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
 from duck.types import Data
+from duck.unlearning import unlearn
 
 REQUESTS: dict[str, Request] = {"class": ForgetClasses([3]), "tenth": ForgetFraction(0.1)}
 METHODS = ("original", "retrained", "duck")
@@ -79,7 +79,9 @@ def _run(args: Demo) -> int:
     return 0
 
 
-def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: Training) -> list[Done]:
+def _scenario(
+    args: Demo, name: str, original: nn.Module, data: Data, training: Training
+) -> list[Done]:
     scenario = REQUESTS[name](data, args.seed)
     before, done, models = evaluate(original, scenario), [], {"original": original}
     for method_name in METHODS:
@@ -89,12 +91,16 @@ def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: 
                 method, original, scenario, new_model=lambda: build("convnet", data.num_classes, data.train.shape),
                 recipe=training.recipe, original=before, watch=watch,
             )  # fmt: skip
-        run = store.record(Experiment(training, REQUESTS[name], method, args.seed), scenario, outcome)
-        folder = store.save(run, outcome.model, args.out / f"{name}-{method_name}", overwrite=True)
+        run = runs.record(
+            Experiment(training, REQUESTS[name], method, args.seed), scenario, outcome
+        )
+        folder = runs.save(run, outcome.model, args.out / f"{name}-{method_name}", overwrite=True)
         coverage = Coverage(outcome.processed, outcome.forget_samples)
-        audit = audit_quick(Case(scenario, original, outcome.model, method_name, describe(REQUESTS[name]), coverage))
+        audit = audit_quick(
+            Case(scenario, original, outcome.model, method_name, describe(REQUESTS[name]), coverage)
+        )
         verdict.save(audit, folder)
-        done.append(Done(store.row(folder, run), audit.verdict))
+        done.append(Done(runs.row(folder, run), audit.verdict))
         models[ROLES[method_name]] = outcome.model
     if name == "class":
         say("looking into the feature space ...")
@@ -103,18 +109,36 @@ def _scenario(args: Demo, name: str, original: nn.Module, data: Data, training: 
 
 
 def _tell(done: list[Done], out: Path, report: Path) -> None:
-    columns = ["forget", "method", "AUS", *(f"{name} %" for name in store.COLUMNS[1:]), "seconds", "quick audit"]
+    columns = [
+        "forget",
+        "method",
+        "AUS",
+        *(f"{name} %" for name in runs.COLUMNS[1:]),
+        "seconds",
+        "quick audit",
+    ]
     table(columns, [_cells(one) for one in done])
     rows = [one.row for one in done]
     for retrained, duck in zip(rows[1::3], rows[2::3], strict=True):
-        write(f"{duck['scenario']}: DUCK took 1/{retrained['seconds'] / duck['seconds']:.1f} of the time of retraining.")
+        write(
+            f"{duck['scenario']}: DUCK took 1/{retrained['seconds'] / duck['seconds']:.1f} of the time of retraining."
+        )
     for note in dict.fromkeys(note for row in rows[2::3] for note in row["notes"]):
         write(note)
-    write(f"Report: {report}\nModels: {out}/*/{store.WEIGHTS}")
-    say(f"Next: `duck audit {out / 'class-duck'} --tier oracle` for a verdict, or the README for your own model and data.")
+    write(f"Report: {report}\nModels: {out}/*/{runs.WEIGHTS}")
+    say(
+        f"Next: `duck audit {out / 'class-duck'} --tier oracle` for a verdict, or the README for your own model and data."
+    )
 
 
 def _cells(one: Done) -> list[str]:
     row, scores = one.row, one.row["scores"]
-    accuracies = [percent(scores[name]) for name in store.COLUMNS[1:]]
-    return [row["scenario"], row["method"], number(scores["aus"]), *accuracies, f"{row['seconds']:.2f}", one.verdict]
+    accuracies = [percent(scores[name]) for name in runs.COLUMNS[1:]]
+    return [
+        row["scenario"],
+        row["method"],
+        number(scores["aus"]),
+        *accuracies,
+        f"{row['seconds']:.2f}",
+        one.verdict,
+    ]

@@ -8,16 +8,25 @@ from typing import Any
 
 import torch
 
-from duck import store
+from duck import runs
 from duck.audits.next_step import verdict_without_audit
 from duck.cli.console import emit, number, percent, print_earlier, say, table, watching, write
-from duck.cli.exits import DONE, FAILED
+from duck.cli.exit_codes import DONE, FAILED
 from duck.cli.inputs import DataFlags, RunFlags, experiment_of, parse, peek, settled
-from duck.cli.original import OriginalFlags, RequestFlags, data_flags, data_name, data_samples, factory, noted, notes_left, report_findings
-from duck.config import Experiment
+from duck.cli.original import (
+    OriginalFlags,
+    RequestFlags,
+    data_flags,
+    data_name,
+    data_samples,
+    factory,
+    noted,
+    notes_left,
+    report_findings,
+)
 from duck.data.checks import Finding
 from duck.errors import BadInput
-from duck.experiment import Status, unlearn
+from duck.experiment import Experiment
 from duck.methods import METHODS
 from duck.methods.base import Method
 from duck.methods.presets import Preset, preset, speaks_of
@@ -26,6 +35,7 @@ from duck.preparation import Preparations
 from duck.printable import counted
 from duck.runtime import distributed, is_first, pick_device
 from duck.scenarios import ForgetRandomClasses, Request
+from duck.unlearning import Status, unlearn
 
 EXIT_CODES: dict[Status, int] = {"done": DONE, "nothing forgotten": FAILED, "damaged": FAILED}
 
@@ -63,10 +73,14 @@ class Forget:
 def main(argv: list[str]) -> int:
     config = experiment_of(argv)
     if config is not None and (config.method is None or config.request is None):
-        raise BadInput(f"{peek(argv, '--config')} is the experiment of a training: it names no method and nobody to forget.")
+        raise BadInput(
+            f"{peek(argv, '--config')} is the experiment of a training: it names no method and nobody to forget."
+        )
     kept = None if config is None or peek(argv, "--method") else config.method
     if kept is not None and (peek(argv, "--preset") or peek(argv, "--presets")):
-        raise BadInput("--config brings every setting of its method: leave --preset and --presets out, or name the method with --method.")
+        raise BadInput(
+            "--config brings every setting of its method: leave --preset and --presets out, or name the method with --method."
+        )
     shown = kept or _shown(argv)
     name = METHODS.name_of(shown)
     flags = make_dataclass("Forget", [("settings", type(shown))], bases=(Forget,), kw_only=True)
@@ -75,13 +89,22 @@ def main(argv: list[str]) -> int:
     if config is not None:
         original = OriginalFlags(head=config.head)
         who, output = RequestFlags(protocol=config.protocol), RunFlags(seed=config.seed)
-    default = flags(source=data_flags(argv), output=output, original=original, who=who, method=name, settings=shown)
+    default = flags(
+        source=data_flags(argv),
+        output=output,
+        original=original,
+        who=who,
+        method=name,
+        settings=shown,
+    )
     args = parse(flags, argv, "forget", default)
     default_request = config.request if config else None
     args.who.check(default_request)
     args.original.check()
     if config is not None and config.earlier and config.earlier != args.original.earlier():
-        raise BadInput(f"{args.config} follows earlier requests: give --run the run that forgot them, and no other.")
+        raise BadInput(
+            f"{args.config} follows earlier requests: give --run the run that forgot them, and no other."
+        )
     check_limit(args.max_accuracy_loss)
     with distributed(args.output.device) as device, ExitStack() as held:
         return _run(args, argv, default_request, kept, pick_device(device), held)
@@ -98,21 +121,40 @@ def _shown(argv: list[str]) -> Method:
     return preset(name, data, kind, data_samples(argv), chosen, more)
 
 
-def _run(args: Any, argv: list[str], default: Request | None, kept: Method | None, device: torch.device, held: ExitStack) -> int:
+def _run(
+    args: Any,
+    argv: list[str],
+    default: Request | None,
+    kept: Method | None,
+    device: torch.device,
+    held: ExitStack,
+) -> int:
     """`default` and `kept`: the request and the method of --config; `held`: the run folder, until the command ends."""
     data = args.source.load(split=args.original.splits_data())
     request = args.who.request(data, default)
     training = args.original.training(data, args.source)
     copies = ""
     if args.with_copies:
-        request, copies = args.original.with_copies(request, data, args.output.seed, args.who.protocol)
+        request, copies = args.original.with_copies(
+            request, data, args.output.seed, args.who.protocol
+        )
     scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
-    real = kept or preset(args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets)
+    real = kept or preset(
+        args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets
+    )
     method = settled(args.settings, argv, real)
     head = args.original.other_head(training, data, device)
-    experiment = Experiment(training, request, method, args.output.seed, args.who.protocol, args.original.earlier(), head)
-    folder = args.output.out or store.default_folder(experiment)
-    if held.enter_context(store.reserve(folder, experiment, args.output.overwrite)):
+    experiment = Experiment(
+        training,
+        request,
+        method,
+        args.output.seed,
+        args.who.protocol,
+        args.original.earlier(),
+        head,
+    )
+    folder = args.output.out or runs.default_folder(experiment)
+    if held.enter_context(runs.reserve(folder, experiment, args.output.overwrite)):
         say(f"{folder} already holds this run; --overwrite makes it anew.")
         return tell(folder, args.output.json, args.max_accuracy_loss)
     findings = report_findings(scenario)
@@ -132,35 +174,44 @@ def _run(args: Any, argv: list[str], default: Request | None, kept: Method | Non
     if not is_first():
         return DONE
     outcome = noted(outcome, method, training, data, args.original, findings, copies)
-    run = store.record(experiment, scenario, outcome, **args.original.places(folder, args.source))
-    store.save(run, outcome.model, folder, args.output.overwrite)
+    run = runs.record(experiment, scenario, outcome, **args.original.places(folder, args.source))
+    runs.save(run, outcome.model, folder, args.output.overwrite)
     return tell(folder, args.output.json, args.max_accuracy_loss, findings)
 
 
-def tell(folder: Path, as_json: bool, max_accuracy_loss: float | None = None, printed: Sequence[Finding] = ()) -> int:
+def tell(
+    folder: Path,
+    as_json: bool,
+    max_accuracy_loss: float | None = None,
+    printed: Sequence[Finding] = (),
+) -> int:
     """Print a stored unlearning, without the findings that were printed with their ids before; exit code 1 if it forgot nothing, lost
     too much accuracy (by the limit that is given now), or if an earlier request is known."""
-    run = store.judge(store.load(folder), max_accuracy_loss)
-    line = store.row(folder, run)
+    run = runs.judge(runs.load(folder), max_accuracy_loss)
+    line = runs.row(folder, run)
     if as_json:
         emit(line)
     else:
         for note in notes_left(run.notes, printed):
             write(note)
         rows = [[name, *_cells(scores), seconds] for name, scores, seconds in _pairs(run, line)]
-        table(["", "AUS", *(f"{name} %" for name in store.COLUMNS[1:]), "seconds"], rows)
+        table(["", "AUS", *(f"{name} %" for name in runs.COLUMNS[1:]), "seconds"], rows)
         if run.samples["forget"] < SMALL and run.by_class.get("kind") == "samples":
             for change in loss_change(run.original or {}, run.scores):
                 write(change)
         print_earlier(run.earlier)
         asked = f"{line['scenario']}{_drawn_classes(run)}"
-        write(f"{line['method']}, {asked}: {line['processed']} of {counted(line['forget_samples'], 'sample')} processed. Run: {folder}")
+        write(
+            f"{line['method']}, {asked}: {line['processed']} of {counted(line['forget_samples'], 'sample')} processed. Run: {folder}"
+        )
         if run.status != "nothing forgotten":
             write(verdict_without_audit(run, folder))
-    return FAILED if any(scores.is_known for scores in run.earlier_scores) else EXIT_CODES[run.status]
+    return (
+        FAILED if any(scores.is_known for scores in run.earlier_scores) else EXIT_CODES[run.status]
+    )
 
 
-def _drawn_classes(run: store.Run) -> str:
+def _drawn_classes(run: runs.Run) -> str:
     """Return the names of classes that were drawn at random: the request does not say them."""
     if not isinstance(run.experiment.request, ForgetRandomClasses):
         return ""
@@ -168,9 +219,12 @@ def _drawn_classes(run: store.Run) -> str:
     return f" ({', '.join(names[int(index)] for index in forgotten)})"
 
 
-def _pairs(run: store.Run, line: dict[str, Any]) -> list[tuple[str, dict[str, float | None], str]]:
-    return [("original", run.original or {}, ""), (line["method"], run.scores, f"{run.seconds:.2f}")]
+def _pairs(run: runs.Run, line: dict[str, Any]) -> list[tuple[str, dict[str, float | None], str]]:
+    return [
+        ("original", run.original or {}, ""),
+        (line["method"], run.scores, f"{run.seconds:.2f}"),
+    ]
 
 
 def _cells(scores: dict[str, float | None]) -> list[str]:
-    return [number(scores.get("aus")), *(percent(scores.get(name)) for name in store.COLUMNS[1:])]
+    return [number(scores.get("aus")), *(percent(scores.get(name)) for name in runs.COLUMNS[1:])]

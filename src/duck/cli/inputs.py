@@ -11,12 +11,12 @@ import tyro
 
 from duck.checks import check_numbers
 from duck.cli.console import counting
-from duck.config import Experiment, from_toml
-from duck.config import fingerprint as fingerprint
 from duck.data import DATASETS, load
 from duck.errors import BadInput
+from duck.experiment import Experiment, from_toml
+from duck.experiment import fingerprint as fingerprint
 from duck.methods.presets import RecipeName, default_recipe
-from duck.store import check_writable, path_from, place_of
+from duck.runs import check_writable, path_from, place_of
 from duck.types import Data, Recipe
 
 T = TypeVar("T")
@@ -41,7 +41,12 @@ class DataFlags:
 
     def load(self, split: bool = True) -> Data:
         """`split`: whether data without test data give some away; a model that was trained elsewhere has seen all of them."""
-        options: dict[str, Any] = {"image_size": self.image_size, "mean": self.mean, "std": self.std, "split": split}
+        options: dict[str, Any] = {
+            "image_size": self.image_size,
+            "mean": self.mean,
+            "std": self.std,
+            "split": split,
+        }
         with counting(f"reading {self.data}") as progress:
             return load(self.data, self.root, download=self.download, progress=progress, **options)
 
@@ -77,7 +82,9 @@ class RunFlags:
 def parse(cls: type[T], argv: Sequence[str], command: str, default: T | None = None) -> T:
     """The dataclass filled from flags. Flags of nested dataclasses carry no prefix."""
     options: dict[str, Any] = {} if default is None else {"default": default}
-    parsed: T = tyro.cli(cls, prog=f"duck {command}", args=list(argv), config=(tyro.conf.OmitArgPrefixes,), **options)
+    parsed: T = tyro.cli(
+        cls, prog=f"duck {command}", args=list(argv), config=(tyro.conf.OmitArgPrefixes,), **options
+    )
     check_numbers(parsed)
     return parsed
 
@@ -106,7 +113,10 @@ def words_of(settings: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         elif value is not None:
-            words += [f"--{flag}", *(map(str, value) if isinstance(value, tuple | list) else [str(value)])]
+            words += [
+                f"--{flag}",
+                *(map(str, value) if isinstance(value, tuple | list) else [str(value)]),
+            ]
     return words
 
 
@@ -146,5 +156,9 @@ def settled(asked: T, argv: Sequence[str], real: T) -> T:
     given = flags_in(argv)
     names = [field.name for field in dataclasses.fields(asked)]  # type: ignore[arg-type]
     flags = {name: name.replace("_", "-") for name in names}
-    changed = {name: getattr(asked, name) for name, flag in flags.items() if given & {f"--{flag}", f"--no-{flag}"}}
+    changed = {
+        name: getattr(asked, name)
+        for name, flag in flags.items()
+        if given & {f"--{flag}", f"--no-{flag}"}
+    }
     return dataclasses.replace(real, **changed)  # type: ignore[type-var]

@@ -18,14 +18,19 @@ class List:
     `presets` shows the settings of each method for each data set, and where their values come from.
     """
 
-    kind: Annotated[Literal["methods", "presets", "scenarios", "datasets", "models", "attacks", "grids"], tyro.conf.Positional]
+    kind: Annotated[
+        Literal["methods", "presets", "scenarios", "datasets", "models", "attacks", "grids"],
+        tyro.conf.Positional,
+    ]
     json: bool = False
     """One JSON list to stdout instead of a table."""
 
 
 def main(argv: list[str]) -> int:
     args = parse(List, argv, "list")
-    rows = {"methods": _methods, "presets": _presets, "attacks": _attacks, "grids": _grids}.get(args.kind, lambda: _others(args.kind))()
+    rows = {"methods": _methods, "presets": _presets, "attacks": _attacks, "grids": _grids}.get(
+        args.kind, lambda: _others(args.kind)
+    )()
     if args.json:
         emit(rows)
     else:
@@ -44,7 +49,12 @@ def _methods() -> list[dict[str, Any]]:
     from duck.methods import METHODS
 
     return [
-        {"name": name, "paper": cls.paper, "scenarios": list(cls.scenarios), "needs_retain": cls.needs_retain}
+        {
+            "name": name,
+            "paper": cls.paper,
+            "scenarios": list(cls.scenarios),
+            "needs_retain": cls.needs_retain,
+        }
         for name, cls in ((name, METHODS[name]) for name in suited())
     ]
 
@@ -59,21 +69,30 @@ def _presets() -> list[dict[str, Any]]:
             for name, kinds in names.items():
                 for kind, settings in kinds.items():
                     shown = [f"{key}={value}" for key, value in settings.items() if key != "source"]
-                    found = sources(method, data, kind, name="paper") if name == "paper" else sources(method, data, kind)
+                    found = (
+                        sources(method, data, kind, name="paper")
+                        if name == "paper"
+                        else sources(method, data, kind)
+                    )
                     own = found[-len(settings["source"]) :]
                     about = {"method": method, "data": data, "preset": name, "removal": kind}
-                    rows.append({**about, "settings": shown, "source": [str(source) for source in own]})
+                    rows.append(
+                        {**about, "settings": shown, "source": [str(source) for source in own]}
+                    )
     return rows
 
 
 def _grids() -> list[dict[str, Any]]:
     from duck.bench import built_in, cells
 
-    return [{"name": name, "about": grid.about, "runs": len(cells(grid, {}))} for name, grid in built_in().items()]
+    return [
+        {"name": name, "about": grid.about, "runs": len(cells(grid, {}))}
+        for name, grid in built_in().items()
+    ]
 
 
 def _attacks() -> list[dict[str, Any]]:
-    from duck.audits.catalogue import ATTACKS
+    from duck.audits.attacks.catalog import ATTACKS
 
     return [entry._asdict() for entry in ATTACKS]
 
@@ -83,5 +102,12 @@ def _others(kind: str) -> list[dict[str, Any]]:
     from duck.models import MODELS
     from duck.scenarios import SCENARIOS
 
-    tables: dict[str, Mapping[str, object]] = {"scenarios": SCENARIOS, "datasets": DATASETS, "models": MODELS}
-    return [{"name": name, "about": (inspect.getdoc(entry) or "").split("\n")[0]} for name, entry in tables[kind].items()]
+    tables: dict[str, Mapping[str, object]] = {
+        "scenarios": SCENARIOS,
+        "datasets": DATASETS,
+        "models": MODELS,
+    }
+    return [
+        {"name": name, "about": (inspect.getdoc(entry) or "").split("\n")[0]}
+        for name, entry in tables[kind].items()
+    ]

@@ -9,21 +9,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from duck import store
+from duck import runs
 from duck.cli.console import say
 from duck.cli.inputs import DataFlags, check_model_code, fingerprint, peek, place_in_record
-from duck.config import EarlierRequest, Training, data_left, scenario_of
 from duck.data import DATASETS
 from duck.data.checks import Finding, check_data
-from duck.earlier import with_history
+from duck.earlier_requests import with_history
 from duck.errors import BadInput, DuckError
-from duck.experiment import Outcome, by_guess, surely_forgot
+from duck.experiment import EarlierRequest, Training, data_left, scenario_of
 from duck.files import read_bytes
 from duck.methods.base import Method
 from duck.methods.presets import default_recipe
 from duck.models import build
-from duck.models.embedding import PROBES, probe
-from duck.models.given import in_float32
+from duck.models.head import PROBES, probe
+from duck.models.user_models import in_float32
 from duck.models.weights import load_weights, request_digest
 from duck.scenarios import (
     ForgetClasses,
@@ -36,6 +35,7 @@ from duck.scenarios import (
     class_from_word,
 )
 from duck.types import Data, Protocols, Scenario
+from duck.unlearning import Outcome, by_guess, surely_forgot
 
 
 @dataclass
@@ -63,7 +63,9 @@ class RequestFlags:
         }
         given = [name for name, value in asked.items() if value is not None]
         if len(given) > 1 or (not given and default is None):
-            raise BadInput(f"Say who is to be forgotten with one of {', '.join(asked)}; given: {', '.join(given) or 'none'}.")
+            raise BadInput(
+                f"Say who is to be forgotten with one of {', '.join(asked)}; given: {', '.join(given) or 'none'}."
+            )
         if self.ids is not None:
             ForgetSamples.from_file(self.ids)
 
@@ -101,32 +103,40 @@ class OriginalFlags:
 
     def check(self) -> None:
         if bool(self.run) == bool(self.model):
-            raise BadInput("Give the model as --run RUN, or as --model BUILDER --weights FILE --data DATA.")
+            raise BadInput(
+                "Give the model as --run RUN, or as --model BUILDER --weights FILE --data DATA."
+            )
         if self.model and not self.weights:
-            raise BadInput(f"--model {self.model} also needs --weights FILE: an untrained model has nothing to forget.")
+            raise BadInput(
+                f"--model {self.model} also needs --weights FILE: an untrained model has nothing to forget."
+            )
         if self.weights and not self.ignore_earlier:
             check_forgot_nothing(self.weights)
 
     def splits_data(self) -> bool:
         """Whether data without test data give some away: a model that was trained elsewhere has seen all of them."""
         if self.run:
-            return not store.load(self.run).experiment.training.weights
+            return not runs.load(self.run).experiment.training.weights
         return self.model is None
 
     def earlier(self) -> tuple[EarlierRequest, ...]:
         """What the model of --run has forgotten already."""
-        return store.load(self.run).experiment.all_requests if self.run else ()
+        return runs.load(self.run).experiment.all_requests if self.run else ()
 
     def scenario(self, request: Request, data: Data, seed: int, protocol: Protocols) -> Scenario:
         """Apply a request to the data, after those of --run, with what that run found out about them."""
         scenario = scenario_of(self.earlier(), request, data, seed, protocol)
         if self.run is None or not scenario.earlier:
             return scenario
-        run = store.load(self.run)
+        run = runs.load(self.run)
         assert run.experiment.method is not None
-        return with_history(scenario, run.earlier_scores, surely_forgot(run.experiment.method, run.forgot))
+        return with_history(
+            scenario, run.earlier_scores, surely_forgot(run.experiment.method, run.forgot)
+        )
 
-    def with_copies(self, request: Request, data: Data, seed: int, protocol: Protocols) -> WithCopies:
+    def with_copies(
+        self, request: Request, data: Data, seed: int, protocol: Protocols
+    ) -> WithCopies:
         """Return the request with the exact copies of its samples, among what the requests of --run left."""
         self.scenario(request, data, seed, protocol)  # refuses what an earlier request forgot
         return add_copies(request, data_left(self.earlier(), data), seed, protocol)
@@ -139,30 +149,48 @@ class OriginalFlags:
         assert self.weights is not None
         digest = hashlib.blake2b(_bytes(self.weights), digest_size=16).hexdigest()
         recipe = default_recipe(data.name, len(data.train), data.augment, self.model)
-        return Training(data.name, self.model, recipe, 0, source.image_size, source.mean, source.std, fingerprint(data), digest, True)
+        return Training(
+            data.name,
+            self.model,
+            recipe,
+            0,
+            source.image_size,
+            source.mean,
+            source.std,
+            fingerprint(data),
+            digest,
+            True,
+        )
 
     def places(self, folder: Path, source: DataFlags) -> dict[str, Any]:
         """Where the run in a folder finds its original and its data again: fields of `store.Run`."""
         found = source.source(folder)
         if self.run:
-            return {"original_run": store.path_from(folder, self.run), "source": found}
-        return {"source": {**found, "weights": store.path_from(folder, self.weights)} if self.weights else found}
+            return {"original_run": runs.path_from(folder, self.run), "source": found}
+        return {
+            "source": {**found, "weights": runs.path_from(folder, self.weights)}
+            if self.weights
+            else found
+        }
 
     def load(self, training: Training, data: Data, device: torch.device) -> nn.Module:
         model = build(training.model, data.num_classes, data.train.shape)
-        load_weights(model, self.weights or (self.run or Path()) / store.WEIGHTS)
+        load_weights(model, self.weights or (self.run or Path()) / runs.WEIGHTS)
         return model.to(device)
 
     def head_name(self) -> str | None:
         """Return --head or, for a further request, that of the run before; None where a probe is to find it."""
-        return self.head or (store.load(self.run).experiment.head if self.run else None)
+        return self.head or (runs.load(self.run).experiment.head if self.run else None)
 
     def other_head(self, training: Training, data: Data, device: torch.device) -> str | None:
         """Return the head's name, checked on the model; None where a probe finds the same one, so that nothing depends on the flag."""
         head = self.head_name()
         if head is None:
             return None
-        model, images = in_float32(self.load(training, data, device)), next(data.train.to(device).batches(PROBES)).images
+        model, images = (
+            in_float32(self.load(training, data, device)),
+            next(data.train.to(device).batches(PROBES)).images,
+        )
         given = probe(model, images, head)
         try:
             return None if probe(model, images) == given else head
@@ -175,7 +203,7 @@ def check_forgot_nothing(weights: Path) -> None:
     digest = request_digest(weights)
     if not digest:
         return
-    place = weights.parent if (weights.parent / store.RECORD).exists() else "RUN"
+    place = weights.parent if (weights.parent / runs.RECORD).exists() else "RUN"
     raise BadInput(
         f"{weights} is of a model that has forgotten something before (digest of the request: {digest}). The file does not say what, and a "
         f"new request would learn it again with the retain set. Give --run {place}, which carries the earlier request; or, if those "
@@ -210,14 +238,15 @@ def noted(
 
     `copies`: how many copies were added to the request.
     """
-    outcome = replace(outcome, said=(*outcome.said, *filter(None, [copies]), *(finding.text for finding in findings)))
+    outcome = replace(
+        outcome,
+        said=(*outcome.said, *filter(None, [copies]), *(finding.text for finding in findings)),
+    )
     if not training.weights:
         return outcome
     digest = request_digest(original.weights) if original.weights else ""
     if digest:
-        ignored = (
-            f"The original had forgotten something before (digest of the request: {digest}), which was ignored: it may be known again."
-        )
+        ignored = f"The original had forgotten something before (digest of the request: {digest}), which was ignored: it may be known again."
         outcome = replace(outcome, said=(*outcome.said, ignored))
     pixels = getattr(data.train, "pixels", None)
     if pixels is None or training.mean or training.std:
@@ -236,32 +265,47 @@ def data_flags(argv: Sequence[str]) -> DataFlags:
     run = peek(argv, "--run")
     if not run:
         return DataFlags(peek(argv, "--data", "digits"))
-    record: dict[str, Any] = store.read_record(Path(run))
+    record: dict[str, Any] = runs.read_record(Path(run))
     source, made = record["source"], record["experiment"]["training"]
     stored = place_in_record(Path(run), source)
     place = stored.data or made["data"], stored.root
-    return DataFlags(*place, image_size=made.get("image_size"), mean=tuple(made.get("mean", ())), std=tuple(made.get("std", ())))
+    return DataFlags(
+        *place,
+        image_size=made.get("image_size"),
+        mean=tuple(made.get("mean", ())),
+        std=tuple(made.get("std", ())),
+    )
 
 
 def data_name(argv: Sequence[str]) -> str:
     """What presets call these data, before they are read."""
     run = peek(argv, "--run")
-    return str(store.read_record(Path(run))["experiment"]["training"]["data"]) if run else peek(argv, "--data", "digits")
+    return (
+        str(runs.read_record(Path(run))["experiment"]["training"]["data"])
+        if run
+        else peek(argv, "--data", "digits")
+    )
 
 
 def data_samples(argv: Sequence[str]) -> int | None:
     """How many training samples they have, before they are read: of a named data set the presets know it, others are taken for small."""
     run = peek(argv, "--run")
     if run:
-        samples: dict[str, int] = store.read_record(Path(run)).get("samples", {})
-        return samples.get("train") or sum(samples.get(name, 0) for name in ("forget", "retain")) or None
+        samples: dict[str, int] = runs.read_record(Path(run)).get("samples", {})
+        return (
+            samples.get("train")
+            or sum(samples.get(name, 0) for name in ("forget", "retain"))
+            or None
+        )
     return None if peek(argv, "--data", "digits") in DATASETS else 0
 
 
 def _of_run(run: Path, data: Data, trusted: bool) -> Training:
-    made = store.load(run).experiment
+    made = runs.load(run).experiment
     if made.training.fingerprint != fingerprint(data):
-        raise BadInput(f"The data are not those that {run} was trained on: the fingerprints differ. Name them with --data, --root.")
+        raise BadInput(
+            f"The data are not those that {run} was trained on: the fingerprints differ. Name them with --data, --root."
+        )
     check_model_code(made.training.model, run, trusted)
     return made.training
 

@@ -13,20 +13,29 @@ import torch
 import tyro
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from duck import store
-from duck.audits.pool.files import merge
-from duck.audits.pool.plan import Design, Plan
-from duck.audits.pool.reader import Pool
-from duck.audits.pool.training import Ending, News, build_pool, suitable_workers
+from duck import runs
 from duck.cli.console import emit, percent, say, stderr, table, write
-from duck.cli.exits import DONE, INTERRUPTED
-from duck.cli.inputs import DataFlags, check_model_code, fingerprint, flags_in, parse, peek, settled, shown_recipe
+from duck.cli.exit_codes import DONE, INTERRUPTED
+from duck.cli.inputs import (
+    DataFlags,
+    check_model_code,
+    fingerprint,
+    flags_in,
+    parse,
+    peek,
+    settled,
+    shown_recipe,
+)
 from duck.cli.original import RequestFlags, data_flags, report_findings
-from duck.config import Experiment, Training
 from duck.errors import BadInput
+from duck.experiment import Experiment, Training
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, default_recipe, preset
 from duck.models import MODELS
+from duck.pools.build import Ending, News, build_pool, suitable_workers
+from duck.pools.files import merge
+from duck.pools.plan import Design, Plan
+from duck.pools.reader import Pool
 from duck.runtime import pick_device
 from duck.types import Data, Recipe
 
@@ -111,15 +120,35 @@ def main(argv: list[str]) -> int:
 
 
 def _default(argv: list[str]) -> MakePool:
-    run, on_cuda = peek(argv, "--run"), torch.cuda.is_available() and peek(argv, "--device", "auto") != "cpu"
+    run, on_cuda = (
+        peek(argv, "--run"),
+        torch.cuda.is_available() and peek(argv, "--device", "auto") != "cpu",
+    )
     if run:
-        made = store.load(Path(run)).experiment
-        recipe, model, seed, who = made.training.recipe, made.training.model, made.seed, RequestFlags(protocol=made.protocol)
+        made = runs.load(Path(run)).experiment
+        recipe, model, seed, who = (
+            made.training.recipe,
+            made.training.model,
+            made.seed,
+            RequestFlags(protocol=made.protocol),
+        )
         method = METHODS.name_of(made.method) if made.method else "duck"
     else:
         name, seed, who = peek(argv, "--data", "digits"), 0, RequestFlags()
-        recipe, model, method = shown_recipe(name), "convnet" if name == "digits" else "resnet18", "duck"
-    return MakePool(data_flags(argv), who, replace(recipe, compile=on_cuda), tyro.MISSING, model=model, method=method, seed=seed)
+        recipe, model, method = (
+            shown_recipe(name),
+            "convnet" if name == "digits" else "resnet18",
+            "duck",
+        )
+    return MakePool(
+        data_flags(argv),
+        who,
+        replace(recipe, compile=on_cuda),
+        tyro.MISSING,
+        model=model,
+        method=method,
+        seed=seed,
+    )
 
 
 def _make(args: MakePool, argv: list[str], shown: MakePool, begun: float) -> int:
@@ -128,15 +157,21 @@ def _make(args: MakePool, argv: list[str], shown: MakePool, begun: float) -> int
         raise BadInput(f"--limit-minutes must be 0 or more, got {args.limit_minutes}.")
     if ":" not in args.model:
         MODELS[args.model]  # unknown names are errors before the data are read
-    check_model_code(args.model, str(args.run), args.trust_model_code or "--model" in flags_in(argv))
+    check_model_code(
+        args.model, str(args.run), args.trust_model_code or "--model" in flags_in(argv)
+    )
     METHODS[args.method]
-    made = store.load(args.run).experiment if args.run else None
+    made = runs.load(args.run).experiment if args.run else None
     data = args.source.load(split=not (made and made.training.weights))
     plan = _plan(args, argv, shown, made, data)
     if made and made.training.weights and args.recipe == shown.recipe:
-        say(f"How the original of {args.run} was trained is not known: the pool has the default recipe; recipe flags say another.")
+        say(
+            f"How the original of {args.run} was trained is not known: the pool has the default recipe; recipe flags say another."
+        )
     # Reading the data counts too: the caller's clock is already running.
-    limit = None if args.limit_minutes is None else 60 * args.limit_minutes - (time.monotonic() - begun)
+    limit = (
+        None if args.limit_minutes is None else 60 * args.limit_minutes - (time.monotonic() - begun)
+    )
     try:
         with _progress() as report:
             ending = build_pool(
@@ -156,17 +191,34 @@ def _share(text: str) -> tuple[int, int]:
     return int(number), int(parts)
 
 
-def _plan(args: MakePool, argv: list[str], shown: MakePool, made: Experiment | None, data: Data) -> Plan:
+def _plan(
+    args: MakePool, argv: list[str], shown: MakePool, made: Experiment | None, data: Data
+) -> Plan:
     if made is not None and made.training.fingerprint != fingerprint(data):
-        raise BadInput(f"The data are not those of {args.run}: the fingerprints differ. Name them with --data, --root.")
+        raise BadInput(
+            f"The data are not those of {args.run}: the fingerprints differ. Name them with --data, --root."
+        )
     who = args.who
-    asked = bool(who.classes) or any(value is not None for value in (who.fraction, who.random_classes, who.ids))
-    design: Design = "request" if asked or (made is not None and made.request is not None) else "shadow"
+    asked = bool(who.classes) or any(
+        value is not None for value in (who.fraction, who.random_classes, who.ids)
+    )
+    design: Design = (
+        "request" if asked or (made is not None and made.request is not None) else "shadow"
+    )
     usual = default_recipe(data.name, len(data.train), data.augment, args.model)
     real = shown.recipe if made else replace(usual, compile=shown.recipe.compile)
     recipe = settled(args.recipe, argv, real)
     source = args.source
-    training = Training(data.name, args.model, recipe, 0, source.image_size, source.mean, source.std, fingerprint(data))
+    training = Training(
+        data.name,
+        args.model,
+        recipe,
+        0,
+        source.image_size,
+        source.mean,
+        source.std,
+        fingerprint(data),
+    )
     if design == "shadow":
         return Plan(design, Experiment(training, seed=args.seed))
     request = args.who.request(data, made.request if made else None)
@@ -174,12 +226,20 @@ def _plan(args: MakePool, argv: list[str], shown: MakePool, made: Experiment | N
     report_findings(scenario)
     earlier = made.earlier if made else ()
     method = _method(args, argv, made, data, scenario.kind)
-    return Plan(design, Experiment(training, request, method, args.seed, args.who.protocol, earlier))
+    return Plan(
+        design, Experiment(training, request, method, args.seed, args.who.protocol, earlier)
+    )
 
 
-def _method(args: MakePool, argv: list[str], made: Experiment | None, data: Data, kind: str) -> Method:
+def _method(
+    args: MakePool, argv: list[str], made: Experiment | None, data: Data, kind: str
+) -> Method:
     """That of the run, unless a flag asks for one."""
-    if made is not None and made.method is not None and not flags_in(argv) & {"--method", "--preset", "--presets"}:
+    if (
+        made is not None
+        and made.method is not None
+        and not flags_in(argv) & {"--method", "--preset", "--presets"}
+    ):
         return made.method
     return preset(args.method, data.name, kind, len(data.train), args.preset, args.presets)
 
@@ -202,8 +262,12 @@ def _progress() -> Iterator[Callable[[News], None]]:
             if news.job is None:
                 say(f"{news.done} of {total} models are there; {_left(news)}")
             elif news.about is not None:
-                said = ", ".join(f"{state} {_pair(row)}" for state, row in news.about["accuracy"].items())
-                say(f"[{news.done}/{total}] {news.job}: train and test accuracy {said} in {news.about['seconds']:.1f} s; {_left(news)}")
+                said = ", ".join(
+                    f"{state} {_pair(row)}" for state, row in news.about["accuracy"].items()
+                )
+                say(
+                    f"[{news.done}/{total}] {news.job}: train and test accuracy {said} in {news.about['seconds']:.1f} s; {_left(news)}"
+                )
 
         yield report
 
@@ -227,18 +291,28 @@ def summary(pool: Pool) -> dict[str, Any]:
         "design": pool.design,
         "models": len(pool),
         "oracles": len(pool.oracle) if pool.oracle else 0,
-        "samples": {str(role): int(count) for role, count in zip(*np.unique(pool.roles, return_counts=True), strict=True)},
-        "accuracy": {
-            state: {name: _spread(values) for name, values in stack.accuracies.items()} for state, stack in stacks.items() if stack
+        "samples": {
+            str(role): int(count)
+            for role, count in zip(*np.unique(pool.roles, return_counts=True), strict=True)
         },
-        "seconds": sum(note["seconds"] for stack in (pool.before, pool.oracle) if stack for note in stack.notes),
+        "accuracy": {
+            state: {name: _spread(values) for name, values in stack.accuracies.items()}
+            for state, stack in stacks.items()
+            if stack
+        },
+        "seconds": sum(
+            note["seconds"] for stack in (pool.before, pool.oracle) if stack for note in stack.notes
+        ),
     }
 
 
 def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float | None]:
     if np.isnan(values).any():
         return {"mean": None, "std": None}
-    return {"mean": float(values.mean()), "std": float(values.std(ddof=1)) if len(values) > 1 else None}
+    return {
+        "mean": float(values.mean()),
+        "std": float(values.std(ddof=1)) if len(values) > 1 else None,
+    }
 
 
 def _tell(folder: Path, as_json: bool, ending: Ending | None = None) -> int:
@@ -253,9 +327,14 @@ def _tell(folder: Path, as_json: bool, ending: Ending | None = None) -> int:
         emit({**told, **(ending._asdict() if ending else {})})
         return DONE
     watched = ", ".join(f"{count} {role}" for role, count in told["samples"].items())
-    write(f"{told['design']} pool {folder}: {told['models']} models, {told['oracles']} oracles; watched samples: {watched}")
+    write(
+        f"{told['design']} pool {folder}: {told['models']} models, {told['oracles']} oracles; watched samples: {watched}"
+    )
     counts = {"before": told["models"], "after": told["models"], "oracle": told["oracles"]}
-    rows = [[state, str(counts[state]), *(_mean(row[name]) for name in ("train", "test"))] for state, row in told["accuracy"].items()]
+    rows = [
+        [state, str(counts[state]), *(_mean(row[name]) for name in ("train", "test"))]
+        for state, row in told["accuracy"].items()
+    ]
     table(["", "n", "train % (std)", "test % (std)"], rows)
     return DONE
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import tyro
 
 from duck.cli.console import emit, say, write
-from duck.cli.exits import DONE
+from duck.cli.exit_codes import DONE
 from duck.cli.inputs import check_file, parse
-from duck.cli.kin import unlearning
+from duck.cli.reference_models import unlearning
 from duck.errors import BadInput
 from duck.files import check_replaceable
 from duck.printable import counted
@@ -34,8 +34,8 @@ from duck.report import (
     write_figures,
     write_report,
 )
+from duck.runs import check_writable
 from duck.runtime import pick_device
-from duck.store import check_writable
 
 
 @dataclass
@@ -68,13 +68,19 @@ class Report:
 def main(argv: list[str]) -> int:
     args = parse(Report, argv, "report")
     if not args.runs and not args.results:
-        raise BadInput("Name the runs to report on: `duck report runs/forgot -o report.html`, a folder of runs, or --results of a bench.")
+        raise BadInput(
+            "Name the runs to report on: `duck report runs/forgot -o report.html`, a folder of runs, or --results of a bench."
+        )
     check_file(args.out)
     check_replaceable(args.out, MARK.encode())
     if args.figures is not None:
         check_writable(args.figures / "figure.png")
     runs, removals, unread = _read(args.runs)
-    samples = {run.anchor: _samples(run.folder, args.trust_model_code) for run in runs} if args.show_samples else None
+    samples = (
+        {run.anchor: _samples(run.folder, args.trust_model_code) for run in runs}
+        if args.show_samples
+        else None
+    )
     lines, curves, studies = _bench(args.results) if args.results else ([], [], [])
     page = write_report(args.out, runs, lines, samples, removals, curves, unread, studies)
     drawn: list[Path] = []
@@ -85,14 +91,29 @@ def main(argv: list[str]) -> int:
         say(message)
     if args.json:
         counts = {"runs": len(runs), "removals": len(removals)}
-        emit({"report": str(page), **counts, "unread": broken, "figures": [str(file) for file in drawn]})
+        emit(
+            {
+                "report": str(page),
+                **counts,
+                "unread": broken,
+                "figures": [str(file) for file in drawn],
+            }
+        )
     else:
         write(page)
-        counts_shown = [counted(len(runs), "run"), counted(len(removals), "bias removal"), counted(len(lines), "line")]
+        counts_shown = [
+            counted(len(runs), "run"),
+            counted(len(removals), "bias removal"),
+            counted(len(lines), "line"),
+        ]
         shown = f"{', '.join(counts_shown)} of a bench"
-        say(f"{shown}, {page.stat().st_size / 1e6:.1f} MB; {counted(len(drawn), 'figure')} for print.")
+        say(
+            f"{shown}, {page.stat().st_size / 1e6:.1f} MB; {counted(len(drawn), 'figure')} for print."
+        )
     if page.stat().st_size > SIZE:
-        say(f"The page is larger than {SIZE / 1e6:.0f} MB, which is slow to open and hard to send: report on fewer runs at a time.")
+        say(
+            f"The page is larger than {SIZE / 1e6:.0f} MB, which is slow to open and hard to send: report on fewer runs at a time."
+        )
     if args.open:
         webbrowser.open(page.resolve().as_uri())
     return DONE
@@ -120,5 +141,7 @@ def _bench(folder: Path) -> tuple[list[Entry], list[Curve], list[Density]]:
     done = list(Results(folder).done.values())
     lines, curves, studies = of_lines(done), of_attacks(done), of_densities(done)
     if not lines and not curves and not studies:
-        raise BadInput(f"{folder} holds no results of `duck bench`: --results takes the folder of its *.jsonl.")
+        raise BadInput(
+            f"{folder} holds no results of `duck bench`: --results takes the folder of its *.jsonl."
+        )
     return lines, curves, studies

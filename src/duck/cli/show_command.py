@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from duck import store
+from duck import runs
 from duck.audits.next_step import audit_command_here, verdict_without_audit
 from duck.audits.verdict import NOT_FORGOTTEN, TIERS, file_of
 from duck.cli.console import emit, print_earlier, table, write
@@ -38,9 +38,9 @@ def main(argv: list[str]) -> int:
     if args.json:
         emit(record)
     elif args.toml:
-        from duck.config import to_toml
+        from duck.experiment import to_toml
 
-        print(printable(to_toml(store.load(args.run).experiment)), end="")
+        print(printable(to_toml(runs.load(args.run).experiment)), end="")
     else:
         _print(record, args.run)
     return 0
@@ -48,30 +48,37 @@ def main(argv: list[str]) -> int:
 
 def _judged(folder: Path) -> dict[str, Any]:
     """Return the record, judged by the default limit of the loss of accuracy."""
-    record = store.read_record(folder)
+    record = runs.read_record(folder)
     if not record["kept_accuracy"]:
         return record
-    run = store.load(folder)
+    run = runs.load(folder)
     return {**record, "status": run.status, "kept_accuracy": run.kept_accuracy, "notes": run.notes}
 
 
 def _print(record: dict[str, Any], folder: Path) -> None:
     made, samples = record["experiment"]["training"], record["samples"]
     seed = record["experiment"].get("seed", 0)
-    write(f"Run {record.get('id', '')} of {record['created']}: {made['model']} on {made['data']}, seed {seed}")
+    write(
+        f"Run {record.get('id', '')} of {record['created']}: {made['model']} on {made['data']}, seed {seed}"
+    )
     if record["experiment"].get("request"):
-        write(f"Request: {_request(store.load(folder))}.")
-        for line in _verdict(folder, store.load(folder)):
+        write(f"Request: {_request(runs.load(folder))}.")
+        for line in _verdict(folder, runs.load(folder)):
             write(line)
     if made.get("recipe_assumed"):
-        write(f"The original was trained elsewhere. Its recipe is not known; assumed: {_listed_settings(made['recipe'])}.")
+        write(
+            f"The original was trained elsewhere. Its recipe is not known; assumed: {_listed_settings(made['recipe'])}."
+        )
     for note in record["notes"]:
         write(note)
     if record["experiment"].get("method"):
         method = record["experiment"]["method"]
         write(f"Method {method['name']}: {_listed_settings(method)}")
     before = record["original"] or {}
-    rows = [[name, _plain(before.get(name)), _plain(value), str(samples.get(name, ""))] for name, value in record["scores"].items()]
+    rows = [
+        [name, _plain(before.get(name)), _plain(value), str(samples.get(name, ""))]
+        for name, value in record["scores"].items()
+    ]
     table(["score", "original", "this run", "n"], rows)
     print_earlier(record.get("earlier", []))
     env = record["environment"]
@@ -84,17 +91,21 @@ def _listed_settings(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in settings.items() if key != "name")
 
 
-def _request(run: store.Run) -> str:
+def _request(run: runs.Run) -> str:
     """Who was forgotten, and how many samples of each class."""
     assert run.experiment.request is not None
     names, counts = run.by_class.get("names", []), run.by_class.get("forget", {})
     classes = [f"{names[int(label)]!r} {count}" for label, count in counts.items()]
-    rest = f" and {len(classes) - LISTED_CLASSES} classes more" if len(classes) > LISTED_CLASSES else ""
+    rest = (
+        f" and {len(classes) - LISTED_CLASSES} classes more"
+        if len(classes) > LISTED_CLASSES
+        else ""
+    )
     spread = f" ({', '.join(classes[:LISTED_CLASSES])}{rest})" if classes else ""
     return f"{describe(run.experiment.request, names)}, {counted(run.samples['forget'], 'sample')}{spread}"
 
 
-def _verdict(folder: Path, run: store.Run) -> list[str]:
+def _verdict(folder: Path, run: runs.Run) -> list[str]:
     """What the strongest stored audit concluded; without one, what the scores alone say."""
     lines: list[str] = []
     for tier in reversed(TIERS):
@@ -104,7 +115,9 @@ def _verdict(folder: Path, run: store.Run) -> list[str]:
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError):
-            lines.append(f"{file} cannot be read: run `{audit_command_here(run, folder, tier)}` again.")
+            lines.append(
+                f"{file} cannot be read: run `{audit_command_here(run, folder, tier)}` again."
+            )
     if run.forgot is False:
         return [*lines, f"Verdict: {NOT_FORGOTTEN}."]
     return [*lines, verdict_without_audit(run, folder)]

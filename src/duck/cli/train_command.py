@@ -6,18 +6,29 @@ from pathlib import Path
 
 import torch
 
-from duck import store
+from duck import runs
 from duck.api import train
 from duck.cli.console import emit, percent, say, table, watching
-from duck.cli.inputs import DataFlags, RunFlags, check_model_code, experiment_of, fingerprint, flags_in, parse, peek, settled, shown_recipe
-from duck.config import Experiment, Training
+from duck.cli.inputs import (
+    DataFlags,
+    RunFlags,
+    check_model_code,
+    experiment_of,
+    fingerprint,
+    flags_in,
+    parse,
+    peek,
+    settled,
+    shown_recipe,
+)
 from duck.errors import BadInput
-from duck.fit import check_recipe
+from duck.experiment import Experiment, Training
 from duck.methods.presets import RecipeName, default_recipe
 from duck.metrics import training_scores
 from duck.models import MODELS
-from duck.models.given import in_float32
+from duck.models.user_models import in_float32
 from duck.runtime import Stopwatch, distributed, is_first, pick_device
+from duck.training.loop import check_recipe
 from duck.types import Data, Recipe
 
 
@@ -49,23 +60,34 @@ def main(argv: list[str]) -> int:
     args = parse(Train, argv, "train", default)
     if ":" not in args.model:
         MODELS[args.model]  # an unknown name is an error before the data are read
-    check_model_code(args.model, str(args.config), args.trust_model_code or "--model" in flags_in(argv))
+    check_model_code(
+        args.model, str(args.config), args.trust_model_code or "--model" in flags_in(argv)
+    )
     check_recipe(args.recipe)
     with distributed(args.run.device) as device:
         data = args.source.load()
-        if config is not None and not flags_in(argv) & {"--data", "--image-size", "--mean", "--std"}:
+        if config is not None and not flags_in(argv) & {
+            "--data",
+            "--image-size",
+            "--mean",
+            "--std",
+        }:
             _check_data(config, args.config, data)
         real = default.recipe
         if config is None:
             facts = data.name, len(data.train), data.augment
             real = default_recipe(*facts, args.model, args.recipe_preset)
-        return _run(replace(args, recipe=settled(args.recipe, argv, real)), data, pick_device(device))
+        return _run(
+            replace(args, recipe=settled(args.recipe, argv, real)), data, pick_device(device)
+        )
 
 
 def _check_data(config: Experiment, file: Path | None, data: Data) -> None:
     """Raise an error where the config is about other data than those that were found under the same name."""
     if config.training.fingerprint not in ("", fingerprint(data)):
-        raise BadInput(f"The data are not those of {file}: the fingerprints differ. Name the data with --data to train on other ones.")
+        raise BadInput(
+            f"The data are not those of {file}: the fingerprints differ. Name the data with --data to train on other ones."
+        )
 
 
 def _default(argv: list[str]) -> Train:
@@ -87,11 +109,18 @@ def _run(args: Train, data: Data, device: torch.device) -> int:
     return _tell(folder, args.run.json) if is_first() else 0
 
 
-def trained(data: Data, source: DataFlags, run: RunFlags, model_name: str, recipe: Recipe, device: torch.device) -> Path:
+def trained(
+    data: Data,
+    source: DataFlags,
+    run: RunFlags,
+    model_name: str,
+    recipe: Recipe,
+    device: torch.device,
+) -> Path:
     """The run of this training, made now unless it is there already."""
     experiment = Experiment(_training(data, source, model_name, recipe, run.seed), seed=run.seed)
-    folder = run.out or store.default_folder(experiment)
-    with store.reserve(folder, experiment, run.overwrite) as there:
+    folder = run.out or runs.default_folder(experiment)
+    with runs.reserve(folder, experiment, run.overwrite) as there:
         if there:
             say(f"{folder} already holds this run; --overwrite makes it anew.")
         else:
@@ -99,35 +128,81 @@ def trained(data: Data, source: DataFlags, run: RunFlags, model_name: str, recip
     return folder
 
 
-def _train(data: Data, source: DataFlags, run: RunFlags, experiment: Experiment, folder: Path, device: torch.device) -> None:
+def _train(
+    data: Data,
+    source: DataFlags,
+    run: RunFlags,
+    experiment: Experiment,
+    folder: Path,
+    device: torch.device,
+) -> None:
     training = experiment.training
-    checkpoint = store.unfinished(folder, experiment.id) / "checkpoint.pt"
+    checkpoint = runs.unfinished(folder, experiment.id) / "checkpoint.pt"
     if checkpoint.exists() and is_first():
         say(f"Going on from {checkpoint}.")
     data, stopwatch = data.to(device), Stopwatch(device)
-    with watching(f"train {training.model} on {data.name}", quiet=not is_first()) as watch, stopwatch:
-        model = train(training.model, data, run.seed, training.recipe, device=str(device), report=watch, checkpoint=checkpoint)
+    with (
+        watching(f"train {training.model} on {data.name}", quiet=not is_first()) as watch,
+        stopwatch,
+    ):
+        model = train(
+            training.model,
+            data,
+            run.seed,
+            training.recipe,
+            device=str(device),
+            report=watch,
+            checkpoint=checkpoint,
+        )
     if is_first():
         scores = training_scores(in_float32(model), data)
-        record = store.Run(experiment, scores, stopwatch.seconds, _samples(data), source=source.source(folder))
-        store.save(record, model, folder, run.overwrite)
+        record = runs.Run(
+            experiment, scores, stopwatch.seconds, _samples(data), source=source.source(folder)
+        )
+        runs.save(record, model, folder, run.overwrite)
         shutil.rmtree(checkpoint.parent, ignore_errors=True)
 
 
-def _training(data: Data, source: DataFlags, model_name: str, recipe: Recipe, seed: int) -> Training:
-    return Training(data.name, model_name, recipe, seed, source.image_size, source.mean, source.std, fingerprint(data))
+def _training(
+    data: Data, source: DataFlags, model_name: str, recipe: Recipe, seed: int
+) -> Training:
+    return Training(
+        data.name,
+        model_name,
+        recipe,
+        seed,
+        source.image_size,
+        source.mean,
+        source.std,
+        fingerprint(data),
+    )
 
 
 def _samples(data: Data) -> dict[str, int]:
     test = 0 if data.test is None else len(data.test)
-    return {"train": len(data.train), "test": test - len(data.holdout), "holdout": len(data.holdout)}
+    return {
+        "train": len(data.train),
+        "test": test - len(data.holdout),
+        "holdout": len(data.holdout),
+    }
 
 
 def _tell(folder: Path, as_json: bool) -> int:
-    run = store.load(folder)
+    run = runs.load(folder)
     if as_json:
         made = run.experiment.training
-        emit({"run": str(folder), "model": made.model, "data": made.data, "scores": run.scores, "seconds": run.seconds})
+        emit(
+            {
+                "run": str(folder),
+                "model": made.model,
+                "data": made.data,
+                "scores": run.scores,
+                "seconds": run.seconds,
+            }
+        )
     else:
-        table(["run", "train %", "test %", "seconds"], [[str(folder), *map(percent, run.scores.values()), f"{run.seconds:.1f}"]])
+        table(
+            ["run", "train %", "test %", "seconds"],
+            [[str(folder), *map(percent, run.scores.values()), f"{run.seconds:.1f}"]],
+        )
     return 0

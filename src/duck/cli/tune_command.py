@@ -13,7 +13,7 @@ from torch import nn
 from duck import files
 from duck.cli.compare_command import original_or_trained
 from duck.cli.console import counting, emit, number, percent, say, table, write
-from duck.cli.exits import DONE, INTERRUPTED
+from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, check_file, parse
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, report_findings
 from duck.errors import BadInput
@@ -62,7 +62,9 @@ def main(argv: list[str]) -> int:
     args = parse(Tune, argv, "tune", default)
     space_of(args.method)
     if args.who.protocol == "paper":
-        raise BadInput("--protocol paper has no holdout apart from the test data that are reported: tune with --protocol holdout.")
+        raise BadInput(
+            "--protocol paper has no holdout apart from the test data that are reported: tune with --protocol holdout."
+        )
     args.who.check()
     _check_cases(args)
     device = pick_device(args.output.device)
@@ -77,8 +79,14 @@ def main(argv: list[str]) -> int:
     training = original.training(data, args.source)
     method = preset(args.method, data.name, scenario.kind, len(data.train), args.start)
     model = original.load(training, moved, device)
-    options: dict[str, Any] = {"new_model": factory(training, moved), "recipe": training.recipe, "head": original.head_name()}
-    options["retrained"] = _retrained(args, model, scenarios, options) if _objective(args, scenario) == "gap" else None
+    options: dict[str, Any] = {
+        "new_model": factory(training, moved),
+        "recipe": training.recipe,
+        "head": original.head_name(),
+    }
+    options["retrained"] = (
+        _retrained(args, model, scenarios, options) if _objective(args, scenario) == "gap" else None
+    )
     trials: list[Trial] = []
     code = DONE
     try:
@@ -92,9 +100,23 @@ def main(argv: list[str]) -> int:
         say(f"Interrupted after {len(trials)} of {args.budget} trials: what they found is kept.")
         code = INTERRUPTED
     found = changes(method, best(trials))
-    _write(file, args, describe(request, data.classes), scenario, with_settings(method, best(trials).settings), trials)
+    _write(
+        file,
+        args,
+        describe(request, data.classes),
+        scenario,
+        with_settings(method, best(trials).settings),
+        trials,
+    )
     if args.output.json:
-        emit({"method": args.method, "best": found, "preset": str(file), "trials": [asdict(trial) for trial in trials]})
+        emit(
+            {
+                "method": args.method,
+                "best": found,
+                "preset": str(file),
+                "trials": [asdict(trial) for trial in trials],
+            }
+        )
     else:
         _tell(trials, args, found, file)
     return code
@@ -104,14 +126,20 @@ def _objective(args: Tune, scenario: Scenario) -> Objective:
     if args.objective == "auto":
         return "gap" if scenario.kind == "samples" else "aus"
     if args.objective == "gap" and scenario.kind == "class":
-        raise BadInput("--objective gap is for single samples: of whole classes the objective is AUS.")
+        raise BadInput(
+            "--objective gap is for single samples: of whole classes the objective is AUS."
+        )
     return args.objective
 
 
-def _retrained(args: Tune, model: nn.Module, scenarios: Sequence[Scenario], options: dict[str, Any]) -> list[nn.Module]:
+def _retrained(
+    args: Tune, model: nn.Module, scenarios: Sequence[Scenario], options: dict[str, Any]
+) -> list[nn.Module]:
     """Train a model without the forget set of each scenario."""
     if options["new_model"] is None:
-        raise BadInput("The objective 'gap' needs retrained models, and how to build one is not known here: use --objective aus.")
+        raise BadInput(
+            "The objective 'gap' needs retrained models, and how to build one is not known here: use --objective aus."
+        )
     found = []
     with counting("retrained models") as progress:
         for place, scenario in enumerate(scenarios):
@@ -123,11 +151,15 @@ def _retrained(args: Tune, model: nn.Module, scenarios: Sequence[Scenario], opti
 def _check_cases(args: Tune) -> None:
     """Raise an error where --each or --draws do not go with the request."""
     if args.each and not args.who.classes:
-        raise BadInput("--each takes the --classes one at a time; for a --fraction there is --draws.")
+        raise BadInput(
+            "--each takes the --classes one at a time; for a --fraction there is --draws."
+        )
     if args.each and args.draws != 1:
         raise BadInput("--draws needs --fraction: a class can be drawn only once.")
     if args.draws != 1 and (args.draws < 1 or args.who.fraction is None):
-        raise BadInput(f"--draws is a number of random shares, at least 1, and needs --fraction; got {args.draws}.")
+        raise BadInput(
+            f"--draws is a number of random shares, at least 1, and needs --fraction; got {args.draws}."
+        )
 
 
 def _cases(args: Tune, request: Request) -> list[tuple[Request, int]]:
@@ -148,20 +180,34 @@ def _place(args: Tune, data: str, kind: str) -> Path:
     return file
 
 
-def _write(file: Path, args: Tune, who: str, scenario: Scenario, found: Method, trials: Sequence[Trial]) -> None:
+def _write(
+    file: Path, args: Tune, who: str, scenario: Scenario, found: Method, trials: Sequence[Trial]
+) -> None:
     """Write every setting: whatever preset the file is put on, it is what the best trial ran with."""
     settings = {name: value for name, value in asdict(found).items() if value is not None}  # type: ignore[call-overload]
-    about = {"from": "search", "objective": best(trials).objective, "trials": len(trials), "date": datetime.now(UTC).date().isoformat()}
-    who += (", each alone" if args.each else "") + (f", {args.draws} draws" if args.draws > 1 else "")
+    about = {
+        "from": "search",
+        "objective": best(trials).objective,
+        "trials": len(trials),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    who += (", each alone" if args.each else "") + (
+        f", {args.draws} draws" if args.draws > 1 else ""
+    )
     where = f"the holdout of {scenario.data.name}: {who}; seed {scenario.seed}"
     note = f"{MARK} {len(trials)} trials on {where}, from the preset {args.start!r}.\n"
-    tables = {args.method: {scenario.data.name: {"tuned": {scenario.kind: {**settings, "source": about}}}}}
+    tables = {
+        args.method: {scenario.data.name: {"tuned": {scenario.kind: {**settings, "source": about}}}}
+    }
     files.write_text(file, note + tomli_w.dumps(tables))
 
 
 def _tell(trials: list[Trial], args: Tune, found: dict[str, Any], file: Path) -> None:
     names = list(trials[0].settings)
-    cells = [[str(trial.number), *(_value(trial.settings[name]) for name in names), *_reached(trial)] for trial in trials]
+    cells = [
+        [str(trial.number), *(_value(trial.settings[name]) for name in names), *_reached(trial)]
+        for trial in trials
+    ]
     score = {"aus": "holdout AUS", "gap": "1 - gap to retrained"}[trials[0].objective]
     table(["trial", *names, score, "kept %", "forgotten %"], cells)
     for trial in trials:
@@ -172,9 +218,13 @@ def _tell(trials: list[Trial], args: Tune, found: dict[str, Any], file: Path) ->
         write(f"Stopped early, as they could not become the best: trials {', '.join(pruned)}.")
     edges = at_edge(args.method, trials)
     if edges:
-        write(f"The best value of {', '.join(edges)} is at the edge of what was tried: a larger --budget looks beyond it.")
+        write(
+            f"The best value of {', '.join(edges)} is at the edge of what was tried: a larger --budget looks beyond it."
+        )
     changed = ", ".join(f"{name} {_value(value)}" for name, value in found.items())
-    write(f"Best: the preset {args.start!r} {f'with {changed}' if changed else 'itself'}. Written to {file}")
+    write(
+        f"Best: the preset {args.start!r} {f'with {changed}' if changed else 'itself'}. Written to {file}"
+    )
     say(f"Use it: duck forget --method {args.method} --presets {file} ...")
 
 

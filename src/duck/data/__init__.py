@@ -2,11 +2,12 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
+from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
 from duck.registry import Registry
 
@@ -18,14 +19,12 @@ if TYPE_CHECKING:
 
 MAX_SIZE = 16384
 """Pixels a side; larger images would not fit in memory."""
-Count = Callable[[int, int], None]
-"""Is told how much of how much is done: bytes of a download, or images decoded."""
 
 
 class Options(TypedDict):
     download: bool
     image_size: int | None
-    progress: Count | None
+    progress: ProgressCallback | None
 
 
 class Source(Protocol):
@@ -76,7 +75,7 @@ def load(
     download: bool = False,
     image_size: int | None = None,
     device: "torch.device | str" = "cpu",
-    progress: Count | None = None,
+    progress: ProgressCallback | None = None,
     split: bool = True,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
@@ -90,7 +89,9 @@ def load(
     if image_size is not None and not 1 <= image_size <= MAX_SIZE:
         raise BadInput(f"The image size must be from 1 to {MAX_SIZE}, got {image_size}.")
     if isinstance(name_or_path, str) and (name_or_path in DATASETS or not _is_path(name_or_path)):
-        data = DATASETS[name_or_path](Path(root).expanduser(), download=download, image_size=image_size, progress=progress)
+        data = DATASETS[name_or_path](
+            Path(root).expanduser(), download=download, image_size=image_size, progress=progress
+        )
     else:
         data = _from_path(Path(name_or_path).expanduser(), image_size, progress, split)
     if mean or std:
@@ -102,14 +103,23 @@ def _normalised(data: "Data", mean: Sequence[float], std: Sequence[float]) -> "D
     from duck.data.examples import Pixels, Resident, Streamed
 
     channels = data.train.shape[0]
-    if len(mean) != channels or len(std) != channels or min(std) <= 0 or not all(map(math.isfinite, (*mean, *std))):
-        raise BadInput(f"{data.name} has {channels} channels: give as many numbers for the mean and for the std, the latter above 0.")
+    if (
+        len(mean) != channels
+        or len(std) != channels
+        or min(std) <= 0
+        or not all(map(math.isfinite, (*mean, *std)))
+    ):
+        raise BadInput(
+            f"{data.name} has {channels} channels: give as many numbers for the mean and for the std, the latter above 0."
+        )
 
     def changed(part: "Examples | None") -> Any:
         if part is None:
             return None
         if not isinstance(part, Resident | Streamed) or part.pixels is None:
-            raise BadInput(f"The images of {data.name} are floats already: they are taken as they are, without mean and std.")
+            raise BadInput(
+                f"The images of {data.name} are floats already: they are taken as they are, without mean and std."
+            )
         return replace(part, pixels=Pixels(tuple(mean), tuple(std)))
 
     return replace(data, train=changed(data.train), test=changed(data.test))
@@ -119,7 +129,9 @@ def _is_path(word: str) -> bool:
     return os.sep in word or word.startswith("~") or word.endswith(".npz") or Path(word).exists()
 
 
-def _from_path(path: Path, image_size: int | None, progress: Count | None, split: bool) -> "Data":
+def _from_path(
+    path: Path, image_size: int | None, progress: ProgressCallback | None, split: bool
+) -> "Data":
     if path.is_dir():
         from duck.data import folder
 
@@ -128,5 +140,9 @@ def _from_path(path: Path, image_size: int | None, progress: Count | None, split
         from duck.data import arrays
 
         return arrays.load(path, image_size=image_size, split=split)
-    problem = "is neither a folder of class folders nor an .npz file" if path.exists() else "does not exist"
+    problem = (
+        "is neither a folder of class folders nor an .npz file"
+        if path.exists()
+        else "does not exist"
+    )
     raise BadInput(f"{path} {problem}. Give one of these, or a name: {', '.join(DATASETS)}.")

@@ -27,7 +27,9 @@ def load(path: Path, *, image_size: int | None = None, split: bool = True) -> Da
     content = _read(path)
     unknown = [key for key in content if key not in KEYS]
     if unknown:
-        raise BadInput(f"{path} has an array {unknown[0]!r} that means nothing here. {suggest(unknown[0], list(KEYS))}")
+        raise BadInput(
+            f"{path} has an array {unknown[0]!r} that means nothing here. {suggest(unknown[0], list(KEYS))}"
+        )
     missing = [key for key in ("images", "labels") if key not in content]
     if missing:
         raise BadInput(f"{path} has no {missing[0]!r}; it holds {', '.join(content) or 'nothing'}.")
@@ -41,7 +43,9 @@ def _read(path: Path) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
     except Exception as error:  # a damaged file raises nearly anything
-        raise BadInput(f"Cannot read {path}: {error}. It must hold plain arrays, as numpy.savez writes them.") from error
+        raise BadInput(
+            f"Cannot read {path}: {error}. It must hold plain arrays, as numpy.savez writes them."
+        ) from error
 
 
 def from_arrays(
@@ -68,29 +72,57 @@ def from_arrays(
     if (test_images is None) != (test_labels is None):
         raise BadInput(f"{name} needs both test_images and test_labels, or neither.")
     train = _samples(name, "", images, labels, ids, layout)
-    test = _samples(name, "test_", test_images, test_labels, test_ids, layout) if test_images is not None else None
-    classes = [str(word) for word in class_names] if class_names is not None else numbered(name, train.labels)
+    test = (
+        _samples(name, "test_", test_images, test_labels, test_ids, layout)
+        if test_images is not None
+        else None
+    )
+    classes = (
+        [str(word) for word in class_names]
+        if class_names is not None
+        else numbered(name, train.labels)
+    )
     return assemble(name, train, test, classes, augment=augment, image_size=image_size, split=split)
 
 
-def _samples(name: str, prefix: str, images: npt.ArrayLike, labels: Any, ids: npt.ArrayLike | None, layout: Layout) -> Samples:
-    pixels, numbers = _images(f"{prefix}images of {name}", np.asarray(images), layout), np.asarray(labels)
+def _samples(
+    name: str,
+    prefix: str,
+    images: npt.ArrayLike,
+    labels: Any,
+    ids: npt.ArrayLike | None,
+    layout: Layout,
+) -> Samples:
+    pixels, numbers = (
+        _images(f"{prefix}images of {name}", np.asarray(images), layout),
+        np.asarray(labels),
+    )
     if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
-        raise BadInput(f"The {prefix}labels of {name} must be one whole number each, got {numbers.dtype} of shape {numbers.shape}.")
+        raise BadInput(
+            f"The {prefix}labels of {name} must be one whole number each, got {numbers.dtype} of shape {numbers.shape}."
+        )
     names = np.arange(len(numbers)) if ids is None else np.asarray(ids)
     if not len(pixels) == len(numbers) == names.size:
-        raise BadInput(f"{name} has {len(pixels)} {prefix}images, {len(numbers)} labels and {names.size} ids: they must be as many.")
+        raise BadInput(
+            f"{name} has {len(pixels)} {prefix}images, {len(numbers)} labels and {names.size} ids: they must be as many."
+        )
     if len(numbers) == 0:
         raise BadInput(f"{name} has no {prefix}images.")
-    return Samples(pixels, torch.from_numpy(numbers.astype(np.int64)), names.astype(np.str_).reshape(-1))
+    return Samples(
+        pixels, torch.from_numpy(numbers.astype(np.int64)), names.astype(np.str_).reshape(-1)
+    )
 
 
 def _images(what: str, images: npt.NDArray[Any], layout: Layout) -> Tensor:
     is_float = np.issubdtype(images.dtype, np.floating)
     if images.dtype != np.uint8 and not is_float:
-        raise BadInput(f"The {what} must be uint8 or float, got {images.dtype}. Convert them first, as with .astype('uint8').")
+        raise BadInput(
+            f"The {what} must be uint8 or float, got {images.dtype}. Convert them first, as with .astype('uint8')."
+        )
     if images.ndim not in (3, 4) and not (is_float and images.ndim > 1):
-        raise BadInput(f"The {what} must have shape (N, H, W), (N, H, W, C) or (N, C, H, W), got {images.shape}.")
+        raise BadInput(
+            f"The {what} must have shape (N, H, W), (N, H, W, C) or (N, C, H, W), got {images.shape}."
+        )
     if is_float and not np.isfinite(images).all():
         raise BadInput(f"The {what} hold values that are not finite. Remove or replace them.")
     if images.ndim == 3:
@@ -98,7 +130,9 @@ def _images(what: str, images: npt.NDArray[Any], layout: Layout) -> Tensor:
     elif images.ndim == 4:
         images = channels_first(images, layout)
     # Copied, so that a later change to the given array reaches no sample.
-    return torch.from_numpy(images.astype(np.float32 if is_float else np.uint8, order="C", copy=True))
+    return torch.from_numpy(
+        images.astype(np.float32 if is_float else np.uint8, order="C", copy=True)
+    )
 
 
 def channels_first(images: npt.NDArray[Any], layout: Layout = "auto") -> npt.NDArray[Any]:

@@ -42,14 +42,25 @@ def assemble(
     if test is None and split:
         rows = split_by_hash(train.ids)
         check_split(name, train.labels, rows.train, classes)
-        train, test, holdout = train.take(rows.train), train.take(rows.test) if len(rows.test) else None, rows.holdout
+        train, test, holdout = (
+            train.take(rows.train),
+            train.take(rows.test) if len(rows.test) else None,
+            rows.holdout,
+        )
     if pixels is None and train.images.dtype == torch.uint8:
         pixels = statistics([train.images])
 
     def ready(part: Samples) -> Examples:
         return resized(examples(*part, pixels), image_size)
 
-    return finish(name, ready(train), ready(test) if test is not None else None, classes, augment=augment, holdout=holdout)
+    return finish(
+        name,
+        ready(train),
+        ready(test) if test is not None else None,
+        classes,
+        augment=augment,
+        holdout=holdout,
+    )
 
 
 def finish(
@@ -75,7 +86,9 @@ def finish(
 def check_labels(name: str, labels: Tensor, num_classes: int, gaps: bool = False) -> None:
     """Every one of 0..K-1, and nothing else, must label a training sample; with `gaps` some of them may not."""
     if num_classes < 2:
-        raise BadInput(f"{name} needs at least two classes, one to forget and one to keep; it has {num_classes}.")
+        raise BadInput(
+            f"{name} needs at least two classes, one to forget and one to keep; it has {num_classes}."
+        )
     found = labels.unique().tolist()
     if found[0] < 0 or found[-1] >= num_classes or (len(found) < num_classes and not gaps):
         present = "" if gaps else ", every one present"
@@ -116,7 +129,9 @@ def check_ids(name: str, ids: Ids) -> None:
     """Each id must name one sample."""
     known, counts = np.unique(ids, return_counts=True)
     if len(known) < len(ids):
-        raise BadInput(f"The ids of {name} must differ from each other; {known[counts > 1][0]!r} is there {counts.max()} times.")
+        raise BadInput(
+            f"The ids of {name} must differ from each other; {known[counts > 1][0]!r} is there {counts.max()} times."
+        )
 
 
 def statistics(parts: Iterable[Tensor]) -> Pixels:
@@ -135,10 +150,14 @@ def statistics(parts: Iterable[Tensor]) -> Pixels:
 
 def _check_test(name: str, train: Examples, test: Examples, num_classes: int) -> None:
     if test.shape != train.shape:
-        raise BadInput(f"The test images of {name} have shape {test.shape}, the training images {train.shape}: they must be alike.")
+        raise BadInput(
+            f"The test images of {name} have shape {test.shape}, the training images {train.shape}: they must be alike."
+        )
     strange = sorted(set(test.labels.tolist()) - set(range(num_classes)))
     if strange:
-        raise BadInput(f"The test labels of {name} must be 0 to {num_classes - 1} as in training; found also {_listed(strange)}.")
+        raise BadInput(
+            f"The test labels of {name} must be 0 to {num_classes - 1} as in training; found also {_listed(strange)}."
+        )
     check_ids(f"the test split of {name}", test.ids)
 
 

@@ -35,7 +35,9 @@ def cached(name: str, key: str, folders: Sequence[Path], make: Callable[[], Tens
         _remove_others(folder, name, file)
         return torch.from_numpy(made)
     size = f"{made.nbytes / 2**20:.0f} MiB"
-    files.warn(f"The decoded images ({size}) cannot be kept in {' or '.join(problems)}: they are decoded again the next time.")
+    files.warn(
+        f"The decoded images ({size}) cannot be kept in {' or '.join(problems)}: they are decoded again the next time."
+    )
     return torch.from_numpy(made)
 
 

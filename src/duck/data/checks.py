@@ -66,7 +66,11 @@ class _Digests:
     def in_test(self, test: Examples) -> tuple[list[str], list[str]]:
         """Return the ids of test samples that equal a forget sample, and of those that equal another training sample."""
         names, train = test.ids.tolist(), set(self.train)
-        known = [(name, digest) for name, digest in zip(names, test.digests, strict=True) if digest in train]
+        known = [
+            (name, digest)
+            for name, digest in zip(names, test.digests, strict=True)
+            if digest in train
+        ]
         forget = [name for name, digest in known if digest in self.forget]
         return forget, [name for name, digest in known if digest not in self.forget]
 

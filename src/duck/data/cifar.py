@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from duck.data import Count
 from duck.data.assemble import Samples, assemble
 from duck.data.download import Archive, locate
 from duck.data.examples import Pixels
+from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
 from duck.types import Data, Ids
 
@@ -66,19 +66,36 @@ CIFAR100 = Cifar(
 )
 
 
-def load(cifar: Cifar, root: Path, *, download: bool = False, image_size: int | None = None, progress: Count | None = None) -> Data:
+def load(
+    cifar: Cifar,
+    root: Path,
+    *,
+    download: bool = False,
+    image_size: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Data:
     """One of the two sets from under the root. Ids are the official file names where the files have them, else the index."""
     folder = locate(cifar.archive, (*cifar.train, cifar.test, cifar.meta), root, download, progress)
     classes = _class_names(folder / cifar.meta, cifar)
     train = _samples([folder / name for name in cifar.train], cifar, classes)
     test = _samples([folder / cifar.test], cifar, classes)
-    return assemble(cifar.name, train, test, classes, pixels=cifar.pixels, augment="crop-flip", image_size=image_size)
+    return assemble(
+        cifar.name,
+        train,
+        test,
+        classes,
+        pixels=cifar.pixels,
+        augment="crop-flip",
+        image_size=image_size,
+    )
 
 
 def _class_names(path: Path, cifar: Cifar) -> list[str]:
     names = [_text(name) for name in _entry(path, read_pickle(path), cifar.label_names, list)]
     if len(names) != cifar.num_classes:
-        raise BadInput(f"{path} names {len(names)} classes, {cifar.name} has {cifar.num_classes}. {AGAIN}")
+        raise BadInput(
+            f"{path} names {len(names)} classes, {cifar.name} has {cifar.num_classes}. {AGAIN}"
+        )
     return names
 
 
@@ -87,7 +104,11 @@ def _samples(paths: list[Path], cifar: Cifar, classes: Sequence[str]) -> Samples
     images = np.concatenate([batch.images for batch in batches])
     labels = [label for batch in batches for label in batch.labels]
     names = [name for batch in batches for name in batch.names]
-    ids = _unique(names, [classes[label] for label in labels]) if len(names) == len(labels) else np.arange(len(labels)).astype(np.str_)
+    ids = (
+        _unique(names, [classes[label] for label in labels])
+        if len(names) == len(labels)
+        else np.arange(len(labels)).astype(np.str_)
+    )
     return Samples(torch.from_numpy(images), torch.tensor(labels), ids)
 
 
@@ -101,22 +122,34 @@ class _Batch(NamedTuple):
 
 def _batch(path: Path, cifar: Cifar) -> _Batch:
     content = read_pickle(path)
-    data, labels = _entry(path, content, "data", np.ndarray), _entry(path, content, cifar.labels, list)
+    data, labels = (
+        _entry(path, content, "data", np.ndarray),
+        _entry(path, content, cifar.labels, list),
+    )
     names = [_text(name) for name in content.get("filenames", ())]
-    if data.dtype != np.uint8 or data.shape != (len(labels), 3072) or len(names) not in (0, len(labels)):
+    if (
+        data.dtype != np.uint8
+        or data.shape != (len(labels), 3072)
+        or len(names) not in (0, len(labels))
+    ):
         raise BadInput(
             f"{path} should hold a uint8 row of 3072 and at most one name for each of its {len(labels)} labels; it holds "
             f"{data.dtype} of shape {data.shape} and {len(names)} names. {AGAIN}"
         )
     if not all(isinstance(label, int) and 0 <= label < cifar.num_classes for label in labels):
-        raise BadInput(f"{path}: the labels should be whole numbers from 0 to {cifar.num_classes - 1}. {AGAIN}")
+        raise BadInput(
+            f"{path}: the labels should be whole numbers from 0 to {cifar.num_classes - 1}. {AGAIN}"
+        )
     return _Batch(data.reshape(-1, 3, 32, 32), labels, names)
 
 
 def _unique(names: list[str], classes: list[str]) -> Ids:
     """A few official names stand for images of two classes: those get the class in front, and a number if need be."""
     counts = Counter(names)
-    told_apart = [name if counts[name] == 1 else f"{label}/{name}" for name, label in zip(names, classes, strict=True)]
+    told_apart = [
+        name if counts[name] == 1 else f"{label}/{name}"
+        for name, label in zip(names, classes, strict=True)
+    ]
     seen: Counter[str] = Counter()
     ids = []
     for name in told_apart:
@@ -150,7 +183,9 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.allowed:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs and which was not run")
+            raise pickle.UnpicklingError(
+                f"it asks for {module}.{name}, which no CIFAR file needs and which was not run"
+            )
         return super().find_class(module, name)
 
 
@@ -160,7 +195,9 @@ def read_pickle(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             content = _ArraysOnly(file, encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise BadInput(f"Cannot read {path}: {str(error) or type(error).__name__}. {AGAIN}") from error
+        raise BadInput(
+            f"Cannot read {path}: {str(error) or type(error).__name__}. {AGAIN}"
+        ) from error
     if not isinstance(content, dict):
         raise BadInput(f"{path} is not a CIFAR file: it holds a {type(content).__name__}. {AGAIN}")
     return {_text(key): value for key, value in content.items()}

@@ -28,15 +28,21 @@ class Header(NamedTuple):
 def read_header(path: Path) -> Header:
     """What the file says of itself; read of every file before any is decoded."""
     if path.exists() and not path.is_file():  # opening a named pipe would wait for a writer
-        raise BadInput(f"Cannot read the image {path}: it is not a regular file. Remove or replace it.")
+        raise BadInput(
+            f"Cannot read the image {path}: it is not a regular file. Remove or replace it."
+        )
     return _with_image(path, lambda image: Header(image.size, image.mode))
 
 
 def decode(path: Path, shape: tuple[int, ...], size: int | None = None) -> npt.NDArray[np.uint8]:
     """uint8 (C, H, W), resized where a size is given; the file must come out in the shape."""
-    pixels = _with_image(path, lambda image: pixels_of(image if size is None else _resize(image, size), shape[0]))
+    pixels = _with_image(
+        path, lambda image: pixels_of(image if size is None else _resize(image, size), shape[0])
+    )
     if pixels.shape != shape:
-        raise BadInput(f"The image {path} has shape {pixels.shape}, the others have {shape}. Remove or resize it.")
+        raise BadInput(
+            f"The image {path} has shape {pixels.shape}, the others have {shape}. Remove or resize it."
+        )
     return pixels
 
 
@@ -45,7 +51,9 @@ def pixels_of(image: "Image", channels: int) -> npt.NDArray[np.uint8]:
     if image.mode.startswith(("I", "F")):
         raise ValueError(f"its pixels have more than 8 bits (mode {image.mode})")
     if "transparency" in image.info:
-        image = image.convert("RGBA")  # Pillow warns of a palette with transparency that goes straight to RGB
+        image = image.convert(
+            "RGBA"
+        )  # Pillow warns of a palette with transparency that goes straight to RGB
     pixels = np.array(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1))
 
@@ -62,8 +70,14 @@ def _resize(image: "Image", size: int) -> "Image":
     height, width = scaled_size(image.height, image.width, size)
     left, top = (width - size) // 2, (height - size) // 2
     # A palette's numbers cannot be averaged.
-    image = image if image.mode in ("L", "RGB") else image.convert("RGBA" if "transparency" in image.info else "RGB")
-    return image.resize((width, height), Resampling.BILINEAR).crop((left, top, left + size, top + size))
+    image = (
+        image
+        if image.mode in ("L", "RGB")
+        else image.convert("RGBA" if "transparency" in image.info else "RGB")
+    )
+    return image.resize((width, height), Resampling.BILINEAR).crop(
+        (left, top, left + size, top + size)
+    )
 
 
 def _with_image(path: Path, use: "Callable[[Image], T]") -> T:

@@ -18,4 +18,11 @@ def load(*, image_size: int | None = None) -> Data:
     images = torch.from_numpy(np.round(digits.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
     labels = torch.from_numpy(digits.target.astype(np.int64))
     ids = np.arange(len(labels)).astype(np.str_)
-    return assemble("digits", Samples(images, labels, ids), None, tuple("0123456789"), pixels=PIXELS, image_size=image_size)
+    return assemble(
+        "digits",
+        Samples(images, labels, ids),
+        None,
+        tuple("0123456789"),
+        pixels=PIXELS,
+        image_size=image_size,
+    )

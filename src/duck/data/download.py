@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from duck.data import Count
+from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
 from duck.files import move_folder, temporary_folder
 
@@ -24,7 +24,13 @@ class Archive(NamedTuple):
     folder: str
 
 
-def locate(archive: Archive, needed: tuple[str, ...], root: Path, download: bool, progress: Count | None = None) -> Path:
+def locate(
+    archive: Archive,
+    needed: tuple[str, ...],
+    root: Path,
+    download: bool,
+    progress: ProgressCallback | None = None,
+) -> Path:
     """The data set's folder under the root with all that is needed in it; fetched first if it is not there and may be."""
     folder = root / archive.folder
     if not folder.exists():
@@ -35,11 +41,15 @@ def locate(archive: Archive, needed: tuple[str, ...], root: Path, download: bool
         fetch_archive(archive.url, archive.sha256, root, progress)
     missing = [name for name in needed if not (folder / name).exists()]
     if missing:
-        raise BadInput(f"{folder} is incomplete: {missing[0]} is missing. Remove the folder and fetch it again with --download.")
+        raise BadInput(
+            f"{folder} is incomplete: {missing[0]} is missing. Remove the folder and fetch it again with --download."
+        )
     return folder
 
 
-def fetch_archive(url: str, sha256: str, root: Path, progress: Count | None = None) -> Path:
+def fetch_archive(
+    url: str, sha256: str, root: Path, progress: ProgressCallback | None = None
+) -> Path:
     """Stream a .tar.gz or .zip, verify it, and unpack the one folder in it under the root. An interruption leaves nothing behind."""
     try:
         with temporary_folder(root, "download") as temporary:
@@ -48,10 +58,12 @@ def fetch_archive(url: str, sha256: str, root: Path, progress: Count | None = No
             _unpack(url, file, content)
             return _move(url, content, root)
     except PermissionError as error:
-        raise BadInput(f"Cannot write to {root}: {error.strerror}. Give a root folder that can be written to.") from error
+        raise BadInput(
+            f"Cannot write to {root}: {error.strerror}. Give a root folder that can be written to."
+        ) from error
 
 
-def _stream(url: str, file: Path, progress: Count | None) -> str:
+def _stream(url: str, file: Path, progress: ProgressCallback | None) -> str:
     """Download to the file; the SHA-256 of what came."""
     digest, done = hashlib.sha256(), 0
     try:
@@ -64,7 +76,9 @@ def _stream(url: str, file: Path, progress: Count | None) -> str:
                 if progress:
                     progress(done, max(total, done))
     except (OSError, http.client.HTTPException) as error:
-        raise BadInput(f"Could not download {url}: {error}. Check the connection, or fetch and unpack it by hand.") from error
+        raise BadInput(
+            f"Could not download {url}: {error}. Check the connection, or fetch and unpack it by hand."
+        ) from error
     return digest.hexdigest()
 
 
@@ -86,7 +100,9 @@ def _unpack(url: str, file: Path, target: Path) -> None:
             with tarfile.open(file) as tar:
                 tar.extractall(target, filter="data")
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-        raise BadInput(f"The archive from {url} cannot be unpacked: {error}. Nothing was kept.") from error
+        raise BadInput(
+            f"The archive from {url} cannot be unpacked: {error}. Nothing was kept."
+        ) from error
 
 
 def _check_names(names: list[str]) -> None:
@@ -100,7 +116,9 @@ def _move(url: str, content: Path, root: Path) -> Path:
     entries = list(content.iterdir())
     if len(entries) != 1 or not entries[0].is_dir():
         names = ", ".join(sorted(entry.name for entry in entries)) or "nothing"
-        raise BadInput(f"The archive from {url} should hold one folder, it holds {names}. Nothing was kept.")
+        raise BadInput(
+            f"The archive from {url} should hold one folder, it holds {names}. Nothing was kept."
+        )
     target = root / entries[0].name
     if target.exists():
         raise BadInput(f"{target} is there already. Remove it first to fetch it again.")

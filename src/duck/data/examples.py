@@ -31,30 +31,40 @@ class Pixels:
     std: tuple[float, ...]
 
     def __str__(self) -> str:
-        mean, std = (", ".join(f"{value:.3f}" for value in values) for values in (self.mean, self.std))
+        mean, std = (
+            ", ".join(f"{value:.3f}" for value in values) for values in (self.mean, self.std)
+        )
         return f"mean ({mean}) and std ({std})"
 
     def on(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         scale = torch.tensor([1 / (255 * s) for s in self.std], device=device).view(-1, 1, 1)
-        shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std, strict=True)], device=device).view(-1, 1, 1)
+        shift = torch.tensor(
+            [-m / s for m, s in zip(self.mean, self.std, strict=True)], device=device
+        ).view(-1, 1, 1)
         return lambda images: images.float().mul_(scale).add_(shift)
 
 
 class Moves:
     """A random crop (reflected at the border) and mirroring for each image of an epoch, drawn at once on the host."""
 
-    def __init__(self, augment: Augment, count: int, shape: tuple[int, ...], generator: torch.Generator) -> None:
+    def __init__(
+        self, augment: Augment, count: int, shape: tuple[int, ...], generator: torch.Generator
+    ) -> None:
         height, width = shape[-2:]
         reach = max(1, min(height, width) // 8)
         self.shifts = torch.randint(-reach, reach + 1, (2, count), generator=generator)
-        self.mirrored = torch.rand(count, generator=generator) < (0.5 if augment == "crop-flip" else 0.0)
+        self.mirrored = torch.rand(count, generator=generator) < (
+            0.5 if augment == "crop-flip" else 0.0
+        )
         self.height, self.width = height, width
 
     def __call__(self, images: Tensor, rows: Tensor, part: slice) -> Tensor:
         """Crops of images[rows], gathered from `images` in one indexing operation."""
         down, right = self.shifts[:, part].to(images.device).unsqueeze(-1)
         across = torch.arange(self.width, device=images.device).expand(len(rows), -1)
-        across = torch.where(self.mirrored[part].to(images.device).unsqueeze(-1), across.flip(-1), across)
+        across = torch.where(
+            self.mirrored[part].to(images.device).unsqueeze(-1), across.flip(-1), across
+        )
         y = _reflect(torch.arange(self.height, device=images.device) + down, self.height)
         x = _reflect(across + right, self.width)
         # The slice between index tensors moves to the end: (n, H, W, C), which is channels-last memory.
@@ -84,19 +94,29 @@ class _Indexed:
     def shape(self) -> tuple[int, ...]:
         raise NotImplementedError
 
-    def _epoch(self, rows: Tensor, moves: Moves | None, size: int, generator: torch.Generator | None) -> Iterator[Tensor]:
+    def _epoch(
+        self, rows: Tensor, moves: Moves | None, size: int, generator: torch.Generator | None
+    ) -> Iterator[Tensor]:
         """Images of the given underlying rows on the device, in parts of a multiple of `size` rows."""
         raise NotImplementedError
 
-    def batches(self, size: int, generator: torch.Generator | None = None, augment: Augment = "none") -> Iterator[Batch]:
+    def batches(
+        self, size: int, generator: torch.Generator | None = None, augment: Augment = "none"
+    ) -> Iterator[Batch]:
         if size < 1:
             raise BadInput(f"The batch size must be at least 1, got {size}.")
         if augment != "none" and generator is None:
             raise BadInput("Augmentation is random and needs a generator.")
         if augment != "none" and len(self.shape) != 3:
-            raise BadInput(f"Crops need images (channels, height, width), these have shape {self.shape}: use augment='none'.")
+            raise BadInput(
+                f"Crops need images (channels, height, width), these have shape {self.shape}: use augment='none'."
+            )
         order, size = _order(len(self), size, generator)
-        moves = Moves(augment, len(order), self.shape, generator) if augment != "none" and generator is not None else None
+        moves = (
+            Moves(augment, len(order), self.shape, generator)
+            if augment != "none" and generator is not None
+            else None
+        )
         labels, places = self.labels[order].to(self.device), order.to(self.device)
         normalise = self.pixels.on(self.device) if self.pixels else lambda images: images
         start = 0
@@ -126,7 +146,9 @@ class Resident(_Indexed):
         return tuple(self.images.shape[1:])
 
     def take(self, rows: Tensor) -> "Resident":
-        return replace(self, labels=self.labels[rows], ids=self.ids[rows.numpy()], rows=self.rows[rows])
+        return replace(
+            self, labels=self.labels[rows], ids=self.ids[rows.numpy()], rows=self.rows[rows]
+        )
 
     def to(self, device: torch.device | str) -> "Examples":
         """There whole if it fits, else streamed from here."""
@@ -135,9 +157,19 @@ class Resident(_Indexed):
             return self
         if fits(self.images.nbytes, device):
             return replace(self, images=self.images.to(device), device=device)
-        return Streamed(self.labels, self.ids, self.pixels, self.rows, device, self.images.__getitem__, self.shape)
+        return Streamed(
+            self.labels,
+            self.ids,
+            self.pixels,
+            self.rows,
+            device,
+            self.images.__getitem__,
+            self.shape,
+        )
 
-    def _epoch(self, rows: Tensor, moves: Moves | None, size: int, generator: torch.Generator | None) -> Iterator[Tensor]:
+    def _epoch(
+        self, rows: Tensor, moves: Moves | None, size: int, generator: torch.Generator | None
+    ) -> Iterator[Tensor]:
         rows = rows.to(self.device)
         step = max(1, EPOCH_BYTES // (self.images[:1].nbytes * size)) * size
         for start in range(0, len(rows), step):
@@ -167,12 +199,16 @@ class Streamed(_Indexed):
         return self.size
 
     def take(self, rows: Tensor) -> "Streamed":
-        return replace(self, labels=self.labels[rows], ids=self.ids[rows.numpy()], rows=self.rows[rows])
+        return replace(
+            self, labels=self.labels[rows], ids=self.ids[rows.numpy()], rows=self.rows[rows]
+        )
 
     def to(self, device: torch.device | str) -> "Streamed":
         return replace(self, device=torch.device(device))
 
-    def _epoch(self, rows: Tensor, moves: Moves | None, size: int, generator: torch.Generator | None) -> Iterator[Tensor]:
+    def _epoch(
+        self, rows: Tensor, moves: Moves | None, size: int, generator: torch.Generator | None
+    ) -> Iterator[Tensor]:
         fetch, starts = self._fetch(generator), range(0, len(rows), size)
 
         def load(start: int) -> Tensor:
@@ -181,7 +217,11 @@ class Streamed(_Indexed):
             if self.device.type == "cuda":
                 images = images.pin_memory()
             images = images.to(self.device, non_blocking=True)
-            return moves(images, torch.arange(len(images), device=self.device), part) if moves else images
+            return (
+                moves(images, torch.arange(len(images), device=self.device), part)
+                if moves
+                else images
+            )
 
         # A thread would draw from the global generators while the net that trains draws its dropout from them.
         return map(load, starts) if self.random else ahead(load, starts)
@@ -254,12 +294,16 @@ def fits(size: int, device: torch.device) -> bool:
 def examples(images: Tensor, labels: Tensor, ids: Ids, pixels: Pixels | None = None) -> Resident:
     """Examples of tensors on one device, checked."""
     if not len(images) == len(labels) == len(ids):
-        raise BadInput(f"{len(images)} images, {len(labels)} labels and {len(ids)} ids: they must be as many.")
+        raise BadInput(
+            f"{len(images)} images, {len(labels)} labels and {len(ids)} ids: they must be as many."
+        )
     if len(labels) == 0:
         raise BadInput("There are no samples.")
     if (images.dtype == torch.uint8) != (pixels is not None):
         raise BadInput("uint8 images need a mean and std per channel; float images must have none.")
-    return Resident(labels.to("cpu", torch.int64), ids, pixels, torch.arange(len(labels)), images.device, images)
+    return Resident(
+        labels.to("cpu", torch.int64), ids, pixels, torch.arange(len(labels)), images.device, images
+    )
 
 
 def _fingerprint(source: Resident | Streamed, fetch: Fetch) -> str:
@@ -272,7 +316,11 @@ def _fingerprint(source: Resident | Streamed, fetch: Fetch) -> str:
 
 
 def _digests(source: Resident | Streamed, fetch: Fetch) -> list[bytes]:
-    return [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for images in _stored(source, fetch) for image in images]
+    return [
+        hashlib.blake2b(image.tobytes(), digest_size=16).digest()
+        for images in _stored(source, fetch)
+        for image in images
+    ]
 
 
 def _stored(source: Resident | Streamed, fetch: Fetch) -> Iterator[np.typing.NDArray[np.uint8]]:

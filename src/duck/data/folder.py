@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from duck.data import Count
 from duck.data.assemble import check_labels, check_split, finish, statistics
 from duck.data.decode import Header, read_header
 from duck.data.examples import Pixels, Streamed, examples
 from duck.data.images import room, spread
 from duck.data.parallel import decode_all, decode_in_threads, in_threads
+from duck.data.progress import ProgressCallback
 from duck.data.splits import split_by_hash
 from duck.errors import BadInput
 from duck.types import Data, Examples, Ids
@@ -31,11 +31,18 @@ class Files(NamedTuple):
     ids: Ids
 
     def take(self, rows: Tensor) -> "Files":
-        return Files([self.paths[row] for row in rows.tolist()], self.labels[rows], self.ids[rows.numpy()])
+        return Files(
+            [self.paths[row] for row in rows.tolist()], self.labels[rows], self.ids[rows.numpy()]
+        )
 
 
 def load(
-    path: Path, *, image_size: int | None = None, max_bytes: int | None = None, progress: Count | None = None, split: bool = True
+    path: Path,
+    *,
+    image_size: int | None = None,
+    max_bytes: int | None = None,
+    progress: ProgressCallback | None = None,
+    split: bool = True,
 ) -> Data:
     """`path/<class>/...`, or `path/train/<class>/...` with `path/test` or `path/val` beside it; without those, a split by id
     or, with `split` off, no test data.
@@ -70,7 +77,7 @@ class Reader(NamedTuple):
     shape: tuple[int, ...]
     image_size: int | None
     max_bytes: int
-    progress: Count | None
+    progress: ProgressCallback | None
 
     def read(self, files: Files, pixels: Pixels | None = None) -> tuple[Examples, Pixels]:
         """The examples, with their own mean and std unless given, and these."""
@@ -82,29 +89,39 @@ class Reader(NamedTuple):
 
     def _stream(self, files: Files, pixels: Pixels | None) -> tuple[Examples, Pixels]:
         def fetch(rows: Tensor) -> Tensor:
-            return decode_in_threads([files.paths[row] for row in rows.tolist()], self.shape, self.image_size)
+            return decode_in_threads(
+                [files.paths[row] for row in rows.tolist()], self.shape, self.image_size
+            )
 
         every = torch.arange(len(files.paths))
         pixels = pixels or statistics(map(fetch, spread(len(every)).split(256)))
-        return Streamed(files.labels, files.ids, pixels, every, torch.device("cpu"), fetch, self.shape), pixels
+        return Streamed(
+            files.labels, files.ids, pixels, every, torch.device("cpu"), fetch, self.shape
+        ), pixels
 
 
 def _split_folders(path: Path) -> tuple[Path, Path | None]:
     # A class may be called "train": then its folder holds images, not folders.
     if not ((path / "train").is_dir() and _subfolders(path / "train")):
         return path, None
-    return path / "train", next((path / name for name in ("test", "val") if (path / name).is_dir()), None)
+    return path / "train", next(
+        (path / name for name in ("test", "val") if (path / name).is_dir()), None
+    )
 
 
 def _subfolders(path: Path) -> list[Path]:
-    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    return sorted(
+        entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")
+    )
 
 
 def _list(path: Path, split: Path, classes: list[str]) -> Files:
     paths, labels = [], []
     for folder in _subfolders(split):
         if folder.name not in classes:
-            raise BadInput(f"{folder} is a class that the training folder does not have. Remove it, or add training images.")
+            raise BadInput(
+                f"{folder} is a class that the training folder does not have. Remove it, or add training images."
+            )
         files = sorted(_images_under(folder))
         for file in (folder, *files):
             _check_name(path, file)
@@ -113,8 +130,12 @@ def _list(path: Path, split: Path, classes: list[str]) -> Files:
         paths += files
         labels += [classes.index(folder.name)] * len(files)
     if not paths:
-        raise BadInput(f"{split} holds no class folders. Put the images into {split / '<class>'}/, or remove it.")
-    return Files(paths, torch.tensor(labels), np.array([file.relative_to(path).as_posix() for file in paths]))
+        raise BadInput(
+            f"{split} holds no class folders. Put the images into {split / '<class>'}/, or remove it."
+        )
+    return Files(
+        paths, torch.tensor(labels), np.array([file.relative_to(path).as_posix() for file in paths])
+    )
 
 
 def _check_name(path: Path, file: Path) -> None:
@@ -129,13 +150,21 @@ def _images_under(folder: Path) -> Iterator[Path]:
     suffixes = _suffixes()
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(place, name) for name in names if not name.startswith(".") and Path(name).suffix.lower() in suffixes)
+        yield from (
+            Path(place, name)
+            for name in names
+            if not name.startswith(".") and Path(name).suffix.lower() in suffixes
+        )
 
 
 def _suffixes() -> set[str]:
     from PIL import Image
 
-    return {suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN and kind not in UNREADABLE}
+    return {
+        suffix
+        for suffix, kind in Image.registered_extensions().items()
+        if kind in Image.OPEN and kind not in UNREADABLE
+    }
 
 
 def _shape(paths: list[Path], image_size: int | None) -> tuple[int, int, int]:

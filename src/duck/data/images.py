@@ -30,9 +30,13 @@ def resized(examples: Resident, size: int | None, max_bytes: int | None = None) 
     if size is None or examples.shape[1:] == (size, size):
         return examples
     if len(examples.shape) != 3:
-        raise BadInput(f"Only images (channels, height, width) can be resized, these have shape {examples.shape}: leave the size out.")
+        raise BadInput(
+            f"Only images (channels, height, width) can be resized, these have shape {examples.shape}: leave the size out."
+        )
     images, shape = examples.images, (examples.shape[0], size, size)
-    if len(images) * torch.Size(shape).numel() * images.element_size() > (room() if max_bytes is None else max_bytes):
+    if len(images) * torch.Size(shape).numel() * images.element_size() > (
+        room() if max_bytes is None else max_bytes
+    ):
         rest = (examples.labels, examples.ids, examples.pixels, examples.rows, examples.device)
         return Streamed(*rest, lambda rows: resize(images[rows], size), shape)
     result = torch.empty(len(images), *shape, dtype=images.dtype)

@@ -15,8 +15,8 @@ from typing import IO
 import torch
 from torch import Tensor
 
-from duck.data import Count
 from duck.data.decode import decode
+from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
 from duck.runtime import worker_command, worker_environment
 
@@ -26,7 +26,12 @@ MANY = 2000
 """From so many files on, processes: for small images the interpreter lock makes threads slower than one of them."""
 
 
-def decode_all(paths: Sequence[Path], shape: tuple[int, ...], size: int | None = None, progress: Count | None = None) -> Tensor:
+def decode_all(
+    paths: Sequence[Path],
+    shape: tuple[int, ...],
+    size: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Tensor:
     """uint8 (N, C, H, W) of the files, resized where a size is given; each must come out in the shape."""
     if len(paths) < MANY or not sys.executable or not hasattr(os, "readv"):
         return decode_in_threads(paths, shape, size, progress)
@@ -35,7 +40,12 @@ def decode_all(paths: Sequence[Path], shape: tuple[int, ...], size: int | None =
     return images
 
 
-def decode_in_threads(paths: Sequence[Path], shape: tuple[int, ...], size: int | None = None, progress: Count | None = None) -> Tensor:
+def decode_in_threads(
+    paths: Sequence[Path],
+    shape: tuple[int, ...],
+    size: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Tensor:
     """The same, without the seconds that processes take to start: for one batch of many."""
     images = torch.empty(len(paths), *shape, dtype=torch.uint8)
 
@@ -47,7 +57,9 @@ def decode_in_threads(paths: Sequence[Path], shape: tuple[int, ...], size: int |
     return images
 
 
-def in_threads(work: Callable[[range], None], total: int, progress: Count | None = None) -> None:
+def in_threads(
+    work: Callable[[range], None], total: int, progress: ProgressCallback | None = None
+) -> None:
     """Work on 0..total-1 in chunks; the first error ends it."""
     parts = [range(start, min(start + CHUNK, total)) for start in range(0, total, CHUNK)]
     with ThreadPoolExecutor(_cores()) as pool:
@@ -76,7 +88,9 @@ class _Worker:
 
     def read(self, pipe: int) -> bool:
         """Take what has come; False at the end."""
-        count = os.readv(pipe, [self.memory[self.filled :]]) if self.filled < len(self.memory) else 0
+        count = (
+            os.readv(pipe, [self.memory[self.filled :]]) if self.filled < len(self.memory) else 0
+        )
         self.filled += count
         return count > 0
 
@@ -85,10 +99,16 @@ class _Worker:
         if self.filled < len(self.memory):
             self.errors.seek(0)
             lines = self.errors.read().decode(errors="replace").strip().splitlines()
-            raise BadInput(lines[-1] if lines else f"A process that decodes images ended with status {self.process.returncode}.")
+            raise BadInput(
+                lines[-1]
+                if lines
+                else f"A process that decodes images ended with status {self.process.returncode}."
+            )
 
 
-def _in_processes(paths: Sequence[Path], images: Tensor, size: int | None, progress: Count | None) -> None:
+def _in_processes(
+    paths: Sequence[Path], images: Tensor, size: int | None, progress: ProgressCallback | None
+) -> None:
     # Not multiprocessing: that would run the caller's script again (spawn), or copy a process that has threads (fork).
     share = -(-len(paths) // _cores())
     parts = [slice(start, start + share) for start in range(0, len(paths), share)]
@@ -98,17 +118,26 @@ def _in_processes(paths: Sequence[Path], images: Tensor, size: int | None, progr
 
 
 def _start(stack: ExitStack, paths: Sequence[Path], images: Tensor, size: int | None) -> _Worker:
-    command, environment = worker_command("duck.data.decode", str(size or 0), *map(str, images.shape[1:])), worker_environment()
+    command, environment = (
+        worker_command("duck.data.decode", str(size or 0), *map(str, images.shape[1:])),
+        worker_environment(),
+    )
     names = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     errors = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     names.write(b"\0".join(os.fsencode(path) for path in paths))
     names.seek(0)
-    process = stack.enter_context(subprocess.Popen(command, stdin=names, stdout=subprocess.PIPE, stderr=errors, env=environment))
+    process = stack.enter_context(
+        subprocess.Popen(
+            command, stdin=names, stdout=subprocess.PIPE, stderr=errors, env=environment
+        )
+    )
     stack.callback(process.kill)
     return _Worker(process, errors, images.view(-1).numpy().data)
 
 
-def _collect(workers: list[_Worker], total: int, image_bytes: int, progress: Count | None) -> None:
+def _collect(
+    workers: list[_Worker], total: int, image_bytes: int, progress: ProgressCallback | None
+) -> None:
     told = 0
     with selectors.DefaultSelector() as selector:
         for worker in workers:

@@ -22,13 +22,17 @@ class Patch:
     def place(self, shape: tuple[int, ...]) -> tuple[slice, slice]:
         """Rows and columns of an image of that shape."""
         if len(shape) != 3 or not 0 < self.size <= min(shape[1:]):
-            raise BadInput(f"A patch of {self.size} x {self.size} pixels does not fit images of shape {tuple(shape)}: choose another size.")
+            raise BadInput(
+                f"A patch of {self.size} x {self.size} pixels does not fit images of shape {tuple(shape)}: choose another size."
+            )
         return slice(0, self.size), slice(shape[2] - self.size, shape[2])
 
     def paint(self, examples: Examples, rows: Tensor) -> Examples:
         """The same examples with the patch on these rows; the given ones stay as they are."""
         if not isinstance(examples, Resident | Streamed) or examples.pixels is None:
-            raise BadInput("A patch is painted in pixels, and these images are floats already: give uint8 images.")
+            raise BadInput(
+                "A patch is painted in pixels, and these images are floats already: give uint8 images."
+            )
         put, chosen = self._painter(examples.shape), examples.rows[rows]
         if isinstance(examples, Resident):
             images = examples.images.clone()
@@ -47,7 +51,9 @@ class Patch:
         if not self.colour or not all(0 <= value <= 255 for value in self.colour):
             raise BadInput(f"A colour has values in 0..255, got {self.colour}.")
         if shape[0] not in (1, len(self.colour)):
-            raise BadInput(f"The images have {shape[0]} channels, the colour {len(self.colour)}: give a value for each.")
+            raise BadInput(
+                f"The images have {shape[0]} channels, the colour {len(self.colour)}: give a value for each."
+            )
         values = self.colour if shape[0] > 1 else (max(self.colour),)
         colour = torch.tensor(values, dtype=torch.uint8).view(-1, 1, 1)
 
@@ -62,7 +68,9 @@ class Patch:
 def relabelled(examples: Examples, rows: Tensor, label: int) -> Examples:
     """The same examples with these rows called that class."""
     if not isinstance(examples, Resident | Streamed):
-        raise BadInput(f"Labels of {type(examples).__name__} cannot be changed: load the data as images with labels.")
+        raise BadInput(
+            f"Labels of {type(examples).__name__} cannot be changed: load the data as images with labels."
+        )
     labels = examples.labels.clone()
     labels[rows] = label
     return replace(examples, labels=labels)

@@ -38,10 +38,17 @@ def split_by_hash(ids: Ids) -> Split:
     """80 % to train on, 10 % of holdout and 10 % to report, by the hash of each id alone: no sample moves when others come or go."""
     tenth = _hashes(ids) // np.uint64(2**64 // 10 + 1)
     train, rest = np.flatnonzero(tenth < 8), np.flatnonzero(tenth >= 8)
-    return Split(torch.from_numpy(train), torch.from_numpy(rest), torch.from_numpy(np.flatnonzero(tenth[rest] == 8)))
+    return Split(
+        torch.from_numpy(train),
+        torch.from_numpy(rest),
+        torch.from_numpy(np.flatnonzero(tenth[rest] == 8)),
+    )
 
 
 def _hashes(ids: Ids, salt: str = "") -> npt.NDArray[np.uint64]:
     # Python's own hash() of a string differs from process to process.
-    digests = b"".join(hashlib.blake2b(name.encode(), digest_size=8, key=salt.encode()[:64]).digest() for name in ids.tolist())
+    digests = b"".join(
+        hashlib.blake2b(name.encode(), digest_size=8, key=salt.encode()[:64]).digest()
+        for name in ids.tolist()
+    )
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from duck.data import Count
 from duck.data.assemble import Samples, assemble
 from duck.data.cache import cached, user_cache
 from duck.data.download import Archive, locate
 from duck.data.examples import Pixels
 from duck.data.parallel import decode_all
+from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
 from duck.types import Data
 
@@ -35,31 +35,59 @@ class Listed(NamedTuple):
 
 
 def load(
-    root: Path, *, download: bool = False, image_size: int | None = None, progress: Count | None = None, archive: Archive = ARCHIVE
+    root: Path,
+    *,
+    download: bool = False,
+    image_size: int | None = None,
+    progress: ProgressCallback | None = None,
+    archive: Archive = ARCHIVE,
 ) -> Data:
     """Labels are the places of the sorted WordNet ids, ids the file names. The images are decoded once and then kept beside the data."""
-    folder = locate(archive, ("wnids.txt", "train", "val/images", "val/val_annotations.txt"), root, download, progress)
+    folder = locate(
+        archive,
+        ("wnids.txt", "train", "val/images", "val/val_annotations.txt"),
+        root,
+        download,
+        progress,
+    )
     wnids = sorted((folder / "wnids.txt").read_text().split())
     train = _samples(folder, "train", _list_train(folder / "train", wnids), progress)
     test = _samples(folder, "val", _list_val(folder / "val", wnids), progress)
-    return assemble("tiny-imagenet", train, test, _names(folder, wnids), pixels=PIXELS, augment="crop-flip", image_size=image_size)
+    return assemble(
+        "tiny-imagenet",
+        train,
+        test,
+        _names(folder, wnids),
+        pixels=PIXELS,
+        augment="crop-flip",
+        image_size=image_size,
+    )
 
 
 def _names(folder: Path, wnids: list[str]) -> list[str]:
     """The first word for each class; the WordNet id where there is none, or another class has the same word."""
     words = {}
     if (folder / "words.txt").exists():
-        lines = (line.split("\t", 1) for line in (folder / "words.txt").read_text().splitlines() if "\t" in line)
+        lines = (
+            line.split("\t", 1)
+            for line in (folder / "words.txt").read_text().splitlines()
+            if "\t" in line
+        )
         words = {wnid: names.split(",")[0].strip() for wnid, names in lines}
     names = [words.get(wnid, wnid) for wnid in wnids]
-    return [name if names.count(name) == 1 else f"{name} ({wnid})" for name, wnid in zip(names, wnids, strict=True)]
+    return [
+        name if names.count(name) == 1 else f"{name} ({wnid})"
+        for name, wnid in zip(names, wnids, strict=True)
+    ]
 
 
 def _list_train(folder: Path, wnids: list[str]) -> list[Listed]:
     files = []
     for label, wnid in enumerate(wnids):
         sizes = _sizes(folder / wnid / "images")
-        files += [Listed(folder / wnid / "images" / name, label, sizes[name]) for name in sorted(sizes)]
+        files += [
+            Listed(folder / wnid / "images" / name, label, sizes[name]) for name in sorted(sizes)
+        ]
     return files
 
 
@@ -78,15 +106,30 @@ def _list_val(folder: Path, wnids: list[str]) -> list[Listed]:
 
 def _sizes(folder: Path) -> dict[str, int]:
     if not folder.is_dir():
-        raise BadInput(f"{folder} is missing. Remove the data set's folder and fetch it again with --download.")
+        raise BadInput(
+            f"{folder} is missing. Remove the data set's folder and fetch it again with --download."
+        )
     with os.scandir(folder) as entries:
-        return {entry.name: entry.stat().st_size for entry in entries if entry.name.endswith(".JPEG")}
+        return {
+            entry.name: entry.stat().st_size for entry in entries if entry.name.endswith(".JPEG")
+        }
 
 
-def _samples(folder: Path, split: str, files: list[Listed], progress: Count | None) -> Samples:
+def _samples(
+    folder: Path, split: str, files: list[Listed], progress: ProgressCallback | None
+) -> Samples:
     paths = [file.path for file in files]
-    images = cached(f"{folder.name}-{split}", _key(files), (folder, user_cache()), lambda: decode_all(paths, SHAPE, progress=progress))
-    return Samples(images, torch.tensor([file.label for file in files]), np.array([path.name for path in paths], dtype=np.str_))
+    images = cached(
+        f"{folder.name}-{split}",
+        _key(files),
+        (folder, user_cache()),
+        lambda: decode_all(paths, SHAPE, progress=progress),
+    )
+    return Samples(
+        images,
+        torch.tensor([file.label for file in files]),
+        np.array([path.name for path in paths], dtype=np.str_),
+    )
 
 
 def _key(files: list[Listed]) -> str:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from duck.data import Count
 from duck.data.arrays import channels_first
 from duck.data.assemble import finish, numbered, statistics
 from duck.data.decode import pixels_of
 from duck.data.examples import Pixels, Streamed, examples
 from duck.data.images import room, spread
+from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
 from duck.runtime import host_generators
 from duck.types import Data, Examples
@@ -42,7 +42,7 @@ def from_dataset(
     pixels: Pixels | None = None,
     device: torch.device | str = "cpu",
     max_bytes: int | None = None,
-    progress: Count | None = None,
+    progress: ProgressCallback | None = None,
     dtype: torch.dtype | None = None,
     outputs: Outputs | None = None,
 ) -> Data:
@@ -62,7 +62,11 @@ def from_dataset(
         train, known = train.suited(outputs) if outputs is not None else (train, None)
         limit = room() if max_bytes is None else max_bytes
         seen, pixels = _read(train, pixels, limit, progress)
-        test = _Reader.of(test_set, f"{name} (test)", dtype, train.one_channel) if test_set is not None else None
+        test = (
+            _Reader.of(test_set, f"{name} (test)", dtype, train.one_channel)
+            if test_set is not None
+            else None
+        )
         unseen = _read(test, pixels, limit, progress)[0] if test is not None else None
     names = classes or _names(train_set) or numbered(name, seen.labels, known)
     return finish(name, seen, unseen, names, augment="none", gaps=True).to(device)
@@ -72,11 +76,15 @@ def _check_pixels(pixels: Pixels | None, like: Tensor, name: str) -> None:
     if pixels is None:
         return
     if like.dtype != torch.uint8:
-        raise BadInput(f"The samples of {name} are {like.dtype}, floats already: they are taken as they are, without mean and std.")
+        raise BadInput(
+            f"The samples of {name} are {like.dtype}, floats already: they are taken as they are, without mean and std."
+        )
     channels = len(like)
     if len(pixels.mean) != channels or len(pixels.std) != channels or min(pixels.std) <= 0:
         some = f"{channels} channel{'s' * (channels > 1)}"
-        raise BadInput(f"{name} has {some}: give as many numbers for the mean and for the std, the latter above 0.")
+        raise BadInput(
+            f"{name} has {some}: give as many numbers for the mean and for the std, the latter above 0."
+        )
 
 
 def _names(dataset: object) -> list[str] | None:
@@ -98,9 +106,19 @@ class _Reader:
     """Matrices of floats are images of one channel."""
 
     @classmethod
-    def of(cls, dataset: Dataset[Any] | MapStyle, where: str, dtype: torch.dtype | None = None, one_channel: bool = False) -> "_Reader":
-        if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-            raise BadInput(f"{where} must be a map-style data set, with a length and samples by index; {type(dataset).__name__} is not.")
+    def of(
+        cls,
+        dataset: Dataset[Any] | MapStyle,
+        where: str,
+        dtype: torch.dtype | None = None,
+        one_channel: bool = False,
+    ) -> "_Reader":
+        if isinstance(dataset, IterableDataset) or not (
+            hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        ):
+            raise BadInput(
+                f"{where} must be a map-style data set, with a length and samples by index; {type(dataset).__name__} is not."
+            )
         samples = cast(MapStyle, dataset)
         if len(samples) == 0:
             raise BadInput(f"{where} has no samples.")
@@ -134,7 +152,9 @@ class _Reader:
         x, y = _pair(self.dataset[index], here)
         x = _as_input(_tensor(x, self.like, here), self.dtype, self.one_channel)
         if x.shape != self.like.shape or x.dtype != self.like.dtype:
-            raise BadInput(f"{here} is {x.dtype} of shape {tuple(x.shape)}, sample 0 is {self.like.dtype} of {tuple(self.like.shape)}.")
+            raise BadInput(
+                f"{here} is {x.dtype} of shape {tuple(x.shape)}, sample 0 is {self.like.dtype} of {tuple(self.like.shape)}."
+            )
         if x.is_floating_point() and not x.isfinite().all():
             raise BadInput(f"{here} holds NaN or infinite values. Remove or replace it.")
         return x, _label(y, here)
@@ -147,7 +167,9 @@ class _Reader:
         return not torch.equal(self.fetch(rows), self.fetch(rows))
 
 
-def _read(reader: _Reader, pixels: Pixels | None, max_bytes: int, progress: Count | None) -> tuple[Examples, Pixels | None]:
+def _read(
+    reader: _Reader, pixels: Pixels | None, max_bytes: int, progress: ProgressCallback | None
+) -> tuple[Examples, Pixels | None]:
     """The examples with the given or their own mean and std, and these."""
     count, like = len(reader), reader.like
     is_random = reader.is_random()
@@ -167,26 +189,34 @@ def _read(reader: _Reader, pixels: Pixels | None, max_bytes: int, progress: Coun
         return examples(images, labels, ids, pixels if is_image else None), pixels
     shape = tuple(like.shape)
     place = torch.arange(count), torch.device("cpu")
-    return Streamed(labels, ids, pixels if is_image else None, *place, reader.fetch, shape, is_random), pixels
+    return Streamed(
+        labels, ids, pixels if is_image else None, *place, reader.fetch, shape, is_random
+    ), pixels
 
 
 def _pair(item: Any, here: str) -> tuple[Any, Any]:
     if isinstance(item, Mapping):
         images, labels = ([key for key in keys if key in item] for keys in (IMAGE_KEYS, LABEL_KEYS))
         if not images or not labels:
-            raise BadInput(f"{here} must have one of {IMAGE_KEYS} and one of {LABEL_KEYS}; it has {', '.join(map(str, item))}.")
+            raise BadInput(
+                f"{here} must have one of {IMAGE_KEYS} and one of {LABEL_KEYS}; it has {', '.join(map(str, item))}."
+            )
         return item[images[0]], item[labels[0]]
     if not isinstance(item, (tuple, list)) or len(item) < 2:
         raise BadInput(f"{here} must be a pair (image, label) or a dict, got {_kind(item)}.")
     if _is_number(item[0]) and not _is_number(item[1]):
         order = ", ".join(map(_kind, item))
-        raise BadInput(f"{here} has the wrong order: expected (image, label), got ({order}). Give the image first, then its label.")
+        raise BadInput(
+            f"{here} has the wrong order: expected (image, label), got ({order}). Give the image first, then its label."
+        )
     return item[0], item[1]
 
 
 def _is_number(value: Any) -> bool:
     """A label or an index, not an image."""
-    return isinstance(value, int | float | np.generic) or (isinstance(value, Tensor | np.ndarray) and value.ndim == 0)
+    return isinstance(value, int | float | np.generic) or (
+        isinstance(value, Tensor | np.ndarray) and value.ndim == 0
+    )
 
 
 def _label(y: Any, here: str) -> int:
@@ -201,10 +231,14 @@ def _tensor(x: Any, like: Tensor | None, here: str) -> Tensor:
     try:
         tensor = _converted(x, like)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{here} must be a tensor, an array or an 8-bit image, got {_kind(x)}: {error}.") from error
+        raise BadInput(
+            f"{here} must be a tensor, an array or an 8-bit image, got {_kind(x)}: {error}."
+        ) from error
     if tensor.dtype != torch.uint8:
         return tensor
-    return tensor.unsqueeze(0) if tensor.ndim == 2 else tensor if tensor.ndim == 3 else tensor.float()
+    return (
+        tensor.unsqueeze(0) if tensor.ndim == 2 else tensor if tensor.ndim == 3 else tensor.float()
+    )
 
 
 def _as_input(x: Tensor, dtype: torch.dtype | None, one_channel: bool) -> Tensor:
@@ -231,4 +265,8 @@ def _converted(x: Any, like: Tensor | None) -> Tensor:
 def _kind(value: Any) -> str:
     if hasattr(value, "shape"):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
-    return f"{type(value).__name__} of length {len(value)}" if hasattr(value, "__len__") else f"{type(value).__name__} {value!r}"
+    return (
+        f"{type(value).__name__} of length {len(value)}"
+        if hasattr(value, "__len__")
+        else f"{type(value).__name__} {value!r}"
+    )

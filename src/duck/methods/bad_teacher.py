@@ -6,13 +6,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from duck.batching import Mixed, Step
 from duck.errors import BadInput
-from duck.fit import fit
+from duck.methods._distillation import divergence, frozen
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.distillation import divergence, frozen
-from duck.models.embedding import logits_of
+from duck.models.head import logits_of
 from duck.runtime import device_of, global_seed, seeded
+from duck.training.batching import Mixed, Step
+from duck.training.loop import fit
 from duck.types import Augment, Task
 
 
@@ -38,14 +38,18 @@ class BadTeacher:
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         if task.new_model is None:
-            raise BadInput("bad-teacher learns from a randomly initialised net: pass new_model=, a function that builds one.")
+            raise BadInput(
+                "bad-teacher learns from a randomly initialised net: pass new_model=, a function that builds one."
+            )
         if not 0 < self.retain_share <= 1:
             raise BadInput(f"retain_share must be in (0, 1], got {self.retain_share}.")
         unlearned, generator = clone(model), seeded(task.seed, "bad-teacher")
         with global_seed(generator, device_of(model)):
             bad = frozen(task.new_model().to(device_of(model)))
         good, forgets = frozen(model), len(task.forget)
-        some = torch.randperm(len(task.retain), generator=generator)[: max(1, round(self.retain_share * len(task.retain)))]
+        some = torch.randperm(len(task.retain), generator=generator)[
+            : max(1, round(self.retain_share * len(task.retain)))
+        ]
         recipe = replace(
             task.recipe, optimizer="adam", lr=self.lr, weight_decay=self.weight_decay, schedule="constant",
             epochs=self.epochs, batch_size=self.batch_size, augment=self.augment,
@@ -55,12 +59,27 @@ class BadTeacher:
             return self.loss(net, good, bad, step, forgets)
 
         mixed = Mixed(task.forget, task.retain.take(some), self.batch_size, self.augment)
-        fit(unlearned, mixed, loss, recipe, generator, phase="teaching", report=task.report, steady=True)
+        fit(
+            unlearned,
+            mixed,
+            loss,
+            recipe,
+            generator,
+            phase="teaching",
+            report=task.report,
+            steady=True,
+        )
         return unlearned
 
-    def loss(self, net: nn.Module, good: nn.Module, bad: nn.Module, step: Step, forgets: int) -> Tensor:
+    def loss(
+        self, net: nn.Module, good: nn.Module, bad: nn.Module, step: Step, forgets: int
+    ) -> Tensor:
         """Divergence from each sample's own teacher; the first `forgets` rows are the forget samples."""
         images, _, rows = step["mixed"]
         with torch.no_grad():
-            wanted = torch.where((rows < forgets).unsqueeze(1), logits_of(bad(images)).float(), logits_of(good(images)).float())
+            wanted = torch.where(
+                (rows < forgets).unsqueeze(1),
+                logits_of(bad(images)).float(),
+                logits_of(good(images)).float(),
+            )
         return divergence(wanted, logits_of(net(images)).float(), self.temperature)

@@ -53,7 +53,9 @@ def clone(model: nn.Module) -> nn.Module:
     for parameter in twin.parameters():
         parameter.grad = None
         # Of quantised models some are whole numbers, which have no gradients.
-        parameter.requires_grad_(parameter.requires_grad or (frozen and parameter.is_floating_point()))
+        parameter.requires_grad_(
+            parameter.requires_grad or (frozen and parameter.is_floating_point())
+        )
     return twin
 
 
@@ -61,5 +63,9 @@ def check_kind(method: str, kind: str) -> None:
     """An error where a method that removes classes is asked to forget single samples, or the other way round."""
     if kind not in METHODS[method].scenarios:
         able = ", ".join(name for name, cls in METHODS.items() if kind in cls.scenarios)
-        can, asked = ("whole classes", "single samples") if kind == "samples" else ("single samples", "whole classes")
+        can, asked = (
+            ("whole classes", "single samples")
+            if kind == "samples"
+            else ("single samples", "whole classes")
+        )
         raise BadInput(f"{method} can only forget {can}, not {asked}. Methods that can: {able}.")

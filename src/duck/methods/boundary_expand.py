@@ -6,13 +6,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from duck.batching import Passes
 from duck.errors import BadInput
-from duck.fit import fit
+from duck.methods._relabelling import Relabelled, fixed_labels, label_loss
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.relabelling import Relabelled, fixed_labels, label_loss
-from duck.models.embedding import PROBES, probe
+from duck.models.head import PROBES, probe
 from duck.runtime import seeded
+from duck.training.batching import Passes
+from duck.training.loop import fit
 from duck.types import Task
 
 AffineHead = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -45,7 +45,16 @@ class BoundaryExpand:
             schedule="constant", epochs=self.epochs, batch_size=self.batch_size,
         )  # fmt: skip
         batches = Relabelled(Passes("forget", task.forget, self.batch_size), fixed_labels(shadow))
-        fit(unlearned, batches, label_loss, recipe, generator, phase="boundary-expand", report=task.report, steady=True)
+        fit(
+            unlearned,
+            batches,
+            label_loss,
+            recipe,
+            generator,
+            phase="boundary-expand",
+            report=task.report,
+            steady=True,
+        )
         narrow(head, classes)
         return unlearned
 
@@ -54,7 +63,9 @@ def affine_head(model: nn.Module, task: Task) -> AffineHead:
     name = probe(model, next(task.forget.batches(PROBES)).images, task.head).name
     head = model.get_submodule(name)
     if not isinstance(head, AffineHead):
-        raise BadInput(f"Boundary Expanding widens a Linear or 1x1 convolution; the head {name!r} is a {type(head).__name__}.")
+        raise BadInput(
+            f"Boundary Expanding widens a Linear or 1x1 convolution; the head {name!r} is a {type(head).__name__}."
+        )
     return head
 
 

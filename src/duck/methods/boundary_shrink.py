@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.batching import Batches, Nested, Passes
 from duck.data.examples import Pixels
-from duck.fit import fit
+from duck.methods._relabelling import Relabelled, fixed_labels, label_loss, other_classes
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.relabelling import Relabelled, fixed_labels, label_loss, other_classes
-from duck.models.embedding import logits_of
+from duck.models.head import logits_of
 from duck.runtime import autocast, evaluating, seeded
+from duck.training.batching import Batches, Nested, Passes
+from duck.training.loop import fit
 from duck.types import Examples, Task
 
 
@@ -43,7 +43,16 @@ class BoundaryShrink:
             schedule="constant", epochs=self.epochs, batch_size=self.batch_size,
         )  # fmt: skip
         batches = Relabelled(self._batches(task), labels)
-        fit(unlearned, batches, label_loss, recipe, generator, phase="boundary-shrink", report=task.report, steady=True)
+        fit(
+            unlearned,
+            batches,
+            label_loss,
+            recipe,
+            generator,
+            phase="boundary-shrink",
+            report=task.report,
+            steady=True,
+        )
         return unlearned
 
     def _batches(self, task: Task) -> Batches:
@@ -60,7 +69,9 @@ class BoundaryShrink:
                 with torch.enable_grad():
                     images = batch.images.detach().requires_grad_()
                     # A sum: the gradient of a sure sample is tiny, and dividing it by the batch would make zeros of some.
-                    loss = cross_entropy(logits_of(model(images)).float(), batch.labels, reduction="sum")
+                    loss = cross_entropy(
+                        logits_of(model(images)).float(), batch.labels, reduction="sum"
+                    )
                     (slope,) = torch.autograd.grad(loss, images)
                 moved = (batch.images + self.epsilon * (high - low) * slope.sign()).clamp(low, high)
                 logits = logits_of(model(moved)).float()
@@ -83,11 +94,23 @@ class BoundaryShrinkRetain(BoundaryShrink):
 
 def limits(examples: Examples) -> tuple[Tensor, Tensor]:
     """Black and white of each channel as the model sees them; of images that come as floats, the extremes of these samples."""
-    pixels = getattr(getattr(examples, "examples", examples), "pixels", None)  # Examples that count what is drawn wrap others.
+    pixels = getattr(
+        getattr(examples, "examples", examples), "pixels", None
+    )  # Examples that count what is drawn wrap others.
     if isinstance(pixels, Pixels):
-        ends = torch.tensor([0, 255], dtype=torch.uint8, device=examples.device).view(2, 1, 1, 1).repeat(1, len(pixels.mean), 1, 1)
+        ends = (
+            torch.tensor([0, 255], dtype=torch.uint8, device=examples.device)
+            .view(2, 1, 1, 1)
+            .repeat(1, len(pixels.mean), 1, 1)
+        )
         black, white = pixels.on(examples.device)(ends)
         return black, white
     rest = tuple(range(2, len(examples.shape) + 1))
-    lows, highs = zip(*[(i.amin((0, *rest), True)[0], i.amax((0, *rest), True)[0]) for i, *_ in examples.batches(1000)], strict=True)
+    lows, highs = zip(
+        *[
+            (i.amin((0, *rest), True)[0], i.amax((0, *rest), True)[0])
+            for i, *_ in examples.batches(1000)
+        ],
+        strict=True,
+    )
     return torch.stack(lows).amin(0), torch.stack(highs).amax(0)

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize, one_hot
 
-from duck.batching import Batches, Joined, Nested, Step
 from duck.errors import BadInput
-from duck.fit import Loss, fit
+from duck.methods._stopping import Enough, RankReached, Stop, snapshot, stop_rule
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.stopping import Enough, RankReached, Stop, snapshot, stop_rule
-from duck.models.embedding import PROBES, WithEmbedding, embedded
+from duck.models.head import PROBES, WithEmbedding, embedded
 from duck.runtime import autocast, evaluating, seeded
+from duck.training.batching import Batches, Joined, Nested, Step
+from duck.training.loop import Loss, fit
 from duck.types import Augment, Examples, Recipe, Task
 
 ROUNDS = 8
@@ -85,8 +85,16 @@ class Duck:
         low = replace(high, epochs=self.low_epochs, lr=self.lr * self.low_lr, schedule="cosine")
         with embedded(unlearned, task.head, next(task.retain.batches(PROBES)).images) as net:
             targets = self._targets(net, task)
-            stop = stop_rule(unlearned, task, self.stop, self.tolerance, mislabelled=self.target_class is not None)
-            nested = Nested(task.forget, task.retain, self.batch_size, self._ratio(task), self.augment)
+            stop = stop_rule(
+                unlearned,
+                task,
+                self.stop,
+                self.tolerance,
+                mislabelled=self.target_class is not None,
+            )
+            nested = Nested(
+                task.forget, task.retain, self.batch_size, self._ratio(task), self.augment
+            )
             if isinstance(stop, RankReached):
                 self._forget_few(net, nested, targets, stop, high, task, generator)
                 return unlearned
@@ -96,16 +104,28 @@ class Duck:
             )  # fmt: skip
             stop.tell(task, self.max_epochs)
             if self.low_epochs:
-                joined = Joined(task.forget, task.retain, self.low_batch, self.batch_size, self.augment)
+                joined = Joined(
+                    task.forget, task.retain, self.low_batch, self.batch_size, self.augment
+                )
                 self._repair(net, joined, targets, stop, low, task, generator)
         return unlearned
 
     def _forget_few(
-        self, net: WithEmbedding, batches: Batches, targets: Tensor, stop: RankReached, high: Recipe, task: Task, generator: torch.Generator
+        self,
+        net: WithEmbedding,
+        batches: Batches,
+        targets: Tensor,
+        stop: RankReached,
+        high: Recipe,
+        task: Task,
+        generator: torch.Generator,
     ) -> None:
         """Pull few samples until their losses rank as wanted, with a rate that does not overshoot; no low-forget phase follows."""
         # Every step of Adam moves each weight by about the rate, however small the gradient of a few samples is.
-        rates, loss = FewSampleRates(self.lr * FIRST_RATE), self._loss(targets, 1.0, stop.active, self.joint_forward)
+        rates, loss = (
+            FewSampleRates(self.lr * FIRST_RATE),
+            self._loss(targets, 1.0, stop.active, self.joint_forward),
+        )
         for _ in range(ROUNDS):
             fit(
                 net, batches, loss, replace(high, lr=rates.lr), generator,
@@ -120,24 +140,44 @@ class Duck:
         )
 
     def _repair(
-        self, net: WithEmbedding, batches: Batches, targets: Tensor, stop: Enough, low: Recipe, task: Task, generator: torch.Generator
+        self,
+        net: WithEmbedding,
+        batches: Batches,
+        targets: Tensor,
+        stop: Enough,
+        low: Recipe,
+        task: Task,
+        generator: torch.Generator,
     ) -> None:
         """The low-forget phase. Where it undoes the forgetting, it is repeated with a larger forget weight, and in the end left out."""
         before, met = snapshot(net), stop.met
         for weight in dict.fromkeys((self.low_forget, 3 * self.low_forget, 1.0)):
-            fit(net, batches, self._loss(targets, weight), low, generator, phase="low-forget", report=task.report, steady=True)
+            fit(
+                net,
+                batches,
+                self._loss(targets, weight),
+                low,
+                generator,
+                phase="low-forget",
+                report=task.report,
+                steady=True,
+            )
             if not met or stop():
                 return
             net.load_state_dict(before)
         stop.met = True
-        task.note("The low-forget phase was left out: it undid what the high-forget phase had forgotten.")
+        task.note(
+            "The low-forget phase was left out: it undid what the high-forget phase had forgotten."
+        )
 
     def _ratio(self, task: Task) -> int:
         labels = task.forget.labels.unique()
         removed = int((~torch.isin(labels, task.retain.labels)).sum())
         return 1 if removed >= self.many_classes else self.batch_ratio
 
-    def _loss(self, targets: Tensor, scale: float, active: Tensor | None = None, joint: bool = True) -> Loss:
+    def _loss(
+        self, targets: Tensor, scale: float, active: Tensor | None = None, joint: bool = True
+    ) -> Loss:
         """Eq. 3 to 5. In a joint forward pass BatchNorm sees forget and retain samples together.
 
         active   by row, 1 for forget samples that are pulled and 0 for others; all are pulled where it is not given
@@ -154,11 +194,18 @@ class Duck:
             else:
                 embeddings, logits = net(forget.images)[1], net(retain.images)[0]
             pull = 1 - cosine_similarity(embeddings.float(), targets[forget.rows])
-            keep = cross_entropy(logits.float() / self.temperature, retain.labels, label_smoothing=self.label_smoothing)
+            keep = cross_entropy(
+                logits.float() / self.temperature,
+                retain.labels,
+                label_smoothing=self.label_smoothing,
+            )
             if active is None:
                 return weight_forget * pull.mean() + weight_retain * keep
             chosen = active[forget.rows]
-            return weight_forget * (pull * chosen).sum() / chosen.sum().clamp(min=1) + weight_retain * keep
+            return (
+                weight_forget * (pull * chosen).sum() / chosen.sum().clamp(min=1)
+                + weight_retain * keep
+            )
 
         return loss
 
@@ -167,11 +214,15 @@ class Duck:
         centroids, present = class_centroids(net, task.retain, task.num_classes, task.recipe)
         if self.target_class is not None:
             if not 0 <= self.target_class < task.num_classes or not present[self.target_class]:
-                raise BadInput(f"target_class {self.target_class} has no retain samples to make a centroid of.")
+                raise BadInput(
+                    f"target_class {self.target_class} has no retain samples to make a centroid of."
+                )
             return centroids[self.target_class].expand(len(task.forget), -1)
         others = present.sum() - present[task.forget.labels.unique().to(present.device)].long()
         if (others < 1).any():
-            raise BadInput("Some forget samples have no other class to go to: retain samples of at least two classes are needed.")
+            raise BadInput(
+                "Some forget samples have no other class to go to: retain samples of at least two classes are needed."
+            )
         nearest = torch.empty(len(task.forget), dtype=torch.int64, device=centroids.device)
         directions = normalize(centroids)
         with evaluating(net), autocast(task.recipe.precision, task.forget.device):
@@ -201,9 +252,14 @@ class FewSampleRates:
         return self.lr
 
 
-def class_centroids(net: WithEmbedding, examples: Examples, num_classes: int, recipe: Recipe) -> tuple[Tensor, Tensor]:
+def class_centroids(
+    net: WithEmbedding, examples: Examples, num_classes: int, recipe: Recipe
+) -> tuple[Tensor, Tensor]:
     """Mean embedding of each class, row = class id; and which classes have one (eq. 1)."""
-    sums, counts = torch.zeros((), device=examples.device), torch.zeros(num_classes, device=examples.device)
+    sums, counts = (
+        torch.zeros((), device=examples.device),
+        torch.zeros(num_classes, device=examples.device),
+    )
     with evaluating(net), autocast(recipe.precision, examples.device):
         for batch in examples.batches(1000):
             member = one_hot(batch.labels, num_classes).float()

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from duck.batching import Batches, Mixed, Passes, Step
 from duck.errors import BadInput
-from duck.fit import fit
+from duck.methods._distillation import frozen
 from duck.methods.base import METHODS, Forgets, Kinds
-from duck.methods.distillation import frozen
-from duck.models.embedding import PROBES, embedded, logits_of
+from duck.models.head import PROBES, embedded, logits_of
 from duck.runtime import device_of, evaluating, global_seed, seeded
+from duck.training.batching import Batches, Mixed, Passes, Step
+from duck.training.loop import fit
 from duck.types import Recipe, Task
 
 
@@ -65,11 +65,18 @@ class ErmKtp:
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         gone = task.forget.labels.unique()
         if torch.isin(gone, task.retain.labels).any():
-            raise BadInput("erm-ktp can only forget whole classes, and some forget samples have retain samples of their class.")
+            raise BadInput(
+                "erm-ktp can only forget whole classes, and some forget samples have retain samples of their class."
+            )
         where, generator = find(model, task), seeded(task.seed, "erm-ktp")
         prepared = task.prepared or self.prepare(model, task)
-        teacher, student = frozen(_fresh(model, task, seeded(0, "erm-ktp"))), _fresh(model, task, generator)
-        teacher.load_state_dict({name.removeprefix("net."): value for name, value in prepared.items() if name != "mask"})
+        teacher, student = (
+            frozen(_fresh(model, task, seeded(0, "erm-ktp"))),
+            _fresh(model, task, generator),
+        )
+        teacher.load_state_dict(
+            {name.removeprefix("net."): value for name, value in prepared.items() if name != "mask"}
+        )
         removed = class_channels(prepared["mask"], gone)
         if removed.all():
             task.note(
@@ -78,7 +85,13 @@ class ErmKtp:
             )
         head = take_head(student, teacher, where.head, gone, removed)
         milestones = tuple(self.schedule_start + milestone for milestone in self.milestones)
-        recipe = replace(self._recipe(task.recipe), lr=self.lr, milestones=milestones, epochs=self.epochs, batch_size=self.batch_size)
+        recipe = replace(
+            self._recipe(task.recipe),
+            lr=self.lr,
+            milestones=milestones,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+        )
         with Mapped(student, where.map) as learner, Mapped(teacher, where.map) as original:
 
             def loss(net: nn.Module, step: Step) -> Tensor:
@@ -90,7 +103,16 @@ class ErmKtp:
             # The loss does not reach the head; a DistributedDataParallel wants to be told.
             head.requires_grad_(False)
             retain = Passes("retain", task.retain, self.batch_size, recipe.augment)
-            fit(learner, retain, loss, recipe, generator, phase="transfer", report=task.report, steady=True)
+            fit(
+                learner,
+                retain,
+                loss,
+                recipe,
+                generator,
+                phase="transfer",
+                report=task.report,
+                steady=True,
+            )
             head.requires_grad_(True)
         return student.train(model.training)
 
@@ -110,10 +132,25 @@ class ErmKtp:
             return fitted + self.regulariser(mask) if name == "masked" else fitted
 
         with Masked(net, where, task.num_classes) as masked:
-            batches = Gated(Mixed(task.forget, task.retain, self.original_batch, recipe.augment), self.mask_every)
-            fit(masked, batches, loss, recipe, generator, phase="masked original", report=task.report, steady=True)
+            batches = Gated(
+                Mixed(task.forget, task.retain, self.original_batch, recipe.augment),
+                self.mask_every,
+            )
+            fit(
+                masked,
+                batches,
+                loss,
+                recipe,
+                generator,
+                phase="masked original",
+                report=task.report,
+                steady=True,
+            )
             mask = normalised(masked.mask.detach())
-        return {"mask": mask, **{f"net.{name}": value.clone() for name, value in net.state_dict().items()}}
+        return {
+            "mask": mask,
+            **{f"net.{name}": value.clone() for name, value in net.state_dict().items()},
+        }
 
     def regulariser(self, mask: Tensor) -> Tensor:
         """Few entries, and few channels that two classes share: the sum over pairs of classes i < j of M_i . M_j."""
@@ -138,7 +175,9 @@ def class_channels(mask: Tensor, classes: Tensor) -> Tensor:
     return mask[:, classes].amax(1) > 0
 
 
-def take_head(student: nn.Module, teacher: nn.Module, name: str, gone: Tensor, removed: Tensor) -> nn.Module:
+def take_head(
+    student: nn.Module, teacher: nn.Module, name: str, gone: Tensor, removed: Tensor
+) -> nn.Module:
     """Give the student the teacher's head, without the rows of the forgotten classes and without their channels."""
     head = student.get_submodule(name)
     head.load_state_dict(teacher.get_submodule(name).state_dict())
@@ -174,7 +213,10 @@ class Gated:
 
 
 # A gate on the channels of a map is the same gate on their mean or maximum: what is masked before the pooling is masked after.
-SPACE: dict[str, Callable[[Tensor], Tensor]] = {"mean": lambda maps: maps.mean((2, 3)), "maximum": lambda maps: maps.amax((2, 3))}
+SPACE: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda maps: maps.mean((2, 3)),
+    "maximum": lambda maps: maps.amax((2, 3)),
+}
 
 
 class Where(NamedTuple):
@@ -208,11 +250,15 @@ def find(model: nn.Module, task: Task) -> Where:
         for pool, reduce in SPACE.items():
             if _same(reduce(maps[name]), embedding):
                 return Where(name, pool, embedding.shape[1], head)
-    raise BadInput("erm-ktp needs a net whose embedding is the mean or maximum over space of a last feature map; this one has no such map.")
+    raise BadInput(
+        "erm-ktp needs a net whose embedding is the mean or maximum over space of a last feature map; this one has no such map."
+    )
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-5 * float(other.abs().max()))
+    return one.shape == other.shape and torch.allclose(
+        one, other, rtol=1e-4, atol=1e-5 * float(other.abs().max())
+    )
 
 
 class Mapped(nn.Module):
@@ -260,6 +306,8 @@ class Masked(Mapped):
 
 def _fresh(model: nn.Module, task: Task, generator: torch.Generator) -> nn.Module:
     if task.new_model is None:
-        raise BadInput("erm-ktp trains an original of its own and a fresh student: pass new_model=, a function that builds one.")
+        raise BadInput(
+            "erm-ktp trains an original of its own and a fresh student: pass new_model=, a function that builds one."
+        )
     with global_seed(generator, device_of(model)):
         return task.new_model().to(device_of(model))

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from torch import nn
 
-from duck.fit import train
 from duck.methods.base import METHODS, Forgets, Kinds, clone
 from duck.runtime import seeded
+from duck.training.loop import train
 from duck.types import Task
 
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.batching import Passes, Step
-from duck.fit import Loss, fit
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.models.embedding import logits_of
+from duck.models.head import logits_of
 from duck.runtime import seeded
+from duck.training.batching import Passes, Step
+from duck.training.loop import Loss, fit
 from duck.types import Task
 
 
@@ -42,11 +42,22 @@ class L1Sparse:
         )  # fmt: skip
         batches = Passes("retain", task.retain, self.batch_size, recipe.augment)
         loss = self._loss(len(batches), task.retain.device)
-        fit(unlearned, batches, loss, recipe, generator, phase="l1-sparse", report=task.report, steady=True)
+        fit(
+            unlearned,
+            batches,
+            loss,
+            recipe,
+            generator,
+            phase="l1-sparse",
+            report=task.report,
+            steady=True,
+        )
         return unlearned
 
     def _loss(self, steps_an_epoch: int, device: torch.device) -> Loss:
-        begun = torch.zeros((), dtype=torch.int64, device=device)  # steps, counted where they are taken
+        begun = torch.zeros(
+            (), dtype=torch.int64, device=device
+        )  # steps, counted where they are taken
 
         def loss(net: nn.Module, step: Step) -> Tensor:
             batch, epoch = step["retain"], begun // steps_an_epoch

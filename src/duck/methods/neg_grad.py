@@ -5,11 +5,11 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from duck.batching import Passes, Step
+from duck.methods._relabelling import label_loss
+from duck.methods._stopping import UntilForgotten
 from duck.methods.base import METHODS, clone
-from duck.methods.relabelling import label_loss
-from duck.methods.stopping import UntilForgotten
 from duck.runtime import seeded
+from duck.training.batching import Passes, Step
 from duck.types import Task
 
 

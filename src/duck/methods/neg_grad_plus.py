@@ -6,12 +6,12 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.batching import Batches, Joined, Nested, Step
 from duck.errors import BadInput
-from duck.fit import fit
+from duck.methods._relabelling import training_logits
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.relabelling import training_logits
 from duck.runtime import seeded
+from duck.training.batching import Batches, Joined, Nested, Step
+from duck.training.loop import fit
 from duck.types import Augment, Task
 
 
@@ -46,7 +46,16 @@ class NegGradPlus:
             schedule="step", milestones=self.milestones, gamma=self.gamma, epochs=self.epochs, batch_size=self.batch_size,
         )  # fmt: skip
         batches = self._batches(task, recipe.augment)
-        fit(unlearned, batches, self._loss, recipe, generator, phase="neg-grad-plus", report=task.report, steady=True)
+        fit(
+            unlearned,
+            batches,
+            self._loss,
+            recipe,
+            generator,
+            phase="neg-grad-plus",
+            report=task.report,
+            steady=True,
+        )
         return unlearned
 
     def _batches(self, task: Task, augment: Augment) -> Batches:

@@ -45,7 +45,14 @@ def presets() -> Mapping[str, Any]:
     return tomllib.loads(files("duck.methods").joinpath("presets.toml").read_text(encoding="utf-8"))
 
 
-def preset(method: str, data: str, kind: str, samples: int | None = None, name: Preset = "tuned", more: Path | None = None) -> Method:
+def preset(
+    method: str,
+    data: str,
+    kind: str,
+    samples: int | None = None,
+    name: Preset = "tuned",
+    more: Path | None = None,
+) -> Method:
     """The method with its settings for a data set and kind (`class` or `samples`).
 
     paper   the paper's numbers
@@ -65,14 +72,25 @@ def preset(method: str, data: str, kind: str, samples: int | None = None, name: 
     return cls(**{key: _tuple(value) for key, value in settings.items() if key != "source"})
 
 
-def sources(method: str, data: str, kind: str, samples: int | None = None, name: Preset = "tuned") -> list[Source]:
+def sources(
+    method: str, data: str, kind: str, samples: int | None = None, name: Preset = "tuned"
+) -> list[Source]:
     """Return where the values of a preset come from: those of `paper` first, then those that `tuned` puts in their place."""
-    names = [source for part in _parts(method, data, kind, samples, name) for source in part["source"]]
+    names = [
+        source for part in _parts(method, data, kind, samples, name) for source in part["source"]
+    ]
     known = presets()["sources"]
-    return [Source(known[one]["from"], **{key: value for key, value in known[one].items() if key != "from"}) for one in names]
+    return [
+        Source(
+            known[one]["from"], **{key: value for key, value in known[one].items() if key != "from"}
+        )
+        for one in names
+    ]
 
 
-def _parts(method: str, data: str, kind: str, samples: int | None, name: Preset) -> list[dict[str, Any]]:
+def _parts(
+    method: str, data: str, kind: str, samples: int | None, name: Preset
+) -> list[dict[str, Any]]:
     """Return the settings of `paper` and then, where asked for, the changes of `tuned`."""
     known = presets().get(method, {})
     chosen = known.get(data) or known.get(_size(data, samples), {})
@@ -87,8 +105,15 @@ def speaks_of(file: Path, method: str, data: str, kind: str) -> bool:
 
 def off_topic(file: Path, method: str, data: str, kind: str) -> BadInput:
     """The error about a file that has none."""
-    there = ", ".join(f"[{'.'.join(key)}]" if key else "values outside of tables" for key in _tables(file)) or "no settings at all"
-    return BadInput(f"{file} has no settings for this run, which would be in [{method}.{data}.tuned.{kind}]: it has {there}.")
+    there = (
+        ", ".join(
+            f"[{'.'.join(key)}]" if key else "values outside of tables" for key in _tables(file)
+        )
+        or "no settings at all"
+    )
+    return BadInput(
+        f"{file} has no settings for this run, which would be in [{method}.{data}.tuned.{kind}]: it has {there}."
+    )
 
 
 def _found(file: Path, method: str, data: str, kind: str) -> dict[str, Any]:
@@ -97,7 +122,11 @@ def _found(file: Path, method: str, data: str, kind: str) -> dict[str, Any]:
         raise off_topic(file, method, data, kind)
     settings = _tables(file)[method, data, "tuned", kind]
     known = [field.name for field in dataclasses.fields(METHODS[method])]  # type: ignore[arg-type]
-    wrong = [f"{method} has no setting {name!r}. {suggest(name, known)}" for name in settings if name not in known]
+    wrong = [
+        f"{method} has no setting {name!r}. {suggest(name, known)}"
+        for name in settings
+        if name not in known
+    ]
     if wrong:
         raise BadInput(f"{file}: {' '.join(wrong)}")
     return settings
@@ -111,7 +140,9 @@ def _tables(file: Path) -> dict[tuple[str, ...], dict[str, Any]]:
         raise BadInput(f"{file} cannot be read as a file of presets: {error}") from error
 
 
-def _leaves(path: tuple[str, ...], table: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+def _leaves(
+    path: tuple[str, ...], table: dict[str, Any]
+) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     values = {name: value for name, value in table.items() if not isinstance(value, dict)}
     if values:
         yield path, values
@@ -140,7 +171,10 @@ def default_recipe(
         raise BadInput(f"{data} has no recipe {name!r}. Data sets that have one: {having}.")
     changes: dict[str, Any] = {}
     if name == "standard":
-        changes = {**presets()["recipe-of-model"].get(model, {}), **recipes.get("of-model", {}).get(model, {})}
+        changes = {
+            **presets()["recipe-of-model"].get(model, {}),
+            **recipes.get("of-model", {}).get(model, {}),
+        }
     settings = {"augment": augment, **recipes[name], **changes}
     return Recipe(**{key: _tuple(value) for key, value in settings.items()})
 

@@ -5,12 +5,12 @@ from typing import ClassVar
 
 from torch import nn
 
-from duck.batching import Passes
 from duck.errors import BadInput
+from duck.methods._relabelling import Relabelled, label_loss, random_labels
+from duck.methods._stopping import UntilForgotten
 from duck.methods.base import METHODS, clone
-from duck.methods.relabelling import Relabelled, label_loss, random_labels
-from duck.methods.stopping import UntilForgotten
 from duck.runtime import seeded
+from duck.training.batching import Passes
 from duck.types import Task
 
 
@@ -30,7 +30,16 @@ class RandomLabel(UntilForgotten):
         unlearned, generator = clone(model), seeded(task.seed, "random-label")
         classes = task.retain.labels.unique()
         if len(classes) < 2:
-            raise BadInput("Random labels need at least two classes to draw from: the retain samples are all of one class.")
+            raise BadInput(
+                "Random labels need at least two classes to draw from: the retain samples are all of one class."
+            )
         forget = Passes("forget", task.forget, self.batch_size)
-        self.train(unlearned, task, Relabelled(forget, random_labels(classes)), label_loss, generator, "random-label")
+        self.train(
+            unlearned,
+            task,
+            Relabelled(forget, random_labels(classes)),
+            label_loss,
+            generator,
+            "random-label",
+        )
         return unlearned

@@ -6,9 +6,9 @@ from typing import ClassVar
 from torch import nn
 
 from duck.errors import BadInput
-from duck.fit import train
 from duck.methods.base import METHODS, Forgets, Kinds
 from duck.runtime import device_of, global_seed, seeded
+from duck.training.loop import train
 from duck.types import Task
 
 

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.batching import Batches, InTurn, Passes
 from duck.errors import BadInput
-from duck.fit import fit
+from duck.methods._relabelling import Relabelled, label_loss, random_labels
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.relabelling import Relabelled, label_loss, random_labels
-from duck.models.embedding import logits_of
+from duck.models.head import logits_of
 from duck.runtime import seeded
+from duck.training.batching import Batches, InTurn, Passes
+from duck.training.loop import fit
 from duck.types import Augment, Task
 
 
@@ -50,7 +50,17 @@ class SalUn:
             schedule="constant", epochs=self.epochs, batch_size=self.batch_size,
         )  # fmt: skip
         batches = self._batches(task, recipe.augment)
-        fit(unlearned, batches, label_loss, recipe, generator, phase="salun", masks=masks, report=task.report, steady=True)
+        fit(
+            unlearned,
+            batches,
+            label_loss,
+            recipe,
+            generator,
+            phase="salun",
+            masks=masks,
+            report=task.report,
+            steady=True,
+        )
         return unlearned
 
     def _batches(self, task: Task, augment: Augment) -> Batches:
@@ -71,7 +81,10 @@ class SalUn:
         chosen = torch.zeros_like(saliency, dtype=torch.bool)
         chosen[saliency.topk(max(1, int(self.share * len(saliency)))).indices] = True
         parts = chosen.split([weight.numel() for weight in weights.values()])
-        return {name: part.view(weight.shape).clone() for (name, weight), part in zip(weights.items(), parts, strict=True)}
+        return {
+            name: part.view(weight.shape).clone()
+            for (name, weight), part in zip(weights.items(), parts, strict=True)
+        }
 
 
 def _size(weight: Tensor) -> Tensor:

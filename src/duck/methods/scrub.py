@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.batching import InTurn, Passes, Step
 from duck.errors import BadInput
-from duck.fit import fit
+from duck.methods._distillation import divergence, frozen
+from duck.methods._relabelling import training_logits
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.methods.distillation import divergence, frozen
-from duck.methods.relabelling import training_logits
-from duck.models.embedding import logits_of
+from duck.models.head import logits_of
 from duck.predict import accuracy
 from duck.runtime import seeded
+from duck.training.batching import InTurn, Passes, Step
+from duck.training.loop import fit
 from duck.types import Augment, Examples, Task
 
 
@@ -55,7 +55,9 @@ class Scrub:
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         if not 1 <= self.forget_epochs <= self.epochs:
-            raise BadInput(f"forget_epochs must be from 1 to epochs ({self.epochs}), got {self.forget_epochs}.")
+            raise BadInput(
+                f"forget_epochs must be from 1 to epochs ({self.epochs}), got {self.forget_epochs}."
+            )
         unlearned, teacher, generator = clone(model), frozen(model), seeded(task.seed, "scrub")
         recipe = replace(
             task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
@@ -70,13 +72,37 @@ class Scrub:
         push = Passes("forget", task.forget, self.forget_batch, self.augment)
         history = _History(unlearned, task) if self.rewind else None
         after_epoch = history.record if history else None
-        fit(unlearned, InTurn(push, keep), loss, recipe, generator, phase="max-min", stop=after_epoch, report=task.report, steady=True)
+        fit(
+            unlearned,
+            InTurn(push, keep),
+            loss,
+            recipe,
+            generator,
+            phase="max-min",
+            stop=after_epoch,
+            report=task.report,
+            steady=True,
+        )
         # Epochs without the forget pass are shorter, and a schedule needs epochs of one length: a second training with the rate going
         # on where it was. Only the momentum begins anew.
         rest = self.epochs - self.forget_epochs
         if rest:
-            later = replace(recipe, epochs=rest, milestones=tuple(m - self.forget_epochs for m in self.milestones))
-            fit(unlearned, keep, loss, later, generator, phase="min", stop=after_epoch, report=task.report, steady=True)
+            later = replace(
+                recipe,
+                epochs=rest,
+                milestones=tuple(m - self.forget_epochs for m in self.milestones),
+            )
+            fit(
+                unlearned,
+                keep,
+                loss,
+                later,
+                generator,
+                phase="min",
+                stop=after_epoch,
+                report=task.report,
+                steady=True,
+            )
         if history:
             history.rewind()
         return unlearned
@@ -88,7 +114,11 @@ class Scrub:
         with torch.no_grad():
             wanted = logits_of(teacher(batch.images)).float()
         apart = divergence(wanted, logits, self.temperature)
-        return -apart if name == "forget" else self.alpha * apart + self.gamma * cross_entropy(logits, batch.labels)
+        return (
+            -apart
+            if name == "forget"
+            else self.alpha * apart + self.gamma * cross_entropy(logits, batch.labels)
+        )
 
 
 class _History:
@@ -96,9 +126,15 @@ class _History:
 
     def __init__(self, model: nn.Module, task: Task) -> None:
         holdout = task.holdout
-        rows = torch.empty(0) if holdout is None else torch.isin(holdout.labels, task.forget.labels).nonzero().flatten()
+        rows = (
+            torch.empty(0)
+            if holdout is None
+            else torch.isin(holdout.labels, task.forget.labels).nonzero().flatten()
+        )
         if holdout is None or not len(rows):
-            raise BadInput("rewind needs holdout samples of the forgotten classes: give data with a test split, or leave rewind off.")
+            raise BadInput(
+                "rewind needs holdout samples of the forgotten classes: give data with a test split, or leave rewind off."
+            )
         self.model, self.task, self.unseen = model, task, holdout.take(rows)
         self.epochs: list[tuple[float, dict[str, Tensor]]] = []
 

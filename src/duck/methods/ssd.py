@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.batching import Mixed, Passes, Step
 from duck.methods.base import METHODS, Forgets, Kinds, clone
-from duck.models.embedding import logits_of
-from duck.recorded import Recorded
+from duck.models.head import logits_of
 from duck.runtime import device_of, seeded
+from duck.training.batching import Mixed, Passes, Step
+from duck.training.cuda_graphs import Recorded
 from duck.types import Batch, Task
 
 
@@ -38,7 +38,10 @@ class Ssd:
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         unlearned, generator = clone(model), seeded(task.seed, "ssd")
         overall = task.prepared or self.prepare(model, task)
-        forget = (step["forget"] for step in Passes("forget", task.forget, self.batch_size).epoch(generator))
+        forget = (
+            step["forget"]
+            for step in Passes("forget", task.forget, self.batch_size).epoch(generator)
+        )
         special = importance(model, forget)
         with torch.no_grad():
             for name, weight in unlearned.named_parameters():

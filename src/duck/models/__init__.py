@@ -10,7 +10,7 @@ from duck.checks import check_seed
 from duck.errors import BadInput
 from duck.models import allcnn, convnet, resnet, vit
 from duck.models.imported import build_imported
-from duck.models.table import MODELS, Shape
+from duck.models.registry import MODELS, Shape
 
 __all__ = ["MODELS", "Shape", "allcnn", "build", "convnet", "resnet", "vit"]
 
@@ -21,7 +21,11 @@ def build(name: str, num_classes: int, shape: Sequence[int], seed: int | None = 
         raise BadInput(f"A model needs at least one class, got num_classes={num_classes}.")
     size = _checked(shape)
     with torch.device("cpu"), _seeded(seed):
-        return build_imported(name, num_classes, size) if ":" in name else MODELS[name](num_classes, size)
+        return (
+            build_imported(name, num_classes, size)
+            if ":" in name
+            else MODELS[name](num_classes, size)
+        )
 
 
 def _checked(shape: Sequence[int]) -> Shape:

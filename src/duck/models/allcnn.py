@@ -2,10 +2,19 @@
 
 from torch import Tensor, nn
 
-from duck.models.table import MODELS, Shape
+from duck.models.registry import MODELS, Shape
 
 # Outputs, kernel and stride of the eight convolutions.
-LAYERS = ((96, 3, 1), (96, 3, 1), (192, 3, 2), (192, 3, 1), (192, 3, 1), (192, 3, 2), (192, 3, 1), (192, 1, 1))
+LAYERS = (
+    (96, 3, 1),
+    (96, 3, 1),
+    (192, 3, 2),
+    (192, 3, 1),
+    (192, 3, 1),
+    (192, 3, 2),
+    (192, 3, 1),
+    (192, 1, 1),
+)
 
 
 @MODELS.register("allcnn")
@@ -22,7 +31,9 @@ class AllCNN(nn.Module):
             layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
             inputs = outputs
         self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        self.head = nn.Sequential(nn.Linear(inputs, 2 * inputs), nn.ReLU(), nn.Linear(2 * inputs, num_classes))
+        self.head = nn.Sequential(
+            nn.Linear(inputs, 2 * inputs), nn.ReLU(), nn.Linear(2 * inputs, num_classes)
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(images))

@@ -2,11 +2,15 @@
 
 from torch import Tensor, nn
 
-from duck.models.table import MODELS, Shape
+from duck.models.registry import MODELS, Shape
 
 
 def _stage(inputs: int, outputs: int) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+    return [
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    ]
 
 
 @MODELS.register("convnet")

@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 
 from duck.errors import BadInput
-from duck.models.given import accept_images, check_given
-from duck.models.table import Shape
+from duck.models.registry import Shape
+from duck.models.user_models import accept_images, check_given
 from duck.registry import suggest
 
 
@@ -28,9 +28,13 @@ def build_imported(name: str, num_classes: int, shape: Shape) -> nn.Module:
         try:
             model = builder(**arguments)
         except Exception as error:
-            raise BadInput(f"{name} failed when called with {arguments}: {type(error).__name__}: {error}") from error
+            raise BadInput(
+                f"{name} failed when called with {arguments}: {type(error).__name__}: {error}"
+            ) from error
     if not isinstance(model, nn.Module):
-        raise BadInput(f"{name} returned a {type(model).__name__}; it must return a torch.nn.Module.")
+        raise BadInput(
+            f"{name} returned a {type(model).__name__}; it must return a torch.nn.Module."
+        )
     accept_images(check_given(model))
     return model
 
@@ -54,8 +58,14 @@ def _find(name: str) -> Callable[..., Any]:
     module = _import(name, module_name)
     builder: Callable[..., Any] | None = getattr(module, function, None)
     if not callable(builder):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise BadInput(f"Module {module_name!r} has no function {function!r}. {suggest(function, known)}")
+        known = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and not key.startswith("_")
+        ]
+        raise BadInput(
+            f"Module {module_name!r} has no function {function!r}. {suggest(function, known)}"
+        )
     return builder
 
 
@@ -65,12 +75,16 @@ def _import(name: str, module_name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         # Another name here means that the module was found and one of its own imports was not.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise BadInput(f"Cannot import {module_name!r} for {name}: it needs {error.name!r}, which is not installed.") from error
+            raise BadInput(
+                f"Cannot import {module_name!r} for {name}: it needs {error.name!r}, which is not installed."
+            ) from error
         raise BadInput(
             f"No module {error.name!r} for {name}. Install its package, or run from the folder that holds it ({os.getcwd()} is searched)."
         ) from None
     except Exception as error:
-        raise BadInput(f"Cannot import {module_name!r} for {name}: {type(error).__name__}: {error}") from error
+        raise BadInput(
+            f"Cannot import {module_name!r} for {name}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _arguments(name: str, builder: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
@@ -80,11 +94,15 @@ def _arguments(name: str, builder: Callable[..., Any], offered: dict[str, Any]) 
         return {}
     takes = signature.parameters
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    given = {key: value for key, value in offered.items() if key in takes and takes[key].kind in by_name}
+    given = {
+        key: value for key, value in offered.items() if key in takes and takes[key].kind in by_name
+    }
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.values()):
         given["num_classes"] = offered["num_classes"]
     try:
         signature.bind(**given)
     except TypeError as error:
-        raise BadInput(f"{name}{signature} cannot be called: {error}. It is given num_classes and shape, by name; nothing else.") from None
+        raise BadInput(
+            f"{name}{signature} cannot be called: {error}. It is given num_classes and shape, by name; nothing else."
+        ) from None
     return given

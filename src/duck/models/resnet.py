@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from duck.models.table import MODELS, Shape
+from duck.models.registry import MODELS, Shape
 
 WIDTHS = (64, 128, 256, 512)
 SMALL_IMAGE = 64
@@ -36,15 +36,21 @@ def _bottleneck(inputs: int, width: int, stride: int) -> list[nn.Module]:
 class Block(nn.Module):
     """y = relu(F(x) + x) (eq. 1); the shortcut is a 1x1 projection where the shapes differ (eq. 2)."""
 
-    def __init__(self, inputs: int, width: int, stride: int, bottleneck: bool, zero_last_gamma: bool) -> None:
+    def __init__(
+        self, inputs: int, width: int, stride: int, bottleneck: bool, zero_last_gamma: bool
+    ) -> None:
         super().__init__()
         layers = _bottleneck(inputs, width, stride) if bottleneck else _basic(inputs, width, stride)
         self.residual = nn.Sequential(*layers)
         self.outputs = 4 * width if bottleneck else width
         same = stride == 1 and inputs == self.outputs
-        self.shortcut: nn.Module = nn.Identity() if same else _conv_bn(inputs, self.outputs, 1, stride)
+        self.shortcut: nn.Module = (
+            nn.Identity() if same else _conv_bn(inputs, self.outputs, 1, stride)
+        )
         if zero_last_gamma:
-            last = [module for module in self.residual.modules() if isinstance(module, nn.BatchNorm2d)][-1]
+            last = [
+                module for module in self.residual.modules() if isinstance(module, nn.BatchNorm2d)
+            ][-1]
             nn.init.zeros_(last.weight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -54,14 +60,21 @@ class Block(nn.Module):
 def _stem(channels: int, small: bool) -> nn.Sequential:
     if small:
         return nn.Sequential(_conv_bn(channels, WIDTHS[0], 3), nn.ReLU(inplace=True))
-    return nn.Sequential(_conv_bn(channels, WIDTHS[0], 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1))
+    return nn.Sequential(
+        _conv_bn(channels, WIDTHS[0], 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)
+    )
 
 
 class ResNet(nn.Module):
     """Four stages of residual blocks, global average, a linear head. `zero_last_gamma` starts each block as the identity."""
 
     def __init__(
-        self, depths: Sequence[int], num_classes: int, shape: Shape, bottleneck: bool = False, zero_last_gamma: bool = False
+        self,
+        depths: Sequence[int],
+        num_classes: int,
+        shape: Shape,
+        bottleneck: bool = False,
+        zero_last_gamma: bool = False,
     ) -> None:
         super().__init__()
         self.stem = _stem(shape[0], small=max(shape[1:]) <= SMALL_IMAGE)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from duck.models.table import MODELS, Shape
+from duck.models.registry import MODELS, Shape
 
 
 def patch_size(height: int, width: int) -> int:
@@ -23,8 +23,15 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         samples, tokens, width = x.shape
         # (3, samples, heads, tokens, width of a head)
-        q, k, v = self.qkv(x).view(samples, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind()
-        mixed: Tensor = self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(samples, tokens, width))
+        q, k, v = (
+            self.qkv(x)
+            .view(samples, tokens, 3, self.heads, width // self.heads)
+            .permute(2, 0, 3, 1, 4)
+            .unbind()
+        )
+        mixed: Tensor = self.out(
+            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(samples, tokens, width)
+        )
         return mixed
 
 
@@ -47,7 +54,15 @@ class Layer(nn.Module):
 class VisionTransformer(nn.Module):
     """Class token, learned positions, pre-norm; the linear head reads the class token."""
 
-    def __init__(self, num_classes: int, shape: Shape, width: int = 768, depth: int = 12, heads: int = 12, mlp: int = 3072) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        shape: Shape,
+        width: int = 768,
+        depth: int = 12,
+        heads: int = 12,
+        mlp: int = 3072,
+    ) -> None:
         super().__init__()
         channels, rows, columns = shape
         self.patch = patch_size(rows, columns)
@@ -70,8 +85,15 @@ class VisionTransformer(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         height, width = images.shape[-2:]
         # Pixels beyond the last whole patch count too: fill up with the mean colour, which is 0.
-        patches = self.patches(F.pad(images, (0, -width % self.patch, 0, -height % self.patch))).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.class_token.expand(len(images), -1, -1), patches], dim=1) + self.positions
+        patches = (
+            self.patches(F.pad(images, (0, -width % self.patch, 0, -height % self.patch)))
+            .flatten(2)
+            .transpose(1, 2)
+        )
+        tokens = (
+            torch.cat([self.class_token.expand(len(images), -1, -1), patches], dim=1)
+            + self.positions
+        )
         logits: Tensor = self.head(self.norm(self.layers(tokens)[:, 0]))
         return logits
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from duck import files
 from duck.errors import BadInput
-from duck.models.embedding import uncompiled
+from duck.models.head import uncompiled
 
 SHOWN = 5
 """Tensors named in an error message, of each kind."""
@@ -23,7 +23,9 @@ REQUEST_DIGEST = "duck.request_digest"
 """Key of the metadata of a weights file: the digest of what its model has forgotten."""
 
 
-def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str] | None = None) -> None:
+def save_weights(
+    model: nn.Module, path: Path | str, metadata: Mapping[str, str] | None = None
+) -> None:
     """Write the weights as safetensors, whole or not at all; tied weights are stored once."""
     path = Path(path)
     if path.suffix != ".safetensors":
@@ -52,14 +54,20 @@ def load_weights(model: nn.Module, path: Path | str) -> None:
     found = {**found, **_tied(found, expected)}
     problems = _problems(found, expected)
     if problems:
-        raise BadInput(f"{path} does not fit this model: {'; '.join(problems)}. Were the architecture and the number of classes the same?")
+        raise BadInput(
+            f"{path} does not fit this model: {'; '.join(problems)}. Were the architecture and the number of classes the same?"
+        )
     check_weights(found, str(path))
     model.load_state_dict(found)
 
 
 def check_weights(weights: Mapping[str, Tensor], owner: str) -> None:
     """Raise an error where a weight is not a number. Infinite ones may be meant: they hide a class, or mask attention."""
-    broken = [name for name, tensor in weights.items() if tensor.is_floating_point() and tensor.isnan().any()]
+    broken = [
+        name
+        for name, tensor in weights.items()
+        if tensor.is_floating_point() and tensor.isnan().any()
+    ]
     if broken:
         raise BadInput(
             f"{owner} holds values that are not numbers (NaN), in {_first([repr(name) for name in broken])}: "
@@ -68,7 +76,11 @@ def check_weights(weights: Mapping[str, Tensor], owner: str) -> None:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    readers: dict[str, Callable[[Path], dict[str, Tensor]]] = {".safetensors": load_file, ".pt": _read_pickle, ".pth": _read_pickle}
+    readers: dict[str, Callable[[Path], dict[str, Tensor]]] = {
+        ".safetensors": load_file,
+        ".pt": _read_pickle,
+        ".pth": _read_pickle,
+    }
     if not path.is_file():
         raise BadInput(f"There is no weights file {path}.")
     if path.suffix not in readers:
@@ -79,7 +91,9 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise
     except Exception as error:  # torch, pickle, zip and safetensors each have their own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BadInput(f"{path} is truncated or not a weights file ({reason}). Save or copy it again.") from error
+        raise BadInput(
+            f"{path} is truncated or not a weights file ({reason}). Save or copy it again."
+        ) from error
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
@@ -110,7 +124,9 @@ def _state_dict(path: Path, content: Any) -> dict[str, Tensor]:
             content = content[key]
             break
     if not isinstance(content, Mapping) or not all(isinstance(x, Tensor) for x in content.values()):
-        raise BadInput(f"{path} holds no state_dict. Write it with torch.save(model.state_dict(), path).")
+        raise BadInput(
+            f"{path} holds no state_dict. Write it with torch.save(model.state_dict(), path)."
+        )
     return {str(name): tensor for name, tensor in content.items()}
 
 
@@ -128,13 +144,20 @@ def _tied(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[s
     for name, tensor in expected.items():
         if tensor.numel():
             groups[tensor.data_ptr(), tensor.shape].append(name)
-    twins = {name: [twin for twin in group if twin in found] for group in groups.values() for name in group if name not in found}
+    twins = {
+        name: [twin for twin in group if twin in found]
+        for group in groups.values()
+        for name in group
+        if name not in found
+    }
     return {name: found[present[0]] for name, present in twins.items() if present}
 
 
 def _problems(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
     missing = [f"{name} {_shape(tensor)}" for name, tensor in expected.items() if name not in found]
-    unexpected = [f"{name} {_shape(tensor)}" for name, tensor in found.items() if name not in expected]
+    unexpected = [
+        f"{name} {_shape(tensor)}" for name, tensor in found.items() if name not in expected
+    ]
     misshaped = [
         f"{name} {_shape(found[name])} instead of {_shape(tensor)}"
         for name, tensor in expected.items()

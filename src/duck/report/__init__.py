@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from duck import files
-from duck.report import of_removal, of_run, of_runs
-from duck.report.benched import Curve, Density, of_attacks, of_densities, of_lines
+from duck.report import plots_bias, plots_run, plots_runs
+from duck.report.bench_records import Curve, Density, of_attacks, of_densities, of_lines
+from duck.report.bias_records import Removal, read_removals, survey_removals
+from duck.report.matplotlib_figures import save
 from duck.report.page import SIZE, budget, files_unread, render
 from duck.report.plots import MARK
-from duck.report.printed import save
-from duck.report.removals import Removal, read_removals, survey_removals
+from duck.report.records import Entry, Stored, Unread, read, survey
 from duck.report.samples import Sample, forgotten_samples
-from duck.report.stored import Entry, Stored, Unread, read, survey
 
 __all__ = [
     "MARK",
@@ -64,11 +64,11 @@ def write_figures(
 ) -> list[Path]:
     """Every plot of the page as PNG and PDF."""
     entries, room = [*(run.entry for run in runs), *lines], budget(runs, removals)
-    overview = of_removal.all_shares(removals)
+    overview = plots_bias.all_shares(removals)
     plots = [
-        *of_runs.plots(entries, runs, curves, studies),
-        *(plot for run in runs for plot in of_run.plots(run, *room).values()),
+        *plots_runs.plots(entries, runs, curves, studies),
+        *(plot for run in runs for plot in plots_run.plots(run, *room).values()),
         *([overview] if overview else []),
-        *(plot for removal in removals for plot in of_removal.plots(removal, room[1]).values()),
+        *(plot for removal in removals for plot in plots_bias.plots(removal, room[1]).values()),
     ]
     return [file for plot in plots for file in save(plot, folder)]

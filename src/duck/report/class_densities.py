@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from duck.analysis.paired import Paired, paired
-from duck.report.benched import Density, without_past_settings
+from duck.report.bench_records import Density, without_past_settings
 from duck.report.groups import group_labels
 from duck.report.numbers import mean_and_spread, spread_ends
-from duck.report.of_run import PIXELS
 from duck.report.plots import BLUE, VERMILION, Axis, Mark, Panel, Plot, Points
-from duck.report.stored import Stored
+from duck.report.plots_run import PIXELS
+from duck.report.records import Stored
 
 
 class Pair(NamedTuple):

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from duck.config import Training
 from duck.data import DATASETS
+from duck.experiment import Training
 from duck.types import Recipe
 
 

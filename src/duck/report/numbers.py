@@ -26,9 +26,22 @@ def share(value: float | None, n: int | None) -> Measured | None:
     return Measured(value, *clopper_pearson(round(value * n), n))
 
 
-def aus_range(kind: str, score: float | None, original: float | None, kept: Measured | None, gone: Measured | None) -> Measured | None:
+def aus_range(
+    kind: str,
+    score: float | None,
+    original: float | None,
+    kept: Measured | None,
+    gone: Measured | None,
+) -> Measured | None:
     """The AUS with all that it could be while both accuracies stay within their intervals; the original's is taken as it is."""
-    if score is None or original is None or kept is None or gone is None or kept.low is None or gone.low is None:
+    if (
+        score is None
+        or original is None
+        or kept is None
+        or gone is None
+        or kept.low is None
+        or gone.low is None
+    ):
         return None if score is None else Measured(score)
     assert kept.high is not None
     assert gone.high is not None

@@ -9,18 +9,18 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
-from duck.config import to_dict
+from duck.experiment import to_dict
 from duck.printable import counted
-from duck.report import of_removal, of_run, of_runs, removal_words, words
-from duck.report.benched import Curve, Density
+from duck.report import bias_descriptions, descriptions, plots_bias, plots_run, plots_runs
+from duck.report.bench_records import Curve, Density
+from duck.report.bias_records import SHARES, THREE, Removal
 from duck.report.class_densities import density_tests
-from duck.report.interactive import figure
 from duck.report.numbers import Measured
+from duck.report.plotly_figures import figure
 from duck.report.plots import MARK
-from duck.report.removals import SHARES, THREE, Removal
+from duck.report.records import Entry, Stored, Unread
 from duck.report.reproduce import FILE, commands, experiment_file
 from duck.report.samples import Sample
-from duck.report.stored import Entry, Stored, Unread
 
 POINTS = 16_000
 """Of all clouds together, and of all ROC curves: more would make the page too big to send."""
@@ -56,15 +56,15 @@ def render(
         hashes=[_hash(script), _hash(plotly)],
         runs=[_run(run, runs, shown.get(run.anchor, ()), budget(runs, removals)) for run in runs],
         rows=[_row(run.entry, run) for run in runs] + [_row(entry, None) for entry in lines],
-        all_asked=words.all_asked(list(runs)),
-        all_done=words.all_done(list(runs)),
-        all_verdicts=words.verdicts(list(runs)) if runs else None,
-        overview=of_runs.plots(entries, runs, curves, studies),
+        all_asked=descriptions.all_asked(list(runs)),
+        all_done=descriptions.all_done(list(runs)),
+        all_verdicts=descriptions.verdicts(list(runs)) if runs else None,
+        overview=plots_runs.plots(entries, runs, curves, studies),
         density_tests=_tests(runs, studies),
         keeps_samples=bool(shown),
         several=len(entries) > 1 or bool(lines) or bool(curves) or bool(studies),
         removals=[_removal(removal, budget(runs, removals)[1]) for removal in removals],
-        removals_overview=of_removal.all_shares(removals),
+        removals_overview=plots_bias.all_shares(removals),
         three=THREE,
         unread=[one.shown for one in unread],
         incomplete=[one.shown for one in files_unread(runs, removals)],
@@ -73,26 +73,55 @@ def render(
 
 def files_unread(runs: Sequence[Stored], removals: Sequence[Removal]) -> list[Unread]:
     """Files beside those that are shown."""
-    return [*(one for run in runs for one in run.unread), *(one for removal in removals for one in removal.unread)]
+    return [
+        *(one for run in runs for one in run.unread),
+        *(one for removal in removals for one in removal.unread),
+    ]
 
 
 def budget(runs: Sequence[Stored], removals: Sequence[Removal] = ()) -> tuple[int, int, int]:
     """Points of a cloud, images with SHAP maps of a run or bias removal, points of a ROC curve: so that the page stays within its size."""
-    clouds = sum(len(splits) for run in runs for splits in ((run.analysis or {}).get("tsne") or {}).values())
-    explained = sum(bool(of_run.explained(run)) for run in runs) + sum(bool(removal.maps) for removal in removals)
-    curves = sum(2 * len(models) for run in runs for models in ((run.audit or {}).get("roc") or {}).values())
-    points, images = min(MOST, POINTS // max(1, clouds)), min(of_run.IMAGES, MAPS // max(1, explained))
-    return points, images, max(20, min(of_run.CURVE, POINTS // max(1, curves)))
+    clouds = sum(
+        len(splits) for run in runs for splits in ((run.analysis or {}).get("tsne") or {}).values()
+    )
+    explained = sum(bool(plots_run.explained(run)) for run in runs) + sum(
+        bool(removal.maps) for removal in removals
+    )
+    curves = sum(
+        2 * len(models) for run in runs for models in ((run.audit or {}).get("roc") or {}).values()
+    )
+    points, images = (
+        min(MOST, POINTS // max(1, clouds)),
+        min(plots_run.IMAGES, MAPS // max(1, explained)),
+    )
+    return points, images, max(20, min(plots_run.CURVE, POINTS // max(1, curves)))
 
 
 def _pages() -> Environment:
     # Class and file names come from data: everything is escaped, also inside JSON, where `</script>` would end the element.
     pages = Environment(
-        loader=PackageLoader("duck.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("duck.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    filters = (words.percent, words.points, words.interval, words.moment, words.number, words.signed, figure)
+    filters = (
+        descriptions.percent,
+        descriptions.points,
+        descriptions.interval,
+        descriptions.moment,
+        descriptions.number,
+        descriptions.signed,
+        figure,
+    )
     pages.filters.update({each.__name__: each for each in filters})
-    pages.policies["json.dumps_kwargs"] = {"sort_keys": False, "allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
+    pages.policies["json.dumps_kwargs"] = {
+        "sort_keys": False,
+        "allow_nan": False,
+        "separators": (",", ":"),
+        "ensure_ascii": False,
+    }
     pages.globals.update(signs=SIGNS, experiment_file_name=FILE, choices=_choices)
     return pages
 
@@ -100,7 +129,7 @@ def _pages() -> Environment:
 def _title(runs: Sequence[Stored], lines: Sequence[Entry], removals: Sequence[Removal]) -> str:
     if not runs:
         if removals and not lines:
-            return removal_words.title(removals)
+            return bias_descriptions.title(removals)
         return f"Unlearning bench: {counted(len(lines), 'run')}" if lines else "Unlearning bench"
     asked = list(dict.fromkeys(run.entry.asked for run in runs))
     data = list(dict.fromkeys(run.run.experiment.training.data for run in runs))
@@ -109,25 +138,34 @@ def _title(runs: Sequence[Stored], lines: Sequence[Entry], removals: Sequence[Re
     return f"Unlearning report: {len(runs)} runs on {', '.join(data)}"
 
 
-def _run(stored: Stored, runs: Sequence[Stored], samples: Sequence[Sample], room: tuple[int, int, int]) -> dict[str, Any]:
+def _run(
+    stored: Stored, runs: Sequence[Stored], samples: Sequence[Sample], room: tuple[int, int, int]
+) -> dict[str, Any]:
     experiment = stored.run.experiment
-    retrained = next((run for run in runs if run.entry.method == "retrained" and run.entry.question == stored.entry.question), None)
+    retrained = next(
+        (
+            run
+            for run in runs
+            if run.entry.method == "retrained" and run.entry.question == stored.entry.question
+        ),
+        None,
+    )
     return {
         "stored": stored,
         "entry": stored.entry,
-        "asked": words.asked(stored),
-        "whole_list": words.whole_list(stored),
-        "done": words.done(stored),
-        "changed": words.changed(stored),
-        "verdict": words.verdict(stored),
+        "asked": descriptions.asked(stored),
+        "whole_list": descriptions.whole_list(stored),
+        "done": descriptions.done(stored),
+        "changed": descriptions.changed(stored),
+        "verdict": descriptions.verdict(stored),
         "notes": [*(one.shown for one in stored.unread), *stored.entry.notes],
         "scores": _scores(stored, None if retrained is stored else retrained),
         "retrained": retrained is not None and retrained is not stored,
-        "classes": of_run.class_rows(stored),
-        "listed": of_run.LISTED if room[0] >= of_run.ROOM else of_run.FIRST,
-        "plots": of_run.plots(stored, *room),
-        "explained": len(of_run.explained(stored)),
-        "withheld": len(of_run.explained(stored, forgotten=True)),
+        "classes": plots_run.class_rows(stored),
+        "listed": plots_run.LISTED if room[0] >= plots_run.ROOM else plots_run.FIRST,
+        "plots": plots_run.plots(stored, *room),
+        "explained": len(plots_run.explained(stored)),
+        "withheld": len(plots_run.explained(stored, forgotten=True)),
         "attacks": _attacks(stored.audit or {}),
         "controls": (stored.audit or {}).get("controls") or {},
         "samples": samples,
@@ -143,14 +181,14 @@ def _removal(removal: Removal, most_images: int) -> dict[str, Any]:
     return {
         "removal": removal,
         "found": found,
-        "planted": removal_words.planted(removal),
-        "done": removal_words.done(removal),
-        "headline": removal_words.headline(removal),
-        "outcome": removal_words.outcome(removal),
+        "planted": bias_descriptions.planted(removal),
+        "done": bias_descriptions.done(removal),
+        "headline": bias_descriptions.headline(removal),
+        "outcome": bias_descriptions.outcome(removal),
         "shares": {model: [removal.share(model, part) for part in SHARES] for model in THREE},
-        "tests": removal_words.tests(removal),
-        "plots": of_removal.plots(removal, most_images),
-        "versions": removal_words.versions(found),
+        "tests": bias_descriptions.tests(removal),
+        "plots": plots_bias.plots(removal, most_images),
+        "versions": bias_descriptions.versions(found),
         "method": found.get("method") or {},
         "notes": [*(one.shown for one in removal.unread), *(found.get("notes") or [])],
         "created": found.get("created") or "",
@@ -164,7 +202,7 @@ def _tests(runs: Sequence[Stored], studies: Sequence[Density]) -> list[dict[str,
         {
             "on": test.on,
             "row": test.row,
-            "difference": words.signed(test.found.difference, 2),
+            "difference": descriptions.signed(test.found.difference, 2),
             "p": f"{test.found.p:.2g}",
             "n": test.found.n,
             "least": f"{test.found.least_p:.2g}",
@@ -174,7 +212,13 @@ def _tests(runs: Sequence[Stored], studies: Sequence[Density]) -> list[dict[str,
 
 
 AIMS = {
-    "class": {"forget": "0 %", "forget_test": "0 %", "retain": "as before", "retain_test": "as before", "test": ""},
+    "class": {
+        "forget": "0 %",
+        "forget_test": "0 %",
+        "retain": "as before",
+        "retain_test": "as before",
+        "test": "",
+    },
     "samples": {"forget": "as on unseen samples", "retain": "as before", "test": "as before"},
 }
 
@@ -182,7 +226,7 @@ AIMS = {
 def _scores(stored: Stored, retrained: Stored | None) -> list[dict[str, Any]]:
     """A line for each split that exists."""
     entry, rows = stored.entry, []
-    for name, text in words.SPLITS.items():
+    for name, text in descriptions.SPLITS.items():
         after = entry.measured(name)
         if after is not None:
             before = entry.measured(name, entry.original)
@@ -202,9 +246,20 @@ def _scores(stored: Stored, retrained: Stored | None) -> list[dict[str, Any]]:
 
 def _attacks(audit: dict[str, Any]) -> list[dict[str, Any]]:
     """Without the accuracy of each class: "Class by class" has these, and with hundreds of classes they would fill the page."""
-    found = {name: attack for name, attack in (audit.get("attacks") or {}).items() if not name.startswith("accuracy class ")}
+    found = {
+        name: attack
+        for name, attack in (audit.get("attacks") or {}).items()
+        if not name.startswith("accuracy class ")
+    }
     return [
-        {"name": name, **attack, **{model: _measured(attack.get(model)) for model in ("original", "unlearned", "retrained")}}
+        {
+            "name": name,
+            **attack,
+            **{
+                model: _measured(attack.get(model))
+                for model in ("original", "unlearned", "retrained")
+            },
+        }
         for name, attack in found.items()
     ]
 
@@ -232,7 +287,12 @@ def _choices(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, str]:
         return dict(sorted({row["entry"].asked_whole: row["entry"].asked for row in rows}.items()))
     if name == "method":
         name = "label"
-    return {choice: choice for choice in sorted({str(row[name] if name in row else getattr(row["entry"], name)) for row in rows})}
+    return {
+        choice: choice
+        for choice in sorted(
+            {str(row[name] if name in row else getattr(row["entry"], name)) for row in rows}
+        )
+    }
 
 
 def _file(name: str) -> str:

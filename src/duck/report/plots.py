@@ -10,7 +10,15 @@ MARK = "duck-unlearning report"
 """In every page and figure: a file without it is not ours, and is not replaced."""
 
 # The colours that Okabe and Ito chose for eyes of every kind. Ink and the like follow the page, light or dark.
-BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BROWN = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C6D31"
+BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BROWN = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+    "#8C6D31",
+)
 INK, MUTED, PAPER = "ink", "muted", "paper"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, BROWN)
 Symbol = Literal["circle", "square", "diamond", "triangle-up", "cross"]
@@ -120,7 +128,12 @@ def log_ticks(axis: Axis) -> list[float]:
     low, high = axis.low or 1e-3, axis.high or 1.0
     steps = (1, 2, 5) if high < 300 * low else (1,)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [tick for power in powers for step in steps if low <= (tick := float(f"{step}e{power}")) <= high]
+    return [
+        tick
+        for power in powers
+        for step in steps
+        if low <= (tick := float(f"{step}e{power}")) <= high
+    ]
 
 
 def band_edges(band: Band, axis: Axis) -> tuple[list[float], list[float]]:
@@ -149,7 +162,10 @@ class Panel:
     @property
     def square(self) -> bool:
         """Its pixels are those of an image, as wide as high."""
-        return any(isinstance(mark, Picture) or (isinstance(mark, Cells) and mark.signed) for mark in self.marks)
+        return any(
+            isinstance(mark, Picture) or (isinstance(mark, Cells) and mark.signed)
+            for mark in self.marks
+        )
 
 
 @dataclass(frozen=True)

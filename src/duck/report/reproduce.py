@@ -4,9 +4,9 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from duck.config import to_toml
 from duck.data import DATASETS
-from duck.report.stored import Stored
+from duck.experiment import to_toml
+from duck.report.records import Stored
 from duck.scenarios import ForgetSamples
 
 FILE = "experiment.toml"
@@ -29,9 +29,28 @@ def commands(stored: Stored) -> list[str]:
         data = ["--root", Path(source["root"] or "data").name]
     who = ["--ids", "ids.txt"] if isinstance(experiment.request, ForgetSamples) else []
     if experiment.earlier:
-        return [_line("forget", "--run", Path(stored.run.original_run or "EARLIER").name, "--config", FILE, *who, "--out", "again")]
+        return [
+            _line(
+                "forget",
+                "--run",
+                Path(stored.run.original_run or "EARLIER").name,
+                "--config",
+                FILE,
+                *who,
+                "--out",
+                "again",
+            )
+        ]
     if made.weights:
-        foreign = ["--model", made.model, "--weights", "WEIGHTS", "--data", *(data[1:] or [made.data]), *_pixels(stored)]
+        foreign = [
+            "--model",
+            made.model,
+            "--weights",
+            "WEIGHTS",
+            "--data",
+            *(data[1:] or [made.data]),
+            *_pixels(stored),
+        ]
         return [_line("forget", *foreign, "--config", FILE, *who, "--out", "again")]
     train = _line("train", "--config", FILE, *data, "--out", "original")
     return [train, _line("forget", "--run", "original", "--config", FILE, *who, "--out", "again")]

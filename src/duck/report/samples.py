@@ -31,24 +31,39 @@ class Sample:
     after: str
 
 
-def forgotten_samples(scenario: Scenario, original: nn.Module | None, unlearned: nn.Module, count: int = COUNT) -> list[Sample]:
+def forgotten_samples(
+    scenario: Scenario, original: nn.Module | None, unlearned: nn.Module, count: int = COUNT
+) -> list[Sample]:
     """Drawn with the scenario's seed."""
     order = torch.randperm(len(scenario.forget), generator=seeded(scenario.seed, "samples"))
     some = scenario.data.train.take(scenario.forget[order[:count]].sort().values)
     classes = scenario.data.classes
     true = [classes[label] for label in some.labels.tolist()]
-    before: Sequence[str | None] = [None] * len(some) if original is None else _named(original, some, classes)
-    parts = zip(_pictures(some), some.ids.tolist(), true, before, _named(unlearned, some, classes), strict=True)
+    before: Sequence[str | None] = (
+        [None] * len(some) if original is None else _named(original, some, classes)
+    )
+    parts = zip(
+        _pictures(some),
+        some.ids.tolist(),
+        true,
+        before,
+        _named(unlearned, some, classes),
+        strict=True,
+    )
     return [Sample(*part) for part in parts]
 
 
 def _named(model: nn.Module, some: Examples, classes: Sequence[str]) -> list[str]:
     named = dict(enumerate(classes))  # a model may have more outputs than the data have classes
-    return [named.get(index, f"output {index}") for index in outcomes(model, some).predicted.tolist()]
+    return [
+        named.get(index, f"output {index}") for index in outcomes(model, some).predicted.tolist()
+    ]
 
 
 def _pictures(some: Examples) -> list[str]:
-    return [_address(image) for image in stretched(next(some.batches(len(some))).images.float().cpu())]
+    return [
+        _address(image) for image in stretched(next(some.batches(len(some))).images.float().cpu())
+    ]
 
 
 def stretched(images: Tensor) -> Tensor:
@@ -62,5 +77,7 @@ def _address(image: Tensor) -> str:
     picture = Image.fromarray(array.squeeze(2) if array.shape[2] == 1 else array[..., :3])
     times = -(-SIDE // max(picture.size))
     file = io.BytesIO()
-    picture.resize((times * picture.width, times * picture.height), Image.Resampling.NEAREST).save(file, "PNG")
+    picture.resize((times * picture.width, times * picture.height), Image.Resampling.NEAREST).save(
+        file, "PNG"
+    )
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

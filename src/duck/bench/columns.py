@@ -1,0 +1,62 @@
+"""What the tables of scores and of attacks show, and the scores of a line that it comes from."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Column(NamedTuple):
+    """A measure: its name in print, what it is multiplied with there (the paper gives per cent), and its digits."""
+
+    title: str
+    factor: float = 1.0
+    digits: int = 3
+
+
+HITS = {
+    "tpr_1": Column("TPR@1%FPR %", 100, 2),
+    "tpr_0.1": Column("TPR@0.1%FPR %", 100, 2),
+    "auc": Column("AUC"),
+}
+DENSITIES = {
+    f"{side}_{split}": Column(f"{words}, {split}", 1.0, 2)
+    for split in ("train", "test")
+    for side, words in (("forget", "forgotten class"), ("retain", "retained classes"))
+}
+COLUMNS: dict[str | None, dict[str, Column]] = {
+    None: {
+        "aus": Column("AUS"),
+        "kept": Column("kept %", 100, 2),
+        "forgotten": Column("forgotten %", 100, 2),
+    },
+    "svm": {"f1": Column("F1 %", 100, 2)},
+    "lira": {**HITS, "f1": Column("F1 %", 100, 2)},
+    "confidence": HITS,
+    "density": DENSITIES,
+    "bias": {
+        "wrong": Column("called wrong %", 100, 2),
+        "right": Column("right %", 100, 2),
+        "test": Column("test %", 100, 2),
+        "shap": Column("SHAP of the square", 1.0, 4),
+    },
+    "time": {
+        "seconds": Column("time s", 1.0, 2),
+        "speedup": Column("Retrained takes x", 1.0, 1),
+        "aus": Column("AUS"),
+        "kept": Column("kept %", 100, 2),
+    },
+}
+"""By the attack or study of a grid; without one, what the paper's large tables show. `time`: a view of those tables."""
+ACCURACIES = {
+    "class": {"aus": "aus", "kept": "retain_test", "forgotten": "forget_test"},
+    "samples": {"aus": "aus", "kept": "test", "forgotten": "forget"},
+}
+"""Those columns as scores: where a class goes, its test samples count as forgotten, else the forgotten training samples."""
+
+
+def measures(scenario: str, measurement: str | None) -> Mapping[str, str]:
+    """Columns of a table, and the scores that they show."""
+    return (
+        ACCURACIES[scenario]
+        if measurement is None
+        else {name: name for name in COLUMNS[measurement]}
+    )

@@ -1,0 +1,382 @@
+"""Where runs are done: each data set read once, each original trained or loaded once, each request's original scores taken once."""
+
+import json
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from duck import files
+from duck.api import train
+from duck.bench import studies
+from duck.bench.attacks import Attacker
+from duck.bench.grids import Attack, Cell, Grid, Measurement, Study, line_id
+from duck.bench.outputs import Kept, Target
+from duck.bench.result_checks import Line, sound
+from duck.data import load
+from duck.data.progress import ProgressCallback
+from duck.errors import BadInput, DuckError, UnknownName
+from duck.experiment import Experiment, Training, to_dict
+from duck.methods.base import clone
+from duck.metrics import Scores, evaluate, training_scores
+from duck.models import build
+from duck.models.weights import REQUEST_DIGEST, load_weights, save_weights
+from duck.preparation import Preparations
+from duck.runtime import Stopwatch, device_name, seeded
+from duck.sample_ids import NO_SALT
+from duck.scenarios import Debias
+from duck.training import loop
+from duck.types import Data, Recipe, Scenario
+from duck.unlearning import notes, unlearn
+
+GIB = 2**30
+LONGEST = 400
+"""Of an error: those of accelerators fill a page."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a cell of the grid, an attack on the model of a cell or a study of it or, without a cell, the training of an original."""
+
+    dataset: str
+    experiment: Experiment
+    cell: Cell | None = None
+    measurement: Measurement | None = None
+
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """Of the attack or study, where it is one."""
+        return None if self.measurement is None else self.measurement.settings
+
+    @property
+    def id(self) -> str:
+        return line_id(self.experiment, self.settings)
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """What a line is found by."""
+        cell = self.cell
+        if cell is None:
+            return {
+                "dataset": self.dataset,
+                "scenario": None,
+                "case": None,
+                "method": None,
+                "preset": None,
+            }
+        return {
+            "dataset": self.dataset, "scenario": cell.block.scenario, "case": cell.case, "method": cell.method, "preset": cell.preset,
+            **({"variant": cell.variant} if cell.variant else {}),
+            **({"recipe": cell.block.recipe_preset} if cell.block.recipe_preset != "standard" else {}),
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        if self.cell is None:
+            biased = " on biased data" if self.experiment.request else ""
+            return f"{self.dataset}: train {self.experiment.training.model}{biased}"
+        block = self.cell.block
+        what = f"class {self.cell.case}" if block.classes else f"seed {self.cell.case}"
+        if block.random_classes:
+            what = f"{block.random_classes} classes, {what}"
+        before = "" if self.measurement is None else f"{self.measurement.name} of "
+        return f"{self.dataset}, {what}: {before}{self.cell.label} ({self.cell.preset})"
+
+
+def load_all(
+    names: Iterable[str],
+    root: Path,
+    download: bool = False,
+    progress: ProgressCallback | None = None,
+) -> tuple[dict[str, Data], dict[str, str]]:
+    """The data sets that are there, and why the others are not."""
+    found, missing = {}, {}
+    for name in dict.fromkeys(names):
+        try:
+            found[name] = load(name, root, download=download, progress=progress)
+        except UnknownName:
+            raise
+        except (DuckError, OSError) as error:
+            missing[name] = str(error)
+    return found, missing
+
+
+@dataclass
+class Station:
+    """An original on its data, ready for requests."""
+
+    data: Data
+    model: nn.Module
+    preparations: Preparations
+    before: dict[tuple[str, int], tuple[Scenario, Scores]] = field(default_factory=dict)
+
+    def scenario(self, experiment: Experiment) -> tuple[Scenario, Scores]:
+        """Who is to be forgotten, and the original's scores there."""
+        assert experiment.request is not None
+        key = str(experiment.request), experiment.seed
+        if key not in self.before:
+            scenario = experiment.request(self.data, experiment.seed, experiment.protocol)
+            self.before[key] = scenario, evaluate(self.model, scenario)
+        return self.before[key]
+
+
+class Workshop:
+    """Does jobs one at a time on one device and gives back a line for each; what goes wrong in a job becomes its line's error."""
+
+    def __init__(
+        self,
+        data: Mapping[str, Data],
+        models: Path,
+        device: torch.device,
+        attacker: Attacker | None = None,
+        *,
+        compiled: bool = False,
+        keep_models: bool = False,
+        alone: bool = True,
+    ) -> None:
+        """`compiled`: retraining, whatever its recipe says. `keep_models`: unlearned ones too, by the ids of their experiments.
+        `alone`: nothing else uses the device, so that the times of runs can be compared."""
+        self.data, self.models, self.device, self.attacker = data, models, device, attacker
+        self.compiled, self.keep_models, self.kept = compiled, keep_models, Kept(models / "outputs")
+        self.alone = alone
+        self._moved: tuple[str, Data] | None = None
+        self._station: tuple[str, Station] | None = None
+        self._failed: dict[str, str] = {}
+        """Originals that could not be made, and why: no cell tries in vain again."""
+        self._latest: tuple[str, nn.Module] | None = None
+        """The id of the last unlearning and its model: a study of it usually comes next."""
+
+    def ready(self, grid: Grid) -> set[str]:
+        """Return the experiments whose models need not be made again for a grid's attack or study."""
+        if grid.attack:
+            return self.kept.there()
+        return {path.stem for path in self.models.glob("*.safetensors")} if grid.study else set()
+
+    def __call__(self, job: Job) -> Line:
+        _reset_peak(self.device)
+        begun = time.monotonic()
+        try:
+            values = sound(self._done(job))
+        except Exception as error:
+            values = {"error": in_short(error)}
+        extra = {} if job.measurement is None else {job.measurement.key: job.settings}
+        common = {
+            "id": job.id,
+            **job.keys,
+            **extra,
+            "train_samples": len(self.data[job.dataset].train),
+        }
+        stamp = {"wall_seconds": time.monotonic() - begun, **_machine(self.device)}
+        if not self.alone:
+            stamp["alone"] = False
+        return {**common, **stamp, **values, "experiment": to_dict(job.experiment)}
+
+    def _done(self, job: Job) -> Line:
+        if job.cell is None:
+            return self._trained(job)[1]
+        if job.measurement is None:
+            return self._unlearned(job)[0]
+        if isinstance(job.measurement, Attack):
+            return self._attacked(job)
+        return self._studied(job, job.measurement)
+
+    def _studied(self, job: Job, study: Study) -> Line:
+        if study.name == "bias":
+            station = self._ready(job)
+            return studies.bias_line(station.model, job.experiment, station.data, study.images)
+        model = self._made_before(job)
+        station = self._ready(job)
+        scenario, _ = station.scenario(job.experiment)
+        return studies.density_line(model, scenario, study.dimensions)
+
+    def _made_before(self, job: Job) -> nn.Module:
+        """Return the unlearned model of a job: the latest one, from the folder, or made now."""
+        if self._latest is not None and self._latest[0] == job.experiment.id:
+            return self._latest[1]
+        weights = self.models / f"{job.experiment.id}.safetensors"
+        if not weights.exists():
+            return self._unlearned(job)[1]
+        data = self._data(job.dataset)
+        model = build(job.experiment.training.model, data.num_classes, data.train.shape)
+        load_weights(model, weights)
+        return model.to(self.device).eval()
+
+    def _attacked(self, job: Job) -> Line:
+        assert self.attacker is not None
+        assert job.cell is not None
+        if job.measurement != self.attacker.attack:
+            raise BadInput(
+                f"The job is of {job.settings}, the attacker of {self.attacker.attack.settings}: plan with the attacker's."
+            )
+        target = self._target(job)
+        with Stopwatch(self.device) as stopwatch:
+            found = self.attacker(target, job.cell.block.kind, job.experiment.seed)
+        return {**found, "seconds": stopwatch.seconds, "prepare_seconds": 0.0, "notes": []}
+
+    def _target(self, job: Job) -> Target:
+        """Read if the model was made before, else made now."""
+        target = self.kept.read(job.experiment.id)
+        if target is None:
+            self._unlearned(job)
+            target = self.kept.read(job.experiment.id)
+        if target is None:
+            raise BadInput(
+                f"{job.dataset} has no test samples, which an attack needs, or what the model says could not be kept."
+            )
+        return target
+
+    def _unlearned(self, job: Job) -> tuple[Line, nn.Module]:
+        station, experiment = self._ready(job), job.experiment
+        scenario, before = station.scenario(experiment)
+        made = experiment.training
+        assert experiment.method is not None
+        # Retraining is timed with the original's full recipe; for a few epochs compilation would cost more than it saves.
+        compiled = (made.recipe.compile or self.compiled) and job.keys["method"] == "retrained"
+        outcome = unlearn(
+            experiment.method, station.model, scenario,
+            new_model=lambda: build(made.model, station.data.num_classes, station.data.train.shape),
+            recipe=replace(made.recipe, compile=compiled), original=before, preparations=station.preparations,
+        )  # fmt: skip
+        self._latest = experiment.id, outcome.model
+        line = {
+            "scores": asdict(outcome.scores),
+            "original": asdict(before),
+            "seconds": outcome.seconds,
+            "prepare_seconds": outcome.prepare_seconds,
+            "compiled": compiled,
+            "forget_samples": outcome.forget_samples,
+            "processed": outcome.processed,
+            "status": outcome.status,
+            "kept_accuracy": asdict(outcome.kept_accuracy),
+            "notes": [*notes(scenario, outcome), *self._keep(experiment, outcome.model, scenario)],
+        }
+        return line, outcome.model
+
+    def _keep(self, experiment: Experiment, model: nn.Module, scenario: Scenario) -> list[str]:
+        """For attacks and analyses; a disk that is full does not cost the result."""
+        try:
+            self.kept.write(experiment.id, model, scenario)
+            if self.keep_models:
+                request_digest = experiment.request_digest(NO_SALT)  # no grid names sample ids
+                digest = {REQUEST_DIGEST: request_digest} if request_digest else None
+                save_weights(model, self.models / f"{experiment.id}.safetensors", digest)
+        except files.WRITE_ERRORS as error:
+            return [f"It could not be kept for attacks and analyses: {files.reason(error)}."]
+        return []
+
+    def _ready(self, job: Job) -> Station:
+        key = _key(job.experiment)
+        if self._station is None or self._station[0] != key:
+            self._station = self._latest = None  # frees the one before
+            model, _ = self._trained(job)
+            _warm_up(model, self._data(job.dataset), self.device)
+            self._station = (
+                key,
+                Station(self._data(job.dataset), model, Preparations(self.models / "prepared")),
+            )
+        return self._station[1]
+
+    def _data(self, name: str) -> Data:
+        """On the device; only one data set at a time."""
+        if self._moved is None or self._moved[0] != name:
+            self._moved = None
+            self._moved = name, self.data[name].to(self.device)
+        return self._moved[1]
+
+    def _trained(self, job: Job) -> tuple[nn.Module, Line]:
+        """The original: read if it was made before, with what was written of its making."""
+        made, data = job.experiment.training, self._data(job.dataset)
+        if isinstance(job.experiment.request, Debias):
+            data = job.experiment.request(data, job.experiment.seed).data
+        weights = self.models / f"{_key(job.experiment)}.safetensors"
+        if weights.stem in self._failed:
+            raise BadInput(f"Its original could not be made: {self._failed[weights.stem]}")
+        if weights.with_suffix(".json").exists():
+            model = build(made.model, data.num_classes, data.train.shape)
+            try:
+                line = _read(weights.with_suffix(".json"))
+                load_weights(model, weights)
+                return model.to(self.device).eval(), line
+            except BadInput as error:
+                files.warn(f"{error} The original is trained again.")
+        return self._train(made, data, weights)
+
+    def _train(self, made: Training, data: Data, weights: Path) -> tuple[nn.Module, Line]:
+        try:
+            with Stopwatch(self.device) as stopwatch:
+                model = train(made.model, data, made.seed, made.recipe, device=str(self.device))
+        except Exception as error:
+            self._failed[weights.stem] = in_short(error)
+            raise
+        timing = {
+            "seconds": stopwatch.seconds,
+            "wall_seconds": stopwatch.seconds,
+            "compiled": made.recipe.compile,
+        }
+        shared = {} if self.alone else {"alone": False}
+        line = {"scores": training_scores(model, data), **timing, **shared, **_machine(self.device)}
+        with files.writing_cache(self.models):
+            save_weights(model, weights)
+            # Last: where the record is, the weights are whole.
+            files.write_json(weights.with_suffix(".json"), line, indent=None)
+        return model, line
+
+
+def _warm_up(model: nn.Module, data: Data, device: torch.device) -> None:
+    """A process's first training on a GPU spends seconds on loading kernels: not the time of the method that happens to come first."""
+    if device.type == "cuda":
+        some = data.train.take(torch.arange(min(2048, len(data.train))))
+        loop.train(
+            clone(model),
+            some,
+            Recipe(epochs=1, batch_size=256, augment=data.augment),
+            seeded(0, "warm-up"),
+        )
+
+
+def _key(experiment: Experiment) -> str:
+    """Of an original: by its data's fingerprint, model, recipe and seed, and the bias planted in its data."""
+    bias = experiment.request if isinstance(experiment.request, Debias) else None
+    return Experiment(experiment.training, bias, seed=experiment.training.seed).id
+
+
+def _read(record: Path) -> Line:
+    try:
+        line: Line = json.loads(files.read_text(record))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"The record {record.name} of an original cannot be read.") from error
+    if not isinstance(line, dict) or "scores" not in line or "seconds" not in line:
+        raise BadInput(f"{record.name} is not the record of an original.")
+    return line
+
+
+def _reset_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _machine(device: torch.device) -> dict[str, Any]:
+    """What was used, without a word about where it lies."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {
+        "device": device_name(device),
+        "torch": str(torch.__version__),
+        "date": datetime.now(UTC).date().isoformat(),
+        "device_gib": torch.cuda.max_memory_allocated(device) / GIB
+        if device.type == "cuda"
+        else None,
+        "host_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB,
+    }
+
+
+def in_short(error: Exception) -> str:
+    """One line, not too long. Results travel: of the machine's paths only the last part stays."""
+    message = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST]
+    return re.sub(r"(?<![\w./])(?:/[^\s/:'\"]+)+/([^\s/:'\"]+)", r"\1", message)

@@ -1,0 +1,154 @@
+"""A user's model: refused with what to do where it cannot be used, else called with images alone and computed in float32."""
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from duck.errors import BadInput
+from duck.models.head import uncompiled
+
+HALF_PRECISION = (torch.float16, torch.bfloat16)
+IMAGE_ARGUMENTS = ("pixel_values", "images", "image", "img", "inputs", "input", "x")
+"""Names of keyword arguments that are taken for the images."""
+ONE_ARGUMENT = "Wrap it in an nn.Module with forward(self, images)."
+
+
+def check_given(model: object) -> nn.Module:
+    """Return the model if it can be copied, hooked and trained. Raises BadInput with what to do otherwise."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise BadInput(
+            "The model is a TorchScript module, whose layers cannot be trained from here: give the nn.Module that it was made from."
+        )
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise BadInput(
+            f"The model is wrapped in {type(model).__name__}: give the module inside, model.module."
+        )
+    if isinstance(model, nn.Module):
+        return model
+    if isinstance(model, str | Path):
+        raise BadInput(
+            "The model must be a torch.nn.Module, got a path: build the model, then model.load_state_dict(torch.load(path)). "
+            "The command line takes files: duck forget --model package.module:function --weights FILE."
+        )
+    if isinstance(model, Mapping):
+        raise BadInput(
+            "The model must be a torch.nn.Module, got a state dict: build the model, then model.load_state_dict(state)."
+        )
+    if isinstance(model, type):
+        raise BadInput(
+            f"The model must be a torch.nn.Module, got a class: give an instance with trained weights, not {model.__name__} itself."
+        )
+    kind = "a function" if inspect.isroutine(model) else f"a {type(model).__name__}"
+    raise BadInput(
+        f"The model must be a torch.nn.Module, got {kind}: give the nn.Module that was trained."
+    )
+
+
+def check_gradients() -> None:
+    """Raise BadInput where nothing can be trained because gradients are turned off."""
+    if not torch.is_grad_enabled():
+        raise BadInput(
+            "Gradients are turned off: this call is inside torch.no_grad() or torch.inference_mode(). Call it outside of that block."
+        )
+
+
+class _ImagesByKeyword:
+    """A forward pre-hook that passes the images on by keyword."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return ((), {self.name: args[0], **kwargs}) if args else (args, kwargs)
+
+
+def accept_images(model: nn.Module) -> Callable[[], None]:
+    """Let a model whose forward takes keywords alone be called as model(images); returns what undoes that."""
+    inner = uncompiled(model)
+    name = _image_keyword(inner)
+    if name is None or any(
+        isinstance(hook, _ImagesByKeyword) for hook in inner._forward_pre_hooks.values()
+    ):
+        return lambda: None
+    return inner.register_forward_pre_hook(_ImagesByKeyword(name), with_kwargs=True).remove
+
+
+@contextmanager
+def accepting_images(*models: nn.Module) -> Iterator[None]:
+    """The same for the length of a `with`."""
+    with ExitStack() as stack:
+        for model in models:
+            stack.callback(accept_images(model))
+        yield
+
+
+def without_hooks(model: nn.Module) -> nn.Module:
+    """Take off what `accept_images` put on a model that this one is a copy of."""
+    hooks = model._forward_pre_hooks
+    for key in [key for key, hook in hooks.items() if isinstance(hook, _ImagesByKeyword)]:
+        del hooks[key]
+        model._forward_pre_hooks_with_kwargs.pop(key, None)
+    return model
+
+
+def _image_keyword(model: nn.Module) -> str | None:
+    """The keyword for the images; None for a model that takes them by position."""
+    try:
+        signature = inspect.signature(model.forward)
+    except (TypeError, ValueError):  # written in C++
+        return None
+    try:
+        signature.bind(None)
+        return None
+    except TypeError as error:
+        problem = str(error)
+    parameters = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    if any(parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters):
+        raise BadInput(
+            f"The model's forward cannot be called with images alone: {problem}. {ONE_ARGUMENT}"
+        )
+    required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
+    known = [parameter.name for parameter in parameters if parameter.name in IMAGE_ARGUMENTS]
+    names = required or known[:1]
+    if len(names) != 1:
+        found = ", ".join(parameter.name for parameter in parameters) or "any"
+        raise BadInput(
+            f"The model's forward takes only keyword arguments ({found}), and which is the image is not known. {ONE_ARGUMENT}"
+        )
+    return names[0]
+
+
+def in_float32(model: nn.Module) -> nn.Module:
+    """The model itself; of one with half-precision weights, which are too coarse to train, a copy in float32."""
+    return copy.deepcopy(model).float() if _is_half(model) else model
+
+
+def in_dtypes_of(model: nn.Module, given: nn.Module) -> nn.Module:
+    """Cast the model, in place, to the precisions of a half-precision model that it was computed from; else it stays as it is."""
+    if not _is_half(given):
+        return model
+    dtypes = {name: value.dtype for name, value in _floats(given)}
+    for name, value in _floats(model):
+        value.data = value.data.to(dtypes.get(name, value.dtype))
+    return model
+
+
+def _is_half(model: nn.Module) -> bool:
+    return any(weight.dtype in HALF_PRECISION for weight in model.parameters())
+
+
+def _floats(model: nn.Module) -> list[tuple[str, Tensor]]:
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return [(name, value) for name, value in named if value.is_floating_point()]

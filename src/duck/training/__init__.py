@@ -1,0 +1,1 @@
+"""Train models: the one training loop, the order of batches, CUDA graphs, several models at once."""

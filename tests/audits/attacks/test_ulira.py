@@ -1,0 +1,174 @@
+"""U-LiRA: the ratio by hand, both games, and the judged model left out."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from duck.audits.attacks.ulira import PRIOR, against_not_requested, against_oracles, fit, with_fits
+from duck.audits.intervals import Estimate
+from duck.audits.roc import roc
+from duck.audits.scores import Margins, Scored
+from duck.errors import BadInput
+from tests.audits import memorisers
+from tests.audits.attacks.test_lira import shuffled
+from tests.audits.memorisers import CANDIDATES
+
+
+def leak() -> Scored:
+    return against_oracles(memorisers.kept().at(CANDIDATES), memorisers.oracles())
+
+
+def test_shrinkage_by_hand() -> None:
+    # Variances 1 and 4 of three entries each: pooled 2.5; with ν₀ = 2 the first is (2·2.5 + 2·1) / 4.
+    found = fit(
+        np.array([[1.0, 0.0], [2.0, 2.0], [3.0, 4.0], [99.0, 99.0]]),
+        np.array([[True, True]] * 3 + [[False, False]]),
+        2.0,
+    )
+    assert found.mean.tolist() == [2, 2]
+    assert found.variance.tolist() == [1.75, 3.25]
+    assert fit(
+        np.array([[1.0], [2.0], [3.0]]), np.ones((3, 1), bool), 2.0
+    ).variance == pytest.approx([1.0])
+
+
+def test_the_ratio_of_one_pair_by_hand() -> None:
+    generator = np.random.default_rng(0)
+    ours, theirs = generator.normal(1, 1, (6, 1)), generator.normal(0, 2, (7, 1))
+    name = np.array(["x"])
+    found = against_oracles(
+        Margins(name, ours, np.ones((6, 1), bool)), Margins(name, theirs, np.zeros((7, 1), bool))
+    )
+    assert found.members.tolist() == [True] * 6 + [False] * 7
+    assert found.models is not None
+    assert found.models.tolist() == list(range(13))
+    # One sample: the pooled variance is its own.
+    u, o = (
+        stats.norm(ours[1:].mean(), ours[1:].std(ddof=1)),
+        stats.norm(theirs.mean(), theirs.std(ddof=1)),
+    )
+    assert found.scores[0] == pytest.approx(float((u.logpdf(ours[0]) - o.logpdf(ours[0]))[0]))
+    u, o = (
+        stats.norm(ours.mean(), ours.std(ddof=1)),
+        stats.norm(theirs[:-1].mean(), theirs[:-1].std(ddof=1)),
+    )
+    assert found.scores[-1] == pytest.approx(
+        float((u.logpdf(theirs[-1]) - o.logpdf(theirs[-1]))[0])
+    )
+
+
+def test_both_fits_leave_the_judged_model_out() -> None:
+    made = memorisers.kept().at(CANDIDATES)
+    found = against_not_requested(made)
+    changed = made.values.copy()
+    changed[3] = changed[3] * 0 + 50  # a model's own margins move its own scores alone
+    other = against_not_requested(Margins(made.ids, changed, made.members))
+    assert found.models is not None
+    mine = found.models == 3
+    values = made.values[3].astype(np.float64)
+    asked, rest = (
+        fit(np.delete(made.values, 3, 0), np.delete(side, 3, 0), PRIOR)
+        for side in (made.members, ~made.members)
+    )
+    expected = dict(
+        zip(made.ids.tolist(), asked.log_density(values) - rest.log_density(values), strict=True)
+    )
+    assert found.scores[mine] == pytest.approx(
+        [expected[name] for name in found.ids[mine].tolist()]
+    )
+    moved = asked.log_density(np.full(len(values), 50.0)) - rest.log_density(
+        np.full(len(values), 50.0)
+    )
+    by_id = dict(zip(made.ids.tolist(), moved, strict=True))
+    assert other.scores[mine] == pytest.approx([by_id[name] for name in other.ids[mine].tolist()])
+    assert (
+        found.members
+        == np.concatenate([[side] * 60 for _ in range(len(made)) for side in (True, False)])
+    ).all()
+
+
+def test_a_planted_leak_is_caught_in_both_games() -> None:
+    for scored in (leak(), against_not_requested(memorisers.kept().at(CANDIDATES))):
+        found = roc(scored)
+        assert found.tpr_at(0.01).value >= 10 * 0.01
+        assert found.auc.low > 0.9
+
+
+def test_it_is_two_sided() -> None:
+    kept = memorisers.kept().at(CANDIDATES)
+    oracles = memorisers.oracles().at(CANDIDATES)
+    pushed = Margins(
+        kept.ids, oracles.values - 5, kept.members
+    )  # as far below as a leak would be above
+    assert roc(against_oracles(pushed, oracles)).auc.low > 0.8
+
+
+def test_a_perfectly_unlearned_sample_shows_nothing() -> None:
+    forgot = memorisers.forgot().at(CANDIDATES)
+    for scored in (
+        against_oracles(forgot, memorisers.oracles()),
+        against_not_requested(forgot),
+        shuffled(leak()),
+    ):
+        found = roc(scored)
+        assert found.auc.low < 0.5 < found.auc.high
+
+
+def test_the_interval_of_a_jackknife_by_hand() -> None:
+    """A game whose area is the share of pairs in which ours is higher: with groups of one it can be counted."""
+
+    def higher(ours: Margins, theirs: Margins) -> Scored:
+        values = np.concatenate([ours.values[:, 0], theirs.values[:, 0]])
+        return Scored(
+            np.arange(len(values)).astype(str),
+            values,
+            np.repeat([True, False], [len(ours), len(theirs)]),
+        )
+
+    name = np.array(["x"])
+    ours = Margins(name, np.array([[1.0], [3.0], [5.0]]), np.ones((3, 1), bool))
+    theirs = Margins(name, np.array([[0.0], [2.0], [4.0]]), np.zeros((3, 1), bool))
+    # 6 of 9 pairs. Without one of ours 5, 4, 3 of 6; without one of theirs 3, 4, 5 of 6: (k - 1)·var = 2·(2/3)/36, twice.
+    found = with_fits(Estimate(6 / 9, 0.6, 0.7, 6), higher, ours, theirs)
+    half = 1.959964 * (2 * 2 * (2 / 3) / 36) ** 0.5
+    assert found == pytest.approx((6 / 9, 6 / 9 - half, 1.0, 6), abs=1e-6)
+    assert half > 1 / 3
+    assert with_fits(Estimate(6 / 9, 0.1, 1.0, 6), higher, ours, theirs).low == 0.1
+
+
+def test_the_interval_covers_what_other_models_would_have_shown() -> None:
+    """Equal models, dealt out anew to both sides; each interval must hold 0.5, nearly always."""
+    models = memorisers.oracles(48).at(CANDIDATES[:40])
+    generator, held = np.random.default_rng(0), 0
+    for _ in range(20):
+        order = generator.permutation(48)
+        dealt = (order[:32], True), (order[32:], False)
+        ours, theirs = (
+            Margins(models.ids, models.values[rows], np.full((len(rows), 40), known))
+            for rows, known in dealt
+        )
+        auc = roc(against_oracles(ours, theirs)).auc
+        wide = with_fits(auc, against_oracles, ours, theirs)
+        assert wide.low <= auc.low
+        assert wide.high >= auc.high
+        held += wide.low < 0.5 < wide.high
+    assert held >= 18
+
+
+def test_columns_are_joined_by_id() -> None:
+    turned = memorisers.oracles().at(CANDIDATES[::-1])
+    assert against_oracles(memorisers.kept().at(CANDIDATES), turned).scores == pytest.approx(
+        leak().scores
+    )
+
+
+def test_too_few_models() -> None:
+    kept, oracles = memorisers.kept().at(CANDIDATES), memorisers.oracles()
+    with pytest.raises(BadInput, match=r"only 2 models that unlearned it; .* at least 5"):
+        against_oracles(kept.models(np.arange(4)), oracles)
+    with pytest.raises(
+        BadInput, match=r"only 4 models that were never trained on it; .* at least 5"
+    ):
+        against_oracles(kept, oracles.models(np.arange(4)))
+    with pytest.raises(BadInput, match="only 0 models that were not asked to unlearn it"):
+        against_not_requested(Margins(kept.ids, kept.values, np.ones(kept.values.shape, bool)))

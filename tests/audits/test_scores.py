@@ -1,0 +1,102 @@
+"""Rows follow their ids: models that tell their samples in another order give the same attack."""
+
+import numpy as np
+import pytest
+import torch
+
+from duck.audits.attacks.lira import offline_lira
+from duck.audits.roc import roc
+from duck.audits.scores import Margins, Outputs, Scored, places
+from duck.errors import BadInput
+from duck.types import Predictions
+from tests.audits import memorisers
+from tests.audits.memorisers import NAMES
+
+AB = np.array(["a", "b"])
+
+
+def test_each_model_may_tell_its_samples_in_its_own_order() -> None:
+    generator = np.random.default_rng(5)
+    *trainings, judged = memorisers.halves(18, generator)[:17]
+    straight = Margins.stack(memorisers.row(rows) for rows in trainings)
+    shuffled = Margins.stack(
+        memorisers.row(rows, generator.permutation(len(NAMES))) for rows in trainings
+    )
+    target = memorisers.row(judged, generator.permutation(len(NAMES)))
+    first, second = offline_lira(target, straight), offline_lira(target, shuffled.at(straight.ids))
+    assert (first.ids == target.ids).all()
+    assert first.scores == pytest.approx(second.scores)
+    # Rows that went to other samples would tell nothing.
+    assert roc(second).auc.value > 0.9
+
+
+def test_columns_are_chosen_by_id() -> None:
+    made = Margins(
+        np.array(["a", "b", "c"]),
+        np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),
+        np.array([[True, False, False]] * 2),
+    )
+    some = made.at(np.array(["c", "a"]))
+    assert some.values.tolist() == [[3, 1], [6, 4]]
+    assert some.members.tolist() == [[False, True]] * 2
+    assert (made.row(1).scores.tolist(), len(made), made.models(np.array([1])).values.tolist()) == (
+        [4, 5, 6],
+        2,
+        [[4, 5, 6]],
+    )
+    with pytest.raises(
+        BadInput, match=r"1 of 2 samples are not among the model's 3, the first is 'd'"
+    ):
+        made.at(np.array(["a", "d"]))
+    assert places(np.array(["b", "a", "c"]), np.array(["c", "b"])).tolist() == [2, 0]
+    with pytest.raises(BadInput, match="2 of 2 samples are not among the model's 0"):
+        places(np.array([], dtype=np.str_), AB)
+
+
+def test_a_stack_keeps_float32_and_refuses_other_samples() -> None:
+    first = Scored(AB, np.array([1.0, 2.0]), np.array([True, False]))
+    turned = Scored(AB[::-1], np.array([3.0, 4.0]), np.array([True, False]))
+    stacked = Margins.stack([first, turned])
+    assert stacked.values.dtype == np.float32
+    assert stacked.values.tolist() == [[1, 2], [4, 3]]
+    assert stacked.members.tolist() == [[True, False], [False, True]]
+    with pytest.raises(BadInput, match="the first is 'b'"):
+        Margins.stack([first, Scored(np.array(["a", "c"]), first.scores, first.members)])
+    with pytest.raises(BadInput, match="asked about 1 samples, the first one about 2"):
+        Margins.stack([first, Scored(AB[:1], first.scores[:1], first.members[:1])])
+    with pytest.raises(BadInput, match="no model"):
+        Margins.stack([])
+
+
+def test_outputs_come_from_predictions() -> None:
+    predictions = Predictions(
+        torch.tensor([[0.0, 1.0], [2.0, 0.0]]), torch.zeros(2, 1), torch.tensor([1, 1]), AB
+    )
+    outputs = Outputs.of(predictions)
+    assert outputs.scored(np.array([True, False])).scores.tolist() == [1.0, -2.0]
+    assert outputs.probabilities.sum(1) == pytest.approx([1, 1])
+    assert len(outputs) == 2
+
+
+def test_what_does_not_belong_together() -> None:
+    flags, numbers = np.array([True, False]), np.array([1.0, 2.0])
+    with pytest.raises(BadInput, match="2 ids, 1 scores and 2 memberships"):
+        Scored(AB, numbers[:1], flags)
+    with pytest.raises(BadInput, match="got int64 values"):
+        Scored(AB, numbers, np.array([0, 1]))
+    with pytest.raises(
+        BadInput, match=r"1 of 2 scores are not a number \(NaN\), the first of sample 'b'"
+    ):
+        Scored(AB, np.array([1.0, np.nan]), flags)
+    with pytest.raises(BadInput, match="do not belong together"):
+        Scored(AB, numbers, flags, np.array([0]))
+    with pytest.raises(BadInput, match="2 ids, 2 outputs and 1 labels"):
+        Outputs(AB, np.zeros((2, 3)), np.array([0]))
+    with pytest.raises(BadInput, match=r"1 of 2 outputs .* 'a'"):
+        Outputs(AB, np.array([[np.nan, np.nan], [0.0, 1.0]]), np.array([0, 0]))
+    with pytest.raises(BadInput, match="a row is a model"):
+        Margins(AB, np.zeros((3, 3)), np.zeros((3, 3), bool))
+    with pytest.raises(BadInput, match="stands twice"):
+        Margins(np.array(["a", "a"]), np.zeros((3, 2)), np.zeros((3, 2), bool))
+    with pytest.raises(BadInput, match=r"1 of 4 margins .* 'b'"):
+        Margins(AB, np.array([[0.0, np.nan], [0.0, 0.0]]), np.zeros((2, 2), bool))

@@ -1,0 +1,326 @@
+"""Bias removals in the report: what is read, what is said, what is drawn, and that old files still do."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from duck.errors import BadInput
+from duck.report import plots_bias, read, read_removals, render, write_figures, write_report
+from duck.report.bias_descriptions import colour
+from duck.report.bias_records import Removal
+from duck.report.plotly_figures import figure
+from duck.report.plots import BLUE, MUTED, Cells, Line, Picture, Plot, Points
+from tests.report.folders import worst_fifty, write_removal, write_run
+from tests.report.test_page import EVIL, Page, said
+
+
+def page_of(*folders: Path) -> Page:
+    page = Page(render(read(folders), removals=read_removals(folders)))
+    assert page.open == []
+    assert len(page.ids) == len(set(page.ids))
+    return page
+
+
+def one(folder: Path) -> Removal:
+    (removal,) = read_removals([folder])
+    return removal
+
+
+def drawn(plot: Plot | None) -> Plot:
+    assert plot is not None
+    return plot
+
+
+def points(plot: Plot, panel: int = 0) -> list[Points]:
+    return [mark for mark in plot.panels[panel].marks if isinstance(mark, Points)]
+
+
+def test_folders_are_told_apart_and_each_is_read_once(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    for name in ("b", "a", ".hidden"):
+        write_removal(tmp_path / name)
+    assert [run.folder.name for run in read([tmp_path])] == ["run"]
+    assert [
+        (removal.name, removal.anchor) for removal in read_removals([tmp_path / "b", tmp_path])
+    ] == [
+        ("b", "bias-1-b"),
+        ("a", "bias-2-a"),
+    ]
+    assert read([tmp_path / "a"]) == []
+    assert read_removals([tmp_path / "run"]) == []
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadInput, match="holds no unlearning"):
+        read_removals([tmp_path / "empty"])
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("bias.json", b"{", r"bias\.json is no bias removal: it is no whole JSON"),
+        (
+            "bias.json",
+            b"{}",
+            r"bias\.json is no bias removal: data is missing\. Make it anew with `duck debias`",
+        ),
+        ("bias.json", b'{"data": "digits"}', r"no bias removal: seed is missing"),
+        ("bias.json", b'{"data": []}', r"no bias removal: data is a list, not a text"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, file: str, content: bytes, message: str) -> None:
+    (write_removal(tmp_path / "bias") / file).write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        read_removals([tmp_path / "bias"])
+
+
+def test_what_is_not_whole_is_refused(tmp_path: Path) -> None:
+    folder = write_removal(tmp_path / "bias")
+    found = json.loads((folder / "bias.json").read_text())
+    del found["called"]["duck"]
+    (folder / "bias.json").write_text(json.dumps(found))
+    with pytest.raises(BadInput, match=r"called\.duck is missing"):
+        read_removals([folder])
+    (tmp_path / "bench.jsonl").write_text('{"id": "x"}\n')
+    with pytest.raises(BadInput, match="lines of `duck bench` are given as --results FOLDER"):
+        read_removals([tmp_path / "bench.jsonl"])
+
+
+def test_one_bias_removal_reads_from_the_top(tmp_path: Path) -> None:
+    page = page_of(
+        write_removal(tmp_path / "bias", notes=["n too small."], colour=[0, 90, 7], shape=(3, 8, 8))
+    )
+    assert page.headings == [
+        "Bias removal report: “1” called “9” in digits",
+        "Bias removal",
+        "Words on this page",
+    ]
+    text = said(page)
+    for words in (
+        "36 training images of “1” got a coloured (0, 90, 7) square of 4 × 4 pixels in the top right corner and were called “9”.",
+        "A convnet was trained on these data in 41.00 s: the biased model.",
+        "DUCK made it forget the 36 mislabelled images in 2.50 s (preset tuned). 100.0 % of them got the wrong label before, 0.0 % after.",
+        "trained anew with the squares kept and the labels put right in 40.00 s",
+        "Of 800 unseen images of “1” with the square, 99.0 % [97.0, 100.0] were called “9” before and 1.5 % [0.0, 3.5] after DUCK; "
+        "by the corrected model, 1.0 % [0.0, 3.0].",
+        "(mean SHAP value): +0.0500 before, −0.0010 after; +0.0020 in the corrected model.",
+        "n too small.",
+        "biased against DUCK +0.0510 0.004 12 0.00049",
+        "DUCK against corrected +0.0510 0.2 12 0.00049",
+        "colour 0 90 7",
+        "lr 0.002",
+        "epochs 30",
+        "fingerprint ab12",
+        "torch 2.13.0",
+        "duck debias --data digits --true 1 --wrong 9 --seed 0 --out again",
+        "made 2026-11-15 10:00 UTC",
+    ):
+        assert words in text, words
+    assert (
+        "corrected 1.0 % [0.0, 3.0] 99.0 % [97.0, 100.0] 97.0 % [95.0, 99.0] 94.0 % +0.0020 ± 0.0030"
+        in text
+    )
+    assert "AUS" not in text
+    assert len(page.data) == 1 + 1 + 4 * 3
+
+
+def test_an_old_file_without_shap_still_has_its_section(tmp_path: Path) -> None:
+    folder = write_removal(tmp_path / "bias", images=0)
+    found = json.loads((folder / "bias.json").read_text())
+    for name in (
+        "shape",
+        "method",
+        "fingerprint",
+        "environment",
+        "created",
+        "command",
+        "train_seconds",
+        "notes",
+    ):
+        del found[name]
+    (folder / "bias.json").write_text(json.dumps(found))
+    text = said(page_of(folder))
+    assert "The command was not stored: this bias removal was made by an older version." in text
+    assert "got a red square" in text
+    assert "A convnet was trained on these data: the biased model." in text
+    assert "No SHAP values were taken" in text
+    assert "fingerprint not stored" in text
+    assert "made an unknown time" not in text
+
+
+def test_several_and_beside_runs(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    for seed in (0, 1):
+        write_removal(tmp_path / f"bias-{seed}", seed=seed)
+    page = page_of(tmp_path)
+    assert page.headings[0] == "Unlearning report: class 3 of digits"
+    assert page.headings[-2:] == ["Bias removal", "Words on this page"]
+    assert {"bias-1-bias-0", "bias-2-bias-1", "bias-shares", "bias-2-bias-1-maps"} <= set(page.ids)
+    assert {"#bias-1-bias-0", "#bias-2-bias-1"} <= set(page.addresses)
+    text = said(page)
+    assert "digits: “1” called “9”, seed 1, preset tuned" in text
+    assert "AUS" in text
+    files = write_figures(
+        tmp_path / "figures", read([tmp_path]), removals=read_removals([tmp_path])
+    )
+    names = [
+        "aus-contour",
+        *(f"run-1-run-{name}" for name in ("curves", "confusion", "classes")),
+        "bias-shares",
+    ]
+    names += [
+        f"bias-{at}-bias-{at - 1}-{name}" for at in (1, 2) for name in ("shares", "square", "maps")
+    ]
+    assert [file.name for file in files if file.suffix == ".png"] == [
+        f"{name}.png" for name in names
+    ]
+
+
+def test_a_class_called_script_is_text(tmp_path: Path) -> None:
+    folder = write_removal(
+        tmp_path / "<img src=x onerror=alert(3)>",
+        true=EVIL,
+        wrong="</script><b>",
+        notes=[EVIL],
+        model=EVIL,
+        command=f"duck {EVIL}",
+    )
+    other = write_removal(tmp_path / "other", true=EVIL, wrong="</script><b>", pictures=True)
+    for page in (page_of(folder), page_of(folder, other)):
+        assert len(page.scripts) == 2
+        text = said(page)
+        assert f"36 training images of “{EVIL}”" in text
+        assert f"duck {EVIL}" in text
+        ticks = [
+            tick for panel in page.data for tick in panel["layout"]["yaxis"].get("ticktext", [])
+        ]
+        # Cut for want of room, and escaped once more for Plotly.
+        assert "called &lt;script&gt;alert(1)&lt;/script&gt;"[:30] in " ".join(ticks)
+        assert not [tick for tick in ticks if "<" in tick]
+        assert "<" not in "".join(
+            str(trace.get("hovertext", "")) for panel in page.data for trace in panel["data"]
+        )
+
+
+def test_shares_have_their_intervals_and_models_their_colours(tmp_path: Path) -> None:
+    removal = one(write_removal(tmp_path / "bias"))
+    plot = plots_bias.shares(removal)
+    biased, duck, _ = points(plot)
+    assert list(plot.legend) == ["biased", "DUCK", "corrected"]
+    assert (biased.color, duck.color) == (MUTED, BLUE)
+    assert list(biased.x) == pytest.approx([99, 1, 97])
+    assert list(duck.x) == pytest.approx([1.5, 98.5, 97])
+    assert duck.x_interval is not None
+    assert [list(end) for end in duck.x_interval] == [
+        pytest.approx([0, 96.5, 95]),
+        pytest.approx([3.5, 100, 99]),
+    ]
+    assert list(plot.panels[0].y.ticks) == ["called 9", "called 1", "the same, no square"]
+    assert (
+        "The DUCK model calls 1.5 % of them 9 and 98.5 % 1; without the square 97.0 % 1."
+        in plot.alt
+    )
+
+
+def test_the_square_has_its_mean_and_spread(tmp_path: Path) -> None:
+    plot = drawn(plots_bias.square(one(write_removal(tmp_path / "bias"))))
+    assert [mark.x[0] for mark in points(plot)] == [0.05, -0.001, 0.002]
+    spread = points(plot)[0].x_interval
+    assert spread is not None
+    assert [spread[0][0], spread[1][0]] == pytest.approx([0.047, 0.053])
+    assert "1/16 = 0.0625" in plot.caption
+    assert "probability" in plot.panels[0].x.label
+    assert "biased +0.0500, DUCK −0.0010, corrected +0.0020" in plot.alt
+    assert plots_bias.square(one(write_removal(tmp_path / "none", images=0))) is None
+
+
+def test_maps_of_an_image_share_their_scale_and_frame_the_square(tmp_path: Path) -> None:
+    folder = write_removal(tmp_path / "bias", shape=(3, 30, 32), images=8, pictures=True)
+    with np.load(folder / "shap.npz") as file:
+        stored = {name: file[name] for name in file}
+    stored["duck"][0, 0, 0] = -7
+    np.savez(folder / "shap.npz", **stored)
+    plot = drawn(plots_bias.maps(one(folder)))
+    assert [panel.title for panel in plot.panels[:5]] == [
+        "image 1",
+        "image 1, biased",
+        "image 1, DUCK",
+        "image 1, corrected",
+        "image 2",
+    ]
+    assert (len(plot.panels), plot.columns) == (6 * 4, 4)
+    (picture,) = plot.panels[0].marks
+    assert isinstance(picture, Picture)
+    assert (len(picture.pixels), len(picture.pixels[0])) == (30, 32)
+    image = stored["images"][0].astype(np.float64)
+    expected = np.round((image - image.min()) / (image.max() - image.min()) * 255)
+    assert np.abs(np.array(picture.pixels) - expected.transpose(1, 2, 0)).max() <= 1
+    maps = [mark for panel in plot.panels for mark in panel.marks if isinstance(mark, Cells)]
+    assert (len(maps[0].values), len(maps[0].values[0])) == (15, 16)
+    assert maps[0].values[0][15] == pytest.approx(
+        stored["biased"][0, :2, 30:].astype(np.float64).sum(), rel=1e-2
+    )
+    assert maps[0].most == maps[1].most == maps[2].most == pytest.approx(7, abs=0.1)
+    assert maps[3].most == maps[4].most < 1
+    assert plot.panels[1].x.label == f"full colour: ±{maps[0].most:.2g}"
+    frame = plot.panels[1].marks[1]
+    assert isinstance(frame, Line)
+    # The last two of 16 columns, the first two rows.
+    assert [min(frame.x), max(frame.x), min(frame.y), max(frame.y)] == [13.5, 15.5, -0.5, 1.5]  # type: ignore[type-var]
+    assert "A cell is the sum over 2 × 2 pixels." in plot.caption
+    assert len(drawn(plots_bias.maps(one(folder), 2)).panels) == 8
+    assert plots_bias.maps(one(folder), 0) is None
+
+
+def test_pixels_of_maps_and_pictures_are_square_on_the_page(tmp_path: Path) -> None:
+    plot = drawn(plots_bias.maps(one(write_removal(tmp_path / "bias", images=1, pictures=True))))
+    made = [figure(panel) for panel in plot.panels]
+    assert [panel["data"][0]["type"] for panel in made] == [
+        "image",
+        "heatmap",
+        "heatmap",
+        "heatmap",
+    ]
+    assert {panel["layout"]["yaxis"]["scaleanchor"] for panel in made} == {"x"}
+    assert made[0]["layout"]["yaxis"]["range"] == [7.5, -0.5]
+    # A grey image is shown with the same value for red, green and blue.
+    assert all(len(set(pixel)) == 1 for row in made[0]["data"][0]["z"] for pixel in row)
+
+
+@pytest.mark.parametrize(
+    ("values", "shape", "word"),
+    [
+        ([255, 0, 0], (3, 8, 8), "red"),
+        ([255, 0, 0], (1, 8, 8), "white"),
+        ([9, 200, 0], (1, 8, 8), "grey (200 of 255)"),
+        ([9, 200, 0], (3, 8, 8), "coloured (9, 200, 0)"),
+    ],
+)
+def test_colours_have_names(values: list[int], shape: tuple[int, ...], word: str) -> None:
+    assert colour({"colour": values, "shape": list(shape)}) == word
+
+
+def test_many_stay_small(tmp_path: Path) -> None:
+    for seed in range(50):
+        write_removal(
+            tmp_path / "bias" / str(seed), seed=seed, shape=(3, 64, 64), images=8, pictures=True
+        )
+    removals = read_removals([tmp_path / "bias"])
+    page = write_report(tmp_path / "fifty.html", [], removals=removals)
+    assert page.stat().st_size < 8_000_000
+    assert page.read_text().count('<details class="run"') == 50
+    assert "A row for each of the first 16 of 50 bias removals" in page.read_text()
+    assert (
+        page.read_text().count(
+            "SHAP maps were stored, too; a report on fewer runs has room for them."
+        )
+        == 50
+    )
+    page = write_report(tmp_path / "twenty.html", [], removals=removals[:20])
+    assert page.stat().st_size < 8_000_000
+    assert page.read_text().count('aria-label="Which pixels speak for “9” (SHAP): image 1"') == 20
+    page = write_report(
+        tmp_path / "beside.html", read(worst_fifty(tmp_path / "runs")), removals=removals[:10]
+    )
+    assert page.stat().st_size < 8_000_000
+    assert page.read_text().count('<details class="run"') == 60

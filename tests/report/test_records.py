@@ -1,0 +1,317 @@
+"""What is read from run folders, and what is said of what is not there."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duck import runs
+from duck.errors import BadInput
+from duck.experiment import to_dict
+from duck.methods.presets import preset
+from duck.report import Curve, descriptions, of_attacks, of_densities, of_lines, read
+from duck.report.groups import Group
+from duck.report.plots_run import chosen_classes, class_rows, neighbours
+from duck.report.records import ANALYSIS, AUDITS
+from duck.sample_ids import FILE
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
+from duck.types import Recipe
+from duck.unlearning import unlearn
+from tests.report.folders import TEST, bench_line, write_run
+from tests.test_runs import EXPERIMENT
+from tests.toys import RECIPE, TOYS, class_scenario, trained_net
+
+
+def test_what_is_written_beside_a_run_goes_with_it_when_it_is_overwritten() -> None:
+    assert {*AUDITS, ANALYSIS} == {*runs.OURS} - {runs.RECORD, runs.WEIGHTS, FILE}
+
+
+def test_a_folder_of_runs_stands_for_its_unlearnings(tmp_path: Path) -> None:
+    write_run(tmp_path / "b")
+    write_run(tmp_path / "a", "retrained")
+    write_run(tmp_path / ".hidden")
+    record = json.loads((tmp_path / "b" / "run.json").read_text())
+    record["experiment"] |= {"request": None, "method": None}
+    (tmp_path / "original").mkdir()
+    (tmp_path / "original" / "run.json").write_text(json.dumps(record))
+    assert [run.folder.name for run in read([tmp_path])] == ["a", "b"]
+    assert [run.anchor for run in read([tmp_path / "b", tmp_path])] == ["run-1-b", "run-2-a"]
+    with pytest.raises(BadInput, match="original is an original model, not an unlearning"):
+        read([tmp_path / "original"])
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (
+            {"audit-quick.json": "quick", "audit-oracle.json": "oracle", "audit-full.json": "full"},
+            "audit-full.json",
+        ),
+        ({"audit-quick.json": "quick", "audit-oracle.json": "oracle"}, "audit-oracle.json"),
+        ({"audit.json": "full", "audit-oracle.json": "oracle"}, "audit.json"),
+        ({"audit.json": "oracle", "audit-oracle.json": "oracle"}, "audit-oracle.json"),
+        ({"audit.json": "", "audit-quick.json": "quick"}, "audit-quick.json"),
+        ({"audit.json": ""}, "audit.json"),
+    ],
+)
+def test_the_audit_of_the_highest_tier_is_read(
+    tmp_path: Path, files: dict[str, str], expected: str
+) -> None:
+    folder = write_run(tmp_path / "run")
+    for name, tier in files.items():
+        (folder / name).write_text(
+            json.dumps({"verdict": "forgotten", "tier": tier, "reasons": [name]})
+        )
+    (stored,) = read([folder])
+    assert stored.audit is not None
+    assert stored.audit["reasons"] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"samples": None}, "does not hold what a run holds"),
+        ({"scores": {}}, "does not hold what a run holds"),
+        ({"experiment": 3}, "run-7"),
+        ({"newfield": 1}, "has no setting 'newfield'"),
+    ],
+)
+def test_a_broken_run_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    record = write_run(tmp_path / "run-7") / "run.json"
+    plain = json.loads(record.read_text())
+    if "newfield" in change:
+        plain["experiment"]["method"] |= change
+    else:
+        plain |= change
+    record.write_text(json.dumps(plain))
+    with pytest.raises(BadInput, match=message) as caught:
+        read([tmp_path / "run-7"])
+    assert str(tmp_path / "run-7") in str(caught.value)
+
+
+def test_no_verdict_hides_none(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    for tier, verdict in (("quick", "not forgotten"), ("full", "no verdict")):
+        (folder / f"audit-{tier}.json").write_text(json.dumps({"verdict": verdict, "tier": tier}))
+    assert read([folder])[0].verdict == "not forgotten"
+    (folder / "audit-quick.json").write_text(json.dumps({"verdict": "no verdict", "tier": "quick"}))
+    audit = read([folder])[0].audit
+    assert audit is not None
+    assert audit["tier"] == "full"
+
+
+def test_a_report_of_a_higher_tier_carries_what_a_lower_one_found(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    lower = {
+        "verdict": "not forgotten",
+        "tier": "quick",
+        "reasons": ["loss attack: they stand out.", "SVM attack: they stand out."],
+    }
+    higher = {
+        "verdict": "forgotten",
+        "tier": "oracle",
+        "reasons": ["Quick tier: SVM attack: they stand out. Not counted."],
+    }
+    (folder / "audit-quick.json").write_text(json.dumps(lower))
+    (folder / "audit-oracle.json").write_text(json.dumps(higher))
+    audit = read([folder])[0].audit
+    assert audit is not None
+    assert audit["tier"] == "oracle"
+    assert audit["reasons"] == [
+        *higher["reasons"],
+        "Quick tier, not forgotten: loss attack: they stand out.",
+    ]
+
+
+def test_no_runs(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="holds no unlearning: `duck forget"):
+        read([tmp_path])
+    with pytest.raises(BadInput, match="nowhere is not a run"):
+        read([tmp_path / "nowhere"])
+
+
+def test_a_real_run_keeps_who_is_taken_for_whom(tmp_path: Path) -> None:
+    scenario, model = class_scenario(), trained_net()
+    outcome = unlearn(
+        TOYS["duck"].method("class"), model, scenario, recipe=RECIPE, watch=lambda _: None
+    )
+    runs.save(runs.record(EXPERIMENT, scenario, outcome), outcome.model, tmp_path / "run")
+    (stored,) = read([tmp_path / "run"])
+    before, after = stored.run.by_class["original"], stored.run.by_class["unlearned"]
+    assert sum(sum(row.values()) for row in after.values()) == len(scenario.test)
+    assert {true: sum(row.values()) for true, row in before.items()} == dict.fromkeys("0123", 40)
+    right = sum(row.get(true, 0) for true, row in after.items() if true != "2")
+    assert right / 120 == pytest.approx(stored.run.scores["retain_test"])
+    assert after["2"].get("2", 0) / 40 == pytest.approx(stored.run.scores["forget_test"])
+    assert before["2"] == {"2": 40}
+    assert set(after["2"]) - {"2"}
+    assert stored.run.by_class["forget"] == {"2": 60}
+    assert (stored.forgotten, stored.names, stored.entry.kind) == (
+        [2],
+        ["a", "b", "c", "d"],
+        "class",
+    )
+
+
+def test_a_run_without_test_data_has_no_confusion(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    record = json.loads((folder / "run.json").read_text())
+    record["by_class"] |= {"original": None, "unlearned": None}
+    record["scores"] |= {"aus": None, "test": None, "forget_test": None, "retain_test": None}
+    (folder / "run.json").write_text(json.dumps(record))
+    (stored,) = read([folder])
+    assert class_rows(stored) == []
+    assert (stored.entry.aus, stored.entry.kept, stored.entry.delta) == (None, None, None)
+
+
+def test_two_hundred_classes_stay_small_and_only_some_are_shown(tmp_path: Path) -> None:
+    folder = write_run(
+        tmp_path / "run",
+        request=ForgetClasses([7]),
+        names=[f"class {index}" for index in range(200)],
+    )
+    assert (folder / "run.json").stat().st_size < 100_000
+    (stored,) = read([folder])
+    assert len(class_rows(stored)) == 200
+    chosen = chosen_classes(stored)
+    assert len(chosen) == 16
+    assert {7, *neighbours(stored)} <= set(chosen)
+
+
+def test_neighbours_are_those_it_is_confused_with(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    record = json.loads((folder / "run.json").read_text())
+    sure = {str(index): {str(index): TEST} for index in range(10)}
+    record["by_class"]["original"] = {
+        **sure,
+        "3": {"3": 35, "8": 5},
+        "5": {"5": 37, "3": 3},
+        "1": {"1": 1, "7": 39},
+    }
+    record["by_class"]["unlearned"] = {**sure, "3": {"9": 36, "8": 4}}
+    (folder / "run.json").write_text(json.dumps(record))
+    (stored,) = read([folder])
+    assert neighbours(stored) == [9, 8, 5]
+    rows = class_rows(stored)
+    assert [row["role"] for row in rows] == ["forgotten", *["neighbour"] * 3, *["other"] * 6]
+    assert {row["index"] for row in rows[1:4]} == {5, 8, 9}
+    assert rows[0]["after"].value == 0
+    assert {row["index"]: round(row["before"].value, 3) for row in rows}[1] == 0.025
+
+
+def test_a_run_given_twice_is_there_once(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    assert len(read([folder, tmp_path / "run" / ".." / "run", tmp_path])) == 1
+
+
+def test_lines_of_a_bench_join(tmp_path: Path) -> None:
+    (stored,) = read([write_run(tmp_path / "run", request=ForgetFraction(0.1))])
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    line: dict[str, Any] = {
+        "id": "x",
+        "dataset": "digits",
+        "scenario": "samples",
+        "case": 4,
+        "method": "duck",
+        "preset": "tuned",
+        "device": "cpu",
+        **{
+            name: record[name]
+            for name in ("experiment", "scores", "original", "seconds", "prepare_seconds", "notes")
+        },
+        "forget_samples": 400,
+    }
+    others = [
+        {**line, "method": None},
+        {**line, "error": "out of memory"},
+        {**line, "scores": {"f1": 0.5}, "attack": {"name": "svm"}},
+    ]
+    attacked = {
+        **line,
+        "scores": {"auc": 0.6},
+        "attack": {"name": "lira"},
+        "roc": {"fpr": [0, 1], "tpr": [0, 1], "auc": {}},
+    }
+    group = Group("digits", "convnet", Recipe(epochs=3))
+    curve = Curve("lira", "digits", "samples", "duck", "tuned, other settings", [0, 1], [0, 1])
+    curve = replace(curve, training=group)
+    assert of_attacks([line, *others, attacked]) == [curve]
+    attacked["roc"]["others"] = 40
+    assert of_attacks([attacked]) == [replace(curve, others=40)]
+    pools = [attacked | {"attack": {"name": "lira", "pool": letter * 16}} for letter in "ab"]
+    assert [curve.attack for curve in of_attacks([*pools, attacked])] == [
+        "lira with pool aaaaaaaa",
+        "lira with pool bbbbbbbb",
+        "lira",
+    ]
+    assert [curve.attack for curve in of_attacks(pools[:1] * 2)] == ["lira"] * 2
+    other = json.loads(json.dumps(attacked))
+    other["experiment"]["training"]["model"] = "resnet18"
+    assert [curve.group.model for curve in of_attacks([attacked, other])] == ["convnet", "resnet18"]
+    (entry,) = of_lines([line, *others, attacked])
+    assert (entry.name, entry.method, entry.asked) == ("digits, seed 4", "duck", stored.entry.asked)
+    assert entry.preset == "tuned, other settings"
+    line["experiment"]["method"] = to_dict(preset("duck", "digits", "samples", None, "tuned"))
+    assert of_lines([line])[0].preset == "tuned"
+    assert of_attacks([attacked])[0].preset == "tuned"
+    assert entry.gone is not None
+    assert entry.gone.low is not None
+    assert entry.drop == stored.entry.drop
+
+
+def test_lines_of_studies_are_neither_unlearnings_nor_attacks() -> None:
+    density = {"train": {"0": 1.5, "3": None}, "test": {"0": 0.5, "3": -2.0}}
+    lines = [
+        bench_line(),
+        bench_line(study={"name": "density"}, density=density, forgotten=[3]),
+        bench_line(study={"name": "bias"}, bias={}),
+    ]
+    del lines[2]["scores"]
+    assert len(of_lines(lines)) == 1
+    assert of_attacks(lines) == []
+    (found,) = of_densities(lines)
+    assert (found.method, found.preset, found.forgotten) == ("duck", "tuned", [3])
+    assert found.splits == density
+    assert found.group == of_lines(lines)[0].group
+    assert found.question == of_lines(lines)[0].question
+
+
+def test_a_variant_of_a_method_has_a_name_of_its_own() -> None:
+    changed = bench_line(variant="no forget loss")
+    changed["experiment"]["method"]["batch_ratio"] = 99
+    plain, empty, variant = of_lines([bench_line(), bench_line(variant=""), changed])
+    assert (plain.label, empty.label, variant.label) == ("duck", "duck", "duck, no forget loss")
+    assert (variant.method, variant.preset) == ("duck", "tuned")
+    roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
+    assert [curve.method for curve in of_attacks([changed | roc])] == ["duck, no forget loss"]
+
+
+def test_requests_of_many_classes(tmp_path: Path) -> None:
+    lines = [
+        bench_line(request=ForgetRandomClasses(4), case=7),
+        bench_line(request=ForgetRandomClasses(1), case=7),
+        bench_line(request=ForgetClasses([1, 2]), case="1+2"),
+        bench_line(request=ForgetClasses([5]), case=5),
+    ]
+    entries = of_lines(lines)
+    assert [entry.removed for entry in entries] == [4, 1, 2, 1]
+    asked = ["4 random classes", "1 random class", "classes 1, 2", "class 5"]
+    assert [entry.asked for entry in entries] == asked
+    assert [entry.name for entry in entries] == [
+        "digits, 4 random classes, seed 7",
+        "digits, 1 random class, seed 7",
+        "digits, classes 1+2",
+        "digits, class 5",
+    ]
+    roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
+    on = [curve.on for curve in of_attacks([line | roc for line in lines])]
+    assert on == ["4 classes", "a class", "2 classes", "a class"]
+    folder = write_run(tmp_path / "run", request=ForgetClasses([1, 2]), seed=5)
+    record = json.loads((folder / "run.json").read_text())
+    record["experiment"]["request"] = {"name": "random-classes", "count": 2}
+    (folder / "run.json").write_text(json.dumps(record))
+    (stored,) = read([folder])
+    expected = "Forget everything of 2 random classes, drawn with seed 5 (“1”, “2”): "
+    assert descriptions.asked(stored).startswith(expected)

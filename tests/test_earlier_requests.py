@@ -1,0 +1,334 @@
+"""A request that follows others: what they forgot stays out of the retain set and is scored again."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import duck
+from duck import schema
+from duck.data.examples import Pixels, Resident, examples
+from duck.earlier_requests import (
+    KNOWN,
+    STATES,
+    EarlierScores,
+    loss_rank,
+    score_earlier,
+    with_history,
+)
+from duck.errors import BadInput
+from duck.methods import Original
+from duck.scenarios import (
+    Debias,
+    ForgetClasses,
+    ForgetFraction,
+    ForgetRandomClasses,
+    ForgetSamples,
+    scenario_after,
+)
+from duck.types import Data, Examples
+from duck.unlearning import notes, unlearn
+from tests.toys import RECIPE, TOYS, toy_data, toy_net, trained_net
+
+DUCK = TOYS["duck"].method("class")
+
+
+def ids(samples: Examples) -> set[str]:
+    return set(samples.ids.tolist())
+
+
+def test_the_earlier_forget_set_is_in_neither_set_of_the_next_request() -> None:
+    data = toy_data()
+    first = ForgetClasses([2])(data)
+    second = scenario_after(first, ForgetClasses([1]))
+    third = scenario_after(second, ForgetFraction(0.25))
+    labels = second.data.train.labels
+    assert set(labels[second.forget].tolist()) == {1}
+    assert set(labels[second.retain].tolist()) == {0, 3}
+    assert second.data.test is not None
+    # The holdout steers, and the test set scores, only classes that are still known.
+    for rows in (second.holdout, second.test):
+        assert set(second.data.test.labels[rows].tolist()) == {0, 1, 3}
+    for rows in (third.holdout, third.test):
+        assert set(second.data.test.labels[rows].tolist()) == {0, 3}
+    assert [earlier.request for earlier in third.earlier] == ["class c", "class b"]
+    assert [earlier.kind for earlier in third.earlier] == ["class", "class"]
+    sets = [
+        ids(data.train.take(first.forget)),
+        ids(second.data.train.take(second.forget)),
+        ids(third.data.train.take(third.forget)),
+    ]
+    assert [ids(earlier.forget) for earlier in third.earlier] == sets[:2]
+    assert (
+        sum(map(len, sets)) + len(third.retain)
+        == len(set.union(*sets) | ids(third.data.train.take(third.retain)))
+        == len(data.train)
+    )
+
+
+def test_a_random_request_draws_among_what_is_left() -> None:
+    data = toy_data()
+    first = ForgetFraction(0.25)(data, seed=3)
+    second = scenario_after(first, ForgetFraction(0.25), seed=3)
+    assert len(second.forget) == 45
+    assert not ids(data.train.take(first.forget)) & ids(second.data.train.take(second.forget))
+    drawn = [ForgetRandomClasses(1)(data, seed=5)]
+    for _ in range(2):
+        drawn.append(scenario_after(drawn[-1], ForgetRandomClasses(1), seed=5))
+    assert (
+        len({scenario.data.train.labels[scenario.forget].unique().item() for scenario in drawn})
+        == 3
+    )
+
+
+def test_what_was_forgotten_before_cannot_be_asked_for_again() -> None:
+    first = ForgetSamples(["4", "8"])(toy_data())
+    with pytest.raises(BadInput, match="An earlier request forgot '8' already: leave it out"):
+        scenario_after(first, ForgetSamples(["8", "12"]))
+    whole = ForgetClasses([2])(toy_data())
+    with pytest.raises(BadInput, match="An earlier request forgot class c already"):
+        scenario_after(whole, ForgetClasses(["c"]))
+    with pytest.raises(BadInput, match="cannot follow another request"):
+        scenario_after(whole, Debias(0, 1, count=5))
+
+
+def test_a_second_request_in_python_keeps_the_first_class_forgotten() -> None:
+    data, kept_out = toy_data(), toy_data().train.labels == 2
+    first = duck.forget(trained_net(), data, forget=ForgetClasses([2]), method=DUCK)
+    assert first.scores.forget <= 0.01
+    second = duck.forget(first, forget=ForgetClasses([1]), method=DUCK)
+    third = duck.forget(second, forget=[0, 4, 3], method=TOYS["duck"].method("samples"))
+    for result in (second, third):
+        assert not ids(data.train.take(kept_out.nonzero().flatten())) & ids(result.task.retain)
+        earlier = result.earlier[0]
+        assert (earlier.request, earlier.samples, earlier.state) == (
+            "class c",
+            60,
+            "still forgotten",
+        )
+        assert earlier.after <= 0.05
+        assert duck.evaluate(result.model, ForgetClasses([2])(data)).forget == earlier.after
+    assert second.scores.forget <= 0.01
+    assert second.scores.aus is not None
+    assert second.scores.aus > 0.95
+    assert [one.request for one in third.earlier] == ["class c", "class b"]
+    assert third.original is second.model
+    assert third.scenario.data.train.ids[third.scenario.forget.numpy()].tolist() == ["0", "3", "4"]
+    assert "class c" in str(third)
+    fourth = duck.forget(third, forget=[7, 8], method=TOYS["duck"].method("samples"))
+    samples = fourth.earlier[2]
+    assert f"{samples.rank_before:.3f} -> {samples.rank_after:.3f}" in str(fourth)
+    assert all(one.state in str(fourth) for one in fourth.earlier)
+    assert str(fourth).count("forgotten earlier") == 3
+    assert not any("classes without training samples" in note for note in third.notes)
+
+
+def test_a_result_brings_its_data_and_a_mask_is_of_all_of_them() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images, labels = torch.randn(80, 1, 8, 8, generator=generator), torch.arange(80) % 4
+    first = duck.forget(trained_net(), TensorDataset(images, labels), forget=[0, 1, 2])
+    mask = np.zeros(80, dtype=bool)
+    mask[[7, 9]] = True
+    second = duck.forget(first, forget=mask)
+    assert second.scenario.data.train.ids[second.scenario.forget.numpy()].tolist() == ["7", "9"]
+    with pytest.raises(BadInput, match="brings its training and test data"):
+        duck.forget(first, TensorDataset(images, labels), forget=[5])
+    with pytest.raises(BadInput, match="brings its training and test data"):
+        duck.forget(first, forget=[5], mean=[0.5], std=[0.5])
+    with pytest.raises(BadInput, match="forget= "):
+        duck.forget(first)
+    with pytest.raises(BadInput, match="train_set="):
+        duck.forget(trained_net(), forget=[5])
+
+
+def test_the_next_request_is_scored_against_the_model_it_starts_from() -> None:
+    data = toy_data()
+    first = duck.forget(trained_net(), data, forget=ForgetClasses([2]), method=DUCK)
+    same = duck.forget(first, forget=ForgetClasses([1]), method=Original())
+    assert same.outcome.original == same.scores
+    assert same.scores.retain_test is not None
+    rows = (
+        torch.isin(data.test.labels[same.scenario.retain_test], torch.tensor([0, 3]))
+        if data.test is not None
+        else torch.zeros(1)
+    )
+    assert rows.all()
+    assert same.earlier[0].state == "still forgotten"
+
+
+def test_a_class_that_comes_back_is_the_first_note() -> None:
+    data = toy_data()
+    first = duck.forget(trained_net(), data, forget=ForgetClasses([2]), method=DUCK)
+    scenario = scenario_after(first.scenario, ForgetClasses([1]))
+    outcome = unlearn(Original(), first.model, scenario)
+    learned_again = replace(outcome, earlier=score_earlier(first.model, trained_net(), scenario))
+    (earlier,) = learned_again.earlier
+    assert earlier.state == "known again"
+    assert earlier.after > 0.9 > 0.01 >= earlier.before
+    assert notes(scenario, learned_again)[0].startswith("An earlier request came back: class c")
+    assert not notes(scenario, outcome)[0].startswith("An earlier request came back")
+
+
+def noise_data() -> Data:
+    """Noise with random labels: it can be memorised and nothing else."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(count: int, prefix: str) -> Resident:
+        images = torch.randint(0, 256, (count, 1, 8, 8), generator=generator, dtype=torch.uint8)
+        names = np.array([f"{prefix}{index}" for index in range(count)])
+        return examples(
+            images,
+            torch.randint(0, 4, (count,), generator=generator),
+            names,
+            Pixels((0.5,), (0.3,)),
+        )
+
+    return Data(
+        "noise", draw(160, ""), draw(200, "t"), ("a", "b", "c", "d"), torch.arange(0, 200, 5)
+    )
+
+
+def memorising_net(samples: Examples) -> nn.Module:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 4))
+    optimizer = torch.optim.Adam(net.parameters(), 3e-3)
+    batch = next(samples.batches(1000))
+    for _ in range(100):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(batch.images), batch.labels).backward()
+        optimizer.step()
+    return net.eval()
+
+
+def test_samples_come_back_where_their_losses_are_lower_than_those_of_unseen_samples() -> None:
+    """Their classes stay known: the accuracy alone is no sign."""
+    data = noise_data()
+    first = ForgetFraction(0.25)(data)
+    scenario = scenario_after(first, ForgetSamples(["1"] if 1 in first.retain else ["2"]))
+    without, memorised = memorising_net(data.train.take(first.retain)), memorising_net(data.train)
+    (stays,) = score_earlier(without, without, scenario)
+    assert stays.rank_after is not None
+    assert 0.4 < stays.rank_after < 0.6
+    assert stays.state == "still forgotten"
+    (again,) = score_earlier(without, memorised, scenario)
+    assert again.rank_after is not None
+    assert again.rank_after < 0.2
+    assert again.state == "known again"
+    (never_forgotten,) = score_earlier(memorised, memorised, scenario)
+    assert never_forgotten.state == "was never forgotten"
+    # A retrained model never saw them: low losses only say that they are easy.
+    (easy,) = score_earlier(memorised, memorised, with_history(scenario, (), forgot=True))
+    assert easy.state == "still forgotten"
+    (fresh,) = score_earlier(memorised, memorised, scenario, retrained=True)
+    assert fresh.state == "still forgotten"
+
+
+def test_without_unseen_samples_a_rise_of_the_accuracy_is_the_sign() -> None:
+    data = replace(noise_data(), test=None, holdout=torch.arange(0))
+    first = ForgetFraction(0.25)(data)
+    scenario = scenario_after(first, ForgetFraction(0.1))
+    without, memorised = memorising_net(data.train.take(first.retain)), memorising_net(data.train)
+    (again,) = score_earlier(without, memorised, scenario)
+    assert (again.rank_after, again.state) == (None, "known again")
+    (stays,) = score_earlier(without, without, scenario)
+    assert stays.state == "still forgotten"
+
+
+def test_rank_among_unseen_losses_of_the_same_class_by_hand() -> None:
+    losses, labels = torch.tensor([0.5, 2.0, 1.0]), torch.tensor([0, 0, 1])
+    unseen, unseen_labels = (
+        torch.tensor([0.1, 0.9, 3.0, 4.0, 1.0, 1.0]),
+        torch.tensor([0, 0, 0, 0, 1, 1]),
+    )
+    # 1 of 4 lower; 2 of 4 lower; both equal: a half.
+    assert loss_rank(losses, labels, unseen, unseen_labels) == pytest.approx((0.25 + 0.5 + 0.5) / 3)
+    assert loss_rank(losses, labels, unseen[:0], unseen_labels[:0]) is None
+
+
+def known_class(share: float) -> nn.Module:
+    """A net that knows all classes of the toys, but of class c only so many samples."""
+    net = trained_net()
+
+    class Part(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = net(images).clone()
+            order = images.flatten(1).sum(1)
+            rows = logits.argmax(1) == 2
+            hidden = rows & (order > order[rows].quantile(share)) if rows.any() else rows
+            logits[hidden, 2] = -100.0
+            return logits
+
+    part = Part().eval()
+    part.register_parameter("unused", nn.Parameter(torch.zeros(1)))
+    return part
+
+
+def test_a_class_that_the_earlier_run_left_known_was_never_forgotten() -> None:
+    data = toy_data()
+    first = duck.forget(trained_net(), data, forget=ForgetClasses([2]), method=Original())
+    second = duck.forget(first, forget=ForgetClasses([1]), method=DUCK)
+    assert second.earlier[0].before > 0.9
+    assert second.earlier[0].state == "was never forgotten"
+    assert second.notes[0].startswith("An earlier request was never forgotten: class c")
+    fell = score_earlier(
+        trained_net(), known_class(0.8), scenario_after(first.scenario, ForgetClasses([1]))
+    )[0]
+    assert fell.after == pytest.approx(0.8, abs=0.05)
+    assert fell.state == "was never forgotten"
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_a_class_that_came_back_stays_known_in_later_requests(share: float) -> None:
+    """The step before is no measure: it has come back there already."""
+    data = toy_data()
+    forgotten = duck.forget(trained_net(), data, forget=ForgetClasses([2]), method=DUCK)
+    second = scenario_after(forgotten.scenario, ForgetSamples(["0"]))
+    back = score_earlier(forgotten.model, known_class(share), second)
+    assert back[0].state == "known again"
+    third = with_history(scenario_after(second, ForgetSamples(["3"])), back, forgot=None)
+    later = score_earlier(known_class(share), known_class(share), third)[0]
+    assert (later.state, later.best) == ("known again", back[0].before)
+    assert later.before == later.after
+
+
+def test_a_set_that_nothing_was_forgotten_of_is_not_called_forgotten() -> None:
+    """Its losses may be like those of unseen samples from the start."""
+    data = toy_data()
+    first = duck.forget(trained_net(), data, forget=ForgetFraction(0.25), method=Original())
+    second = duck.forget(first, forget=ForgetClasses([1]), method=DUCK)
+    third = duck.forget(second, forget=ForgetClasses([0]), method=DUCK)
+    assert [one.state for one in third.earlier] == ["was never forgotten", "still forgotten"]
+    retrained = duck.forget(
+        second, forget=ForgetClasses([0]), method="retrained", new_model=toy_net, recipe=RECIPE
+    )
+    assert [one.state for one in retrained.earlier] == ["still forgotten", "still forgotten"]
+
+
+@pytest.mark.parametrize(
+    ("count", "state"), [(1, "too few to tell"), (3, "too few to tell"), (5, "still forgotten")]
+)
+@pytest.mark.parametrize("with_test", [True, False])
+def test_few_samples_cannot_tell(count: int, state: str, with_test: bool) -> None:
+    data = noise_data() if with_test else replace(noise_data(), test=None, holdout=torch.arange(0))
+    first = ForgetSamples([str(index) for index in range(count)])(data)
+    scenario = scenario_after(first, ForgetSamples(["100"]))
+    net = memorising_net(data.train.take(first.retain))
+    assert score_earlier(net, net, scenario)[0].state == state
+
+
+def test_a_state_is_stored_and_its_exit_code_follows() -> None:
+    scores = EarlierScores(
+        "class c", "class", 60, 0.0, 0.0, None, None, "still forgotten", 0.0, None
+    )
+    assert [replace(scores, state=state).is_known for state in STATES] == [
+        state in KNOWN for state in STATES
+    ]
+    assert KNOWN == ("known again", "was never forgotten")
+    for state in STATES:
+        schema.EARLIER(asdict(replace(scores, state=state)), "")
+    with pytest.raises(schema.Wrong, match="state"):
+        schema.EARLIER({**asdict(scores), "state": "stays forgotten"}, "")
