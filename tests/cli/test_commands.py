@@ -984,7 +984,7 @@ def test_the_help_and_the_readme_name_the_exit_codes() -> None:
         codes = text[text.index("Exit codes:") :]
         assert all(
             words in codes
-            for words in ("accuracy lost", "earlier request that came back", "130 interrupted")
+            for words in ("accuracy lost", "earlier request that is known", "130 interrupted")
         )
 
 

@@ -100,4 +100,4 @@ def test_a_step_that_overshoots_ends_it_and_is_noted() -> None:
             unlearned.state_dict().values(), trained_net().state_dict().values(), strict=True
         )
     )
-    assert "was taken back. Lower the learning rate." in notes[0]
+    assert "was taken back. Lower the learning rate." in notes[-1]

@@ -45,7 +45,7 @@ def _help() -> str:
         "Make a trained image classifier forget, and say whether it worked.\n\n"
         f"{rows}\n\n"
         "duck COMMAND --help explains each. Try `duck demo` first.\n"
-        "Exit codes: 0 done or forgotten; 1 not forgotten, an earlier request that came back, too much accuracy lost,\n"
+        "Exit codes: 0 done or forgotten; 1 not forgotten, an earlier request that is known, too much accuracy lost,\n"
         "or runs that failed; 2 wrong input; 3 no verdict; 4 the program failed; 130 interrupted (Ctrl-C)."
     )
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class RequestFlags:
                 f"Say who is to be forgotten with one of {', '.join(asked)}; given: {', '.join(given) or 'none'}."
             )
         if self.ids is not None:
-            ForgetSamples.from_file(self.ids)
+            _ = self._samples
 
     def request(self, data: Data, default: Request | None = None) -> Request:
         """Return the request; `default` where no flag says. Only the data tell whether a number is the name of a class."""
@@ -79,9 +80,15 @@ class RequestFlags:
         if self.fraction is not None:
             return ForgetFraction(self.fraction)
         if self.ids is not None:
-            return ForgetSamples.from_file(self.ids)
+            return self._samples
         assert default is not None
         return default
+
+    @cached_property
+    def _samples(self) -> ForgetSamples:
+        """The ids, read once: a pipe cannot be read twice."""
+        assert self.ids is not None
+        return ForgetSamples.from_file(self.ids)
 
 
 @dataclass

@@ -142,8 +142,8 @@ class RankReached(Enough):
         if self.has_unseen and count:
             self.task.note(
                 f"{count} of {len(self.task.forget)} forget samples were as hard as unseen ones before the start and were hardly changed. "
-                "If the model memorised them all the same (a wrong label, for example), only retrained models show it: "
-                "duck audit --tier oracle."
+                "If the model memorised them all the same (a wrong label, for example), only a comparison "
+                "with retrained models shows it."
             )
 
     def _is_over(self) -> bool:
