@@ -186,10 +186,21 @@ def test_the_request_of_the_docs_forgets_a_folder_and_is_stored(tmp_path: Path) 
     assert stored.request == request
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub and mkdocs write them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(
+        r"\]\(([^)#:]*)(?:#([^):]+))?\)", page.read_text(encoding="utf-8")
+    ):
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file), f"{target}#{anchor}"
 
 
 def test_every_python_block_parses() -> None:
@@ -221,6 +232,14 @@ def test_the_page_of_the_command_line_lists_every_exit_code() -> None:
     codes = {value for value in vars(exit_codes).values() if isinstance(value, int)}
     # A reader that stops reading, such as `head`, is not worth a row.
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)} == codes - {141}
+
+
+def test_the_files_of_the_design_page_exist() -> None:
+    text = (DOCS / "design.md").read_text(encoding="utf-8")
+    table = [line for line in text.splitlines() if line.startswith("| `")]
+    named = re.findall(r"`([a-z_/]+(?:\.py|\.toml|/))`", "\n".join(table))
+    assert len(named) > 40
+    assert [name for name in named if not (ROOT / "src" / "duck" / name).exists()] == []
 
 
 def test_the_api_page_documents_every_public_name() -> None:
