@@ -1,51 +1,211 @@
-"""What the documents say runs, and what they show is there."""
+"""The code of the documentation runs, its links lead somewhere, and its lists are complete."""
 
 import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch.utils.data import TensorDataset
 
+import duck
+from duck import cli
+from duck.cli import exit_codes
+from duck.data import DATASETS
+from duck.errors import BadInput
+from duck.experiment import Experiment, Training, from_dict, to_dict
 from duck.methods import METHODS
+from duck.registry import Registry
+from duck.scenarios import SCENARIOS
 from duck.unlearning import unlearn
-from tests.toys import RECIPE, class_scenario, trained_net
+from tests.toys import RECIPE, class_scenario, toy_data, toy_examples, trained_net
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 PAGES = [
-    ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    ROOT / "benchmarks" / "results" / "README.md",
+    *sorted(ROOT.glob("*.md")),
+    *sorted(DOCS.rglob("*.md")),
+    *sorted((ROOT / "benchmarks").rglob("*.md")),
 ]
 
 
-def blocks(page: Path) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+def blocks(page: Path, language: str = "python") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_the_method_of_the_docs_is_short_and_forgets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (code,) = blocks(ROOT / "docs" / "add-a-method.md")
-    assert len([line for line in code.splitlines() if line.strip()]) < 40
-    monkeypatch.setattr(METHODS, "_entries", dict(METHODS))
-    file = tmp_path / "uniform.py"
-    file.write_text(code)
-    spec = spec_from_file_location("uniform", file)
+def run_blocks(page: Path, names: dict[str, Any]) -> dict[str, Any]:
+    """Run the Python blocks of a page one after another, with these names defined."""
+    for code in blocks(page):
+        exec(compile(code, str(page), "exec"), names)
+    return names
+
+
+def as_dataset(seed: int, count: int) -> TensorDataset:
+    part = toy_examples(count, seed)
+    images = torch.cat([batch.images for batch in part.batches(count)])
+    return TensorDataset(images, part.labels)
+
+
+@contextmanager
+def extension(page: str, registry: Registry[Any], folder: Path) -> Iterator[ModuleType]:
+    """Import the only code block of a page as a module; what it registers is removed afterwards."""
+    (code,) = blocks(DOCS / "extend" / page)
+    assert len([line for line in code.splitlines() if line.strip()]) < 50
+    file = folder / "extension.py"
+    file.write_text(code, encoding="utf-8")
+    spec = spec_from_file_location("extension", file)
     assert spec is not None
     assert spec.loader is not None
-    spec.loader.exec_module(module_from_spec(spec))
-    method = METHODS["uniform"](lr=5e-3, epochs=8)  # type: ignore[call-arg]
-    outcome = unlearn(method, trained_net(), class_scenario(), recipe=RECIPE)
+    module = module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_entries", dict(registry))
+        spec.loader.exec_module(module)
+        yield module
+
+
+def user_names() -> dict[str, Any]:
+    """Return what the first pages suppose that a user has."""
+    return {
+        "duck": duck,
+        "model": trained_net(),
+        "train_set": as_dataset(seed=0, count=240),
+        "test_set": as_dataset(seed=1, count=200),
+        "ids": list(range(0, 240, 8)),
+    }
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "index.md"], ids=["readme", "index"])
+def test_the_code_of_the_first_page_forgets_and_audits(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = user_names()
+    exec(compile(blocks(page)[0], str(page), "exec"), names)
+    result = names["result"]
+    assert result.scenario.forget.tolist() == names["ids"]
+    assert result.outcome.processed == len(names["ids"])
+    assert "Verdict (quick tier)" in capsys.readouterr().out
+
+
+def test_the_readme_changes_a_hyperparameter() -> None:
+    names = user_names()
+    exec(blocks(ROOT / "README.md")[1], names)
+    assert names["result"].method == replace(names["preset"], lr=1e-4)
+    assert names["result"].method != names["preset"]
+
+
+def test_the_code_of_the_data_page_forgets_a_class() -> None:
+    names = run_blocks(DOCS / "data.md", {})
+    scores = duck.evaluate(names["unlearned"], names["scenario"])
+    assert scores.forget < 0.05
+    assert scores.retain > 0.95
+
+
+def test_the_commands_of_the_tutorial_end_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(blocks(DOCS / "tutorial.md", "bash")).splitlines()
+    commands = [shlex.split(line)[1:] for line in lines]
+    assert [words[0] for words in commands] == ["train", "forget", "audit", "audit", "report"]
+    assert [cli.main(words) for words in commands] == [0, 0, 3, 1, 0]
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+
+
+def test_the_python_code_of_the_tutorial_forgets_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with torch.random.fork_rng([]):
+        names = run_blocks(DOCS / "tutorial.md", {})
+    result, second = names["result"], names["second"]
+    # The training samples: of class 3 there are only 34 test samples.
+    assert result.outcome.original.forget > 0.95
+    assert result.scores.forget_test < 0.05
+    assert result.scores.retain_test > 0.85
+    assert names["audit"].tier == "quick"
+    assert second.scores.forget_test < 0.05
+    assert [earlier.state for earlier in second.earlier] == ["still forgotten"]
+    for name, weights in names["restored"].state_dict().items():
+        assert torch.equal(weights, second.model.state_dict()[name])
+
+
+def test_the_method_of_the_docs_is_short_and_forgets(tmp_path: Path) -> None:
+    with extension("method.md", METHODS, tmp_path):
+        method = METHODS["uniform"](lr=5e-3, epochs=8)  # type: ignore[call-arg]
+        outcome = unlearn(method, trained_net(), class_scenario(), recipe=RECIPE)
     assert outcome.scores.forget < 0.5
     assert outcome.scores.forget_loss > 1
     assert outcome.scores.retain > 0.95
     assert outcome.processed == outcome.forget_samples
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def write_optdigits(folder: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    table = np.column_stack([digits.data, digits.target]).astype(int)
+    np.savetxt(folder / "optdigits.tra", table[:1400], fmt="%d", delimiter=",")
+    np.savetxt(folder / "optdigits.tes", table[1400:], fmt="%d", delimiter=",")
+
+
+def test_the_data_set_of_the_docs_loads_by_name_and_trains(tmp_path: Path) -> None:
+    with extension("dataset.md", DATASETS, tmp_path):
+        with pytest.raises(BadInput):
+            duck.load("optdigits", root=tmp_path)
+        write_optdigits(tmp_path)
+        data = duck.load("optdigits", root=tmp_path)
+        resized = duck.load("optdigits", root=tmp_path, image_size=16)
+    assert data.test is not None
+    assert (len(data.train), len(data.test)) == (1400, 397)
+    assert data.train.ids[3] == "train/3"
+    assert resized.train.shape == (1, 16, 16)
+    digits = duck.load("digits")
+    row = digits.train.ids.tolist().index("3")
+    own = next(data.train.take(torch.tensor([3])).batches(1)).images
+    known = next(digits.train.take(torch.tensor([row])).batches(1)).images
+    # Both are the same pixels, normalised by statistics that hardly differ.
+    assert torch.corrcoef(torch.stack([own.flatten(), known.flatten()]))[0, 1] > 0.9999
+
+
+def test_the_request_of_the_docs_forgets_a_folder_and_is_stored(tmp_path: Path) -> None:
+    train = toy_examples(240, seed=0)
+    owners = np.where(np.arange(240) % 5 == 0, "anna", "others")
+    ids = np.array([f"{owner}/{row}" for row, owner in enumerate(owners)])
+    data = replace(toy_data(), train=replace(train, ids=ids))
+    with extension("request.md", SCENARIOS, tmp_path) as module:
+        request = module.ForgetFolder("anna/")
+        result = duck.forget(trained_net(), data, request)
+        experiment = Experiment(Training("toy", "toy"), request)
+        stored = from_dict(to_dict(experiment))
+        with pytest.raises(BadInput):
+            module.ForgetFolder("bert/")(data)
+    assert result.scenario.forget.tolist() == list(range(0, 240, 5))
+    assert result.scenario.kind == "samples"
+    assert stored.request == request
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub and mkdocs write them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(
+        r"\]\(([^)#:]*)(?:#([^):]+))?\)", page.read_text(encoding="utf-8")
+    ):
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file), f"{target}#{anchor}"
 
 
 def test_every_python_block_parses() -> None:
@@ -54,20 +214,44 @@ def test_every_python_block_parses() -> None:
             compile(code, str(page), "exec")
 
 
-def test_the_readme_names_the_arrays_of_an_npz() -> None:
+def test_the_data_page_names_the_arrays_of_an_npz() -> None:
     from duck.data.arrays import KEYS
 
-    text = (ROOT / "README.md").read_text()
+    text = (DOCS / "data.md").read_text(encoding="utf-8")
     assert [key for key in KEYS if f"`{key}`" not in text] == []
 
 
-def test_the_readme_lists_every_command() -> None:
-    from duck.cli import COMMANDS
+def test_the_data_page_names_every_data_set() -> None:
+    text = (DOCS / "data.md").read_text(encoding="utf-8")
+    assert [name for name in DATASETS if f"`{name}`" not in text] == []
 
-    text = (ROOT / "README.md").read_text()
-    assert [
-        word for word in COMMANDS if f"duck {word}" not in text and f"make {word}" not in text
-    ] == []
+
+def test_the_page_of_the_command_line_lists_every_command() -> None:
+    text = (DOCS / "command-line.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `duck ([a-z]+)` \|", text, re.MULTILINE)
+    assert sorted(listed) == sorted(cli.COMMANDS)
+
+
+def test_the_page_of_the_command_line_lists_every_exit_code() -> None:
+    text = (DOCS / "command-line.md").read_text(encoding="utf-8")
+    codes = {value for value in vars(exit_codes).values() if isinstance(value, int)}
+    # A reader that stops reading, such as `head`, is not worth a row.
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)} == codes - {141}
+
+
+def test_the_files_of_the_design_page_exist() -> None:
+    text = (DOCS / "design.md").read_text(encoding="utf-8")
+    table = [line for line in text.splitlines() if line.startswith("| `")]
+    named = re.findall(r"`([a-z_/]+(?:\.py|\.toml|/))`", "\n".join(table))
+    assert len(named) > 40
+    assert [name for name in named if not (ROOT / "src" / "duck" / name).exists()] == []
+
+
+def test_the_api_page_documents_every_public_name() -> None:
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    documented = {name.rsplit(".", 1)[1] for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
+    assert documented == set(duck.__all__) - {"METHODS"}
+    assert "`METHODS`" in text
 
 
 def test_the_generated_parts_of_the_results_are_those_of_the_result_files() -> None:

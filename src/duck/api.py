@@ -52,7 +52,7 @@ from duck.unlearning import Outcome, Watch, notes, surely_forgot, unlearn
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """An unlearned model and what is known of it; printing it tells."""
+    """An unlearned model with its scores; print it for a summary."""
 
     model: nn.Module
     """In evaluation mode, whatever mode the original is in."""
@@ -137,7 +137,17 @@ def train(
     report: Report | None = None,
     checkpoint: Path | None = None,
 ) -> nn.Module:
-    """A model of that name, or of that factory, trained on all training samples."""
+    """Train a model on all training samples.
+
+    Args:
+        model: A name from `duck list models`, or a function that builds a fresh model.
+        data: The data set, such as `duck.load("cifar10")`.
+        seed: Seed of the initialisation and of the order of the batches.
+        recipe: How to train. None: the default recipe for the data set and the model.
+        device: `auto`, `cpu`, `cuda` and so on.
+        report: Progress callback: called after each epoch.
+        checkpoint: File that training resumes from and writes to.
+    """
     check_gradients()
     place = pick_device(device)
     given = (
@@ -177,22 +187,32 @@ def forget(
     with_copies: bool = False,
     max_accuracy_loss: float | None = None,
 ) -> Result:
-    """A copy of the model, in evaluation mode, that has forgotten the samples with these ids (indices into the data set, or a mask
-    of its length), or what a request says.
+    """Return a copy of the model, in evaluation mode, that has forgotten the given samples.
 
-    model       or, for a further request, the Result of the earlier one: it brings the data, and what was forgotten stays out of the
-                retain set and is scored again
-    train_set   what the model was trained on, with the labels it knows; classes that were forgotten before may be missing, and
-                samples that were forgotten before must be: they would be learned again
-    test        data the model never saw: a fifth of it steers the stop rule, the rest is scored. A duck.Data has its own
-    method      a name from `duck list methods`, with the settings for data of this size, or a configured method
-    new_model   builds a fresh model, and recipe says how it was trained: for the method `retrained`, which notes where it is not said
-    mean, std   per channel, of pixels in 0..1: what the model was trained with. Only for uint8 tensors and PIL images; the data's own
-                where not given. Floats are taken as they are
-    with_copies also forget training samples with exactly the pixels of a forget sample
-    max_accuracy_loss
-                share of accuracy on unseen samples that may be lost, such as 0.1 for 10 points; beyond it the result says first that the
-                model is damaged (`result.kept_accuracy.damaged`). None: the larger of 5 points and 3 standard errors
+    Args:
+        model: The trained model. For a further request, the Result of the earlier one: it brings
+            the data, and what was forgotten stays out of the retain set and is scored again.
+        train_set: What the model was trained on, with the labels it knows. Classes that were
+            forgotten before may be missing. Samples that were forgotten before must be missing,
+            or the model learns them again.
+        forget: Indices into the data set, a Boolean mask of its length, or a request such as
+            `ForgetClasses([3])`.
+        test: Data the model never saw. A fifth of it steers the stop rule, the rest is scored.
+            A `Data` has its own test samples.
+        method: A name from `duck list methods`, with the preset for data of this size, or a
+            configured method.
+        seed: Seed of the random numbers.
+        head: Name of the classifier head inside the model. None: it is found.
+        new_model: Builds a fresh model of the same architecture, for the method `retrained`.
+        recipe: How the original was trained, for the method `retrained` and for audits.
+        watch: Progress callback: called after each epoch.
+        mean: Mean per channel, of pixels in 0..1, that the model was trained with. Only for uint8
+            tensors and PIL images. Default: the mean of the data.
+        std: Standard deviation per channel, likewise.
+        with_copies: Also forget training samples with exactly the pixels of a forget sample.
+        max_accuracy_loss: Accuracy on unseen samples that may be lost, such as 0.1 for 10 points.
+            A model that loses more is damaged (`result.kept_accuracy.damaged`). None: the larger
+            of 5 points and 3 standard errors.
     """
     check_gradients()
     if isinstance(train_set, Data) and test is not None:
@@ -317,13 +337,21 @@ def audit(
     recipe: Recipe | None = None,
     head: str | None = None,
 ) -> Audit:
-    """Attack an unlearned model, or the Result of `forget`, and say what was found; printing the audit tells.
+    """Attack an unlearned model and return the audit; print it to read the verdict.
 
-    retrained   models trained without the forget samples, the original's recipe, other seeds; five or more
-    tier        quick needs none of them; oracle, the default where some are given, trains the missing ones up to `models`, for which
-                it needs new_model and recipe
-    new_model   builds a fresh model, and recipe says how the original was trained; of a Result what `forget` was given. No other recipe
-                is taken in its place: models of another recipe differ from the original for that alone
+    Args:
+        unlearned: The Result of `forget`, or an unlearned model with `scenario` and `original`.
+        scenario: What the model was to forget.
+        original: The model before unlearning.
+        retrained: Models trained without the forget samples by the recipe of the original, with
+            other seeds; five or more.
+        tier: `quick` needs no retrained models. `oracle`, the default if some are given, trains
+            the missing ones up to `models`, for which it needs `new_model` and `recipe`.
+        models: Number of retrained models of the oracle tier.
+        new_model: Builds a fresh model. Default: what `forget` was given.
+        recipe: How the original was trained. Default: what `forget` was given. There is no other
+            default, because models of another recipe differ from the original for that alone.
+        head: Name of the classifier head inside the model. None: it is found.
     """
     case, recipe = _case(unlearned, scenario, original, new_model, recipe, head)
     references = (

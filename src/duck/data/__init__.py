@@ -80,11 +80,19 @@ def load(
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
 ) -> "Data":
-    """A data set by its name in the table, else from a folder of class folders or an .npz file.
+    """Load a data set by name, from a folder of class folders, or from an .npz file.
 
-    Named sets lie under `root`. `image_size` resizes (short side, then centre crop). A folder or file without test data is split by id;
-    with `split` off all of it is training data, for models that were trained on all. `mean` and `std` per channel, of pixels in 0..1,
-    replace the data's own.
+    Args:
+        name_or_path: A name from `duck list datasets`, or a path.
+        root: Folder of the named data sets.
+        download: Download a named data set that is not there.
+        image_size: Resize the images (short side, then centre crop).
+        device: Where the batches are.
+        progress: Progress callback.
+        split: Split a folder or file without test data by a hash of the ids. False: all samples
+            are training samples, for models that were trained on all of them.
+        mean: Mean per channel, of pixels in 0..1. Default: the mean of the data.
+        std: Standard deviation per channel, likewise.
     """
     if image_size is not None and not 1 <= image_size <= MAX_SIZE:
         raise BadInput(f"The image size must be from 1 to {MAX_SIZE}, got {image_size}.")

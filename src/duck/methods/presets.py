@@ -53,14 +53,18 @@ def preset(
     name: Preset = "tuned",
     more: Path | None = None,
 ) -> Method:
-    """The method with its settings for a data set and kind (`class` or `samples`).
+    """Return a method with its hyperparameters for a data set.
 
-    paper   the paper's numbers
-    tuned   with what was found on holdout data; the paper's where nothing was tuned
-
-    Data that no preset names take those of their size: `small` below 20,000 training samples, else `any`. `samples` is that number,
-    `len(data.train)`; of the data sets that come by name it is known. `more` is a file of `duck tune`, whose settings go on top: an
-    error where it has none for this method, data set and kind.
+    Args:
+        method: A name from `duck list methods`.
+        data: Name of the data set. Data that no preset names take the preset for their size:
+            `small` below 20,000 training samples, else `any`.
+        kind: `class` for whole classes, `samples` for single samples.
+        samples: Number of training samples, `len(data.train)`. Known for named data sets.
+        name: `paper` has the numbers of the paper; `tuned` has the changes that were found on
+            holdout data.
+        more: A file of `duck tune`, whose hyperparameters take precedence. It is an error if it
+            has none for this method, data set and kind.
     """
     cls = METHODS[method]
     check_kind(method, kind)
