@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import duck
-from duck.audits.outputs import compared, observe, setting
+from duck.audits.outputs import compared, make_setting, observe
 from duck.audits.relearn import relearning, steps
 from duck.audits.retraining import Retraining
 from duck.data.examples import Pixels
@@ -193,7 +193,7 @@ def test_a_model_that_says_nothing_is_refused() -> None:
 
 def test_unseen_samples_of_the_class_are_matched_holdout_included() -> None:
     scenario = class_scenario()
-    matched = setting(scenario).matched
+    matched = make_setting(scenario).matched
     assert matched.tolist() == [index for index in range(200) if index % 4 == 2]
     assert set(matched.tolist()) & set(scenario.holdout.tolist())
 
@@ -226,8 +226,8 @@ def test_unseen_samples_are_of_each_class_in_the_proportion_of_the_members(
 def test_fewer_than_two_samples_cannot_be_audited(count: int) -> None:
     few = replace(samples_scenario(), forget=samples_scenario().forget[:count])
     with pytest.raises(BadInput, match=f"There is {count} forget sample: an audit compares groups"):
-        setting(few)
-    setting(replace(samples_scenario(), forget=samples_scenario().forget[:2]))
+        make_setting(few)
+    make_setting(replace(samples_scenario(), forget=samples_scenario().forget[:2]))
 
 
 def test_relearning_is_until_what_the_original_knew() -> None:

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from duck.audits.attacks.lira import LiraAttack
+from duck.audits.attacks.rmia import RmiaAttack
 from duck.audits.epsilon import limit
 from duck.audits.full import _epsilon, _games, _klom, _model_measures, _noisy, _resolved, from_pool
 from duck.audits.margins import margins
 from duck.audits.oracle import More
-from duck.audits.outputs import Observed, observe, setting
+from duck.audits.outputs import ModelOutputs, make_setting, observe
 from duck.audits.scores import Margins, Scored
 from duck.errors import BadInput
 from duck.experiment import Experiment
@@ -45,7 +47,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pool]:
 
 @pytest.fixture(scope="module")
 def found(made: dict[str, Pool]) -> dict[str, More]:
-    return {method: from_pool(pool, setting(class_scenario())) for method, pool in made.items()}
+    return {
+        method: from_pool(pool, make_setting(class_scenario())) for method, pool in made.items()
+    }
 
 
 def test_doing_nothing_is_told_and_retraining_is_not(found: dict[str, More]) -> None:
@@ -66,7 +70,7 @@ def test_controls_are_told_whatever_the_method_and_oracles_are_not(
 def test_equal_models_are_judged_by_other_oracles_each_once(tmp_path: Path) -> None:
     pool = pools.pool(tmp_path / "pool", pools.plan(), 20)
     assert pool.oracle is not None
-    judged = _games(pool, setting(class_scenario()))["retrained"]
+    judged = _games(pool, make_setting(class_scenario()))["retrained"]
     candidates = int((pool.roles == "candidate").sum())
     assert len(judged.scores) == len(pool.oracle) * candidates
     assert int(judged.members.sum()) == len(pool.oracle) // 2 * candidates
@@ -75,14 +79,14 @@ def test_equal_models_are_judged_by_other_oracles_each_once(tmp_path: Path) -> N
 def test_rmia_is_left_out_where_the_holdout_holds_all_unseen_samples_but_one(
     tmp_path: Path,
 ) -> None:
-    pool, where = pools.pool(tmp_path / "pool", pools.plan(), 20), setting(class_scenario())
-    outside = np.intersect1d(where.matched, where.test)
-    inside = np.setdiff1d(where.matched, where.test)
+    pool, setting = pools.pool(tmp_path / "pool", pools.plan(), 20), make_setting(class_scenario())
+    outside = np.intersect1d(setting.matched, setting.test)
+    inside = np.setdiff1d(setting.matched, setting.test)
     names = {
         count: [
             m.name
             for m in from_pool(
-                pool, replace(where, matched=np.append(inside, outside[:count]))
+                pool, replace(setting, matched=np.append(inside, outside[:count]))
             ).measures
         ]
         for count in (1, 2)
@@ -199,17 +203,26 @@ def test_hits_are_shown_at_every_rate_that_the_non_members_resolve() -> None:
         [0.01],
         [0.01, 0.001],
     ]
-    where = replace(samples_setting(), matched=np.arange(160), test=np.arange(120))
+    setting = replace(samples_setting(), matched=np.arange(160), test=np.arange(120))
     ids = np.array([str(at) for at in range(1160)])
     ranked = Scored(
         ids,
         np.concatenate([np.full(500, 3.0), np.full(500, -1.0), np.linspace(0, 2, 160)]),
         np.arange(1160) < 1000,
     )
-    by = {
-        measure.name: measure
-        for measure in _model_measures({"LiRA": lambda _: ranked, "RMIA": lambda _: ranked}, where)
-    }
+
+    class RankedLira(LiraAttack):
+        def __init__(self) -> None:
+            """Need no pool."""
+
+        def __call__(self, outputs: ModelOutputs) -> Scored:
+            return ranked
+
+    class RankedRmia(RankedLira, RmiaAttack):
+        pass
+
+    attacks = {"LiRA": RankedLira(), "RMIA": RankedRmia()}
+    by = {measure.name: measure for measure in _model_measures(attacks, setting)}
     assert list(by) == ["LiRA", "RMIA", "LiRA hits", "RMIA hits"]
     own = by["LiRA hits"].own
     assert own is not None
@@ -271,7 +284,7 @@ def test_a_small_pool_says_how_many_models_it_needs(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match="has 2 models and 1 oracles: the full tier needs at least 20 and 10"
     ):
-        from_pool(small, setting(class_scenario()))
+        from_pool(small, make_setting(class_scenario()))
 
 
 def test_rows_follow_the_ids_of_the_pool(found: dict[str, More]) -> None:
@@ -288,12 +301,12 @@ def test_rows_follow_the_ids_of_the_pool(found: dict[str, More]) -> None:
     )
     lira = found["original"].measures[0]
     assert lira.own is not None
-    assert lira.own(Observed(mixed, seen.retain, seen.unseen)).value == pytest.approx(
+    assert lira.own(ModelOutputs(mixed, seen.retain, seen.unseen)).value == pytest.approx(
         lira.own(seen).value
     )
     torn = replace(
         part, logits=part.logits[order] + np.linspace(0, 9, len(order))[:, None] * np.eye(4)[2]
     )
-    assert lira.own(Observed(torn, seen.retain, seen.unseen)).value != pytest.approx(
+    assert lira.own(ModelOutputs(torn, seen.retain, seen.unseen)).value != pytest.approx(
         lira.own(seen).value
     )

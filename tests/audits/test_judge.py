@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from duck.audits.judge import Readings
+from duck.audits.judge import MeasurementCache
 from duck.audits.measurements import Measure
 from tests.audits.witnesses import model
 
@@ -11,7 +11,9 @@ from tests.audits.witnesses import model
 def test_the_measuring_error_of_a_distance_counts_on_its_logarithmic_scale() -> None:
     """Every pair is 1 and 3 apart: mean 2 with error 1, on the logarithmic scale 1/2, and no spread between models besides."""
     names = ["a", "b", "c"]
-    readings = Readings({name: model(index, knows=False) for index, name in enumerate(names)})
+    readings = MeasurementCache(
+        {name: model(index, knows=False) for index, name in enumerate(names)}
+    )
     distance = Measure(
         "distance", "", "nats", pair=lambda seen, other: np.array([1.0, 3.0]), positive=True
     )

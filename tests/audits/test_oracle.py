@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from duck.audits import controls
-from duck.audits.judge import Judgement, Readings
+from duck.audits.judge import Judgement, MeasurementCache
 from duck.audits.oracle import More, all_measures, decide, oracle
-from duck.audits.outputs import Observed, Part, Rows
+from duck.audits.outputs import ModelOutputs, Rows, SplitOutputs
 from duck.audits.quick import Coverage, quick
-from duck.audits.verdict import Audit, Control, Reading, Row
+from duck.audits.verdict import Audit, Control, Interval, Row
 from tests.audits.witnesses import GONE, class_setting, model, sample_model, samples_setting
 
 
 @cache
-def retrained(count: int = 6) -> list[Observed]:
+def retrained(count: int = 6) -> list[ModelOutputs]:
     return [model(100 + index, knows=False) for index in range(count)]
 
 
@@ -27,7 +27,7 @@ def fresh() -> Audit:
     return judged(model(50, knows=False))
 
 
-def judged(unlearned: Observed, count: int = 6, coverage: Coverage | None = None) -> Audit:
+def judged(unlearned: ModelOutputs, count: int = 6, coverage: Coverage | None = None) -> Audit:
     return oracle(
         class_setting(),
         unlearned,
@@ -64,9 +64,9 @@ def test_a_further_retrained_model_is_forgotten_and_the_reason_names_what_was_tr
 def test_a_head_that_knows_half_of_the_forget_samples_is_told_where_few_are_unseen() -> None:
     """Its embeddings and other outputs are those of a retrained model; of four unseen samples of the class it knows one."""
     clean = model(50, knows=False)
-    where = replace(class_setting(), forget_test=class_setting().forget_test[:4])
+    setting = replace(class_setting(), forget_test=class_setting().forget_test[:4])
 
-    def knowing(part: Part, rows: Rows) -> Part:
+    def knowing(part: SplitOutputs, rows: Rows) -> SplitOutputs:
         logits = part.logits.copy()
         logits[rows, GONE] = 20.0
         return replace(part, logits=logits)
@@ -74,11 +74,13 @@ def test_a_head_that_knows_half_of_the_forget_samples_is_told_where_few_are_unse
     leaky = replace(
         clean,
         forget=knowing(clean.forget, np.arange(0, 90, 2)),
-        unseen=knowing(clean.unseen, where.forget_test[:1]),
+        unseen=knowing(clean.unseen, setting.forget_test[:1]),
     )
     references = [model(100 + index, knows=False) for index in range(6)]
-    assert oracle(where, clean, model(0, knows=True), references, "subject").verdict == "forgotten"
-    audit = oracle(where, leaky, model(0, knows=True), references, "subject")
+    assert (
+        oracle(setting, clean, model(0, knows=True), references, "subject").verdict == "forgotten"
+    )
+    audit = oracle(setting, leaky, model(0, knows=True), references, "subject")
     assert audit.verdict == "not forgotten"
     assert [
         reason.partition(":")[0] for reason in audit.reasons if not reason.startswith("Quick tier")
@@ -135,7 +137,7 @@ def test_a_failed_control_does_not_take_back_what_the_quick_tier_found() -> None
 def test_what_retrained_models_show_as_well_is_no_conviction() -> None:
     """The forget samples are easier than unseen ones, whoever looks at them."""
 
-    def with_easy_samples(one: Observed) -> Observed:
+    def with_easy_samples(one: ModelOutputs) -> ModelOutputs:
         logits = one.forget.logits.copy()
         logits[np.arange(len(logits)), one.forget.labels] += 2.0
         return replace(one, forget=replace(one.forget, logits=logits))
@@ -157,7 +159,7 @@ def test_what_retrained_models_show_as_well_is_no_conviction() -> None:
 def test_a_pool_whose_controls_fail_does_not_take_back_what_retrained_models_showed() -> None:
     """The attack on the pool takes oracles for models that know the samples: its control fails, and that of the other tier does not."""
     told = {"U-LiRA": "AUC 0.5"}
-    rows = {"U-LiRA": Row("", "AUC", 99, Reading(1.0, 0.9, 1.0), Reading(0.5, 0.4, 0.6), None)}
+    rows = {"U-LiRA": Row("", "AUC", 99, Interval(1.0, 0.9, 1.0), Interval(0.5, 0.4, 0.6), None)}
     more = More(
         rows=rows, p={"unlearned": {"U-LiRA": 0.5}, "retrained": {"U-LiRA": 1e-9}}, told=told
     )
@@ -172,7 +174,7 @@ def test_a_pool_whose_controls_fail_does_not_take_back_what_retrained_models_sho
 
 
 def test_a_further_attack_does_not_raise_the_p_values_of_the_others() -> None:
-    readings = Readings(
+    readings = MeasurementCache(
         {"unlearned": model(0, knows=True), **{f"r{at}": one for at, one in enumerate(retrained())}}
     )
     measures = [
@@ -201,7 +203,9 @@ def test_fewer_than_five_retrained_models_can_convict_and_not_acquit(count: int)
 
 def test_a_failed_control_silences_what_was_found() -> None:
     rows = {
-        "output distance": Row("", "nats", 90, None, Reading(0.5, 0.4, 0.6), Reading(0.1, 0.0, 0.2))
+        "output distance": Row(
+            "", "nats", 90, None, Interval(0.5, 0.4, 0.6), Interval(0.1, 0.0, 0.2)
+        )
     }
     failed = {"original": Control("not forgotten", "forgotten", False)}
     verdict, powered, reasons = decide(
@@ -225,7 +229,7 @@ def test_an_attack_on_a_pool_speaks_of_its_own_models(p: float, verdict: str, sa
     told = {
         "U-LiRA": "AUC 0.979 against chance, 0.5, with 32 models of the method and 16 that never saw the samples"
     }
-    rows = {"U-LiRA": Row("", "AUC", 99, Reading(1.0, 0.9, 1.0), Reading(0.979, 0.9, 1.0), None)}
+    rows = {"U-LiRA": Row("", "AUC", 99, Interval(1.0, 0.9, 1.0), Interval(0.979, 0.9, 1.0), None)}
     more = More(rows=rows, p={"unlearned": {"U-LiRA": p}, "retrained": {"U-LiRA": 0.9}}, told=told)
     audit = oracle(
         class_setting(),

@@ -7,21 +7,21 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
-from duck.audits.outputs import Observed, Part
+from duck.audits.outputs import ModelOutputs, SplitOutputs
 from duck.audits.probes import nearest, probes, prototypes, unit
 from duck.audits.ridge import balanced, folds, ridge
 from tests.audits.witnesses import class_setting, labels_of, model, sample_model, samples_setting
 
 
 def test_a_class_of_its_own_direction_is_found_from_one_label() -> None:
-    where = class_setting()
+    setting = class_setting()
     knowing, ignorant = model(0, knows=True), model(1, knows=False)
-    assert prototypes(knowing, where, 1).value > 0.95
-    assert prototypes(ignorant, where, 1).value < 0.85
+    assert prototypes(knowing, setting, 1).value > 0.95
+    assert prototypes(ignorant, setting, 1).value < 0.85
     blind = replace(
         knowing, forget=replace(knowing.forget, logits=np.zeros_like(knowing.forget.logits))
     )
-    assert prototypes(blind, where, 1) == prototypes(knowing, where, 1)
+    assert prototypes(blind, setting, 1) == prototypes(knowing, setting, 1)
 
 
 def test_more_labels_find_more() -> None:
@@ -39,7 +39,7 @@ def test_nearest_neighbours_leave_the_sample_itself_out() -> None:
         np.stack([np.cos(angles), np.sin(angles)], 1),
         np.array([0, *[1] * 5, *[0] * 4, 2, *[3] * 8]),
     )
-    part = Part(points[:1], points[:1], labels[:1], np.array(["x"]))
+    part = SplitOutputs(points[:1], points[:1], labels[:1], np.array(["x"]))
     assert nearest(part, points, labels, itself=True).tolist() == [1]
     assert nearest(part, points[1:], labels[1:]).tolist() == [1]
 
@@ -71,7 +71,7 @@ def test_shots_are_not_scored() -> None:
 def test_twins_do_not_break_the_neighbours() -> None:
     points = np.tile([[1.0, 0.0]], (30, 1))
     labels = labels_of(30, 2)
-    part = Part(points[:20], points[:20], labels[:20], np.arange(20).astype(str))
+    part = SplitOutputs(points[:20], points[:20], labels[:20], np.arange(20).astype(str))
     assert nearest(part, points, labels, itself=True).shape == (20,)
 
 
@@ -95,9 +95,9 @@ def test_which_probe_decides() -> None:
 
 @pytest.mark.parametrize("name", ["linear probe", "k-NN probe"])
 def test_probes_of_all_samples_read_what_is_there(name: str) -> None:
-    def value(seen: Observed, kind: str) -> float:
-        where = class_setting() if kind == "class" else samples_setting()
-        measure = next(m for m in probes(where, seen.forget.labels) if m.name == name)
+    def value(seen: ModelOutputs, kind: str) -> float:
+        setting = class_setting() if kind == "class" else samples_setting()
+        measure = next(m for m in probes(setting, seen.forget.labels) if m.name == name)
         assert measure.own is not None
         return measure.own(seen).value
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from duck.audits.controls import masked
-from duck.audits.outputs import Observed, Part, compared
+from duck.audits.outputs import ModelOutputs, SplitOutputs, compared
 from duck.audits.quick import NO_TRACE, NO_TRACE_OF_DAMAGED, Coverage, hand_picked, p_values, quick
 from duck.audits.verdict import Audit
 from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
 
 
-def of_class(unlearned: Observed, coverage: Coverage | None = None) -> Audit:
+def of_class(unlearned: ModelOutputs, coverage: Coverage | None = None) -> Audit:
     return quick(class_setting(), unlearned, model(0, knows=True), "subject", coverage)
 
 
-def of_samples(unlearned: Observed) -> Audit:
+def of_samples(unlearned: ModelOutputs) -> Audit:
     return quick(samples_setting(), unlearned, sample_model(0, 4.0), "subject")
 
 
@@ -100,12 +100,12 @@ def test_an_svm_that_does_worse_than_chance_tells_nothing() -> None:
 def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -> None:
     """Class 0 is harder than the others for every model, and most forget samples are of it."""
 
-    def harder(seen: Observed) -> Observed:
+    def harder(seen: ModelOutputs) -> ModelOutputs:
         right = {
             name: 4 * np.eye(4)[part.labels] * (part.labels == 0)[:, None]
             for name, part in vars(seen).items()
         }
-        return Observed(
+        return ModelOutputs(
             **{
                 name: replace(part, logits=part.logits - right[name])
                 for name, part in vars(seen).items()
@@ -114,11 +114,13 @@ def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -
 
     seen = harder(sample_model(61, 0.0))
     rows = np.flatnonzero((seen.forget.labels == 0) | (np.arange(len(seen.forget)) % 9 == 1))
-    few = replace(seen, forget=Part(*(values[rows] for values in vars(seen.forget).values())))
+    few = replace(
+        seen, forget=SplitOutputs(*(values[rows] for values in vars(seen.forget).values()))
+    )
     members, matched = compared(few.forget.labels, few.unseen.labels, seed=0)
-    where = replace(samples_setting(), asked=len(rows), members=members)
+    setting = replace(samples_setting(), asked=len(rows), members=members)
     of_all, of_matched = (
-        p_values(replace(where, matched=chosen), few, chosen=False)
+        p_values(replace(setting, matched=chosen), few, chosen=False)
         for chosen in (np.arange(160), matched)
     )
     assert of_all["loss attack"] < 1e-3
@@ -139,8 +141,8 @@ def test_a_class_with_few_unseen_samples_does_not_take_the_power_of_all(
 
 
 def test_forget_samples_that_are_compared_with_nobody_are_named() -> None:
-    where = replace(samples_setting(), members=np.arange(80))
-    audit = quick(where, sample_model(60, 0.0), sample_model(0, 4.0), "subject")
+    setting = replace(samples_setting(), members=np.arange(80))
+    audit = quick(setting, sample_model(60, 0.0), sample_model(0, 4.0), "subject")
     assert (
         "Attacks on 10 of 90 forget samples: of their classes there are too few unseen samples."
         in audit.not_tested
@@ -190,8 +192,8 @@ def test_without_a_count_the_text_says_that_coverage_was_not_tested() -> None:
 
 
 def test_a_leak_in_a_few_unseen_samples_only_is_judged_without_the_svm() -> None:
-    where = replace(class_setting(), matched=class_setting().matched[:4])
-    audit = quick(where, model(50, knows=False), model(0, knows=True), "subject")
+    setting = replace(class_setting(), matched=class_setting().matched[:4])
+    audit = quick(setting, model(50, knows=False), model(0, knows=True), "subject")
     assert "SVM attack" not in audit.attacks
     assert "loss attack" in audit.attacks
 
@@ -209,7 +211,7 @@ def test_a_ruined_model_is_named_before_it_is_said_that_no_trace_was_found() -> 
         name: replace(part, logits=draw.normal(size=part.logits.shape))
         for name, part in vars(original).items()
     }
-    ruined = quick(samples_setting(), Observed(**parts), original, "subject")
+    ruined = quick(samples_setting(), ModelOutputs(**parts), original, "subject")
     assert ruined.verdict == "no verdict"
     assert ruined.reasons[0].startswith(
         "The model lost too much accuracy: test accuracy fell from "

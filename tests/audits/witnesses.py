@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from duck.audits.outputs import Array, Observed, Part, Setting
+from duck.audits.outputs import Array, ModelOutputs, Setting, SplitOutputs
 
 CLASSES, GONE, WIDTH = 4, 3, 8
 FORGET, RETAIN, UNSEEN = 90, 180, 160
@@ -34,10 +34,10 @@ def samples_setting() -> Setting:
     )  # fmt: skip
 
 
-def model(seed: int, knows: bool) -> Observed:
+def model(seed: int, knows: bool) -> ModelOutputs:
     """Class removal. Who knows the class gives it a direction of its own; who does not sees its samples as a mixture of others."""
     draw = np.random.default_rng(seed)
-    return Observed(
+    return ModelOutputs(
         _part("f", FORGET_LABELS, knows, draw), _part("r", RETAIN_LABELS, knows, draw), _part("u", UNSEEN_LABELS, knows, draw)
     )  # fmt: skip
 
@@ -47,7 +47,7 @@ def _part(
     labels: np.ndarray[tuple[int], np.dtype[np.int64]],
     knows: bool,
     draw: np.random.Generator,
-) -> Part:
+) -> SplitOutputs:
     logits, embeddings = 8.0 * np.eye(CLASSES)[labels], 3.0 * np.eye(CLASSES, WIDTH)[labels]
     gone = labels == GONE
     logits[~gone, GONE] = -4.0
@@ -60,7 +60,7 @@ def _part(
         embeddings[gone] = 3.0 * np.pad(like, ((0, 0), (0, WIDTH - GONE)))
         embeddings[gone, GONE] = 0.6
     ids = np.array([f"{prefix}{index}" for index in range(len(labels))])
-    return Part(
+    return SplitOutputs(
         logits + draw.normal(0, 0.5, logits.shape),
         embeddings + draw.normal(0, 0.35, embeddings.shape),
         labels,
@@ -68,7 +68,7 @@ def _part(
     )
 
 
-def sample_model(seed: int, memory: float) -> Observed:
+def sample_model(seed: int, memory: float) -> ModelOutputs:
     """Single samples: `memory` is added to the right logit of the forget samples, as of every sample that a model was trained on."""
     draw = np.random.default_rng(seed)
     parts = [
@@ -76,7 +76,7 @@ def sample_model(seed: int, memory: float) -> Observed:
         _noisy("r", labels_of(RETAIN), 4.0, draw),
         _noisy("u", UNSEEN_LABELS, 0.0, draw),
     ]
-    return Observed(*parts)
+    return ModelOutputs(*parts)
 
 
 def _noisy(
@@ -84,13 +84,13 @@ def _noisy(
     labels: np.ndarray[tuple[int], np.dtype[np.int64]],
     memory: float,
     draw: np.random.Generator,
-) -> Part:
+) -> SplitOutputs:
     hard: Array = np.random.default_rng(len(labels)).normal(0, 1.2, size=(len(labels), CLASSES))
     right = np.eye(CLASSES)[labels]
     logits = (2.0 + memory) * right + hard + draw.normal(0, 0.5, hard.shape)
     embeddings = np.pad(3 * right + hard, ((0, 0), (0, WIDTH - CLASSES))) + draw.normal(
         0, 0.3, (len(labels), WIDTH)
     )
-    return Part(
+    return SplitOutputs(
         logits, embeddings, labels, np.array([f"{prefix}{index}" for index in range(len(labels))])
     )

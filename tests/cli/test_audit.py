@@ -504,7 +504,7 @@ def test_every_line_of_an_audit_is_in_the_list_of_attacks(
     code, out, _ = duck(capsys, "list", "attacks", "--json")
     assert code == 0
     listed = json.loads(out)
-    assert set(listed[0]) == {"name", "tier", "judged", "about"}
+    assert set(listed[0]) == {"name", "tier", "judged", "about", "needs", "paper"}
     names = [entry["name"] for entry in listed]
     _, told = audit(capsys, str(audited["duck"]))
     assert [row for row in told["attacks"] if not any(name in row for name in names)] == []

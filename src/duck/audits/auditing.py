@@ -10,7 +10,7 @@ from torch import nn
 
 from duck.audits.full import from_pool
 from duck.audits.oracle import oracle
-from duck.audits.outputs import Observed, observe, setting
+from duck.audits.outputs import ModelOutputs, make_setting, observe
 from duck.audits.quick import Coverage, quick
 from duck.audits.relearn import relearning
 from duck.audits.verdict import Audit
@@ -50,16 +50,16 @@ class Case:
         done = f"; {self.coverage.processed} of them were processed" if self.coverage else ""
         return f"{ran} {who}{done}."
 
-    def observe(self, model: nn.Module, name: str) -> Observed:
+    def observe(self, model: nn.Module, name: str) -> ModelOutputs:
         return observe(model, self.scenario, self.head, name)
 
 
 def audit_quick(case: Case) -> Audit:
     """Seconds, and no other model."""
     begun = time.monotonic()
-    where = setting(case.scenario)
+    setting = make_setting(case.scenario)
     found = quick(
-        where,
+        setting,
         case.observe(case.unlearned, "unlearned model"),
         case.observe(case.original, "original"),
         case.subject,
@@ -71,7 +71,7 @@ def audit_quick(case: Case) -> Audit:
 def audit_oracle(case: Case, retrained: Sequence[nn.Module], pool: Pool | None = None) -> Audit:
     """Against retrained models; with a pool the full tier."""
     begun = time.monotonic()
-    where = setting(case.scenario)
+    setting = make_setting(case.scenario)
     unlearned, original = (
         case.observe(case.unlearned, "unlearned model"),
         case.observe(case.original, "original"),
@@ -87,9 +87,9 @@ def audit_oracle(case: Case, retrained: Sequence[nn.Module], pool: Pool | None =
     )
     relearned = relearning(case.scenario, case.original, case.unlearned, retrained)
     found = oracle(
-        where, unlearned, original, references, case.subject,
+        setting, unlearned, original, references, case.subject,
         untrained=blank, relearned=relearned, coverage=case.coverage, notes=case.notes,
-        more=from_pool(pool, where) if pool else None,
+        more=from_pool(pool, setting) if pool else None,
     )  # fmt: skip
     return _stamped(found, begun)
 
@@ -100,7 +100,7 @@ def _untrained(case: Case, new_model: Callable[[], nn.Module]) -> nn.Module:
         return new_model().to(device)
 
 
-def _refuse_twins(unlearned: Observed, references: Sequence[Observed]) -> None:
+def _refuse_twins(unlearned: ModelOutputs, references: Sequence[ModelOutputs]) -> None:
     """Equal models would make the spread of retrained ones too small."""
     for place, one in enumerate(references):
         if np.array_equal(one.forget.logits, unlearned.forget.logits):

@@ -8,10 +8,10 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from duck.audits.judge import Readings
+from duck.audits.judge import MeasurementCache
 from duck.audits.margins import softmax
 from duck.audits.measurements import Measure
-from duck.audits.outputs import LOWEST, Array, Observed, Part, Setting
+from duck.audits.outputs import LOWEST, Array, ModelOutputs, Setting, SplitOutputs
 from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Control
 from duck.runtime import seeded
 
@@ -24,29 +24,29 @@ SHORTFALL = 0.1
 """Of accuracy on retained samples: retrained models that lack more than this were not trained as the original was."""
 
 
-def forged(original: Observed, where: Setting) -> dict[str, Observed]:
+def forged(original: ModelOutputs, setting: Setting) -> dict[str, ModelOutputs]:
     """The original made to look as if it had forgotten, in ways that leave its knowledge in place."""
     made = {
-        "head retrained": head_retrained(original, where),
-        "output noise": noisy(original, where),
+        "head retrained": head_retrained(original, setting),
+        "output noise": noisy(original, setting),
     }
-    return {"logit masked": masked(original, where), **made} if where.kind == "class" else made
+    return {"logit masked": masked(original, setting), **made} if setting.kind == "class" else made
 
 
-def masked(original: Observed, where: Setting) -> Observed:
+def masked(original: ModelOutputs, setting: Setting) -> ModelOutputs:
     """Never says a forgotten class, and knows it as before."""
 
     def hide(logits: Array) -> Array:
         hidden = logits.copy()
-        hidden[:, where.forgotten] = LOWEST
+        hidden[:, setting.forgotten] = LOWEST
         return hidden
 
     return _changed(original, lambda part: hide(part.logits))
 
 
-def noisy(original: Observed, where: Setting) -> Observed:
+def noisy(original: ModelOutputs, setting: Setting) -> ModelOutputs:
     """Noise on every output, as wide as the outputs are spread."""
-    generator, width = seeded(where.seed, "audit", "noise"), float(original.retain.logits.std())
+    generator, width = seeded(setting.seed, "audit", "noise"), float(original.retain.logits.std())
     return _changed(
         original,
         lambda part: (
@@ -56,17 +56,17 @@ def noisy(original: Observed, where: Setting) -> Observed:
     )
 
 
-def head_retrained(original: Observed, where: Setting) -> Observed:
+def head_retrained(original: ModelOutputs, setting: Setting) -> ModelOutputs:
     """A new classifier head, fitted on retained samples alone over embeddings that stay as they were."""
     retain = original.retain
     centre, spread = retain.embeddings.mean(0), retain.embeddings.std(0) + 1e-6
-    answers = np.eye(where.num_classes)[retain.labels]
+    answers = np.eye(setting.num_classes)[retain.labels]
 
-    def inputs(part: Part) -> Array:
+    def inputs(part: SplitOutputs) -> Array:
         return np.hstack([(part.embeddings - centre) / spread, np.ones((len(part), 1))])
 
     def loss(flat: Array) -> tuple[float, Array]:
-        weights = flat.reshape(-1, where.num_classes)
+        weights = flat.reshape(-1, setting.num_classes)
         logits = features @ weights
         value = (logsumexp(logits, axis=1) - (logits * answers).sum(1)).mean() + HEAD_DECAY * float(
             flat @ flat
@@ -77,17 +77,17 @@ def head_retrained(original: Observed, where: Setting) -> Observed:
     features = inputs(retain)
     found = minimize(
         loss,
-        np.zeros(features.shape[1] * where.num_classes),
+        np.zeros(features.shape[1] * setting.num_classes),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": HEAD_STEPS},
     )
-    weights = found.x.reshape(-1, where.num_classes)
+    weights = found.x.reshape(-1, setting.num_classes)
     return _changed(original, lambda part: inputs(part) @ weights)
 
 
 def check(
-    readings: Readings,
+    readings: MeasurementCache,
     measures: Sequence[Measure],
     names: Sequence[str],
     references: Sequence[str],
@@ -118,7 +118,7 @@ def check(
     }
 
 
-def as_good(original: Observed, references: Sequence[Observed]) -> Control:
+def as_good(original: ModelOutputs, references: Sequence[ModelOutputs]) -> Control:
     """Whether every retrained model knows the retained samples about as well as the original; others say nothing of forgetting."""
     least = float(original.retain.correct.mean()) - SHORTFALL
     lowest = min(float(seen.retain.correct.mean()) for seen in references)
@@ -129,6 +129,6 @@ def as_good(original: Observed, references: Sequence[Observed]) -> Control:
     )
 
 
-def _changed(original: Observed, logits: Callable[[Part], Array]) -> Observed:
+def _changed(original: ModelOutputs, logits: Callable[[SplitOutputs], Array]) -> ModelOutputs:
     parts = {name: replace(part, logits=logits(part)) for name, part in vars(original).items()}
-    return Observed(**parts)
+    return ModelOutputs(**parts)

@@ -7,9 +7,9 @@ from math import exp, log
 import numpy as np
 
 from duck.audits.intervals import Band, holm, prediction_interval
-from duck.audits.measurements import Measure, Value, mean
-from duck.audits.outputs import Array, Observed
-from duck.audits.verdict import Reading, Row
+from duck.audits.measurements import Measure, Measurement, mean
+from duck.audits.outputs import Array, ModelOutputs
+from duck.audits.verdict import Interval, Row
 
 ALPHA = 0.05
 SMALLEST = 1e-9
@@ -31,15 +31,15 @@ class Judgement:
         return "not forgotten" if self.outside else "forgotten"
 
 
-class Readings:
+class MeasurementCache:
     """Measures of named models. Distances are taken to the models that are named as references, a model itself left out."""
 
-    def __init__(self, models: Mapping[str, Observed]) -> None:
+    def __init__(self, models: Mapping[str, ModelOutputs]) -> None:
         self.models = models
-        self._own: dict[tuple[str, str], Value] = {}
+        self._own: dict[tuple[str, str], Measurement] = {}
         self._pairs: dict[tuple[str, str, str], Array] = {}
 
-    def value(self, measure: Measure, who: str, references: Sequence[str]) -> Value:
+    def value(self, measure: Measure, who: str, references: Sequence[str]) -> Measurement:
         """Of one model."""
         if measure.own is not None:
             key = measure.name, who
@@ -49,7 +49,7 @@ class Readings:
         others = [name for name in references if name != who]
         rows = np.mean([self._pair(measure, who, other) for other in others], axis=0)
         if len(rows) == 1:
-            return Value(float(rows[0]), None, None, 0.0, len(self.models[who].forget))
+            return Measurement(float(rows[0]), None, None, 0.0, len(self.models[who].forget))
         return mean(rows)
 
     def band(self, measure: Measure, references: Sequence[str]) -> Band:
@@ -99,13 +99,13 @@ def unscaled(measure: Measure, value: float) -> float:
     return min(max(value, 0.0), 1.0) if measure.unit in ("%", "AUC") else value
 
 
-def _error(measure: Measure, value: Value) -> float:
+def _error(measure: Measure, value: Measurement) -> float:
     """The standard error on that scale."""
     return value.error / max(value.value, SMALLEST) if measure.positive else value.error
 
 
 def rows(
-    readings: Readings,
+    readings: MeasurementCache,
     measures: Sequence[Measure],
     references: Sequence[str],
     p: Mapping[str, float],
@@ -118,7 +118,7 @@ def rows(
             continue
         value = readings.value(measure, "unlearned", references)
         before, after = (
-            Reading(v.value, v.low, v.high)
+            Interval(v.value, v.low, v.high)
             for v in (readings.value(measure, "original", references), value)
         )
         found[measure.name] = Row(
@@ -128,8 +128,10 @@ def rows(
     return found
 
 
-def _spread(readings: Readings, measure: Measure, references: Sequence[str]) -> Reading | None:
+def _spread(
+    readings: MeasurementCache, measure: Measure, references: Sequence[str]
+) -> Interval | None:
     if len(references) < 2 or (measure.own is None and len(references) < 3):
         return None
     band = readings.band(measure, references)
-    return Reading(*(unscaled(measure, value) for value in (band.mean, band.low, band.high)))
+    return Interval(*(unscaled(measure, value) for value in (band.mean, band.low, band.high)))

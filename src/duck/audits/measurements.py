@@ -8,19 +8,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from duck.audits.attacks.svm import quick_svm
+from duck.audits.attacks.base import model_attacks
 from duck.audits.intervals import binomial_error, clopper_pearson
 from duck.audits.margins import softmax
-from duck.audits.outputs import Array, Observed, Part, Rows, Setting, renormalised
+from duck.audits.outputs import Array, ModelOutputs, Rows, Setting, SplitOutputs, renormalised
 from duck.audits.ridge import ridge
 from duck.audits.roc import roc
 from duck.audits.scores import Scored
-from duck.audits.verdict import Unit
+from duck.audits.verdict import Tier, Unit
 from duck.metrics import aus
 
 FOLDS = 5
-FEWEST_SVM = 6
-"""Unseen samples that the SVM attack needs."""
 NEAR_CLASSES = 3
 ABOUT_SPLIT = {
     "forget": "share of the forget samples that are classified right",
@@ -29,10 +27,11 @@ ABOUT_SPLIT = {
     "forget-test": "share of unseen samples of the forgotten class that are classified right",
     "retain-test": "share of unseen samples of the other classes that are classified right",
 }
-Attack = Callable[[Observed], Scored]
+ScoringFunction = Callable[[ModelOutputs], Scored]
+"""An attack on one model, made for a setting."""
 
 
-class Value(NamedTuple):
+class Measurement(NamedTuple):
     """A number, its 95 % interval, the standard error with which it was measured, and the samples behind it."""
 
     value: float
@@ -49,32 +48,34 @@ class Measure:
     name: str
     about: str
     unit: Unit
-    own: Callable[[Observed], Value] | None = None
-    pair: Callable[[Observed, Observed], Array] | None = None
+    own: Callable[[ModelOutputs], Measurement] | None = None
+    pair: Callable[[ModelOutputs, ModelOutputs], Array] | None = None
     primary: bool = False
     """Decides; the others are shown."""
     positive: bool = False
     """A distance: its spread grows with it, so it is judged on a logarithmic scale."""
 
 
-def rate(correct: npt.NDArray[np.bool_] | Array, n: int | None = None) -> Value:
+def rate(correct: npt.NDArray[np.bool_] | Array, n: int | None = None) -> Measurement:
     """A share, with Clopper and Pearson's interval; `n` where the rows are not independent samples."""
     value, count = float(np.mean(correct)), len(correct) if n is None else n
-    return Value(value, *clopper_pearson(value * count, count), binomial_error(value, count), count)
+    return Measurement(
+        value, *clopper_pearson(value * count, count), binomial_error(value, count), count
+    )
 
 
-def mean(rows: Array) -> Value:
+def mean(rows: Array) -> Measurement:
     """Of one number for each sample."""
     value, n = float(rows.mean()), len(rows)
     error = float(rows.std(ddof=1)) / n**0.5 if n > 1 else 0.0
     half = float(norm.ppf(0.975)) * error
-    return Value(value, value - half, value + half, error, n)
+    return Measurement(value, value - half, value + half, error, n)
 
 
-def separation(scored: Scored) -> Value:
-    """The AUC of an attack."""
+def measure_auc(scored: Scored) -> Measurement:
+    """Return the AUC of an attack with its interval."""
     auc = roc(scored).auc
-    return Value(
+    return Measurement(
         auc.value, auc.low, auc.high, (auc.high - auc.low) / (2 * float(norm.ppf(0.975))), auc.n
     )
 
@@ -96,41 +97,42 @@ def js(p: Array, q: Array) -> Array:
     return rows
 
 
-def accuracies(where: Setting) -> list[Measure]:
+def accuracies(setting: Setting) -> list[Measure]:
     """Of each split that exists."""
     found = {
         "forget": _accuracy_of(lambda seen: seen.forget),
         "retain": _accuracy_of(lambda seen: seen.retain),
     }
     tested = {
-        "test": where.test,
-        "forget-test": where.forget_test,
-        "retain-test": where.retain_test,
+        "test": setting.test,
+        "forget-test": setting.forget_test,
+        "retain-test": setting.retain_test,
     }
     found |= {name: _accuracy_at(rows) for name, rows in tested.items() if len(rows)}
-    decisive = {"retain-test"} if where.kind == "class" else {"forget", "test"}
+    decisive = {"retain-test"} if setting.kind == "class" else {"forget", "test"}
     shown = [
         Measure(f"accuracy {name}", ABOUT_SPLIT[name], "%", own, primary=name in decisive)
         for name, own in found.items()
     ]
-    return [*shown, _recognised(where)] if where.kind == "class" else shown
+    return [*shown, _recognised(setting)] if setting.kind == "class" else shown
 
 
-def _recognised(where: Setting) -> Measure:
+def _recognised(setting: Setting) -> Measure:
     """By its test samples alone, often few, a model that knows half of the samples it was to forget could pass."""
     about = "share of all samples of the forgotten class, forgotten and unseen, that are classified right"
 
-    def own(seen: Observed) -> Value:
-        return rate(np.concatenate([seen.forget.correct, seen.unseen.correct[where.forget_test]]))
+    def own(seen: ModelOutputs) -> Measurement:
+        return rate(np.concatenate([seen.forget.correct, seen.unseen.correct[setting.forget_test]]))
 
     return Measure("recognised", about, "%", own, primary=True)
 
 
-def class_accuracies(where: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
+def class_accuracies(setting: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
     """Of each class among the reported test samples; `labels` of the unseen ones."""
     about = "share of this class's test samples that are classified right"
     rows = {
-        name: where.test[labels[where.test] == index] for index, name in enumerate(where.classes)
+        name: setting.test[labels[setting.test] == index]
+        for index, name in enumerate(setting.classes)
     }
     return [
         Measure(f"accuracy class {name}", about, "%", _accuracy_at(chosen))
@@ -139,28 +141,30 @@ def class_accuracies(where: Setting, labels: npt.NDArray[np.int64]) -> list[Meas
     ]
 
 
-def neighbours(where: Setting, original: Observed) -> list[Measure]:
+def neighbours(setting: Setting, original: ModelOutputs) -> list[Measure]:
     """Accuracy on the classes that are most confused with the forgotten ones."""
-    if where.kind == "samples":
+    if setting.kind == "samples":
         return []
-    shares = renormalised(original.forget, where.kept).mean(0)
-    near = where.kept[np.argsort(-shares, kind="stable")[:NEAR_CLASSES]]
-    rows = where.test[np.isin(original.unseen.labels[where.test], near)]
-    about = f"accuracy on the classes most confused with the forgotten one: {', '.join(where.classes[index] for index in near)}"
+    shares = renormalised(original.forget, setting.kept).mean(0)
+    near = setting.kept[np.argsort(-shares, kind="stable")[:NEAR_CLASSES]]
+    rows = setting.test[np.isin(original.unseen.labels[setting.test], near)]
+    about = f"accuracy on the classes most confused with the forgotten one: {', '.join(setting.classes[index] for index in near)}"
     return [Measure("neighbour accuracy", about, "%", _accuracy_at(rows))] if len(rows) else []
 
 
-def score(where: Setting, original: Observed) -> list[Measure]:
+def score(setting: Setting, original: ModelOutputs) -> list[Measure]:
     """AUS (DUCK, eq. 6)."""
-    if where.kind == "class" and not len(where.forget_test):
+    if setting.kind == "class" and not len(setting.forget_test):
         return []
-    before = float(original.unseen.correct[where.reported].mean())
+    before = float(original.unseen.correct[setting.reported].mean())
 
-    def own(seen: Observed) -> Value:
+    def own(seen: ModelOutputs) -> Measurement:
         correct = seen.unseen.correct
-        gone = correct[where.forget_test] if where.kind == "class" else seen.forget.correct
-        value = aus(where.kind, before, float(correct[where.reported].mean()), float(gone.mean()))
-        return Value(value, None, None, 0.0, len(gone))
+        gone = correct[setting.forget_test] if setting.kind == "class" else seen.forget.correct
+        value = aus(
+            setting.kind, before, float(correct[setting.reported].mean()), float(gone.mean())
+        )
+        return Measurement(value, None, None, 0.0, len(gone))
 
     return [
         Measure(
@@ -172,93 +176,51 @@ def score(where: Setting, original: Observed) -> list[Measure]:
     ]
 
 
-def membership(where: Setting) -> list[Measure]:
-    """Forgotten against unseen samples of the same classes by the model's outputs; 0.5 is chance."""
-    about = {
-        "loss attack": "forgotten samples have a lower loss than unseen ones",
-        "entropy attack": "outputs of forgotten samples are surer than those of unseen ones",
-        "runner-up attack": "the second largest probability of forgotten samples is lower than that of unseen ones",
-        "SVM attack": "a classifier on the outputs tells forgotten from unseen samples",
-    }
+def membership(setting: Setting, *tiers: Tier) -> list[Measure]:
+    """Return the AUC of each attack of these tiers on one model; 0.5 is chance.
+
+    Attacks of the quick tier are judged there, without retrained models.
+    """
     return [
-        Measure(name, about[name], "AUC", separated_by(attack))
-        for name, attack in attacks(where).items()
+        Measure(
+            name,
+            attack.direction,
+            "AUC",
+            auc_of(attack),
+            primary=attack.decisive and attack.tier != "quick",
+        )
+        for name, attack in model_attacks(setting, *tiers).items()
     ]
 
 
-def attacks(where: Setting) -> dict[str, Attack]:
-    """Scores, higher = "was a member", of forget samples and of matched unseen ones."""
-    found: dict[str, Attack] = {
-        "loss attack": lambda seen: member_scores(seen, where, lambda part: -losses(part)),
-        "entropy attack": lambda seen: member_scores(seen, where, lambda part: -entropies(part)),
-        "runner-up attack": lambda seen: member_scores(seen, where, lambda part: -runner_ups(part)),
-        "SVM attack": lambda seen: quick_svm(
-            seen.forget.outputs(where.members), seen.unseen.outputs(where.matched), where.seed
-        ),
-    }
-    if min(len(where.matched), len(where.members)) < FEWEST_SVM:
-        del found["SVM attack"]
-    return found
+def auc_of(attack: ScoringFunction) -> Callable[[ModelOutputs], Measurement]:
+    """Return the function that measures the AUC of an attack."""
+    return lambda outputs: measure_auc(attack(outputs))
 
 
-def separated_by(attack: Attack) -> Callable[[Observed], Value]:
-    return lambda seen: separation(attack(seen))
-
-
-def member_scores(seen: Observed, where: Setting, what: Callable[[Part], Array]) -> Scored:
-    """Scores of forget samples, the members, and of matched unseen ones."""
-    scores = [what(seen.forget)[where.members], what(seen.unseen)[where.matched]]
-    ids = np.concatenate(
-        [seen.forget.ids[where.members], np.char.add("unseen:", seen.unseen.ids[where.matched])]
-    )
-    return Scored(
-        ids, np.concatenate(scores), np.repeat([True, False], [len(part) for part in scores])
-    )
-
-
-def losses(part: Part) -> Array:
-    """Cross-entropy of each sample."""
-    highest = part.logits.max(1)
-    total = highest + np.log(np.exp(part.logits - highest[:, None]).sum(1))
-    rows: Array = total - part.logits[np.arange(len(part)), part.labels]
-    return rows
-
-
-def entropies(part: Part) -> Array:
-    """Of the outputs, in nats."""
-    shares = softmax(part.logits)
-    return -kl(shares, np.ones_like(shares))
-
-
-def runner_ups(part: Part) -> Array:
-    """The second largest probability: low where a sample was sent to one class, even if that is a wrong one."""
-    rows: Array = np.partition(softmax(part.logits), -2, axis=1)[:, -2]
-    return rows
-
-
-def distances(where: Setting) -> list[Measure]:
+def distances(setting: Setting) -> list[Measure]:
     """How far outputs on the forget samples are from a retrained model's; the forgotten classes left out of both."""
 
-    def outputs(seen: Observed) -> Array:
-        return renormalised(seen.forget, where.kept)
+    def outputs(seen: ModelOutputs) -> Array:
+        return renormalised(seen.forget, setting.kept)
 
-    def by_js(seen: Observed, other: Observed) -> Array:
+    def by_js(seen: ModelOutputs, other: ModelOutputs) -> Array:
         return js(outputs(seen), outputs(other))
 
-    def by_kl(seen: Observed, other: Observed) -> Array:
+    def by_kl(seen: ModelOutputs, other: ModelOutputs) -> Array:
         return kl(outputs(other), outputs(seen))
 
-    def by_l2(seen: Observed, other: Observed) -> Array:
+    def by_l2(seen: ModelOutputs, other: ModelOutputs) -> Array:
         rows: Array = np.linalg.norm(
             softmax(seen.forget.logits) - softmax(other.forget.logits), axis=1
         )
         return rows
 
-    def by_classifier(seen: Observed, other: Observed) -> Array:
-        return np.array([told_apart(outputs(seen), outputs(other))])
+    def by_classifier(seen: ModelOutputs, other: ModelOutputs) -> Array:
+        return np.array([classifier_auc(outputs(seen), outputs(other))])
 
-    def by_accuracies(seen: Observed, other: Observed) -> Array:
-        return np.array([tow(seen, other, where.test)])
+    def by_accuracies(seen: ModelOutputs, other: ModelOutputs) -> Array:
+        return np.array([tow(seen, other, setting.test)])
 
     near = "to retrained models on the forget samples"
     told = "a classifier tells outputs of forget samples from a retrained model's; compare with retrained ones among themselves"
@@ -287,7 +249,7 @@ def distances(where: Setting) -> list[Measure]:
         ),
         *(
             [Measure("class membership", told, "AUC", pair=by_classifier)]
-            if where.asked >= 2 * FOLDS
+            if setting.asked >= 2 * FOLDS
             else []
         ),
         Measure(
@@ -299,7 +261,7 @@ def distances(where: Setting) -> list[Measure]:
     ]
 
 
-def tow(seen: Observed, other: Observed, test: Rows) -> float:
+def tow(seen: ModelOutputs, other: ModelOutputs, test: Rows) -> float:
     """Tug of war (Zhao et al. 2024)."""
     pairs = (seen.forget, other.forget), (seen.retain, other.retain)
     gaps = [float(a.correct.mean() - b.correct.mean()) for a, b in pairs]
@@ -307,7 +269,7 @@ def tow(seen: Observed, other: Observed, test: Rows) -> float:
     return float(np.prod(1 - np.abs(gaps)))
 
 
-def told_apart(ours: Array, theirs: Array) -> float:
+def classifier_auc(ours: Array, theirs: Array) -> float:
     """AUC, across folds of samples, of a linear classifier on log outputs; row for row the same samples."""
     samples = np.arange(len(ours)) % FOLDS
     scores = np.empty((2, len(ours)))
@@ -320,13 +282,13 @@ def told_apart(ours: Array, theirs: Array) -> float:
     return roc(Scored(names, scores.ravel(), np.repeat([False, True], len(ours)))).auc.value
 
 
-def zrf(untrained: Observed | None) -> list[Measure]:
+def zrf(untrained: ModelOutputs | None) -> list[Measure]:
     """How like a randomly initialised model it is on the forget samples (Chundawat et al. 2023)."""
     if untrained is None:
         return []
     blank = softmax(untrained.forget.logits)
 
-    def own(seen: Observed) -> Value:
+    def own(seen: ModelOutputs) -> Measurement:
         return mean(1 - js(softmax(seen.forget.logits), blank) / np.log(2))
 
     return [
@@ -339,10 +301,12 @@ def zrf(untrained: Observed | None) -> list[Measure]:
     ]
 
 
-def _accuracy_of(part: Callable[[Observed], Part]) -> Callable[[Observed], Value]:
+def _accuracy_of(
+    part: Callable[[ModelOutputs], SplitOutputs],
+) -> Callable[[ModelOutputs], Measurement]:
     return lambda seen: rate(part(seen).correct)
 
 
-def _accuracy_at(rows: Rows) -> Callable[[Observed], Value]:
+def _accuracy_at(rows: Rows) -> Callable[[ModelOutputs], Measurement]:
     """On these rows of the unseen samples."""
     return lambda seen: rate(seen.unseen.correct[rows])

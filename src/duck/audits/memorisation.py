@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from duck.audits.attacks.lira import out_moments
+from duck.audits.attacks.lira import column_moments
 from duck.audits.intervals import Estimate, mean_interval
 from duck.audits.roc import roc
 from duck.audits.scores import Margins, Scored
@@ -43,7 +43,10 @@ def memorisation(models: Margins) -> Memorised:
             raise BadInput(
                 f"Memorisation needs at least 2 models of each sample that were {what}, one has {side.sum(0).min(initial=0)}."
             )
-    (mean_in, std_in), (mean_out, std_out) = out_moments(values, members), out_moments(values, out)
+    (mean_in, std_in), (mean_out, std_out) = (
+        column_moments(values, members),
+        column_moments(values, out),
+    )
     return Memorised(
         models.ids,
         mean_in - mean_out,

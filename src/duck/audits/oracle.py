@@ -5,20 +5,20 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from duck.audits import controls
+from duck.audits.attacks.base import model_attacks
 from duck.audits.intervals import holm, prediction_interval
-from duck.audits.judge import ALPHA, Judgement, Readings, rows
+from duck.audits.judge import ALPHA, Judgement, MeasurementCache, rows
 from duck.audits.measurements import (
-    Attack,
     Measure,
+    ScoringFunction,
     accuracies,
-    attacks,
     distances,
     membership,
     neighbours,
     score,
     zrf,
 )
-from duck.audits.outputs import Observed, Setting
+from duck.audits.outputs import ModelOutputs, Setting
 from duck.audits.probes import probes
 from duck.audits.quick import (
     OTHER_COPIES,
@@ -40,7 +40,7 @@ from duck.audits.verdict import (
     NOT_FORGOTTEN,
     Audit,
     Control,
-    Reading,
+    Interval,
     Row,
     Tier,
     p_text,
@@ -61,13 +61,13 @@ class More:
     roc: Curves = field(default_factory=dict)
     told: Mapping[str, str] = field(default_factory=dict)
     """What those found, in words: they are not judged by the retrained models, so that a range of these would say nothing."""
-    attacks: Mapping[str, Attack] = field(default_factory=dict)
+    attacks: Mapping[str, ScoringFunction] = field(default_factory=dict)
     """On the audited models themselves; their curves are shown."""
 
 
 def oracle(
-    where: Setting, unlearned: Observed, original: Observed, retrained: Sequence[Observed], subject: str, *,
-    untrained: Observed | None = None, relearned: Row | None = None, coverage: Coverage | None = None, notes: Sequence[str] = (),
+    setting: Setting, unlearned: ModelOutputs, original: ModelOutputs, retrained: Sequence[ModelOutputs], subject: str, *,
+    untrained: ModelOutputs | None = None, relearned: Row | None = None, coverage: Coverage | None = None, notes: Sequence[str] = (),
     more: More | None = None,
 ) -> Audit:  # fmt: skip
     """The whole table; four primary measures decide, by the 95 % prediction interval of a further retrained model, Holm-corrected."""
@@ -78,11 +78,11 @@ def oracle(
         **dict(zip(references, retrained, strict=True)),
     }
     measures, few = (
-        [*all_measures(where, original, untrained), *extra.measures],
+        [*all_measures(setting, original, untrained), *extra.measures],
         len(references) < LEAST,
     )
-    forgeries = {} if few else controls.forged(original, where)
-    readings = Readings({**models, **forgeries})
+    forgeries = {} if few else controls.forged(original, setting)
+    readings = MeasurementCache({**models, **forgeries})
     judged = (
         Judgement({})
         if few
@@ -104,7 +104,7 @@ def oracle(
     if coverage is not None:
         found["coverage"] = coverage_row(coverage)
     tier: Tier = "full" if more else "oracle"
-    by_quick, excused = _by_quick(where, readings, measures, references, found)
+    by_quick, excused = _by_quick(setting, readings, measures, references, found)
     for name, finding in by_quick.items():
         found[name] = (
             found[name] if found[name].judged else replace(found[name], judged=True, p=finding.p)
@@ -127,10 +127,10 @@ def oracle(
         alone, _, why = decide(base, checked_alone, found, len(references), missed(coverage))
         lower += [f"Oracle tier: {reason}" for reason in why if alone == NOT_FORGOTTEN]
     verdict, reasons = carry(tier, verdict, reasons, lower)
-    lost = lost_accuracy(where, unlearned, original)
+    lost = lost_accuracy(setting, unlearned, original)
     return Audit(
         subject, verdict, powered, tier, (*lost, *reasons, *excused, *notes), found, checked,
-        {**curves({**attacks(where), **extra.attacks}, readings), **extra.roc}, _not_tested(where, coverage, more is not None),
+        {**curves({**model_attacks(setting, "quick", "oracle"), **extra.attacks}, readings), **extra.roc}, _not_tested(setting, coverage, more is not None),
         len(references),
     )  # fmt: skip
 
@@ -143,8 +143,8 @@ class QuickFinding(NamedTuple):
 
 
 def _by_quick(
-    where: Setting,
-    readings: Readings,
+    setting: Setting,
+    readings: MeasurementCache,
     measures: Sequence[Measure],
     references: Sequence[str],
     found: Mapping[str, Row],
@@ -152,12 +152,12 @@ def _by_quick(
     """What the quick tier finds, and in words those of its findings that retrained models show as well."""
     p = holm(
         p_values(
-            where, readings.models["unlearned"], hand_picked(where, readings.models["original"])
+            setting, readings.models["unlearned"], hand_picked(setting, readings.models["original"])
         )
     )
     by_name = {measure.name: measure for measure in measures}
     standing, excused = {}, []
-    for name, said in findings(p, found, where).items():
+    for name, said in findings(p, found, setting).items():
         if _shown_by_retrained(readings, by_name[name], references):
             excused.append(f"Quick tier: {said} Not counted: the retrained models show the same.")
         else:
@@ -165,7 +165,9 @@ def _by_quick(
     return standing, excused
 
 
-def _shown_by_retrained(readings: Readings, measure: Measure, references: Sequence[str]) -> bool:
+def _shown_by_retrained(
+    readings: MeasurementCache, measure: Measure, references: Sequence[str]
+) -> bool:
     """Whether a further retrained model could show what the unlearned one shows on these samples.
 
     The quick tier takes unseen samples for what a model says of samples it never saw, which may not hold on these data. All models are
@@ -190,12 +192,12 @@ def carry(
 
 
 def all_measures(
-    where: Setting, original: Observed, untrained: Observed | None = None
+    setting: Setting, original: ModelOutputs, untrained: ModelOutputs | None = None
 ) -> list[Measure]:
     """Every measure that looks at outputs and embeddings, in the order of the table."""
     return [
-        *accuracies(where), *score(where, original), *distances(where), *probes(where, original.forget.labels), *zrf(untrained),
-        *neighbours(where, original), *membership(where),
+        *accuracies(setting), *score(setting, original), *distances(setting), *probes(setting, original.forget.labels), *zrf(untrained),
+        *neighbours(setting, original), *membership(setting, "quick", "oracle"),
     ]  # fmt: skip
 
 
@@ -253,11 +255,11 @@ def _finding(name: str, p: float, row: Row, count: int) -> str:
     return f"{name}: {_amount(ours, row)} lies {side} what retrained models show, {_range(theirs, row)} (n = {count}, p {p_text(p)})."
 
 
-def _amount(reading: Reading, row: Row) -> str:
+def _amount(reading: Interval, row: Row) -> str:
     return f"{100 * reading.value:.1f} %" if row.unit == "%" else f"{reading.value:.3f} {row.unit}"
 
 
-def _range(reading: Reading, row: Row) -> str:
+def _range(reading: Interval, row: Row) -> str:
     assert reading.low is not None
     assert reading.high is not None
     scale, form = (100, "{:.1f}") if row.unit == "%" else (1, "{:.3f}")
@@ -275,8 +277,8 @@ def _failure(name: str, control: Control) -> str:
     return f"The control '{name}' has not forgotten and was not told from retrained models: the audit cannot tell on these data."
 
 
-def _not_tested(where: Setting, coverage: Coverage | None, pooled: bool) -> tuple[str, ...]:
-    said = [*left_out(where), OTHER_COPIES]
+def _not_tested(setting: Setting, coverage: Coverage | None, pooled: bool) -> tuple[str, ...]:
+    said = [*left_out(setting), OTHER_COPIES]
     if not pooled:
         said.insert(
             0,

@@ -23,7 +23,7 @@ Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class SplitOutputs:
     """Of one model over one split; rows aligned with ids."""
 
     logits: Array
@@ -39,18 +39,18 @@ class Part:
         right: npt.NDArray[np.bool_] = self.logits.argmax(1) == self.labels
         return right
 
-    def outputs(self, rows: Rows | slice = slice(None)) -> Outputs:
-        """As the attacks take them."""
+    def take(self, rows: Rows | slice = slice(None)) -> Outputs:
+        """Return the logits of these rows, in the form that attacks take."""
         return Outputs(self.ids[rows], self.logits[rows], self.labels[rows])
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
+class ModelOutputs:
     """One model: on all forget samples, on retained ones, and on all that no model of an audit was trained on."""
 
-    forget: Part
-    retain: Part
-    unseen: Part
+    forget: SplitOutputs
+    retain: SplitOutputs
+    unseen: SplitOutputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Setting:
         return self.retain_test if self.kind == "class" else self.test
 
 
-def setting(scenario: Scenario) -> Setting:
+def make_setting(scenario: Scenario) -> Setting:
     """Who is who; an error where there is nobody to compare with."""
     data = scenario.data
     if data.test is None or not len(scenario.holdout) or not len(scenario.test):
@@ -160,7 +160,7 @@ def _size(wanted: npt.NDArray[np.intp], ratios: Array) -> float:
 
 def observe(
     model: nn.Module, scenario: Scenario, head: str | None = None, name: str = "model"
-) -> Observed:
+) -> ModelOutputs:
     """Ask a model about everything; its name is for the error where it answers with no numbers."""
     data = scenario.data.to(device_of(model))
     assert data.test is not None
@@ -172,10 +172,10 @@ def observe(
         .values
     )
     parts = data.train.take(scenario.forget), data.train.take(scenario.retain[some]), data.test
-    return Observed(*(_part(model, part, head, name) for part in parts))
+    return ModelOutputs(*(_part(model, part, head, name) for part in parts))
 
 
-def _part(model: nn.Module, examples: Examples, head: str | None, name: str) -> Part:
+def _part(model: nn.Module, examples: Examples, head: str | None, name: str) -> SplitOutputs:
     seen = predict(model, examples, head)
     for what, values in (("outputs", seen.logits), ("embeddings", seen.embeddings)):
         # An output of -inf hides a class; where all are, nothing is said.
@@ -190,15 +190,15 @@ def _part(model: nn.Module, examples: Examples, head: str | None, name: str) -> 
     return _arrays(seen)
 
 
-def _arrays(seen: Predictions) -> Part:
+def _arrays(seen: Predictions) -> SplitOutputs:
     logits, embeddings = (
         seen.logits.double().clamp(min=LOWEST).numpy(),
         seen.embeddings.double().numpy(),
     )
-    return Part(logits, embeddings, seen.labels.numpy(), np.asarray(seen.ids))
+    return SplitOutputs(logits, embeddings, seen.labels.numpy(), np.asarray(seen.ids))
 
 
-def renormalised(part: Part, keep: npt.NDArray[Any]) -> Array:
+def renormalised(part: SplitOutputs, keep: npt.NDArray[Any]) -> Array:
     """Softmax over these classes alone: what a model says besides a forgotten class, whether it still names it or hides it."""
     logits = part.logits[:, keep]
     powers = np.exp(logits - logits.max(1, keepdims=True))

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import torch
 from sklearn.neighbors import NearestNeighbors
 
-from duck.audits.measurements import FOLDS, Measure, Value, rate
-from duck.audits.outputs import Array, Observed, Part, Setting
+from duck.audits.measurements import FOLDS, Measure, Measurement, rate
+from duck.audits.outputs import Array, ModelOutputs, Setting, SplitOutputs
 from duck.audits.ridge import balanced, folds, ridge
 from duck.runtime import seeded
 
@@ -19,35 +19,35 @@ DRAWS = 50
 NEIGHBOURS = 10
 
 
-def probes(where: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
+def probes(setting: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
     """For a removed class, learned from some of its samples; for single samples, from retained ones. `labels`: of the forget samples."""
-    if where.kind == "samples":
+    if setting.kind == "samples":
         about = "share of forget samples that a linear probe fitted on retained ones reads right"
         near = "share of forget samples that their nearest retained ones name right"
         return [
             Measure("linear probe", about, "%", _linear_kept, primary=True),
             Measure("k-NN probe", near, "%", _nearest_kept),
         ]
-    fewest = int(np.bincount(labels)[where.forgotten].min())
+    fewest = int(np.bincount(labels)[setting.forgotten].min())
     few = [shots for shots in SHOTS if shots == JUDGED or 2 * shots <= fewest]
     about = "share of forget samples that a linear probe fitted on all classes reads right"
     near = f"share of forget samples that their {NEIGHBOURS} nearest neighbours name right"
     return [
-        *(_few_shots(where, shots) for shots in few),
+        *(_few_shots(setting, shots) for shots in few),
         Measure("linear probe", about, "%", _linear_all),
         Measure("k-NN probe", near, "%", _nearest_all),
     ]
 
 
-def _few_shots(where: Setting, shots: int) -> Measure:
+def _few_shots(setting: Setting, shots: int) -> Measure:
     about = f"share of the forgotten class found by its mean embedding, learned from {shots} label{'s' * (shots > 1)}"
-    own: Callable[[Observed], Value] = lambda seen: prototypes(seen, where, shots)  # noqa: E731
+    own: Callable[[ModelOutputs], Measurement] = lambda seen: prototypes(seen, setting, shots)  # noqa: E731
     return Measure(f"{shots}-shot probe", about, "%", own, primary=shots == JUDGED)
 
 
-def prototypes(seen: Observed, where: Setting, shots: int) -> Value:
+def prototypes(seen: ModelOutputs, setting: Setting, shots: int) -> Measurement:
     """Nearest class mean by cosine, the forgotten classes' from a few labels; a mean over draws, scored on the samples not drawn."""
-    generator, forget, retain = seeded(where.seed, "audit", "shots"), seen.forget, seen.retain
+    generator, forget, retain = seeded(setting.seed, "audit", "shots"), seen.forget, seen.retain
     ours, theirs = unit(forget.embeddings), unit(retain.embeddings)
     kept = {
         int(label): theirs[retain.labels == label].mean(0) for label in np.unique(retain.labels)
@@ -56,13 +56,13 @@ def prototypes(seen: Observed, where: Setting, shots: int) -> Value:
     for _ in range(DRAWS):
         order = torch.randperm(len(forget), generator=generator).numpy()
         drawn = np.concatenate(
-            [order[forget.labels[order] == label][:shots] for label in where.forgotten]
+            [order[forget.labels[order] == label][:shots] for label in setting.forgotten]
         )
         means = {
             **kept,
             **{
                 int(label): ours[drawn][forget.labels[drawn] == label].mean(0)
-                for label in where.forgotten
+                for label in setting.forgotten
             },
         }
         rest = np.setdiff1d(order, drawn) if len(drawn) < len(order) else order
@@ -80,7 +80,7 @@ def unit(rows: Array) -> Array:
 
 
 def nearest(
-    part: Part, known: Array, labels: npt.NDArray[np.int64], itself: bool = False
+    part: SplitOutputs, known: Array, labels: npt.NDArray[np.int64], itself: bool = False
 ) -> npt.NDArray[np.int64]:
     """The most frequent label among the nearest known rows by cosine. `itself`: the first rows known are these samples."""
     count = min(NEIGHBOURS, len(known) - itself)
@@ -97,12 +97,12 @@ def nearest(
     return np.array([np.bincount(row).argmax() for row in labels[found]])
 
 
-def _linear_kept(seen: Observed) -> Value:
+def _linear_kept(seen: ModelOutputs) -> Measurement:
     read = linear(seen.retain.embeddings, seen.retain.labels, seen.forget.embeddings)
     return rate(read == seen.forget.labels)
 
 
-def _linear_all(seen: Observed) -> Value:
+def _linear_all(seen: ModelOutputs) -> Measurement:
     """Every forget sample is read by a probe that was fitted without it."""
     inputs, labels = _everyone(seen)
     given, read = folds(labels, FOLDS), np.empty(len(labels), np.int64)
@@ -120,17 +120,17 @@ def linear(inputs: Array, labels: npt.NDArray[np.int64], rows: Array) -> npt.NDA
     return named
 
 
-def _nearest_kept(seen: Observed) -> Value:
+def _nearest_kept(seen: ModelOutputs) -> Measurement:
     return rate(
         nearest(seen.forget, seen.retain.embeddings, seen.retain.labels) == seen.forget.labels
     )
 
 
-def _nearest_all(seen: Observed) -> Value:
+def _nearest_all(seen: ModelOutputs) -> Measurement:
     return rate(nearest(seen.forget, *_everyone(seen), itself=True) == seen.forget.labels)
 
 
-def _everyone(seen: Observed) -> tuple[Array, npt.NDArray[np.int64]]:
+def _everyone(seen: ModelOutputs) -> tuple[Array, npt.NDArray[np.int64]]:
     return np.concatenate([seen.forget.embeddings, seen.retain.embeddings]), np.concatenate(
         [seen.forget.labels, seen.retain.labels]
     )

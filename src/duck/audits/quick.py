@@ -5,22 +5,23 @@ from dataclasses import dataclass
 
 from scipy.stats import binomtest, mannwhitneyu
 
+from duck.audits.attacks.base import (
+    OutputsAttack,
+    ThresholdAttack,
+    model_attacks,
+)
 from duck.audits.intervals import clopper_pearson, holm
-from duck.audits.judge import Readings, rows
+from duck.audits.judge import MeasurementCache, rows
 from duck.audits.measurements import (
-    Attack,
+    ScoringFunction,
     accuracies,
-    attacks,
     class_accuracies,
-    entropies,
-    losses,
     membership,
-    runner_ups,
     score,
 )
-from duck.audits.outputs import Observed, Setting, compared
+from duck.audits.outputs import ModelOutputs, Setting, compared
 from duck.audits.roc import roc
-from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, Reading, Row, p_text
+from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, Interval, Row, p_text
 from duck.metrics import kept_accuracy
 from duck.printable import counted
 
@@ -38,27 +39,27 @@ class Coverage:
 
 
 def quick(
-    where: Setting,
-    unlearned: Observed,
-    original: Observed,
+    setting: Setting,
+    unlearned: ModelOutputs,
+    original: ModelOutputs,
     subject: str,
     coverage: Coverage | None = None,
 ) -> Audit:
     """Accuracies, AUS, attacks on forgotten against unseen samples, and whether every sample was processed."""
-    readings = Readings({"unlearned": unlearned, "original": original})
+    readings = MeasurementCache({"unlearned": unlearned, "original": original})
     measures = [
-        *accuracies(where),
-        *score(where, original),
-        *membership(where),
-        *class_accuracies(where, unlearned.unseen.labels),
+        *accuracies(setting),
+        *score(setting, original),
+        *membership(setting, "quick"),
+        *class_accuracies(setting, unlearned.unseen.labels),
     ]
-    chosen = hand_picked(where, original)
-    p = holm(p_values(where, unlearned, chosen))
+    chosen = hand_picked(setting, original)
+    p = holm(p_values(setting, unlearned, chosen))
     found = rows(readings, measures, (), p, p)
     if coverage is not None:
         found["coverage"] = coverage_row(coverage)
-    lost = lost_accuracy(where, unlearned, original)
-    guilty = (*findings(p, found, where).values(), *missed(coverage))
+    lost = lost_accuracy(setting, unlearned, original)
+    guilty = (*findings(p, found, setting).values(), *missed(coverage))
     reasons = (*lost, *guilty, *([PICKED] if chosen else []))
     if not guilty:
         reasons = (*reasons, NO_TRACE_OF_DAMAGED if lost else NO_TRACE)
@@ -70,8 +71,8 @@ def quick(
         "quick",
         reasons,
         found,
-        roc=curves(attacks(where), readings),
-        not_tested=not_tested(where, coverage),
+        roc=curves(model_attacks(setting, "quick"), readings),
+        not_tested=not_tested(setting, coverage),
     )
 
 
@@ -89,19 +90,31 @@ PICKED = (
 )
 
 
-def hand_picked(where: Setting, original: Observed) -> bool:
+def hand_picked(setting: Setting, original: ModelOutputs) -> bool:
     """Whether single samples were chosen for what they are: the original, which saw both, treats them unlike retained ones."""
-    if where.kind == "class":
+    if setting.kind == "class":
         return False
-    some, alike = compared(original.forget.labels, original.retain.labels, where.seed)
+    some, alike = compared(original.forget.labels, original.retain.labels, setting.seed)
     if not len(some):
         return False
+    forget, retain = original.forget.take(), original.retain.take()
     return any(
-        mannwhitneyu(what(original.forget)[some], what(original.retain)[alike]).pvalue < ALPHA for what in (losses, entropies, runner_ups)
-    )  # fmt: skip
+        mannwhitneyu(attack.score(forget)[some], attack.score(retain)[alike]).pvalue < ALPHA
+        for attack in decisive_attacks(setting).values()
+        if isinstance(attack, ThresholdAttack)
+    )
 
 
-def curves(some: Mapping[str, Attack], readings: Readings) -> Curves:
+def decisive_attacks(setting: Setting) -> dict[str, OutputsAttack]:
+    """Return the attacks that can decide the quick tier's verdict, by title."""
+    return {
+        name: attack
+        for name, attack in model_attacks(setting, "quick").items()
+        if attack.decisive and isinstance(attack, OutputsAttack)
+    }
+
+
+def curves(attacks: Mapping[str, ScoringFunction], readings: MeasurementCache) -> Curves:
     """ROC curves of these attacks on each model that is named."""
     return {
         name: {
@@ -109,64 +122,63 @@ def curves(some: Mapping[str, Attack], readings: Readings) -> Curves:
             for who, seen in readings.models.items()
             if who in ("original", "unlearned")
         }
-        for name, attack in some.items()
+        for name, attack in attacks.items()
     }
 
 
-def p_values(where: Setting, unlearned: Observed, chosen: bool = False) -> dict[str, float]:
+def p_values(setting: Setting, unlearned: ModelOutputs, chosen: bool = False) -> dict[str, float]:
     """Uncorrected. A removed class must not be recognised above chance; forgotten samples must look like unseen ones, on either side."""
     found: dict[str, float] = {}
-    if where.kind == "class":
+    if setting.kind == "class":
         correct = unlearned.forget.correct
         found["accuracy forget"] = float(
-            binomtest(int(correct.sum()), len(correct), 1 / where.num_classes, "greater").pvalue
+            binomtest(int(correct.sum()), len(correct), 1 / setting.num_classes, "greater").pvalue
         )
-    for name, attack in attacks(where).items() if not chosen else ():
-        scored = attack(unlearned)
-        # The SVM was fitted to tell them apart: only success counts.
-        side = "greater" if name == "SVM attack" else "two-sided"
-        found[name] = float(
-            mannwhitneyu(
-                scored.scores[scored.members], scored.scores[~scored.members], alternative=side
-            ).pvalue
-        )
+    if not chosen:
+        found |= {name: _p_value(a, unlearned) for name, a in decisive_attacks(setting).items()}
     return found
 
 
-def findings(p: Mapping[str, float], found: Mapping[str, Row], where: Setting) -> dict[str, str]:
+def _p_value(attack: OutputsAttack, unlearned: ModelOutputs) -> float:
+    """Test whether members and non-members have the same scores."""
+    scored = attack(unlearned)
+    members, others = scored.scores[scored.members], scored.scores[~scored.members]
+    return float(mannwhitneyu(members, others, alternative=attack.alternative).pvalue)
+
+
+def findings(p: Mapping[str, float], found: Mapping[str, Row], setting: Setting) -> dict[str, str]:
     """What convicts by these corrected p-values, in words."""
     return {
-        name: _finding(name, value, found[name].unlearned, where)
+        name: _finding(name, value, found[name].unlearned, setting)
         for name, value in p.items()
         if value < ALPHA
     }
 
 
-def lost_accuracy(where: Setting, unlearned: Observed, original: Observed) -> tuple[str, ...]:
+def lost_accuracy(
+    setting: Setting, unlearned: ModelOutputs, original: ModelOutputs
+) -> tuple[str, ...]:
     """Whether the model lost too much accuracy on unseen samples of what it was to keep, in words."""
-    rows = where.reported
+    rows = setting.reported
     if not len(rows):
         return ()
     before, after = (float(seen.unseen.correct[rows].mean()) for seen in (original, unlearned))
     kept = kept_accuracy(
-        "retain_test" if where.kind == "class" else "test", before, after, len(rows)
+        "retain_test" if setting.kind == "class" else "test", before, after, len(rows)
     )
     return (str(kept),) if kept.damaged else ()
 
 
-def _finding(name: str, p: float, reading: Reading | None, where: Setting) -> str:
+def _finding(name: str, p: float, reading: Interval | None, setting: Setting) -> str:
     assert reading is not None
     if name == "accuracy forget":
-        chance = f"chance is {100 / where.num_classes:.1f} %"
+        chance = f"chance is {100 / setting.num_classes:.1f} %"
         return f"The model still recognises the forgotten class: {100 * reading.value:.1f} % of its samples, {chance}."
     pushed = "their outputs are less like members' than unseen samples' are, as if pushed away"
-    how = (
-        "by their outputs"
-        if name == "SVM attack"
-        else "as members do"
-        if reading.value > 0.5
-        else pushed
-    )
+    if decisive_attacks(setting)[name].alternative == "greater":
+        how = "by their outputs"
+    else:
+        how = "as members do" if reading.value > 0.5 else pushed
     return f"{name}: forgotten samples stand out from unseen ones, {how} (AUC {reading.value:.3f}, chance 0.5, p {p_text(p)})."
 
 
@@ -176,7 +188,7 @@ def coverage_row(coverage: Coverage) -> Row:
     interval = (
         clopper_pearson(coverage.processed, coverage.asked) if 0 < share < 1 else (share, share)
     )
-    return Row(about, "%", coverage.asked, None, Reading(share, *interval), None, judged=True)
+    return Row(about, "%", coverage.asked, None, Interval(share, *interval), None, judged=True)
 
 
 def missed(coverage: Coverage | None) -> Sequence[str]:
@@ -187,21 +199,21 @@ def missed(coverage: Coverage | None) -> Sequence[str]:
     )
 
 
-def left_out(where: Setting) -> tuple[str, ...]:
+def left_out(setting: Setting) -> tuple[str, ...]:
     """Forget samples that the attacks cannot compare with anybody."""
-    count = where.asked - len(where.members)
+    count = setting.asked - len(setting.members)
     return (
         (
-            f"Attacks on {count} of {where.asked} forget samples: of their classes there are too few unseen samples.",
+            f"Attacks on {count} of {setting.asked} forget samples: of their classes there are too few unseen samples.",
         )
         if count
         else ()
     )
 
 
-def not_tested(where: Setting, coverage: Coverage | None) -> tuple[str, ...]:
+def not_tested(setting: Setting, coverage: Coverage | None) -> tuple[str, ...]:
     said = (
-        *left_out(where),
+        *left_out(setting),
         "Whether unseen samples are drawn like the training samples: where they are not, outputs differ without any memory.",
         "Whether the model is like one that never saw the samples: that needs retrained models (--tier oracle).",
         "What its embeddings still hold, and attacks that compare many models (--tier full).",

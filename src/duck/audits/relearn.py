@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.audits.intervals import prediction_interval
-from duck.audits.verdict import Reading, Row
+from duck.audits.verdict import Interval, Row
 from duck.errors import Diverged
 from duck.methods.base import clone
 from duck.models.head import logits_of
@@ -41,8 +41,8 @@ def relearning(
     band = prediction_interval([float(count) for count in theirs]) if len(theirs) > 1 else None
     return Row(
         f"steps of {LEARNING.batch_size} forget samples to {100 * SHARE:.0f} % of the original's accuracy on them, at most {MOST}", "steps",
-        len(forget), Reading(0.0, None, None), Reading(float(ours), None, None),
-        Reading(band.mean, max(0.0, band.low), band.high) if band else None,
+        len(forget), Interval(0.0, None, None), Interval(float(ours), None, None),
+        Interval(band.mean, max(0.0, band.low), band.high) if band else None,
     )  # fmt: skip
 
 

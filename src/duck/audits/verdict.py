@@ -23,7 +23,7 @@ TIE = 1e-9
 
 
 @dataclass(frozen=True)
-class Reading:
+class Interval:
     """A value with its 95 % interval; of retrained models: their mean, and where a further one would fall."""
 
     value: float
@@ -46,9 +46,9 @@ class Row:
     about: str
     unit: Unit
     n: int
-    original: Reading | None
-    unlearned: Reading | None
-    retrained: Reading | None
+    original: Interval | None
+    unlearned: Interval | None
+    retrained: Interval | None
     judged: bool = False
     p: float | None = None
     """Of the unlearned model, corrected for there being several tests; None where it is not judged."""
@@ -179,7 +179,7 @@ def _limits(audit: Audit) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _cell(reading: Reading | None, row: Row) -> str:
+def _cell(reading: Interval | None, row: Row) -> str:
     if reading is None:
         return "-"
     scale, form = (

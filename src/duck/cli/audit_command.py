@@ -14,7 +14,7 @@ from torch import nn
 from duck import runs
 from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.full import LEAST, check_size
-from duck.audits.outputs import setting
+from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Tier, file_of, save
@@ -95,7 +95,7 @@ def main(argv: list[str]) -> int:
     found = unlearning(args.run, args.data, args.root, trusted=args.trust_model_code)
     _check_recipe(args, found)
     found = replace(found, scenario=replace(found.scenario, data=found.scenario.data.to(device)))
-    setting(found.scenario)  # nothing is trained for an audit that cannot be
+    make_setting(found.scenario)  # nothing is trained for an audit that cannot be
     case = _case(args, found, device)
     if args.tier == "quick":
         audit = audit_quick(case)

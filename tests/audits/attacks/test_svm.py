@@ -39,7 +39,7 @@ def memorised() -> tuple[Outputs, Outputs]:
 
 
 def test_the_papers_settings() -> None:
-    assert (svm.C, svm.GAMMA, svm.FOLDS, svm.SPLITS, svm.TESTED, svm.RATIO) == (
+    assert (svm.C, svm.GAMMA, svm.FOLDS, svm.SPLITS, svm.TEST_SHARE, svm.RATIO) == (
         (1, 5, 10, 100), (1, 0.1, 0.01), 3, 5, 0.2, {"class": 3, "samples": 1},
     )  # fmt: skip
 
