@@ -81,13 +81,16 @@ def told(
 ) -> dict[str, float]:
     """The share of draws in which each was called "not forgotten"."""
     setting, generator = make_setting(scenario), np.random.default_rng(0)
-    forged = {"original": original, **controls.forged(original, setting)}
-    readings, measures = MeasurementCache({**retrained, **forged}), all_measures(setting, original)
+    forgeries = {"original": original, **controls.make_forgeries(original, setting)}
+    measurements, measures = (
+        MeasurementCache({**retrained, **forgeries}),
+        all_measures(setting, original),
+    )
     counts = dict.fromkeys(("retrained", *FORGED), 0)
     for _ in range(draws):
         fresh, *references = generator.permutation(list(retrained))[: REFERENCES + 1].tolist()
         for who in counts:
-            judged = readings.judge(measures, fresh if who == "retrained" else who, references)
+            judged = measurements.judge(measures, fresh if who == "retrained" else who, references)
             counts[who] += judged.verdict == NOT_FORGOTTEN
     return {who: count / draws for who, count in counts.items()}
 

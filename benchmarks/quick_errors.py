@@ -13,7 +13,7 @@ import numpy as np
 from lines import attacked
 
 from duck.audits.intervals import holm
-from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, compared
+from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, match_unseen
 from duck.audits.quick import ALPHA, p_values
 from duck.audits.scores import Outputs
 from duck.bench.outputs import Target
@@ -37,7 +37,7 @@ def tested(target: Target, kind: str, case: int) -> dict[str, float]:
     """p-values of the tier's tests, uncorrected."""
     forget, unseen = map(as_part, target)
     seed = case if kind == "samples" else 0
-    members, matched = compared(forget.labels, unseen.labels, seed)
+    members, matched = match_unseen(forget.labels, unseen.labels, seed)
     gone = np.unique(forget.labels) if kind == "class" else np.empty(0, np.int64)
     none, count = np.empty(0, np.intp), forget.logits.shape[1]
     names = tuple(map(str, range(count)))

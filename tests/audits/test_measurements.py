@@ -13,7 +13,7 @@ from duck.audits import measurements
 from duck.audits.attacks.base import ThresholdAttack
 from duck.audits.attacks.entropy import entropies
 from duck.audits.attacks.loss import losses
-from duck.audits.controls import masked
+from duck.audits.controls import mask_forgotten
 from duck.audits.measurements import (
     classifier_auc,
     js,
@@ -61,13 +61,13 @@ def test_a_rate_has_the_exact_interval() -> None:
 def test_output_distance_does_not_see_whether_the_logit_is_masked() -> None:
     setting, knowing, other = class_setting(), model(0, knows=True), model(1, knows=False)
     found = measurements.distances(setting)
-    pair = named(found, "output distance").pair
-    assert pair is not None
-    seen = [pair(who, other) for who in (knowing, masked(knowing, setting))]
+    of_pair = named(found, "output distance").of_pair
+    assert of_pair is not None
+    seen = [of_pair(who, other) for who in (knowing, mask_forgotten(knowing, setting))]
     np.testing.assert_allclose(seen[0], seen[1])
-    pair = named(found, "activation distance").pair
-    assert pair is not None
-    seen = [pair(who, other) for who in (knowing, masked(knowing, setting))]
+    of_pair = named(found, "activation distance").of_pair
+    assert of_pair is not None
+    seen = [of_pair(who, other) for who in (knowing, mask_forgotten(knowing, setting))]
     assert seen[0].mean() > seen[1].mean() + 0.3
 
 
@@ -97,9 +97,9 @@ def test_a_classifier_tells_apart_what_differs_and_nothing_else() -> None:
 def test_zrf_is_one_for_a_model_like_the_untrained_one() -> None:
     blank = model(5, knows=False)
     (found,) = measurements.zrf(blank)
-    assert found.own is not None
-    assert found.own(blank).value == pytest.approx(1.0)
-    assert found.own(model(0, knows=True)).value < 0.7
+    assert found.of_model is not None
+    assert found.of_model(blank).value == pytest.approx(1.0)
+    assert found.of_model(model(0, knows=True)).value < 0.7
     assert measurements.zrf(None) == []
 
 
@@ -109,8 +109,8 @@ def test_neighbours_are_the_classes_that_the_forgotten_one_is_taken_for() -> Non
     assert found.about.startswith(
         "accuracy on the classes most confused with the forgotten one: a, "
     )
-    assert found.own is not None
-    assert found.own(knowing).n == len(setting.retain_test)
+    assert found.of_model is not None
+    assert found.of_model(knowing).n == len(setting.retain_test)
     assert measurements.neighbours(samples_setting(), sample_model(0, 0.0)) == []
 
 
@@ -118,8 +118,8 @@ def test_membership_is_found_where_it_was_planted() -> None:
     setting = samples_setting()
     leaking, clean = sample_model(0, 4.0), sample_model(0, 0.0)
     for measure in measurements.membership(setting, "quick"):
-        assert measure.own is not None
-        found, floor = measure.own(leaking), measure.own(clean)
+        assert measure.of_model is not None
+        found, floor = measure.of_model(leaking), measure.of_model(clean)
         assert found.value > 0.8
         assert floor.low is not None
         assert floor.high is not None
@@ -145,7 +145,7 @@ def test_members_are_forget_samples_and_rows_keep_their_ids() -> None:
 
 def test_decisive_accuracies_depend_on_the_kind() -> None:
     def decisive(setting: Setting) -> set[str]:
-        return {measure.name for measure in measurements.accuracies(setting) if measure.primary}
+        return {measure.name for measure in measurements.accuracies(setting) if measure.decisive}
 
     assert decisive(class_setting()) == {"recognised", "accuracy retain-test"}
     assert decisive(samples_setting()) == {"accuracy forget", "accuracy test"}
@@ -156,7 +156,7 @@ def test_decisive_accuracies_depend_on_the_kind() -> None:
 def test_accuracy_of_each_class_counts_its_own_samples() -> None:
     setting, seen = class_setting(), model(0, knows=False)
     found = measurements.class_accuracies(setting, seen.unseen.labels)
-    values = {measure.name: measure.own(seen) for measure in found if measure.own}
+    values = {measure.name: measure.of_model(seen) for measure in found if measure.of_model}
     assert {name: value.n for name, value in values.items()} == {
         f"accuracy class {name}": 40 for name in "abcd"
     }

@@ -31,7 +31,7 @@ def test_more_labels_find_more() -> None:
 
 
 def test_nearest_neighbours_leave_the_sample_itself_out() -> None:
-    """Its ten neighbours: five of label 1, four of its own label 0, one of label 2. Its own vote would turn the result."""
+    """Ten neighbours: five of label 1, four of its own label 0, one of label 2."""
     angles = np.array(
         [0.0, *np.linspace(0.01, 0.05, 5), *np.linspace(0.06, 0.09, 4), 0.5, *np.linspace(2, 3, 8)]
     )
@@ -78,7 +78,7 @@ def test_twins_do_not_break_the_neighbours() -> None:
 def test_which_probe_decides() -> None:
     seen = model(0, knows=True)
     found = {
-        measure.name: measure.primary for measure in probes(class_setting(), seen.forget.labels)
+        measure.name: measure.decisive for measure in probes(class_setting(), seen.forget.labels)
     }
     assert found == {
         "1-shot probe": True,
@@ -89,7 +89,9 @@ def test_which_probe_decides() -> None:
     }
     few = {measure.name for measure in probes(class_setting(), seen.forget.labels[:12])}
     assert few == {"1-shot probe", "5-shot probe", "linear probe", "k-NN probe"}
-    single = {measure.name: measure.primary for measure in probes(samples_setting(), labels_of(20))}
+    single = {
+        measure.name: measure.decisive for measure in probes(samples_setting(), labels_of(20))
+    }
     assert single == {"linear probe": True, "k-NN probe": False}
 
 
@@ -98,8 +100,8 @@ def test_probes_of_all_samples_read_what_is_there(name: str) -> None:
     def value(seen: ModelOutputs, kind: str) -> float:
         setting = class_setting() if kind == "class" else samples_setting()
         measure = next(m for m in probes(setting, seen.forget.labels) if m.name == name)
-        assert measure.own is not None
-        return measure.own(seen).value
+        assert measure.of_model is not None
+        return measure.of_model(seen).value
 
     assert value(model(0, knows=True), "class") > 0.97
     assert value(sample_model(0, 0.0), "samples") > 0.75  # chance is 0.25

@@ -5,9 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from duck.audits.controls import masked
-from duck.audits.outputs import ModelOutputs, SplitOutputs, compared
-from duck.audits.quick import NO_TRACE, NO_TRACE_OF_DAMAGED, Coverage, hand_picked, p_values, quick
+from duck.audits.controls import mask_forgotten
+from duck.audits.outputs import ModelOutputs, SplitOutputs, match_unseen
+from duck.audits.quick import (
+    HAND_PICKED,
+    NO_TRACE,
+    NO_TRACE_OF_DAMAGED,
+    Coverage,
+    is_hand_picked,
+    p_values,
+    quick,
+)
 from duck.audits.verdict import Audit
 from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
 
@@ -34,7 +42,7 @@ def test_without_controls_nobody_knows_whether_it_is_powered() -> None:
 
 
 def test_a_masked_logit_is_not_exposed_and_the_text_says_so() -> None:
-    audit = of_class(masked(model(0, knows=True), class_setting()))
+    audit = of_class(mask_forgotten(model(0, knows=True), class_setting()))
     assert audit.verdict == "no verdict"
     assert "none of these tests would expose a masked output" in audit.reasons[-1]
 
@@ -61,7 +69,7 @@ def test_one_in_twenty_is_not_enough_to_convict() -> None:
 
 
 def test_samples_sent_to_one_wrong_class_stand_out_by_their_runner_up() -> None:
-    """The forgotten ones have no second choice, only two third ones: by entropy alone they would look less like members than the others."""
+    """By entropy alone, forgotten samples would look less like members than the others."""
     seen = model(50, knows=False)
     shares = {"forget": [0.6, 0.195, 0.195, 0.01], "unseen": [0.6, 0.37, 0.02, 0.01]}
     parts = {
@@ -94,7 +102,7 @@ def test_an_svm_that_does_worse_than_chance_tells_nothing() -> None:
     reading = of_samples(seen).attacks["SVM attack"].unlearned
     assert reading is not None
     assert reading.value < 0.4
-    assert p_values(samples_setting(), seen, chosen=False)["SVM attack"] > 0.9
+    assert p_values(samples_setting(), seen, hand_picked=False)["SVM attack"] > 0.9
 
 
 def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -> None:
@@ -117,10 +125,10 @@ def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -
     few = replace(
         seen, forget=SplitOutputs(*(values[rows] for values in vars(seen.forget).values()))
     )
-    members, matched = compared(few.forget.labels, few.unseen.labels, seed=0)
-    setting = replace(samples_setting(), asked=len(rows), members=members)
+    members, matched = match_unseen(few.forget.labels, few.unseen.labels, seed=0)
+    setting = replace(samples_setting(), num_forget=len(rows), members=members)
     of_all, of_matched = (
-        p_values(replace(setting, matched=chosen), few, chosen=False)
+        p_values(replace(setting, matched=chosen), few, hand_picked=False)
         for chosen in (np.arange(160), matched)
     )
     assert of_all["loss attack"] < 1e-3
@@ -135,7 +143,7 @@ def test_a_class_with_few_unseen_samples_does_not_take_the_power_of_all(
     of_last: int, members: int, others: int
 ) -> None:
     forget, unseen = np.repeat(np.arange(10), 20), np.repeat(np.arange(10), [*[100] * 9, of_last])
-    some, matched = compared(forget, unseen, seed=0)
+    some, matched = match_unseen(forget, unseen, seed=0)
     assert (len(some), len(matched)) == (members, others)
     assert len(set(np.bincount(unseen[matched])[: members // 20])) == 1
 
@@ -160,18 +168,18 @@ def test_samples_picked_for_their_runner_up_are_not_judged() -> None:
         parts[name] = replace(
             part, logits=turned + np.random.default_rng(0).normal(0, 0.3, turned.shape)
         )
-    assert hand_picked(samples_setting(), replace(original, **parts))
+    assert is_hand_picked(samples_setting(), replace(original, **parts))
 
 
 def test_hand_picked_samples_are_shown_and_not_judged() -> None:
-    """Samples that the original finds harder than others it was trained on: a model without them finds them hard, too."""
+    """The original finds these samples harder than others; so does a model without them."""
     original = sample_model(0, 1.0)
-    assert hand_picked(samples_setting(), original)
-    assert not hand_picked(samples_setting(), sample_model(0, 4.0))
+    assert is_hand_picked(samples_setting(), original)
+    assert not is_hand_picked(samples_setting(), sample_model(0, 4.0))
     audit = quick(samples_setting(), sample_model(1, -3.0), original, "subject")
     assert audit.verdict == "no verdict"
     assert not audit.attacks["loss attack"].judged
-    assert "shown, not judged" in audit.reasons[0]
+    assert audit.reasons[0] == HAND_PICKED
 
 
 @pytest.mark.parametrize(("processed", "verdict"), [(90, "no verdict"), (89, "not forgotten")])

@@ -32,9 +32,18 @@ ROWS = {
 }
 FILE = "audit-oracle.json"
 AUDIT = Audit(
-    "duck ran on 140 samples.", "no verdict", False, "oracle", ("A control was not told.",), ROWS,
-    {"original": Control("not forgotten", "forgotten", False)}, not_tested=("Other copies.",), models=6, seconds=1.5, date="2026-11-15",
-)  # fmt: skip
+    "duck ran on 140 samples.",
+    "no verdict",
+    False,
+    "oracle",
+    ("A control failed.",),
+    ROWS,
+    {"original": Control("not forgotten", "forgotten", False)},
+    not_tested=("Other copies.",),
+    models=6,
+    seconds=1.5,
+    date="2026-11-15",
+)
 
 
 def test_the_text_has_verdict_method_reasons_intervals_controls_and_what_was_not_tested() -> None:

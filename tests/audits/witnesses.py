@@ -1,4 +1,4 @@
-"""Made-up models for audits, in milliseconds: one that knows a class, and as many as wanted that never saw it."""
+"""Generated outputs for audits: of models that know a class, and of models that do not."""
 
 import numpy as np
 
@@ -20,25 +20,48 @@ UNSEEN_LABELS = labels_of(UNSEEN)
 def class_setting() -> Setting:
     gone = UNSEEN_LABELS == GONE
     return Setting(
-        "class", CLASSES, ("a", "b", "c", "d"), FORGET, forgotten=np.array([GONE]), test=np.arange(UNSEEN),
-        forget_test=np.flatnonzero(gone), retain_test=np.flatnonzero(~gone), members=np.arange(FORGET),
-        matched=np.flatnonzero(gone), seed=0,
-    )  # fmt: skip
+        "class",
+        CLASSES,
+        ("a", "b", "c", "d"),
+        FORGET,
+        forgotten_classes=np.array([GONE]),
+        test=np.arange(UNSEEN),
+        forget_test=np.flatnonzero(gone),
+        retain_test=np.flatnonzero(~gone),
+        members=np.arange(FORGET),
+        matched=np.flatnonzero(gone),
+        seed=0,
+    )
 
 
 def samples_setting() -> Setting:
     none = np.empty(0, dtype=np.intp)
     return Setting(
-        "samples", CLASSES, ("a", "b", "c", "d"), FORGET, forgotten=np.empty(0, dtype=np.int64), test=np.arange(UNSEEN), forget_test=none,
-        retain_test=none, members=np.arange(FORGET), matched=np.arange(UNSEEN), seed=0,
-    )  # fmt: skip
+        "samples",
+        CLASSES,
+        ("a", "b", "c", "d"),
+        FORGET,
+        forgotten_classes=np.empty(0, dtype=np.int64),
+        test=np.arange(UNSEEN),
+        forget_test=none,
+        retain_test=none,
+        members=np.arange(FORGET),
+        matched=np.arange(UNSEEN),
+        seed=0,
+    )
 
 
 def model(seed: int, knows: bool) -> ModelOutputs:
-    """Class removal. Who knows the class gives it a direction of its own; who does not sees its samples as a mixture of others."""
+    """Return outputs for class removal.
+
+    A model that knows the class gives it a direction of its own. To another one its samples are a
+    mixture of other classes.
+    """
     draw = np.random.default_rng(seed)
     return ModelOutputs(
-        _part("f", FORGET_LABELS, knows, draw), _part("r", RETAIN_LABELS, knows, draw), _part("u", UNSEEN_LABELS, knows, draw)
+        _part("f", FORGET_LABELS, knows, draw),
+        _part("r", RETAIN_LABELS, knows, draw),
+        _part("u", UNSEEN_LABELS, knows, draw),
     )  # fmt: skip
 
 
@@ -54,7 +77,7 @@ def _part(
     if knows:
         logits[gone, 0] = 2.0
     else:
-        # What a sample resembles is a fact of the sample, the same for every model that never saw the class.
+        # What a sample resembles is the same for every model that never saw the class.
         like = np.random.default_rng(99).dirichlet(np.ones(CLASSES - 1), size=len(labels))[gone]
         logits[gone, :GONE], logits[gone, GONE] = 5 * like, -4.0
         embeddings[gone] = 3.0 * np.pad(like, ((0, 0), (0, WIDTH - GONE)))
@@ -69,7 +92,7 @@ def _part(
 
 
 def sample_model(seed: int, memory: float) -> ModelOutputs:
-    """Single samples: `memory` is added to the right logit of the forget samples, as of every sample that a model was trained on."""
+    """Return outputs for single samples: `memory` is added to their right logit."""
     draw = np.random.default_rng(seed)
     parts = [
         _noisy("f", labels_of(FORGET), memory, draw),

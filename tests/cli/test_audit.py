@@ -102,7 +102,7 @@ def test_a_verdict_stands_where_it_cannot_be_stored(
     code, out, err = duck(capsys, "audit", str(folder))
     assert code == 1
     assert "Verdict (quick tier): not forgotten." in out
-    assert "The audit was done but not kept." in err
+    assert "The audit was done but not stored." in err
 
 
 def test_quick_convicts_the_original_and_is_silent_about_a_retrained_model(

@@ -1,4 +1,4 @@
-"""Measures of a model's outputs as pure functions: accuracies, membership attacks, distances to retrained models."""
+"""Measures of a model's outputs: accuracies, attacks, distances to retrained models."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,14 @@ from scipy.stats import norm
 from duck.audits.attacks.base import model_attacks
 from duck.audits.intervals import binomial_error, clopper_pearson
 from duck.audits.margins import softmax
-from duck.audits.outputs import Array, ModelOutputs, Rows, Setting, SplitOutputs, renormalised
+from duck.audits.outputs import (
+    Array,
+    ModelOutputs,
+    Rows,
+    Setting,
+    SplitOutputs,
+    retained_probabilities,
+)
 from duck.audits.ridge import ridge
 from duck.audits.roc import roc
 from duck.audits.scores import Scored
@@ -27,12 +34,21 @@ ABOUT_SPLIT = {
     "forget-test": "share of unseen samples of the forgotten class that are classified right",
     "retain-test": "share of unseen samples of the other classes that are classified right",
 }
+ABOUT_DISTANCE = {
+    "output distance": "Jensen-Shannon divergence to retrained models on the forget samples",
+    "output KL": "divergence of retrained models' outputs from this model's on the forget samples",
+    "activation distance": "L2 distance of softmax outputs to retrained models "
+    "on the forget samples",
+    "class membership": "a classifier tells outputs of forget samples from a retrained model's; "
+    "compare with retrained ones among themselves",
+    "ToW": "product over forget, retain and test of 1 - gap in accuracy to retrained models",
+}
 ScoringFunction = Callable[[ModelOutputs], Scored]
 """An attack on one model, made for a setting."""
 
 
 class Measurement(NamedTuple):
-    """A number, its 95 % interval, the standard error with which it was measured, and the samples behind it."""
+    """A number with its 95 % interval, its standard error, and the count of samples behind it."""
 
     value: float
     low: float | None
@@ -43,29 +59,36 @@ class Measurement(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure:
-    """One line of the audit. `own` looks at one model; `pair` at two, and gives a number for each forget sample or one for all."""
+    """A row of the audit: what is measured, and the function that does it.
+
+    `of_model` measures one model. `of_pair` compares two and returns a number for each forget
+    sample, or one for all.
+    """
 
     name: str
     about: str
     unit: Unit
-    own: Callable[[ModelOutputs], Measurement] | None = None
-    pair: Callable[[ModelOutputs, ModelOutputs], Array] | None = None
-    primary: bool = False
-    """Decides; the others are shown."""
-    positive: bool = False
-    """A distance: its spread grows with it, so it is judged on a logarithmic scale."""
+    of_model: Callable[[ModelOutputs], Measurement] | None = None
+    of_pair: Callable[[ModelOutputs, ModelOutputs], Array] | None = None
+    decisive: bool = False
+    """Whether the verdict can depend on it. Other measures are reported only."""
+    log_scale: bool = False
+    """Whether it is judged on a logarithmic scale: the spread of a distance grows with it."""
 
 
 def rate(correct: npt.NDArray[np.bool_] | Array, n: int | None = None) -> Measurement:
-    """A share, with Clopper and Pearson's interval; `n` where the rows are not independent samples."""
-    value, count = float(np.mean(correct)), len(correct) if n is None else n
-    return Measurement(
-        value, *clopper_pearson(value * count, count), binomial_error(value, count), count
-    )
+    """Return a share with its Clopper-Pearson interval.
+
+    `n` replaces the number of rows where these are not independent samples.
+    """
+    value = float(np.mean(correct))
+    count = len(correct) if n is None else n
+    low, high = clopper_pearson(value * count, count)
+    return Measurement(value, low, high, binomial_error(value, count), count)
 
 
 def mean(rows: Array) -> Measurement:
-    """Of one number for each sample."""
+    """Return the mean of one number for each sample, with its normal interval."""
     value, n = float(rows.mean()), len(rows)
     error = float(rows.std(ddof=1)) / n**0.5 if n > 1 else 0.0
     half = float(norm.ppf(0.975)) * error
@@ -75,105 +98,109 @@ def mean(rows: Array) -> Measurement:
 def measure_auc(scored: Scored) -> Measurement:
     """Return the AUC of an attack with its interval."""
     auc = roc(scored).auc
-    return Measurement(
-        auc.value, auc.low, auc.high, (auc.high - auc.low) / (2 * float(norm.ppf(0.975))), auc.n
-    )
+    error = (auc.high - auc.low) / (2 * float(norm.ppf(0.975)))
+    return Measurement(auc.value, auc.low, auc.high, error, auc.n)
 
 
 def kl(p: Array, q: Array) -> Array:
-    """Row by row, in nats."""
+    """Return the Kullback-Leibler divergence of each row in nats."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        parts = np.where(
-            p > 0, p * (np.log(p) - np.log(np.maximum(q, np.finfo(np.float64).tiny))), 0.0
-        )
-    rows: Array = parts.sum(1)
+        logs = np.log(p) - np.log(np.maximum(q, np.finfo(np.float64).tiny))
+        terms = np.where(p > 0, p * logs, 0.0)
+    rows: Array = terms.sum(1)
     return rows
 
 
 def js(p: Array, q: Array) -> Array:
-    """Jensen-Shannon divergence row by row, in nats: at most ln 2."""
+    """Return the Jensen-Shannon divergence of each row in nats; it is at most ln 2."""
     middle = (p + q) / 2
     rows: Array = (kl(p, middle) + kl(q, middle)) / 2
     return rows
 
 
 def accuracies(setting: Setting) -> list[Measure]:
-    """Of each split that exists."""
-    found = {
-        "forget": _accuracy_of(lambda seen: seen.forget),
-        "retain": _accuracy_of(lambda seen: seen.retain),
+    """Return the accuracy on each split that exists."""
+    functions = {
+        "forget": _accuracy_of(lambda outputs: outputs.forget),
+        "retain": _accuracy_of(lambda outputs: outputs.retain),
     }
-    tested = {
+    unseen_splits = {
         "test": setting.test,
         "forget-test": setting.forget_test,
         "retain-test": setting.retain_test,
     }
-    found |= {name: _accuracy_at(rows) for name, rows in tested.items() if len(rows)}
+    functions |= {name: _accuracy_at(rows) for name, rows in unseen_splits.items() if len(rows)}
     decisive = {"retain-test"} if setting.kind == "class" else {"forget", "test"}
-    shown = [
-        Measure(f"accuracy {name}", ABOUT_SPLIT[name], "%", own, primary=name in decisive)
-        for name, own in found.items()
+    measures = [
+        Measure(f"accuracy {name}", ABOUT_SPLIT[name], "%", function, decisive=name in decisive)
+        for name, function in functions.items()
     ]
-    return [*shown, _recognised(setting)] if setting.kind == "class" else shown
+    return [*measures, _recognised(setting)] if setting.kind == "class" else measures
 
 
 def _recognised(setting: Setting) -> Measure:
-    """By its test samples alone, often few, a model that knows half of the samples it was to forget could pass."""
-    about = "share of all samples of the forgotten class, forgotten and unseen, that are classified right"
+    """Return the accuracy on all samples of the forgotten class.
 
-    def own(seen: ModelOutputs) -> Measurement:
-        return rate(np.concatenate([seen.forget.correct, seen.unseen.correct[setting.forget_test]]))
+    Its test samples are often few: by these alone, a model that still knows half of the forget
+    samples could pass.
+    """
+    about = (
+        "share of all samples of the forgotten class, forgotten and unseen, "
+        "that are classified right"
+    )
 
-    return Measure("recognised", about, "%", own, primary=True)
+    def recognised(outputs: ModelOutputs) -> Measurement:
+        unseen = outputs.unseen.correct[setting.forget_test]
+        return rate(np.concatenate([outputs.forget.correct, unseen]))
+
+    return Measure("recognised", about, "%", recognised, decisive=True)
 
 
 def class_accuracies(setting: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
-    """Of each class among the reported test samples; `labels` of the unseen ones."""
+    """Return the accuracy on each class among the test samples.
+
+    `labels` are those of the unseen samples.
+    """
     about = "share of this class's test samples that are classified right"
-    rows = {
-        name: setting.test[labels[setting.test] == index]
-        for index, name in enumerate(setting.classes)
-    }
-    return [
-        Measure(f"accuracy class {name}", about, "%", _accuracy_at(chosen))
-        for name, chosen in rows.items()
-        if len(chosen)
-    ]
+    measures = []
+    for index, name in enumerate(setting.classes):
+        rows = setting.test[labels[setting.test] == index]
+        if len(rows):
+            measures.append(Measure(f"accuracy class {name}", about, "%", _accuracy_at(rows)))
+    return measures
 
 
 def neighbours(setting: Setting, original: ModelOutputs) -> list[Measure]:
-    """Accuracy on the classes that are most confused with the forgotten ones."""
+    """Return the accuracy on the classes that are most confused with the forgotten ones."""
     if setting.kind == "samples":
         return []
-    shares = renormalised(original.forget, setting.kept).mean(0)
-    near = setting.kept[np.argsort(-shares, kind="stable")[:NEAR_CLASSES]]
+    shares = retained_probabilities(original.forget, setting.retained_classes).mean(0)
+    near = setting.retained_classes[np.argsort(-shares, kind="stable")[:NEAR_CLASSES]]
     rows = setting.test[np.isin(original.unseen.labels[setting.test], near)]
-    about = f"accuracy on the classes most confused with the forgotten one: {', '.join(setting.classes[index] for index in near)}"
+    names = ", ".join(setting.classes[index] for index in near)
+    about = f"accuracy on the classes most confused with the forgotten one: {names}"
     return [Measure("neighbour accuracy", about, "%", _accuracy_at(rows))] if len(rows) else []
 
 
-def score(setting: Setting, original: ModelOutputs) -> list[Measure]:
-    """AUS (DUCK, eq. 6)."""
+def aus_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
+    """Return AUS (DUCK, eq. 6) where it can be computed."""
     if setting.kind == "class" and not len(setting.forget_test):
         return []
     before = float(original.unseen.correct[setting.reported].mean())
 
-    def own(seen: ModelOutputs) -> Measurement:
-        correct = seen.unseen.correct
-        gone = correct[setting.forget_test] if setting.kind == "class" else seen.forget.correct
-        value = aus(
-            setting.kind, before, float(correct[setting.reported].mean()), float(gone.mean())
-        )
-        return Measurement(value, None, None, 0.0, len(gone))
+    def measure_aus(outputs: ModelOutputs) -> Measurement:
+        correct = outputs.unseen.correct
+        forget = outputs.forget.correct
+        if setting.kind == "class":
+            forget = correct[setting.forget_test]
+        after = float(correct[setting.reported].mean())
+        value = aus(setting.kind, before, after, float(forget.mean()))
+        return Measurement(value, None, None, 0.0, len(forget))
 
-    return [
-        Measure(
-            "AUS",
-            "kept accuracy over what is still remembered; a masked output scores as high as forgetting",
-            "score",
-            own,
-        )
-    ]
+    about = (
+        "kept accuracy over what is still remembered; a masked output scores as high as forgetting"
+    )
+    return [Measure("AUS", about, "score", measure_aus)]
 
 
 def membership(setting: Setting, *tiers: Tier) -> list[Measure]:
@@ -187,7 +214,7 @@ def membership(setting: Setting, *tiers: Tier) -> list[Measure]:
             attack.direction,
             "AUC",
             auc_of(attack),
-            primary=attack.decisive and attack.tier != "quick",
+            decisive=attack.decisive and attack.tier != "quick",
         )
         for name, attack in model_attacks(setting, *tiers).items()
     ]
@@ -199,114 +226,101 @@ def auc_of(attack: ScoringFunction) -> Callable[[ModelOutputs], Measurement]:
 
 
 def distances(setting: Setting) -> list[Measure]:
-    """How far outputs on the forget samples are from a retrained model's; the forgotten classes left out of both."""
+    """Return how far outputs on the forget samples are from a retrained model's.
 
-    def outputs(seen: ModelOutputs) -> Array:
-        return renormalised(seen.forget, setting.kept)
+    Most leave the forgotten classes out of both outputs.
+    """
 
-    def by_js(seen: ModelOutputs, other: ModelOutputs) -> Array:
-        return js(outputs(seen), outputs(other))
+    def outputs_of(outputs: ModelOutputs) -> Array:
+        return retained_probabilities(outputs.forget, setting.retained_classes)
 
-    def by_kl(seen: ModelOutputs, other: ModelOutputs) -> Array:
-        return kl(outputs(other), outputs(seen))
+    def by_js(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+        return js(outputs_of(outputs), outputs_of(other))
 
-    def by_l2(seen: ModelOutputs, other: ModelOutputs) -> Array:
-        rows: Array = np.linalg.norm(
-            softmax(seen.forget.logits) - softmax(other.forget.logits), axis=1
-        )
-        return rows
+    def by_kl(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+        return kl(outputs_of(other), outputs_of(outputs))
 
-    def by_classifier(seen: ModelOutputs, other: ModelOutputs) -> Array:
-        return np.array([classifier_auc(outputs(seen), outputs(other))])
+    def by_classifier(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+        return np.array([classifier_auc(outputs_of(outputs), outputs_of(other))])
 
-    def by_accuracies(seen: ModelOutputs, other: ModelOutputs) -> Array:
-        return np.array([tow(seen, other, setting.test)])
+    def by_accuracies(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+        return np.array([tow(outputs, other, setting.test)])
 
-    near = "to retrained models on the forget samples"
-    told = "a classifier tells outputs of forget samples from a retrained model's; compare with retrained ones among themselves"
-    return [
-        Measure(
-            "output distance",
-            f"Jensen-Shannon divergence {near}",
-            "nats",
-            pair=by_js,
-            primary=True,
-            positive=True,
-        ),
-        Measure(
-            "output KL",
-            "divergence of retrained models' outputs from this model's on the forget samples",
-            "nats",
-            pair=by_kl,
-            positive=True,
-        ),
-        Measure(
-            "activation distance",
-            f"L2 distance of softmax outputs {near}",
-            "distance",
-            pair=by_l2,
-            positive=True,
-        ),
-        *(
-            [Measure("class membership", told, "AUC", pair=by_classifier)]
-            if setting.asked >= 2 * FOLDS
-            else []
-        ),
-        Measure(
-            "ToW",
-            "product over forget, retain and test of 1 - gap in accuracy to retrained models",
-            "score",
-            pair=by_accuracies,
-        ),
+    measures = [
+        _distance("output distance", by_js, "nats", decisive=True),
+        _distance("output KL", by_kl, "nats"),
+        _distance("activation distance", _l2_distances, "distance"),
     ]
+    if setting.num_forget >= 2 * FOLDS:
+        about = ABOUT_DISTANCE["class membership"]
+        measures.append(Measure("class membership", about, "AUC", of_pair=by_classifier))
+    tug_of_war = Measure("ToW", ABOUT_DISTANCE["ToW"], "score", of_pair=by_accuracies)
+    return [*measures, tug_of_war]
 
 
-def tow(seen: ModelOutputs, other: ModelOutputs, test: Rows) -> float:
-    """Tug of war (Zhao et al. 2024)."""
-    pairs = (seen.forget, other.forget), (seen.retain, other.retain)
-    gaps = [float(a.correct.mean() - b.correct.mean()) for a, b in pairs]
-    gaps.append(float(seen.unseen.correct[test].mean() - other.unseen.correct[test].mean()))
+def _distance(
+    name: str,
+    function: Callable[[ModelOutputs, ModelOutputs], Array],
+    unit: Unit,
+    decisive: bool = False,
+) -> Measure:
+    about = ABOUT_DISTANCE[name]
+    return Measure(name, about, unit, of_pair=function, decisive=decisive, log_scale=True)
+
+
+def _l2_distances(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+    """Return the distance between the softmax outputs on each forget sample."""
+    difference = softmax(outputs.forget.logits) - softmax(other.forget.logits)
+    rows: Array = np.linalg.norm(difference, axis=1)
+    return rows
+
+
+def tow(outputs: ModelOutputs, other: ModelOutputs, test: Rows) -> float:
+    """Return the tug of war of two models (Zhao et al. 2024)."""
+    gaps = [
+        float(outputs.forget.correct.mean() - other.forget.correct.mean()),
+        float(outputs.retain.correct.mean() - other.retain.correct.mean()),
+        float(outputs.unseen.correct[test].mean() - other.unseen.correct[test].mean()),
+    ]
     return float(np.prod(1 - np.abs(gaps)))
 
 
-def classifier_auc(ours: Array, theirs: Array) -> float:
-    """AUC, across folds of samples, of a linear classifier on log outputs; row for row the same samples."""
-    samples = np.arange(len(ours)) % FOLDS
-    scores = np.empty((2, len(ours)))
+def classifier_auc(outputs: Array, other: Array) -> float:
+    """Return the cross-validated AUC of a linear classifier on the log outputs of two models.
+
+    Both hold the same samples row by row; a fold holds the same samples of both.
+    """
+    folds = np.arange(len(outputs)) % FOLDS
+    scores = np.empty((2, len(outputs)))
     for fold in range(FOLDS):
-        inside, outside = samples != fold, samples == fold
-        inputs = np.log(np.concatenate([ours[inside], theirs[inside]]) + 1e-6)
-        score = ridge(inputs, np.repeat([[-1.0], [1.0]], int(inside.sum()), axis=0))
-        scores[:, outside] = [score(np.log(part[outside] + 1e-6))[:, 0] for part in (ours, theirs)]
-    names = np.arange(2 * len(ours)).astype(str)
-    return roc(Scored(names, scores.ravel(), np.repeat([False, True], len(ours)))).auc.value
+        train, test = folds != fold, folds == fold
+        inputs = np.log(np.concatenate([outputs[train], other[train]]) + 1e-6)
+        classify = ridge(inputs, np.repeat([[-1.0], [1.0]], int(train.sum()), axis=0))
+        scores[0, test] = classify(np.log(outputs[test] + 1e-6))[:, 0]
+        scores[1, test] = classify(np.log(other[test] + 1e-6))[:, 0]
+    ids = np.arange(2 * len(outputs)).astype(str)
+    return roc(Scored(ids, scores.ravel(), np.repeat([False, True], len(outputs)))).auc.value
 
 
 def zrf(untrained: ModelOutputs | None) -> list[Measure]:
-    """How like a randomly initialised model it is on the forget samples (Chundawat et al. 2023)."""
+    """Return the likeness to a randomly initialised model (Chundawat et al. 2023)."""
     if untrained is None:
         return []
-    blank = softmax(untrained.forget.logits)
+    random_outputs = softmax(untrained.forget.logits)
 
-    def own(seen: ModelOutputs) -> Measurement:
-        return mean(1 - js(softmax(seen.forget.logits), blank) / np.log(2))
+    def measure_zrf(outputs: ModelOutputs) -> Measurement:
+        return mean(1 - js(softmax(outputs.forget.logits), random_outputs) / np.log(2))
 
-    return [
-        Measure(
-            "ZRF",
-            "likeness to a randomly initialised model on the forget samples, 1 the highest",
-            "score",
-            own,
-        )
-    ]
+    about = "likeness to a randomly initialised model on the forget samples, 1 the highest"
+    return [Measure("ZRF", about, "score", measure_zrf)]
 
 
 def _accuracy_of(
-    part: Callable[[ModelOutputs], SplitOutputs],
+    split: Callable[[ModelOutputs], SplitOutputs],
 ) -> Callable[[ModelOutputs], Measurement]:
-    return lambda seen: rate(part(seen).correct)
+    return lambda outputs: rate(split(outputs).correct)
 
 
 def _accuracy_at(rows: Rows) -> Callable[[ModelOutputs], Measurement]:
-    """On these rows of the unseen samples."""
-    return lambda seen: rate(seen.unseen.correct[rows])
+    """Return the function that measures the accuracy on these rows of the unseen samples."""
+    return lambda outputs: rate(outputs.unseen.correct[rows])

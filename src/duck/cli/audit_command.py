@@ -13,7 +13,7 @@ from torch import nn
 
 from duck import runs
 from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
-from duck.audits.full import LEAST, check_size
+from duck.audits.full import MIN_MODELS, check_size
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
@@ -221,9 +221,9 @@ def _pool(args: AuditFlags, found: Unlearning, device: torch.device) -> Pool:
     )
     if args.pool is None:
         models = POOL_MODELS if args.pool_models is None else args.pool_models
-        if models < LEAST:
+        if models < MIN_MODELS:
             raise BadInput(
-                f"The full tier needs a pool of at least {LEAST} models, got --pool-models {models}."
+                f"The full tier needs a pool of at least {MIN_MODELS} models, got --pool-models {models}."
             )
         say(f"The pool of {models} models is made, or gone on with, in {folder}.")
         with counting("pool") as progress:

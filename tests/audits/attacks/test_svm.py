@@ -1,4 +1,4 @@
-"""The paper's SVM: its settings, its chance levels, a planted leak, and nothing where nothing is."""
+"""The paper's SVM: settings and chance levels; it finds a planted leak and nothing else."""
 
 from typing import Literal
 
