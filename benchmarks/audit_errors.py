@@ -14,9 +14,9 @@ from lines import Lines
 
 import duck
 from duck.audits import controls
-from duck.audits.judge import Readings
+from duck.audits.judge import MeasurementCache
 from duck.audits.oracle import all_measures
-from duck.audits.outputs import Observed, observe, setting
+from duck.audits.outputs import ModelOutputs, make_setting, observe
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import NOT_FORGOTTEN
 from duck.experiment import Training
@@ -77,17 +77,20 @@ def main() -> None:
 
 
 def told(
-    scenario: Scenario, original: Observed, retrained: dict[str, Observed], draws: int
+    scenario: Scenario, original: ModelOutputs, retrained: dict[str, ModelOutputs], draws: int
 ) -> dict[str, float]:
     """The share of draws in which each was called "not forgotten"."""
-    where, generator = setting(scenario), np.random.default_rng(0)
-    forged = {"original": original, **controls.forged(original, where)}
-    readings, measures = Readings({**retrained, **forged}), all_measures(where, original)
+    setting, generator = make_setting(scenario), np.random.default_rng(0)
+    forgeries = {"original": original, **controls.make_forgeries(original, setting)}
+    measurements, measures = (
+        MeasurementCache({**retrained, **forgeries}),
+        all_measures(setting, original),
+    )
     counts = dict.fromkeys(("retrained", *FORGED), 0)
     for _ in range(draws):
         fresh, *references = generator.permutation(list(retrained))[: REFERENCES + 1].tolist()
         for who in counts:
-            judged = readings.judge(measures, fresh if who == "retrained" else who, references)
+            judged = measurements.judge(measures, fresh if who == "retrained" else who, references)
             counts[who] += judged.verdict == NOT_FORGOTTEN
     return {who: count / draws for who, count in counts.items()}
 

@@ -13,7 +13,7 @@ import numpy as np
 from lines import attacked
 
 from duck.audits.intervals import holm
-from duck.audits.outputs import Observed, Part, Setting, compared
+from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, match_unseen
 from duck.audits.quick import ALPHA, p_values
 from duck.audits.scores import Outputs
 from duck.bench.outputs import Target
@@ -37,11 +37,11 @@ def tested(target: Target, kind: str, case: int) -> dict[str, float]:
     """p-values of the tier's tests, uncorrected."""
     forget, unseen = map(as_part, target)
     seed = case if kind == "samples" else 0
-    members, matched = compared(forget.labels, unseen.labels, seed)
+    members, matched = match_unseen(forget.labels, unseen.labels, seed)
     gone = np.unique(forget.labels) if kind == "class" else np.empty(0, np.int64)
     none, count = np.empty(0, np.intp), forget.logits.shape[1]
     names = tuple(map(str, range(count)))
-    where = Setting(
+    setting = Setting(
         "class" if kind == "class" else "samples",
         count,
         names,
@@ -54,12 +54,12 @@ def tested(target: Target, kind: str, case: int) -> dict[str, float]:
         matched,
         seed,
     )
-    return p_values(where, Observed(forget, unseen, unseen))
+    return p_values(setting, ModelOutputs(forget, unseen, unseen))
 
 
-def as_part(said: Outputs) -> Part:
+def as_part(said: Outputs) -> SplitOutputs:
     """As an audit sees it; these tests do not look at embeddings."""
-    return Part(
+    return SplitOutputs(
         said.logits.astype(np.float64),
         np.empty((len(said), 0)),
         said.labels.astype(np.int64),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.next_step import audit_obstacle
-from duck.audits.outputs import setting
+from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import NOT_FORGOTTEN, Audit, Tier
@@ -385,7 +385,7 @@ def _audit(
     if models < 1:
         raise BadInput(f"models is at least 1, got {models}.")
     check_gradients()
-    setting(case.scenario)  # nothing is trained for an audit that cannot be
+    make_setting(case.scenario)  # nothing is trained for an audit that cannot be
     fresh: list[nn.Module] = []
     if case.new_model is not None and recipe is not None and (tier or not retrained):
         fresh = Retraining(case.scenario, case.original, case.new_model, recipe)(

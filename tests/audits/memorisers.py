@@ -1,4 +1,7 @@
-"""Real models that memorise, trained in milliseconds: ridge regression on more features than samples, with labels that mean nothing."""
+"""Models that memorise, trained in milliseconds.
+
+Ridge regression on more features than samples, with random labels.
+"""
 
 from functools import cache
 
@@ -53,7 +56,7 @@ def shadows(count: int = 32, seed: int = 1) -> Margins:
 
 @cache
 def oracles(count: int = 32, seed: int = 2) -> Margins:
-    """Models that never saw the first half of the known samples, each on its own part of the rest: what retraining would give."""
+    """Train models without the first half of the known samples, as retraining would."""
     generator = np.random.default_rng(seed)
     rest = np.arange(SEEN // 2, SEEN)
     return Margins.stack(
@@ -63,7 +66,7 @@ def oracles(count: int = 32, seed: int = 2) -> Margins:
 
 @cache
 def kept(count: int = 32, seed: int = 3) -> Margins:
-    """Models that were trained on half of the first half as well and "unlearned" it by doing nothing: the planted leak."""
+    """Train models on half of the first half as well; nothing is unlearned: the planted leak."""
     generator = np.random.default_rng(seed)
     asked, rest = requests(count, generator), np.arange(SEEN // 2, SEEN)
     others = [generator.choice(rest, size=len(rest) * 3 // 4, replace=False) for _ in range(count)]
@@ -72,7 +75,7 @@ def kept(count: int = 32, seed: int = 3) -> Margins:
 
 @cache
 def forgot(count: int = 32, seed: int = 4) -> Margins:
-    """As `kept`, but retrained without the asked half: perfect unlearning, told as if it had been trained on."""
+    """Retrain the models of `kept` without the requested half: perfect unlearning."""
     clean = oracles(count, seed + 100)
     asked = np.zeros((count, len(NAMES)), bool)
     for model, rows in enumerate(requests(count, np.random.default_rng(seed))):

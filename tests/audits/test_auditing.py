@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import duck
-from duck.audits.outputs import compared, observe, setting
+from duck.audits.outputs import make_setting, match_unseen, observe
 from duck.audits.relearn import relearning, steps
 from duck.audits.retraining import Retraining
 from duck.data.examples import Pixels
@@ -64,9 +64,7 @@ def test_the_result_of_forgetting_is_audited_in_one_line() -> None:
     )
 
 
-def test_given_retrained_models_make_it_the_oracle_tier_and_a_logit_of_minus_infinity_is_a_number() -> (
-    None
-):
+def test_retrained_models_make_it_the_oracle_tier_and_masked_logits_are_allowed() -> None:
     audit = duck.audit(
         Masked(trained_net()), class_scenario(), original=trained_net(), retrained=list(retrained())
     )
@@ -88,7 +86,7 @@ def test_missing_retrained_models_are_trained_where_it_is_known_how() -> None:
     assert "ZRF" in audit.attacks
     with pytest.raises(
         BadInput,
-        match=r"give retrained=\[...\], or new_model= and recipe= to train them. Not said: new_model and recipe",
+        match=r"give retrained=\[...\], or new_model= and recipe= to train them",
     ):
         duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="oracle")
 
@@ -105,7 +103,7 @@ def test_no_recipe_is_made_up_for_an_original_that_was_trained_in_a_way_nobody_t
 
 
 def test_references_that_were_not_trained_as_the_original_was_give_no_verdict() -> None:
-    """Trained on pixels of another mean and std, as a cache that does not look at them would give: they know nothing of these."""
+    """They were trained on pixels of another mean and std, as a careless cache would give."""
     scenario = class_scenario()
     dark = replace(scenario.data.train, pixels=Pixels((0.9,), (0.05,)))  # type: ignore[type-var]
     odd = Retraining(
@@ -153,7 +151,7 @@ def test_no_unseen_data_and_no_numbers_are_refused() -> None:
 
 
 def test_an_overfit_model_that_memorised_the_forget_samples_is_caught() -> None:
-    """The planted leak: trained on nothing but the forget samples with labels that only memory can give."""
+    """The planted leak: trained on the forget samples alone, with random labels."""
     scenario = samples_scenario()
     leaking = trained_net()
     steps_of(leaking, scenario.data.train.take(scenario.forget))
@@ -193,7 +191,7 @@ def test_a_model_that_says_nothing_is_refused() -> None:
 
 def test_unseen_samples_of_the_class_are_matched_holdout_included() -> None:
     scenario = class_scenario()
-    matched = setting(scenario).matched
+    matched = make_setting(scenario).matched
     assert matched.tolist() == [index for index in range(200) if index % 4 == 2]
     assert set(matched.tolist()) & set(scenario.holdout.tolist())
 
@@ -214,7 +212,7 @@ def test_unseen_samples_are_of_each_class_in_the_proportion_of_the_members(
         np.repeat(list(counts), list(counts.values())).astype(np.int64)
         for counts in (forget, unseen)
     ]
-    members, matched = compared(labels[0], labels[1], seed=0)
+    members, matched = match_unseen(labels[0], labels[1], seed=0)
     assert Counter(labels[1][matched].tolist()) == wanted
     assert Counter(labels[0][members].tolist()) == {
         label: count for label, count in forget.items() if label in wanted
@@ -226,8 +224,8 @@ def test_unseen_samples_are_of_each_class_in_the_proportion_of_the_members(
 def test_fewer_than_two_samples_cannot_be_audited(count: int) -> None:
     few = replace(samples_scenario(), forget=samples_scenario().forget[:count])
     with pytest.raises(BadInput, match=f"There is {count} forget sample: an audit compares groups"):
-        setting(few)
-    setting(replace(samples_scenario(), forget=samples_scenario().forget[:2]))
+        make_setting(few)
+    make_setting(replace(samples_scenario(), forget=samples_scenario().forget[:2]))
 
 
 def test_relearning_is_until_what_the_original_knew() -> None:
@@ -278,7 +276,7 @@ def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(
         {"fingerprint": "of other data"},
     ):
         assert replace(making, training=replace(TRAINING, **changes)).missing(1) == 1, changes
-    # Neither the seed of the original nor its weights, nor how fast the training was, make another retrained model.
+    # Seed and weights of the original do not matter for a retrained model, nor does `compile`.
     alike = replace(TRAINING, seed=7, weights="abc", recipe=replace(TRAINING.recipe, compile=True))
     assert (
         replace(making, training=alike, recipe=replace(making.recipe, compile=True)).missing(2) == 0

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from duck.audits import controls
-from duck.audits.judge import Readings
+from duck.audits.judge import MeasurementCache
 from duck.audits.oracle import all_measures
-from duck.audits.outputs import Observed
+from duck.audits.outputs import ModelOutputs
 from duck.audits.verdict import Control
 from tests.audits.witnesses import (
     CLASSES,
@@ -22,8 +22,8 @@ from tests.audits.witnesses import (
 
 
 def test_a_masked_logit_hides_the_class_and_changes_nothing_else() -> None:
-    where, original = class_setting(), model(0, knows=True)
-    hidden = controls.masked(original, where)
+    setting, original = class_setting(), model(0, knows=True)
+    hidden = controls.mask_forgotten(original, setting)
     assert original.forget.correct.mean() > 0.95
     assert hidden.forget.correct.mean() == 0
     others = [0, 1, 2]
@@ -32,39 +32,37 @@ def test_a_masked_logit_hides_the_class_and_changes_nothing_else() -> None:
     assert original.forget.logits[:, GONE].min() > -1000
 
 
-def test_a_head_fitted_on_retained_samples_never_says_the_forgotten_class_and_keeps_the_others() -> (
-    None
-):
-    where, original = class_setting(), model(0, knows=True)
-    made = controls.head_retrained(original, where)
+def test_a_retrained_head_never_names_the_forgotten_class_and_keeps_the_others() -> None:
+    setting, original = class_setting(), model(0, knows=True)
+    made = controls.retrain_head(original, setting)
     assert made.forget.correct.mean() == 0
     assert made.retain.correct.mean() > 0.95
-    assert made.unseen.correct[where.retain_test].mean() > 0.95
+    assert made.unseen.correct[setting.retain_test].mean() > 0.95
 
 
 def test_noise_is_as_wide_as_the_outputs_and_the_same_each_time() -> None:
-    where, original = class_setting(), model(0, knows=True)
-    first, again = controls.noisy(original, where), controls.noisy(original, where)
+    setting, original = class_setting(), model(0, knows=True)
+    first, again = controls.add_noise(original, setting), controls.add_noise(original, setting)
     added = first.forget.logits - original.forget.logits
     assert 0.8 < added.std() / original.retain.logits.std() < 1.2
     assert np.array_equal(first.forget.logits, again.forget.logits)
 
 
 def test_a_masked_logit_is_no_control_where_single_samples_go() -> None:
-    assert "logit masked" in controls.forged(model(0, knows=True), class_setting())
-    assert "logit masked" not in controls.forged(sample_model(0, 4.0), samples_setting())
+    assert "logit masked" in controls.make_forgeries(model(0, knows=True), class_setting())
+    assert "logit masked" not in controls.make_forgeries(sample_model(0, 4.0), samples_setting())
 
 
 def checked(original_seed: int, count: int = 6, odd: int = 0) -> dict[str, Control]:
-    """Of a class removal with so many retrained models, of which some are odd: they know the class."""
-    where, original = class_setting(), model(original_seed, knows=True)
+    """Return the controls of a class removal; some of the retrained models know the class."""
+    setting, original = class_setting(), model(original_seed, knows=True)
     retrained = {
         f"retrained {index}": model(100 + index, knows=index < odd) for index in range(count)
     }
-    forgeries = controls.forged(original, where)
-    readings = Readings({"original": original, **forgeries, **retrained})
+    forgeries = controls.make_forgeries(original, setting)
+    measurements = MeasurementCache({"original": original, **forgeries, **retrained})
     return controls.check(
-        readings, all_measures(where, original), ["original", *forgeries], list(retrained), {}
+        measurements, all_measures(setting, original), ["original", *forgeries], list(retrained), {}
     )
 
 
@@ -98,7 +96,9 @@ def test_every_retrained_model_must_know_the_retained_samples_nearly_as_the_orig
 ) -> None:
     """18 of 180 are the ten points that it may lack."""
     original, fine = (_with_mistakes(model(seed, knows=True), 0) for seed in (0, 1))
-    found = controls.as_good(original, [fine, _with_mistakes(model(2, knows=False), wrong), fine])
+    found = controls.check_accuracy(
+        original, [fine, _with_mistakes(model(2, knows=False), wrong), fine]
+    )
     assert (found.passed, found.expected, found.got) == (
         passed,
         "at least 90.0 %",
@@ -106,16 +106,16 @@ def test_every_retrained_model_must_know_the_retained_samples_nearly_as_the_orig
     )
 
 
-def _with_mistakes(seen: Observed, wrong: int) -> Observed:
+def _with_mistakes(seen: ModelOutputs, wrong: int) -> ModelOutputs:
     """So many of the retained samples."""
     logits = 9.0 * np.eye(CLASSES)[(seen.retain.labels + (np.arange(RETAIN) < wrong)) % CLASSES]
     return replace(seen, retain=replace(seen.retain, logits=logits))
 
 
 def test_false_alarms_on_further_retrained_models_are_rare() -> None:
-    """Five in a hundred are expected at most: of 48 judgements, 7 or more would be seen once in a hundred times."""
-    where, original = class_setting(), model(0, knows=True)
-    measures = [measure for measure in all_measures(where, original) if measure.primary]
+    """At most 5 % are expected: of 48 judgements, 7 or more have a probability of 1 %."""
+    setting, original = class_setting(), model(0, knows=True)
+    measures = [measure for measure in all_measures(setting, original) if measure.decisive]
     alarms = 0
     for draw in range(6):
         references = {
@@ -124,20 +124,20 @@ def test_false_alarms_on_further_retrained_models_are_rare() -> None:
         fresh = {
             f"fresh {index}": model(1010 + 20 * draw + index, knows=False) for index in range(8)
         }
-        readings = Readings({**references, **fresh})
+        measurements = MeasurementCache({**references, **fresh})
         alarms += sum(
-            bool(readings.judge(measures, name, list(references)).outside) for name in fresh
+            bool(measurements.judge(measures, name, list(references)).outside) for name in fresh
         )
     assert alarms < 7
 
 
 def test_further_p_values_join_the_correction() -> None:
-    where, original = class_setting(), model(0, knows=True)
+    setting, original = class_setting(), model(0, knows=True)
     references = {f"retrained {index}": model(100 + index, knows=False) for index in range(6)}
-    readings = Readings({"fresh": model(50, knows=False), **references})
-    measures = all_measures(where, original)
+    measurements = MeasurementCache({"fresh": model(50, knows=False), **references})
+    measures = all_measures(setting, original)
     alone, joined = (
-        readings.judge(measures, "fresh", list(references), more)
+        measurements.judge(measures, "fresh", list(references), more)
         for more in (None, {"U-LiRA": 1e-4})
     )
     assert alone.verdict == "forgotten"
@@ -146,27 +146,27 @@ def test_further_p_values_join_the_correction() -> None:
 
 
 def test_a_distance_without_spread_is_judged_by_its_rows() -> None:
-    """All retrained models classify every sample of the class wrong: the binomial error, not the spread, says what is unusual."""
-    where, original = class_setting(), model(0, knows=True)
+    """All retrained models have 0 % on the class: the binomial error decides, not the spread."""
+    setting, original = class_setting(), model(0, knows=True)
     references = {f"retrained {index}": model(100 + index, knows=False) for index in range(6)}
     one_right = model(50, knows=False)
     logits = one_right.unseen.logits.copy()
-    logits[where.forget_test[0], GONE] = 50.0
+    logits[setting.forget_test[0], GONE] = 50.0
     nearly = replace(one_right, unseen=replace(one_right.unseen, logits=logits))
-    readings = Readings({"nearly": nearly, "knowing": original, **references})
-    measures = all_measures(where, original)
-    assert "recognised" not in readings.judge(measures, "nearly", list(references)).outside
-    assert "recognised" in readings.judge(measures, "knowing", list(references)).outside
+    measurements = MeasurementCache({"nearly": nearly, "knowing": original, **references})
+    measures = all_measures(setting, original)
+    assert "recognised" not in measurements.judge(measures, "nearly", list(references)).outside
+    assert "recognised" in measurements.judge(measures, "knowing", list(references)).outside
 
 
 def test_a_retrained_model_is_not_compared_with_itself() -> None:
-    where, original = class_setting(), model(0, knows=True)
+    setting, original = class_setting(), model(0, knows=True)
     models = {f"retrained {index}": model(100 + index, knows=False) for index in range(3)}
-    readings = Readings({"original": original, **models})
-    measure = next(m for m in all_measures(where, original) if m.name == "output distance")
-    assert measure.pair is not None
+    measurements = MeasurementCache({"original": original, **models})
+    measure = next(m for m in all_measures(setting, original) if m.name == "output distance")
+    assert measure.of_pair is not None
     first, second, third = models.values()
-    pairs = [measure.pair(first, other).mean() for other in (second, third)]
-    assert readings.value(measure, "retrained 0", list(models)).value == pytest.approx(
+    pairs = [measure.of_pair(first, other).mean() for other in (second, third)]
+    assert measurements.value(measure, "retrained 0", list(models)).value == pytest.approx(
         np.mean(pairs)
     )

@@ -1,4 +1,4 @@
-"""ε: its formula and limits by hand, a planted leak at the limit, and no more than chance where nothing is."""
+"""ε: formula and limits by hand; a planted leak reaches the limit, and no leak gives chance."""
 
 import math
 

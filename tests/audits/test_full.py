@@ -8,11 +8,21 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from duck.audits.attacks.lira import LiraAttack
+from duck.audits.attacks.rmia import RmiaAttack
 from duck.audits.epsilon import limit
-from duck.audits.full import _epsilon, _games, _klom, _model_measures, _noisy, _resolved, from_pool
+from duck.audits.full import (
+    _epsilon_row,
+    _klom_rows,
+    _model_measures,
+    _noisy_margins,
+    _resolved_rates,
+    _ulira_scores,
+    evidence_of,
+)
 from duck.audits.margins import margins
-from duck.audits.oracle import More
-from duck.audits.outputs import Observed, observe, setting
+from duck.audits.oracle import PoolEvidence
+from duck.audits.outputs import ModelOutputs, make_setting, observe
 from duck.audits.scores import Margins, Scored
 from duck.errors import BadInput
 from duck.experiment import Experiment
@@ -44,18 +54,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pool]:
 
 
 @pytest.fixture(scope="module")
-def found(made: dict[str, Pool]) -> dict[str, More]:
-    return {method: from_pool(pool, setting(class_scenario())) for method, pool in made.items()}
+def found(made: dict[str, Pool]) -> dict[str, PoolEvidence]:
+    return {
+        method: evidence_of(pool, make_setting(class_scenario())) for method, pool in made.items()
+    }
 
 
-def test_doing_nothing_is_told_and_retraining_is_not(found: dict[str, More]) -> None:
+def test_doing_nothing_is_told_and_retraining_is_not(found: dict[str, PoolEvidence]) -> None:
     assert found["original"].p["unlearned"]["U-LiRA"] < 1e-3
     assert found["retrained"].p["unlearned"]["U-LiRA"] > 0.05
 
 
 @pytest.mark.parametrize("method", ["original", "retrained"])
 def test_controls_are_told_whatever_the_method_and_oracles_are_not(
-    found: dict[str, More], method: str
+    found: dict[str, PoolEvidence], method: str
 ) -> None:
     p = {who: values["U-LiRA"] for who, values in found[method].p.items()}
     assert set(p) == {"unlearned", "original", "output noise", "retrained"}
@@ -66,7 +78,7 @@ def test_controls_are_told_whatever_the_method_and_oracles_are_not(
 def test_equal_models_are_judged_by_other_oracles_each_once(tmp_path: Path) -> None:
     pool = pools.pool(tmp_path / "pool", pools.plan(), 20)
     assert pool.oracle is not None
-    judged = _games(pool, setting(class_scenario()))["retrained"]
+    judged = _ulira_scores(pool, make_setting(class_scenario()))["retrained"]
     candidates = int((pool.roles == "candidate").sum())
     assert len(judged.scores) == len(pool.oracle) * candidates
     assert int(judged.members.sum()) == len(pool.oracle) // 2 * candidates
@@ -75,14 +87,14 @@ def test_equal_models_are_judged_by_other_oracles_each_once(tmp_path: Path) -> N
 def test_rmia_is_left_out_where_the_holdout_holds_all_unseen_samples_but_one(
     tmp_path: Path,
 ) -> None:
-    pool, where = pools.pool(tmp_path / "pool", pools.plan(), 20), setting(class_scenario())
-    outside = np.intersect1d(where.matched, where.test)
-    inside = np.setdiff1d(where.matched, where.test)
+    pool, setting = pools.pool(tmp_path / "pool", pools.plan(), 20), make_setting(class_scenario())
+    outside = np.intersect1d(setting.matched, setting.test)
+    inside = np.setdiff1d(setting.matched, setting.test)
     names = {
         count: [
             m.name
-            for m in from_pool(
-                pool, replace(where, matched=np.append(inside, outside[:count]))
+            for m in evidence_of(
+                pool, replace(setting, matched=np.append(inside, outside[:count]))
             ).measures
         ]
         for count in (1, 2)
@@ -95,43 +107,47 @@ def test_epsilon_before_stands_under_original_and_after_under_unlearned() -> Non
         models.at(memorisers.CANDIDATES)
         for models in (memorisers.kept(), memorisers.forgot(), memorisers.oracles())
     )
-    row = _epsilon(before, after, oracles)
+    row = _epsilon_row(before, after, oracles)
     assert row.original is not None
     assert row.unlearned is not None
     assert row.original.value > row.unlearned.value + 0.3
 
 
 def test_epsilon_says_what_so_many_models_can_show_and_who_is_there() -> None:
-    """16 of 32 models had a sample, half of them are counted; memory that is never in doubt shows no more than that."""
+    """16 of 32 models had a sample, and half of them are counted."""
     kept, oracles = (
         memorisers.kept().at(memorisers.CANDIDATES),
         memorisers.oracles().at(memorisers.CANDIDATES),
     )
     sure = Margins(kept.ids, np.where(kept.members, kept.values + 100, kept.values), kept.members)
-    row = _epsilon(sure, memorisers.forgot().at(memorisers.CANDIDATES), oracles)
+    row = _epsilon_row(sure, memorisers.forgot().at(memorisers.CANDIDATES), oracles)
     assert row.limit is not None
     assert row.limit.value == pytest.approx(limit(8, 16))
     assert row.limit.why == f"8 models a side cannot show more than {limit(8, 16):.3f}"
     assert row.at_limit == ["original"]
 
 
-def test_klom_s_test_points_are_of_the_classes_that_stay(found: dict[str, More]) -> None:
+def test_klom_s_test_points_are_of_the_classes_that_stay(found: dict[str, PoolEvidence]) -> None:
     """200 unseen samples of four classes, of which one goes."""
     rows = found["original"].rows
     assert (rows["KLoM forget"].n, rows["KLoM test"].n) == (60, 150)
 
 
-def test_rmia_does_not_judge_the_population_it_compares_with(found: dict[str, More]) -> None:
-    """60 forgotten samples and 50 unseen ones of their class, of which 10 are the holdout, the population."""
+def test_rmia_does_not_judge_the_population_it_compares_with(
+    found: dict[str, PoolEvidence],
+) -> None:
+    """60 forgotten samples and 50 unseen ones; 10 of these are the holdout, the population."""
     seen = observe(trained_net(), class_scenario())
     lira, rmia = (
-        measure.own(seen).n for measure in found["original"].measures if measure.own is not None
+        measure.of_model(seen).n
+        for measure in found["original"].measures
+        if measure.of_model is not None
     )
     assert (lira, rmia) == (110, 100)
 
 
 def test_the_highest_divergences_are_shown_beside_the_mean_with_one_floor(
-    found: dict[str, More],
+    found: dict[str, PoolEvidence],
 ) -> None:
     for name in ("forget", "retain", "test"):
         mean, highest = (
@@ -144,13 +160,13 @@ def test_the_highest_divergences_are_shown_beside_the_mean_with_one_floor(
 
 
 def test_one_floor_serves_models_that_are_like_oracles_and_models_that_are_far_off() -> None:
-    """With bins of their own, models like the oracles would lie far above the floor of those that are far off."""
+    """With bins of their own, models like the oracles would lie far above the floor."""
     draw, names = np.random.default_rng(0), np.array([f"r{index}" for index in range(30)])
     alike, off, oracles = (
         Margins(names, draw.normal(middle, 1, (16, 30)), np.ones((16, 30), bool))
         for middle in (0, 50, 0)
     )
-    row = _klom("retain", alike, off, oracles)["KLoM retain"]
+    row = _klom_rows("retain", alike, off, oracles)["KLoM retain"]
     assert row.original is not None
     assert row.unlearned is not None
     assert row.retrained is not None
@@ -159,7 +175,7 @@ def test_one_floor_serves_models_that_are_like_oracles_and_models_that_are_far_o
 
 
 def test_u_lira_is_judged_against_chance_and_oracles_among_themselves_stand_apart(
-    found: dict[str, More],
+    found: dict[str, PoolEvidence],
 ) -> None:
     made = found["original"]
     assert made.rows["U-LiRA"].retrained is made.rows["U-LiRA hits"].retrained is None
@@ -169,12 +185,13 @@ def test_u_lira_is_judged_against_chance_and_oracles_among_themselves_stand_apar
     assert made.rows["U-LiRA"].unlearned is not None
     value = made.rows["U-LiRA"].unlearned.value
     assert (
-        made.told["U-LiRA"]
-        == f"AUC {value:.3f} against chance, 0.5, with 20 models of the method and 10 that never saw the samples"
+        made.statements["U-LiRA"]
+        == f"AUC {value:.3f} against chance, 0.5, with 20 models of the method and 10 that "
+        "never saw the samples"
     )
 
 
-def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, More]) -> None:
+def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, PoolEvidence]) -> None:
     rows = found["original"].rows
     games = {
         "U-LiRA",
@@ -193,31 +210,37 @@ def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, More]) -> 
 
 
 def test_hits_are_shown_at_every_rate_that_the_non_members_resolve() -> None:
-    assert [_resolved(others) for others in (99, 100, 999, 1000)] == [
+    assert [_resolved_rates(others) for others in (99, 100, 999, 1000)] == [
         [],
         [0.01],
         [0.01],
         [0.01, 0.001],
     ]
-    where = replace(samples_setting(), matched=np.arange(160), test=np.arange(120))
+    setting = replace(samples_setting(), matched=np.arange(160), test=np.arange(120))
     ids = np.array([str(at) for at in range(1160)])
     ranked = Scored(
         ids,
         np.concatenate([np.full(500, 3.0), np.full(500, -1.0), np.linspace(0, 2, 160)]),
         np.arange(1160) < 1000,
     )
-    by = {
-        measure.name: measure
-        for measure in _model_measures({"LiRA": lambda _: ranked, "RMIA": lambda _: ranked}, where)
-    }
+
+    class RankedLira(LiraAttack):
+        def __init__(self) -> None:
+            """Need no pool."""
+
+        def __call__(self, outputs: ModelOutputs) -> Scored:
+            return ranked
+
+    class RankedRmia(RankedLira, RmiaAttack):
+        pass
+
+    attacks = {"LiRA": RankedLira(), "RMIA": RankedRmia()}
+    by = {measure.name: measure for measure in _model_measures(attacks, setting)}
     assert list(by) == ["LiRA", "RMIA", "LiRA hits", "RMIA hits"]
-    own = by["LiRA hits"].own
+    own = by["LiRA hits"].of_model
     assert own is not None
     assert own(sample_model(0, 0.0))[:1] == (0.5,)
-    assert (
-        by["LiRA hits"].about
-        == "members that are told at no more false alarms than 1 %, which is chance"
-    )
+    assert "1 %" in by["LiRA hits"].about
 
 
 def test_noise_on_the_outputs_keeps_rows_and_labels_and_little_memory(
@@ -225,7 +248,10 @@ def test_noise_on_the_outputs_keeps_rows_and_labels_and_little_memory(
 ) -> None:
     pool = made["original"]
     chosen = pool.roles == "candidate"
-    noisy, every = _noisy(pool, chosen, seed=0), pool.before.gather(chosen).astype(np.float64)
+    noisy, every = (
+        _noisy_margins(pool, chosen, seed=0),
+        pool.before.gather(chosen).astype(np.float64),
+    )
     own = margins(every, np.broadcast_to(pool.labels[chosen], every.shape[:2]))
     # The margin is a difference of logits: of two with noise each, or of one and a mean of several.
     assert every.std() < np.std(noisy - own) < 1.5 * every.std()
@@ -234,13 +260,13 @@ def test_noise_on_the_outputs_keeps_rows_and_labels_and_little_memory(
     )
     assert abs(np.mean(noisy - own)) < 0.5 * abs(np.mean(noisy - rolled))
     tracemalloc.start()
-    _noisy(pool, chosen, seed=0)
+    _noisy_margins(pool, chosen, seed=0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < every.nbytes  # of 20 models
 
 
-def test_klom_is_large_where_nothing_was_done(found: dict[str, More]) -> None:
+def test_klom_is_large_where_nothing_was_done(found: dict[str, PoolEvidence]) -> None:
     nothing, retrained = (
         found[method].rows["KLoM forget"].unlearned for method in ("original", "retrained")
     )
@@ -250,9 +276,9 @@ def test_klom_is_large_where_nothing_was_done(found: dict[str, More]) -> None:
 
 
 def test_memorisation_is_of_the_sample_and_not_of_its_class(
-    made: dict[str, Pool], found: dict[str, More]
+    made: dict[str, Pool], found: dict[str, PoolEvidence]
 ) -> None:
-    """Models with against models without x, both of which know its class: oracles, which do not, would make it that of the class."""
+    """Both sides know the class. With oracles, which do not, it would be that of the class."""
     pool, row = made["original"], found["original"].rows["memorisation"]
     chosen = pool.roles == "candidate"
     p, members = expit(pool.before.margins[:, chosen].astype(np.float64)), pool.members[:, chosen]
@@ -271,11 +297,11 @@ def test_a_small_pool_says_how_many_models_it_needs(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match="has 2 models and 1 oracles: the full tier needs at least 20 and 10"
     ):
-        from_pool(small, setting(class_scenario()))
+        evidence_of(small, make_setting(class_scenario()))
 
 
-def test_rows_follow_the_ids_of_the_pool(found: dict[str, More]) -> None:
-    """LiRA finds the audited model's samples by their ids: the same rows in another order give the same AUC."""
+def test_rows_follow_the_ids_of_the_pool(found: dict[str, PoolEvidence]) -> None:
+    """LiRA finds samples by their ids: the same rows in another order give the same AUC."""
     seen = observe(trained_net(), class_scenario())
     order = np.random.default_rng(0).permutation(len(seen.forget))
     part = seen.forget
@@ -287,13 +313,13 @@ def test_rows_follow_the_ids_of_the_pool(found: dict[str, More]) -> None:
         ids=part.ids[order],
     )
     lira = found["original"].measures[0]
-    assert lira.own is not None
-    assert lira.own(Observed(mixed, seen.retain, seen.unseen)).value == pytest.approx(
-        lira.own(seen).value
+    assert lira.of_model is not None
+    assert lira.of_model(ModelOutputs(mixed, seen.retain, seen.unseen)).value == pytest.approx(
+        lira.of_model(seen).value
     )
     torn = replace(
         part, logits=part.logits[order] + np.linspace(0, 9, len(order))[:, None] * np.eye(4)[2]
     )
-    assert lira.own(Observed(torn, seen.retain, seen.unseen)).value != pytest.approx(
-        lira.own(seen).value
+    assert lira.of_model(ModelOutputs(torn, seen.retain, seen.unseen)).value != pytest.approx(
+        lira.of_model(seen).value
     )

@@ -21,7 +21,8 @@ def histograms(*sides: Floats) -> list[Array]:
 
 
 def test_the_divergence_is_of_the_unlearned_models_from_oracles_by_hand() -> None:
-    # One of four unlearned models is where no oracle is: 0.75 ln 0.75 + 0.25 ln (0.25 / 1e-5); the other way round it were 0.288.
+    # One of four unlearned models is where no oracle is: 0.75 ln 0.75 + 0.25 ln (0.25 / 1e-5).
+    # The reverse divergence would be 0.288.
     name = np.array(["x"])
     ours, theirs = np.array([[0.0], [0.0], [0.0], [10.0]]), np.zeros((8, 1))
     found = klom(

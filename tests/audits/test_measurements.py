@@ -10,21 +10,20 @@ from scipy.spatial.distance import jensenshannon
 from torch.nn.functional import cross_entropy
 
 from duck.audits import measurements
-from duck.audits.attacks.catalog import ATTACKS
-from duck.audits.controls import masked
+from duck.audits.attacks.base import ThresholdAttack
+from duck.audits.attacks.entropy import entropies
+from duck.audits.attacks.loss import losses
+from duck.audits.controls import mask_forgotten
 from duck.audits.measurements import (
-    entropies,
+    classifier_auc,
     js,
     kl,
-    losses,
-    member_scores,
-    membership,
+    measure_auc,
     rate,
-    separation,
-    told_apart,
     tow,
 )
-from duck.audits.outputs import Observed, Part, Setting
+from duck.audits.outputs import Array, ModelOutputs, Setting, SplitOutputs
+from duck.audits.scores import Outputs
 from tests.audits.witnesses import FORGET, class_setting, model, sample_model, samples_setting
 
 
@@ -41,14 +40,14 @@ def test_divergences_by_hand_and_by_scipy() -> None:
 
 
 def test_losses_are_torch_s_and_entropies_those_of_the_softmax() -> None:
-    part = model(0, knows=True).unseen
+    outputs = model(0, knows=True).unseen.take()
     expected = cross_entropy(
-        torch.from_numpy(part.logits), torch.from_numpy(part.labels), reduction="none"
+        torch.from_numpy(outputs.logits), torch.from_numpy(outputs.labels), reduction="none"
     )
-    np.testing.assert_allclose(losses(part), expected.numpy(), atol=1e-12)
-    flat = replace(part, logits=np.zeros_like(part.logits))
+    np.testing.assert_allclose(losses(outputs), expected.numpy(), atol=1e-12)
+    flat = replace(outputs, logits=np.zeros_like(outputs.logits))
     np.testing.assert_allclose(entropies(flat), math.log(4))
-    certain = replace(part, logits=np.eye(4)[part.labels] * 1e4)
+    certain = replace(outputs, logits=np.eye(4)[outputs.labels] * 1e4)
     np.testing.assert_allclose(entropies(certain), 0, atol=1e-12)
 
 
@@ -60,30 +59,30 @@ def test_a_rate_has_the_exact_interval() -> None:
 
 
 def test_output_distance_does_not_see_whether_the_logit_is_masked() -> None:
-    where, knowing, other = class_setting(), model(0, knows=True), model(1, knows=False)
-    found = measurements.distances(where)
-    pair = named(found, "output distance").pair
-    assert pair is not None
-    seen = [pair(who, other) for who in (knowing, masked(knowing, where))]
+    setting, knowing, other = class_setting(), model(0, knows=True), model(1, knows=False)
+    found = measurements.distances(setting)
+    of_pair = named(found, "output distance").of_pair
+    assert of_pair is not None
+    seen = [of_pair(who, other) for who in (knowing, mask_forgotten(knowing, setting))]
     np.testing.assert_allclose(seen[0], seen[1])
-    pair = named(found, "activation distance").pair
-    assert pair is not None
-    seen = [pair(who, other) for who in (knowing, masked(knowing, where))]
+    of_pair = named(found, "activation distance").of_pair
+    assert of_pair is not None
+    seen = [of_pair(who, other) for who in (knowing, mask_forgotten(knowing, setting))]
     assert seen[0].mean() > seen[1].mean() + 0.3
 
 
 def test_tug_of_war_by_hand() -> None:
-    def with_accuracies(forget: int, retain: int, test: int) -> Observed:
-        return Observed(_right(forget), _right(retain), _right(test))
+    def with_accuracies(forget: int, retain: int, test: int) -> ModelOutputs:
+        return ModelOutputs(_right(forget), _right(retain), _right(test))
 
     value = tow(with_accuracies(0, 10, 8), with_accuracies(2, 9, 10), np.arange(10))
     assert value == pytest.approx(0.8 * 0.9 * 0.8)
 
 
-def _right(count: int) -> Part:
+def _right(count: int) -> SplitOutputs:
     logits = np.zeros((10, 2))
     logits[:, 0], logits[:count, 1] = 1.0, 2.0
-    return Part(logits, logits, np.ones(10, np.int64), np.arange(10).astype(str))
+    return SplitOutputs(logits, logits, np.ones(10, np.int64), np.arange(10).astype(str))
 
 
 def test_a_classifier_tells_apart_what_differs_and_nothing_else() -> None:
@@ -91,54 +90,62 @@ def test_a_classifier_tells_apart_what_differs_and_nothing_else() -> None:
     one, same, other = (
         draw.dirichlet(shares, size=200) for shares in ([5, 5, 5], [5, 5, 5], [20, 5, 5])
     )
-    assert told_apart(one, same) == pytest.approx(0.5, abs=0.08)
-    assert told_apart(one, other) > 0.8
+    assert classifier_auc(one, same) == pytest.approx(0.5, abs=0.08)
+    assert classifier_auc(one, other) > 0.8
 
 
 def test_zrf_is_one_for_a_model_like_the_untrained_one() -> None:
     blank = model(5, knows=False)
     (found,) = measurements.zrf(blank)
-    assert found.own is not None
-    assert found.own(blank).value == pytest.approx(1.0)
-    assert found.own(model(0, knows=True)).value < 0.7
+    assert found.of_model is not None
+    assert found.of_model(blank).value == pytest.approx(1.0)
+    assert found.of_model(model(0, knows=True)).value < 0.7
     assert measurements.zrf(None) == []
 
 
 def test_neighbours_are_the_classes_that_the_forgotten_one_is_taken_for() -> None:
-    where, knowing = class_setting(), model(0, knows=True)
-    (found,) = measurements.neighbours(where, knowing)
+    setting, knowing = class_setting(), model(0, knows=True)
+    (found,) = measurements.neighbours(setting, knowing)
     assert found.about.startswith(
         "accuracy on the classes most confused with the forgotten one: a, "
     )
-    assert found.own is not None
-    assert found.own(knowing).n == len(where.retain_test)
+    assert found.of_model is not None
+    assert found.of_model(knowing).n == len(setting.retain_test)
     assert measurements.neighbours(samples_setting(), sample_model(0, 0.0)) == []
 
 
 def test_membership_is_found_where_it_was_planted() -> None:
-    where = samples_setting()
+    setting = samples_setting()
     leaking, clean = sample_model(0, 4.0), sample_model(0, 0.0)
-    for measure in measurements.membership(where):
-        assert measure.own is not None
-        found, floor = measure.own(leaking), measure.own(clean)
+    for measure in measurements.membership(setting, "quick"):
+        assert measure.of_model is not None
+        found, floor = measure.of_model(leaking), measure.of_model(clean)
         assert found.value > 0.8
         assert floor.low is not None
         assert floor.high is not None
         assert floor.low < 0.5 < floor.high
 
 
+class LabelAttack(ThresholdAttack):
+    """Score a sample by its label."""
+
+    @staticmethod
+    def score(outputs: Outputs) -> Array:
+        return outputs.labels.astype(np.float64)
+
+
 def test_members_are_forget_samples_and_rows_keep_their_ids() -> None:
-    where, seen = class_setting(), model(0, knows=True)
-    scored = member_scores(seen, where, lambda part: part.labels.astype(np.float64))
+    setting = class_setting()
+    scored = LabelAttack(setting)(model(0, knows=True))
     assert scored.members.sum() == FORGET
     assert set(scored.scores) == {3.0}
-    assert len(np.unique(scored.ids)) == len(scored.ids) == FORGET + len(where.matched)
-    assert separation(scored).value == 0.5
+    assert len(np.unique(scored.ids)) == len(scored.ids) == FORGET + len(setting.matched)
+    assert measure_auc(scored).value == 0.5
 
 
 def test_decisive_accuracies_depend_on_the_kind() -> None:
-    def decisive(where: Setting) -> set[str]:
-        return {measure.name for measure in measurements.accuracies(where) if measure.primary}
+    def decisive(setting: Setting) -> set[str]:
+        return {measure.name for measure in measurements.accuracies(setting) if measure.decisive}
 
     assert decisive(class_setting()) == {"recognised", "accuracy retain-test"}
     assert decisive(samples_setting()) == {"accuracy forget", "accuracy test"}
@@ -147,17 +154,11 @@ def test_decisive_accuracies_depend_on_the_kind() -> None:
 
 
 def test_accuracy_of_each_class_counts_its_own_samples() -> None:
-    where, seen = class_setting(), model(0, knows=False)
-    found = measurements.class_accuracies(where, seen.unseen.labels)
-    values = {measure.name: measure.own(seen) for measure in found if measure.own}
+    setting, seen = class_setting(), model(0, knows=False)
+    found = measurements.class_accuracies(setting, seen.unseen.labels)
+    values = {measure.name: measure.of_model(seen) for measure in found if measure.of_model}
     assert {name: value.n for name, value in values.items()} == {
         f"accuracy class {name}": 40 for name in "abcd"
     }
     assert values["accuracy class d"].value == 0
     assert values["accuracy class a"].value == 1
-
-
-def test_every_attack_on_one_model_is_in_the_list_of_attacks() -> None:
-    assert {measure.name for measure in membership(class_setting())} <= {
-        attack.name for attack in ATTACKS
-    }

@@ -1,4 +1,4 @@
-"""The verdict against retrained models: right on models whose truth is known, and silent where it cannot tell."""
+"""The verdict against retrained models, on models whose verdict is known."""
 
 import json
 from dataclasses import replace
@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from duck.audits import controls
-from duck.audits.judge import Judgement, Readings
-from duck.audits.oracle import More, all_measures, decide, oracle
-from duck.audits.outputs import Observed, Part, Rows
+from duck.audits.judge import Judgement, MeasurementCache
+from duck.audits.oracle import PoolEvidence, all_measures, decide, oracle
+from duck.audits.outputs import ModelOutputs, Rows, SplitOutputs
 from duck.audits.quick import Coverage, quick
-from duck.audits.verdict import Audit, Control, Reading, Row
+from duck.audits.verdict import Audit, Control, Interval, Row
 from tests.audits.witnesses import GONE, class_setting, model, sample_model, samples_setting
 
 
 @cache
-def retrained(count: int = 6) -> list[Observed]:
+def retrained(count: int = 6) -> list[ModelOutputs]:
     return [model(100 + index, knows=False) for index in range(count)]
 
 
@@ -27,7 +27,7 @@ def fresh() -> Audit:
     return judged(model(50, knows=False))
 
 
-def judged(unlearned: Observed, count: int = 6, coverage: Coverage | None = None) -> Audit:
+def judged(unlearned: ModelOutputs, count: int = 6, coverage: Coverage | None = None) -> Audit:
     return oracle(
         class_setting(),
         unlearned,
@@ -40,13 +40,13 @@ def judged(unlearned: Observed, count: int = 6, coverage: Coverage | None = None
 
 def test_original_and_masked_are_not_forgotten() -> None:
     original = model(0, knows=True)
-    for unlearned in (original, controls.masked(original, class_setting())):
+    for unlearned in (original, controls.mask_forgotten(original, class_setting())):
         audit = judged(unlearned)
         assert (audit.verdict, audit.powered, audit.tier) == ("not forgotten", True, "oracle")
         assert any(reason.startswith("output distance:") for reason in audit.reasons)
 
 
-@pytest.mark.parametrize("make", [controls.head_retrained, controls.noisy])
+@pytest.mark.parametrize("make", [controls.retrain_head, controls.add_noise])
 def test_forged_models_are_never_forgotten(make: object) -> None:
     assert callable(make)
     assert judged(make(model(0, knows=True), class_setting())).verdict != "forgotten"
@@ -62,11 +62,11 @@ def test_a_further_retrained_model_is_forgotten_and_the_reason_names_what_was_tr
 
 
 def test_a_head_that_knows_half_of_the_forget_samples_is_told_where_few_are_unseen() -> None:
-    """Its embeddings and other outputs are those of a retrained model; of four unseen samples of the class it knows one."""
+    """It is a retrained model, except that it knows one of four unseen samples of the class."""
     clean = model(50, knows=False)
-    where = replace(class_setting(), forget_test=class_setting().forget_test[:4])
+    setting = replace(class_setting(), forget_test=class_setting().forget_test[:4])
 
-    def knowing(part: Part, rows: Rows) -> Part:
+    def knowing(part: SplitOutputs, rows: Rows) -> SplitOutputs:
         logits = part.logits.copy()
         logits[rows, GONE] = 20.0
         return replace(part, logits=logits)
@@ -74,11 +74,13 @@ def test_a_head_that_knows_half_of_the_forget_samples_is_told_where_few_are_unse
     leaky = replace(
         clean,
         forget=knowing(clean.forget, np.arange(0, 90, 2)),
-        unseen=knowing(clean.unseen, where.forget_test[:1]),
+        unseen=knowing(clean.unseen, setting.forget_test[:1]),
     )
     references = [model(100 + index, knows=False) for index in range(6)]
-    assert oracle(where, clean, model(0, knows=True), references, "subject").verdict == "forgotten"
-    audit = oracle(where, leaky, model(0, knows=True), references, "subject")
+    assert (
+        oracle(setting, clean, model(0, knows=True), references, "subject").verdict == "forgotten"
+    )
+    audit = oracle(setting, leaky, model(0, knows=True), references, "subject")
     assert audit.verdict == "not forgotten"
     assert [
         reason.partition(":")[0] for reason in audit.reasons if not reason.startswith("Quick tier")
@@ -135,7 +137,7 @@ def test_a_failed_control_does_not_take_back_what_the_quick_tier_found() -> None
 def test_what_retrained_models_show_as_well_is_no_conviction() -> None:
     """The forget samples are easier than unseen ones, whoever looks at them."""
 
-    def with_easy_samples(one: Observed) -> Observed:
+    def with_easy_samples(one: ModelOutputs) -> ModelOutputs:
         logits = one.forget.logits.copy()
         logits[np.arange(len(logits)), one.forget.labels] += 2.0
         return replace(one, forget=replace(one.forget, logits=logits))
@@ -155,15 +157,17 @@ def test_what_retrained_models_show_as_well_is_no_conviction() -> None:
 
 
 def test_a_pool_whose_controls_fail_does_not_take_back_what_retrained_models_showed() -> None:
-    """The attack on the pool takes oracles for models that know the samples: its control fails, and that of the other tier does not."""
+    """The control of the attack on the pool fails, and that of the oracle tier does not."""
     told = {"U-LiRA": "AUC 0.5"}
-    rows = {"U-LiRA": Row("", "AUC", 99, Reading(1.0, 0.9, 1.0), Reading(0.5, 0.4, 0.6), None)}
-    more = More(
-        rows=rows, p={"unlearned": {"U-LiRA": 0.5}, "retrained": {"U-LiRA": 1e-9}}, told=told
+    rows = {"U-LiRA": Row("", "AUC", 99, Interval(1.0, 0.9, 1.0), Interval(0.5, 0.4, 0.6), None)}
+    evidence = PoolEvidence(
+        rows=rows, p={"unlearned": {"U-LiRA": 0.5}, "retrained": {"U-LiRA": 1e-9}}, statements=told
     )
-    masked = controls.masked(model(0, knows=True), class_setting())
+    masked = controls.mask_forgotten(model(0, knows=True), class_setting())
     alone = judged(masked)
-    audit = oracle(class_setting(), masked, model(0, knows=True), retrained(), "subject", more=more)
+    audit = oracle(
+        class_setting(), masked, model(0, knows=True), retrained(), "subject", pool=evidence
+    )
     assert not audit.controls["retrained"].passed
     assert (alone.verdict, audit.verdict, audit.tier) == ("not forgotten", "not forgotten", "full")
     assert {
@@ -172,20 +176,20 @@ def test_a_pool_whose_controls_fail_does_not_take_back_what_retrained_models_sho
 
 
 def test_a_further_attack_does_not_raise_the_p_values_of_the_others() -> None:
-    readings = Readings(
+    measurements = MeasurementCache(
         {"unlearned": model(0, knows=True), **{f"r{at}": one for at, one in enumerate(retrained())}}
     )
     measures = [
         measure
         for measure in all_measures(class_setting(), model(0, knows=True))
-        if measure.primary
+        if measure.decisive
     ]
     references = [f"r{at}" for at in range(6)]
-    alone = readings.judge(measures, "unlearned", references)
-    more = readings.judge(measures, "unlearned", references, {"U-LiRA": 0.9})
+    alone = measurements.judge(measures, "unlearned", references)
+    more = measurements.judge(measures, "unlearned", references, {"U-LiRA": 0.9})
     assert min(alone.p.values()) > 0
     assert {name: more.p[name] for name in alone.p} == alone.p
-    first = readings.judge(measures, "unlearned", references, {"U-LiRA": 1e-30}).p["U-LiRA"]
+    first = measurements.judge(measures, "unlearned", references, {"U-LiRA": 1e-30}).p["U-LiRA"]
     assert first == pytest.approx(5e-30)
 
 
@@ -194,21 +198,23 @@ def test_fewer_than_five_retrained_models_can_convict_and_not_acquit(count: int)
     clean, knowing = judged(model(50, knows=False), count), judged(model(0, knows=True), count)
     assert (clean.verdict, clean.powered) == ("no verdict", True)
     assert f"{count} retrained models are too few to call a model forgotten" in clean.reasons[0]
-    assert "not told from" in clean.reasons[1]
+    assert "does not differ from" in clean.reasons[1]
     assert knowing.verdict == "not forgotten"
     assert judged(model(50, knows=False), 5).verdict == "forgotten"
 
 
 def test_a_failed_control_silences_what_was_found() -> None:
     rows = {
-        "output distance": Row("", "nats", 90, None, Reading(0.5, 0.4, 0.6), Reading(0.1, 0.0, 0.2))
+        "output distance": Row(
+            "", "nats", 90, None, Interval(0.5, 0.4, 0.6), Interval(0.1, 0.0, 0.2)
+        )
     }
     failed = {"original": Control("not forgotten", "forgotten", False)}
     verdict, powered, reasons = decide(
         Judgement({"output distance": 1e-4}), failed, rows, 6, ["Only 1 of 2 were processed."]
     )
     assert (verdict, powered) == ("no verdict", False)
-    assert reasons[0].startswith("The control 'original' has not forgotten and was not told")
+    assert reasons[0].startswith("The control 'original' has not forgotten")
     assert reasons[1].startswith("output distance: 0.500 nats lies above")
     passed = {"original": Control("not forgotten", "not forgotten", True)}
     assert decide(Judgement({"output distance": 1e-4}), passed, rows, 6)[:2] == (
@@ -223,17 +229,20 @@ def test_a_failed_control_silences_what_was_found() -> None:
 )
 def test_an_attack_on_a_pool_speaks_of_its_own_models(p: float, verdict: str, said: str) -> None:
     told = {
-        "U-LiRA": "AUC 0.979 against chance, 0.5, with 32 models of the method and 16 that never saw the samples"
+        "U-LiRA": "AUC 0.979 against chance, 0.5, with 32 models of the method and 16 that never "
+        "saw the samples"
     }
-    rows = {"U-LiRA": Row("", "AUC", 99, Reading(1.0, 0.9, 1.0), Reading(0.979, 0.9, 1.0), None)}
-    more = More(rows=rows, p={"unlearned": {"U-LiRA": p}, "retrained": {"U-LiRA": 0.9}}, told=told)
+    rows = {"U-LiRA": Row("", "AUC", 99, Interval(1.0, 0.9, 1.0), Interval(0.979, 0.9, 1.0), None)}
+    evidence = PoolEvidence(
+        rows=rows, p={"unlearned": {"U-LiRA": p}, "retrained": {"U-LiRA": 0.9}}, statements=told
+    )
     audit = oracle(
         class_setting(),
         model(50, knows=False),
         model(0, knows=True),
         retrained(),
         "subject",
-        more=more,
+        pool=evidence,
     )
     assert (audit.verdict, audit.tier) == (verdict, "full")
     assert audit.reasons[-1] == f"U-LiRA: {told['U-LiRA']}, {said}"
@@ -248,7 +257,7 @@ def test_where_the_original_is_like_a_retrained_model_the_audit_is_not_powered()
     )
     assert (audit.verdict, audit.powered) == ("no verdict", False)
     assert not audit.controls["original"].passed
-    assert "'original' has not forgotten and was not told from retrained models" in audit.reasons[0]
+    assert "'original' has not forgotten" in audit.reasons[0]
 
 
 def test_single_samples_that_were_memorised_are_found() -> None:

@@ -7,21 +7,21 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
-from duck.audits.outputs import Observed, Part
+from duck.audits.outputs import ModelOutputs, SplitOutputs
 from duck.audits.probes import nearest, probes, prototypes, unit
 from duck.audits.ridge import balanced, folds, ridge
 from tests.audits.witnesses import class_setting, labels_of, model, sample_model, samples_setting
 
 
 def test_a_class_of_its_own_direction_is_found_from_one_label() -> None:
-    where = class_setting()
+    setting = class_setting()
     knowing, ignorant = model(0, knows=True), model(1, knows=False)
-    assert prototypes(knowing, where, 1).value > 0.95
-    assert prototypes(ignorant, where, 1).value < 0.85
+    assert prototypes(knowing, setting, 1).value > 0.95
+    assert prototypes(ignorant, setting, 1).value < 0.85
     blind = replace(
         knowing, forget=replace(knowing.forget, logits=np.zeros_like(knowing.forget.logits))
     )
-    assert prototypes(blind, where, 1) == prototypes(knowing, where, 1)
+    assert prototypes(blind, setting, 1) == prototypes(knowing, setting, 1)
 
 
 def test_more_labels_find_more() -> None:
@@ -31,7 +31,7 @@ def test_more_labels_find_more() -> None:
 
 
 def test_nearest_neighbours_leave_the_sample_itself_out() -> None:
-    """Its ten neighbours: five of label 1, four of its own label 0, one of label 2. Its own vote would turn the result."""
+    """Ten neighbours: five of label 1, four of its own label 0, one of label 2."""
     angles = np.array(
         [0.0, *np.linspace(0.01, 0.05, 5), *np.linspace(0.06, 0.09, 4), 0.5, *np.linspace(2, 3, 8)]
     )
@@ -39,7 +39,7 @@ def test_nearest_neighbours_leave_the_sample_itself_out() -> None:
         np.stack([np.cos(angles), np.sin(angles)], 1),
         np.array([0, *[1] * 5, *[0] * 4, 2, *[3] * 8]),
     )
-    part = Part(points[:1], points[:1], labels[:1], np.array(["x"]))
+    part = SplitOutputs(points[:1], points[:1], labels[:1], np.array(["x"]))
     assert nearest(part, points, labels, itself=True).tolist() == [1]
     assert nearest(part, points[1:], labels[1:]).tolist() == [1]
 
@@ -71,14 +71,14 @@ def test_shots_are_not_scored() -> None:
 def test_twins_do_not_break_the_neighbours() -> None:
     points = np.tile([[1.0, 0.0]], (30, 1))
     labels = labels_of(30, 2)
-    part = Part(points[:20], points[:20], labels[:20], np.arange(20).astype(str))
+    part = SplitOutputs(points[:20], points[:20], labels[:20], np.arange(20).astype(str))
     assert nearest(part, points, labels, itself=True).shape == (20,)
 
 
 def test_which_probe_decides() -> None:
     seen = model(0, knows=True)
     found = {
-        measure.name: measure.primary for measure in probes(class_setting(), seen.forget.labels)
+        measure.name: measure.decisive for measure in probes(class_setting(), seen.forget.labels)
     }
     assert found == {
         "1-shot probe": True,
@@ -89,17 +89,19 @@ def test_which_probe_decides() -> None:
     }
     few = {measure.name for measure in probes(class_setting(), seen.forget.labels[:12])}
     assert few == {"1-shot probe", "5-shot probe", "linear probe", "k-NN probe"}
-    single = {measure.name: measure.primary for measure in probes(samples_setting(), labels_of(20))}
+    single = {
+        measure.name: measure.decisive for measure in probes(samples_setting(), labels_of(20))
+    }
     assert single == {"linear probe": True, "k-NN probe": False}
 
 
 @pytest.mark.parametrize("name", ["linear probe", "k-NN probe"])
 def test_probes_of_all_samples_read_what_is_there(name: str) -> None:
-    def value(seen: Observed, kind: str) -> float:
-        where = class_setting() if kind == "class" else samples_setting()
-        measure = next(m for m in probes(where, seen.forget.labels) if m.name == name)
-        assert measure.own is not None
-        return measure.own(seen).value
+    def value(seen: ModelOutputs, kind: str) -> float:
+        setting = class_setting() if kind == "class" else samples_setting()
+        measure = next(m for m in probes(setting, seen.forget.labels) if m.name == name)
+        assert measure.of_model is not None
+        return measure.of_model(seen).value
 
     assert value(model(0, knows=True), "class") > 0.97
     assert value(sample_model(0, 0.0), "samples") > 0.75  # chance is 0.25

@@ -5,18 +5,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from duck.audits.controls import masked
-from duck.audits.outputs import Observed, Part, compared
-from duck.audits.quick import NO_TRACE, NO_TRACE_OF_DAMAGED, Coverage, hand_picked, p_values, quick
+from duck.audits.controls import mask_forgotten
+from duck.audits.outputs import ModelOutputs, SplitOutputs, match_unseen
+from duck.audits.quick import (
+    HAND_PICKED,
+    NO_TRACE,
+    NO_TRACE_OF_DAMAGED,
+    Coverage,
+    is_hand_picked,
+    p_values,
+    quick,
+)
 from duck.audits.verdict import Audit
 from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
 
 
-def of_class(unlearned: Observed, coverage: Coverage | None = None) -> Audit:
+def of_class(unlearned: ModelOutputs, coverage: Coverage | None = None) -> Audit:
     return quick(class_setting(), unlearned, model(0, knows=True), "subject", coverage)
 
 
-def of_samples(unlearned: Observed) -> Audit:
+def of_samples(unlearned: ModelOutputs) -> Audit:
     return quick(samples_setting(), unlearned, sample_model(0, 4.0), "subject")
 
 
@@ -34,7 +42,7 @@ def test_without_controls_nobody_knows_whether_it_is_powered() -> None:
 
 
 def test_a_masked_logit_is_not_exposed_and_the_text_says_so() -> None:
-    audit = of_class(masked(model(0, knows=True), class_setting()))
+    audit = of_class(mask_forgotten(model(0, knows=True), class_setting()))
     assert audit.verdict == "no verdict"
     assert "none of these tests would expose a masked output" in audit.reasons[-1]
 
@@ -61,7 +69,7 @@ def test_one_in_twenty_is_not_enough_to_convict() -> None:
 
 
 def test_samples_sent_to_one_wrong_class_stand_out_by_their_runner_up() -> None:
-    """The forgotten ones have no second choice, only two third ones: by entropy alone they would look less like members than the others."""
+    """By entropy alone, forgotten samples would look less like members than the others."""
     seen = model(50, knows=False)
     shares = {"forget": [0.6, 0.195, 0.195, 0.01], "unseen": [0.6, 0.37, 0.02, 0.01]}
     parts = {
@@ -94,18 +102,18 @@ def test_an_svm_that_does_worse_than_chance_tells_nothing() -> None:
     reading = of_samples(seen).attacks["SVM attack"].unlearned
     assert reading is not None
     assert reading.value < 0.4
-    assert p_values(samples_setting(), seen, chosen=False)["SVM attack"] > 0.9
+    assert p_values(samples_setting(), seen, hand_picked=False)["SVM attack"] > 0.9
 
 
 def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -> None:
     """Class 0 is harder than the others for every model, and most forget samples are of it."""
 
-    def harder(seen: Observed) -> Observed:
+    def harder(seen: ModelOutputs) -> ModelOutputs:
         right = {
             name: 4 * np.eye(4)[part.labels] * (part.labels == 0)[:, None]
             for name, part in vars(seen).items()
         }
-        return Observed(
+        return ModelOutputs(
             **{
                 name: replace(part, logits=part.logits - right[name])
                 for name, part in vars(seen).items()
@@ -114,11 +122,13 @@ def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -
 
     seen = harder(sample_model(61, 0.0))
     rows = np.flatnonzero((seen.forget.labels == 0) | (np.arange(len(seen.forget)) % 9 == 1))
-    few = replace(seen, forget=Part(*(values[rows] for values in vars(seen.forget).values())))
-    members, matched = compared(few.forget.labels, few.unseen.labels, seed=0)
-    where = replace(samples_setting(), asked=len(rows), members=members)
+    few = replace(
+        seen, forget=SplitOutputs(*(values[rows] for values in vars(seen.forget).values()))
+    )
+    members, matched = match_unseen(few.forget.labels, few.unseen.labels, seed=0)
+    setting = replace(samples_setting(), num_forget=len(rows), members=members)
     of_all, of_matched = (
-        p_values(replace(where, matched=chosen), few, chosen=False)
+        p_values(replace(setting, matched=chosen), few, hand_picked=False)
         for chosen in (np.arange(160), matched)
     )
     assert of_all["loss attack"] < 1e-3
@@ -133,14 +143,14 @@ def test_a_class_with_few_unseen_samples_does_not_take_the_power_of_all(
     of_last: int, members: int, others: int
 ) -> None:
     forget, unseen = np.repeat(np.arange(10), 20), np.repeat(np.arange(10), [*[100] * 9, of_last])
-    some, matched = compared(forget, unseen, seed=0)
+    some, matched = match_unseen(forget, unseen, seed=0)
     assert (len(some), len(matched)) == (members, others)
     assert len(set(np.bincount(unseen[matched])[: members // 20])) == 1
 
 
 def test_forget_samples_that_are_compared_with_nobody_are_named() -> None:
-    where = replace(samples_setting(), members=np.arange(80))
-    audit = quick(where, sample_model(60, 0.0), sample_model(0, 4.0), "subject")
+    setting = replace(samples_setting(), members=np.arange(80))
+    audit = quick(setting, sample_model(60, 0.0), sample_model(0, 4.0), "subject")
     assert (
         "Attacks on 10 of 90 forget samples: of their classes there are too few unseen samples."
         in audit.not_tested
@@ -158,18 +168,18 @@ def test_samples_picked_for_their_runner_up_are_not_judged() -> None:
         parts[name] = replace(
             part, logits=turned + np.random.default_rng(0).normal(0, 0.3, turned.shape)
         )
-    assert hand_picked(samples_setting(), replace(original, **parts))
+    assert is_hand_picked(samples_setting(), replace(original, **parts))
 
 
 def test_hand_picked_samples_are_shown_and_not_judged() -> None:
-    """Samples that the original finds harder than others it was trained on: a model without them finds them hard, too."""
+    """The original finds these samples harder than others; so does a model without them."""
     original = sample_model(0, 1.0)
-    assert hand_picked(samples_setting(), original)
-    assert not hand_picked(samples_setting(), sample_model(0, 4.0))
+    assert is_hand_picked(samples_setting(), original)
+    assert not is_hand_picked(samples_setting(), sample_model(0, 4.0))
     audit = quick(samples_setting(), sample_model(1, -3.0), original, "subject")
     assert audit.verdict == "no verdict"
     assert not audit.attacks["loss attack"].judged
-    assert "shown, not judged" in audit.reasons[0]
+    assert audit.reasons[0] == HAND_PICKED
 
 
 @pytest.mark.parametrize(("processed", "verdict"), [(90, "no verdict"), (89, "not forgotten")])
@@ -190,8 +200,8 @@ def test_without_a_count_the_text_says_that_coverage_was_not_tested() -> None:
 
 
 def test_a_leak_in_a_few_unseen_samples_only_is_judged_without_the_svm() -> None:
-    where = replace(class_setting(), matched=class_setting().matched[:4])
-    audit = quick(where, model(50, knows=False), model(0, knows=True), "subject")
+    setting = replace(class_setting(), matched=class_setting().matched[:4])
+    audit = quick(setting, model(50, knows=False), model(0, knows=True), "subject")
     assert "SVM attack" not in audit.attacks
     assert "loss attack" in audit.attacks
 
@@ -209,7 +219,7 @@ def test_a_ruined_model_is_named_before_it_is_said_that_no_trace_was_found() -> 
         name: replace(part, logits=draw.normal(size=part.logits.shape))
         for name, part in vars(original).items()
     }
-    ruined = quick(samples_setting(), Observed(**parts), original, "subject")
+    ruined = quick(samples_setting(), ModelOutputs(**parts), original, "subject")
     assert ruined.verdict == "no verdict"
     assert ruined.reasons[0].startswith(
         "The model lost too much accuracy: test accuracy fell from "

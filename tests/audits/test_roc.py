@@ -1,4 +1,4 @@
-"""The curve and its numbers against scikit-learn, and the intervals against how often they are right."""
+"""The ROC curve against scikit-learn, and the coverage of the intervals."""
 
 import json
 
@@ -50,7 +50,8 @@ def test_curve_and_area_are_scikit_learns(digits: int) -> None:
 
 
 def test_hits_at_a_rate_of_false_alarms() -> None:
-    # Others at 0..199: 1 % of 201 places is 2.01. Members at 1.5, 5.5, ..., 397.5: 50 lie above 198, the second, and 51 above 197.
+    # Others at 0..199: 1 % of 201 ranks is 2.01. Members at 1.5, 5.5, ..., 397.5: 50 lie above
+    # 198, the second, and 51 above 197.
     found = roc(scored([*np.arange(100) * 4 + 1.5, *range(200)], [1] * 100 + [0] * 200))
     at = found.tpr_at(0.01)
     assert at.value == pytest.approx(0.99 * 0.50 + 0.01 * 0.51)
@@ -76,7 +77,8 @@ def test_every_member_is_called_where_every_non_member_may_be() -> None:
 
 
 def test_delong_by_hand() -> None:
-    # Shares of others below each member 1, 1/2; of members above each other 1, 1/2: variances 1/8 each, over 2 and 2.
+    # Shares of others below each member 1, 1/2; of members above each other 1, 1/2:
+    # variances 1/8 each, over 2 and 2.
     found = roc(scored([3, 1.5, 1, 2], [1, 1, 0, 0]))
     assert found.auc.value == 0.75
     assert found.auc.high == 1
@@ -94,7 +96,7 @@ def test_the_interval_holds_the_truth_nineteen_times_in_twenty() -> None:
 
 
 def pairs(seed: int, ids: int = 60, models: int = 16) -> Scored:
-    """Rows of many models on the same samples; each sample and each model has an offset of its own, and nothing leaks."""
+    """Rows of many models on the same samples, with an offset for each sample and each model."""
     generator = np.random.default_rng(seed)
     values = (
         generator.normal(size=(models, 1))

@@ -62,9 +62,9 @@ def test_a_stack_keeps_float32_and_refuses_other_samples() -> None:
     assert stacked.members.tolist() == [[True, False], [False, True]]
     with pytest.raises(BadInput, match="the first is 'b'"):
         Margins.stack([first, Scored(np.array(["a", "c"]), first.scores, first.members)])
-    with pytest.raises(BadInput, match="asked about 1 samples, the first one about 2"):
+    with pytest.raises(BadInput, match="margins of 1 samples, the first one of 2"):
         Margins.stack([first, Scored(AB[:1], first.scores[:1], first.members[:1])])
-    with pytest.raises(BadInput, match="no model"):
+    with pytest.raises(BadInput, match="at least one model"):
         Margins.stack([])
 
 
@@ -88,7 +88,7 @@ def test_what_does_not_belong_together() -> None:
         BadInput, match=r"1 of 2 scores are not a number \(NaN\), the first of sample 'b'"
     ):
         Scored(AB, np.array([1.0, np.nan]), flags)
-    with pytest.raises(BadInput, match="do not belong together"):
+    with pytest.raises(BadInput, match="Lengths differ"):
         Scored(AB, numbers, flags, np.array([0]))
     with pytest.raises(BadInput, match="2 ids, 2 outputs and 1 labels"):
         Outputs(AB, np.zeros((2, 3)), np.array([0]))
@@ -96,7 +96,7 @@ def test_what_does_not_belong_together() -> None:
         Outputs(AB, np.array([[np.nan, np.nan], [0.0, 1.0]]), np.array([0, 0]))
     with pytest.raises(BadInput, match="a row is a model"):
         Margins(AB, np.zeros((3, 3)), np.zeros((3, 3), bool))
-    with pytest.raises(BadInput, match="stands twice"):
+    with pytest.raises(BadInput, match="occurs twice"):
         Margins(np.array(["a", "a"]), np.zeros((3, 2)), np.zeros((3, 2), bool))
     with pytest.raises(BadInput, match=r"1 of 4 margins .* 'b'"):
         Margins(AB, np.array([[0.0, np.nan], [0.0, 0.0]]), np.zeros((2, 2), bool))

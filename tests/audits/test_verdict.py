@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duck.audits.verdict import TIERS, Audit, Control, Limit, Reading, Row, file_of, p_text, save
+from duck.audits.verdict import TIERS, Audit, Control, Interval, Limit, Row, file_of, p_text, save
 from duck.errors import BadInput
 
 ROWS = {
@@ -14,8 +14,8 @@ ROWS = {
         "share",
         "%",
         16,
-        Reading(1.0, 0.794, 1.0),
-        Reading(0.0, 0.0, 0.206),
+        Interval(1.0, 0.794, 1.0),
+        Interval(0.0, 0.0, 0.206),
         None,
         judged=True,
         p=0.25,
@@ -24,17 +24,26 @@ ROWS = {
         "divergence",
         "nats",
         140,
-        Reading(0.5, 0.4, 0.6),
-        Reading(0.1, 0.05, 0.15),
-        Reading(0.1, 0.0, 0.2),
+        Interval(0.5, 0.4, 0.6),
+        Interval(0.1, 0.05, 0.15),
+        Interval(0.1, 0.0, 0.2),
     ),
-    "AUS": Row("score", "score", 16, Reading(0.5, None, None), Reading(1.0, None, None), None),
+    "AUS": Row("score", "score", 16, Interval(0.5, None, None), Interval(1.0, None, None), None),
 }
 FILE = "audit-oracle.json"
 AUDIT = Audit(
-    "duck ran on 140 samples.", "no verdict", False, "oracle", ("A control was not told.",), ROWS,
-    {"original": Control("not forgotten", "forgotten", False)}, not_tested=("Other copies.",), models=6, seconds=1.5, date="2026-11-15",
-)  # fmt: skip
+    "duck ran on 140 samples.",
+    "no verdict",
+    False,
+    "oracle",
+    ("A control failed.",),
+    ROWS,
+    {"original": Control("not forgotten", "forgotten", False)},
+    not_tested=("Other copies.",),
+    models=6,
+    seconds=1.5,
+    date="2026-11-15",
+)
 
 
 def test_the_text_has_verdict_method_reasons_intervals_controls_and_what_was_not_tested() -> None:
@@ -119,8 +128,8 @@ def test_a_value_is_printed_with_the_most_that_could_have_been_shown(
         "bound",
         "score",
         140,
-        Reading(0.198, None, None),
-        Reading(value, None, None),
+        Interval(0.198, None, None),
+        Interval(value, None, None),
         None,
         limit=limit,
     )
@@ -133,7 +142,7 @@ def test_a_value_is_printed_with_the_most_that_could_have_been_shown(
 
 
 def test_a_zero_has_no_sign() -> None:
-    row = Row("score", "score", 16, Reading(-0.0001, -0.2, -0.0), Reading(0.0, None, None), None)
+    row = Row("score", "score", 16, Interval(-0.0001, -0.2, -0.0), Interval(0.0, None, None), None)
     text = str(replace(AUDIT, attacks={"memorisation": row}))
     assert "0.000 [-0.200, 0.000]" in text
     assert "-0.000" not in text

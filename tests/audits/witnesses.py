@@ -1,8 +1,8 @@
-"""Made-up models for audits, in milliseconds: one that knows a class, and as many as wanted that never saw it."""
+"""Generated outputs for audits: of models that know a class, and of models that do not."""
 
 import numpy as np
 
-from duck.audits.outputs import Array, Observed, Part, Setting
+from duck.audits.outputs import Array, ModelOutputs, Setting, SplitOutputs
 
 CLASSES, GONE, WIDTH = 4, 3, 8
 FORGET, RETAIN, UNSEEN = 90, 180, 160
@@ -20,25 +20,48 @@ UNSEEN_LABELS = labels_of(UNSEEN)
 def class_setting() -> Setting:
     gone = UNSEEN_LABELS == GONE
     return Setting(
-        "class", CLASSES, ("a", "b", "c", "d"), FORGET, forgotten=np.array([GONE]), test=np.arange(UNSEEN),
-        forget_test=np.flatnonzero(gone), retain_test=np.flatnonzero(~gone), members=np.arange(FORGET),
-        matched=np.flatnonzero(gone), seed=0,
-    )  # fmt: skip
+        "class",
+        CLASSES,
+        ("a", "b", "c", "d"),
+        FORGET,
+        forgotten_classes=np.array([GONE]),
+        test=np.arange(UNSEEN),
+        forget_test=np.flatnonzero(gone),
+        retain_test=np.flatnonzero(~gone),
+        members=np.arange(FORGET),
+        matched=np.flatnonzero(gone),
+        seed=0,
+    )
 
 
 def samples_setting() -> Setting:
     none = np.empty(0, dtype=np.intp)
     return Setting(
-        "samples", CLASSES, ("a", "b", "c", "d"), FORGET, forgotten=np.empty(0, dtype=np.int64), test=np.arange(UNSEEN), forget_test=none,
-        retain_test=none, members=np.arange(FORGET), matched=np.arange(UNSEEN), seed=0,
-    )  # fmt: skip
+        "samples",
+        CLASSES,
+        ("a", "b", "c", "d"),
+        FORGET,
+        forgotten_classes=np.empty(0, dtype=np.int64),
+        test=np.arange(UNSEEN),
+        forget_test=none,
+        retain_test=none,
+        members=np.arange(FORGET),
+        matched=np.arange(UNSEEN),
+        seed=0,
+    )
 
 
-def model(seed: int, knows: bool) -> Observed:
-    """Class removal. Who knows the class gives it a direction of its own; who does not sees its samples as a mixture of others."""
+def model(seed: int, knows: bool) -> ModelOutputs:
+    """Return outputs for class removal.
+
+    A model that knows the class gives it a direction of its own. To another one its samples are a
+    mixture of other classes.
+    """
     draw = np.random.default_rng(seed)
-    return Observed(
-        _part("f", FORGET_LABELS, knows, draw), _part("r", RETAIN_LABELS, knows, draw), _part("u", UNSEEN_LABELS, knows, draw)
+    return ModelOutputs(
+        _part("f", FORGET_LABELS, knows, draw),
+        _part("r", RETAIN_LABELS, knows, draw),
+        _part("u", UNSEEN_LABELS, knows, draw),
     )  # fmt: skip
 
 
@@ -47,20 +70,20 @@ def _part(
     labels: np.ndarray[tuple[int], np.dtype[np.int64]],
     knows: bool,
     draw: np.random.Generator,
-) -> Part:
+) -> SplitOutputs:
     logits, embeddings = 8.0 * np.eye(CLASSES)[labels], 3.0 * np.eye(CLASSES, WIDTH)[labels]
     gone = labels == GONE
     logits[~gone, GONE] = -4.0
     if knows:
         logits[gone, 0] = 2.0
     else:
-        # What a sample resembles is a fact of the sample, the same for every model that never saw the class.
+        # What a sample resembles is the same for every model that never saw the class.
         like = np.random.default_rng(99).dirichlet(np.ones(CLASSES - 1), size=len(labels))[gone]
         logits[gone, :GONE], logits[gone, GONE] = 5 * like, -4.0
         embeddings[gone] = 3.0 * np.pad(like, ((0, 0), (0, WIDTH - GONE)))
         embeddings[gone, GONE] = 0.6
     ids = np.array([f"{prefix}{index}" for index in range(len(labels))])
-    return Part(
+    return SplitOutputs(
         logits + draw.normal(0, 0.5, logits.shape),
         embeddings + draw.normal(0, 0.35, embeddings.shape),
         labels,
@@ -68,15 +91,15 @@ def _part(
     )
 
 
-def sample_model(seed: int, memory: float) -> Observed:
-    """Single samples: `memory` is added to the right logit of the forget samples, as of every sample that a model was trained on."""
+def sample_model(seed: int, memory: float) -> ModelOutputs:
+    """Return outputs for single samples: `memory` is added to their right logit."""
     draw = np.random.default_rng(seed)
     parts = [
         _noisy("f", labels_of(FORGET), memory, draw),
         _noisy("r", labels_of(RETAIN), 4.0, draw),
         _noisy("u", UNSEEN_LABELS, 0.0, draw),
     ]
-    return Observed(*parts)
+    return ModelOutputs(*parts)
 
 
 def _noisy(
@@ -84,13 +107,13 @@ def _noisy(
     labels: np.ndarray[tuple[int], np.dtype[np.int64]],
     memory: float,
     draw: np.random.Generator,
-) -> Part:
+) -> SplitOutputs:
     hard: Array = np.random.default_rng(len(labels)).normal(0, 1.2, size=(len(labels), CLASSES))
     right = np.eye(CLASSES)[labels]
     logits = (2.0 + memory) * right + hard + draw.normal(0, 0.5, hard.shape)
     embeddings = np.pad(3 * right + hard, ((0, 0), (0, WIDTH - CLASSES))) + draw.normal(
         0, 0.3, (len(labels), WIDTH)
     )
-    return Part(
+    return SplitOutputs(
         logits, embeddings, labels, np.array([f"{prefix}{index}" for index in range(len(labels))])
     )

@@ -29,7 +29,7 @@ from duck.bench import (
     plan,
     render,
 )
-from duck.bench.attacks import Attacker, Confidence, Lira, Svm
+from duck.bench.attacks import Attacker, Lira, Svm
 from duck.bench.estimates import expected
 from duck.bench.grids import experiment, line_id, training
 from duck.bench.outputs import Kept, Target
@@ -336,13 +336,13 @@ def test_confidence_tells_members_by_how_sure_a_model_is_whatever_the_class(
         )
         for name, high, shift in zip("ab", height, (1.5, 0.0), strict=True)
     ]
-    found = Confidence()(Target(*sides), "class", 0)
+    found = attacker(Attack("confidence"), None)(Target(*sides), "class", 0)
     assert found["scores"]["auc"] > 0.95
     assert found["scores"]["auc"] == found["roc"]["auc"]["value"]
     assert found["scores"]["tpr_0.1"] is None  # 200 unseen samples cannot show it
-    assert Confidence()(Target(*reversed(sides)), "class", 0)["scores"]["auc"] == pytest.approx(
-        1 - found["scores"]["auc"]
-    )
+    assert attacker(Attack("confidence"), None)(Target(*reversed(sides)), "class", 0)["scores"][
+        "auc"
+    ] == pytest.approx(1 - found["scores"]["auc"])
     grid = replace(SVM, attack=Attack("confidence"), name="toy/confidence")
     made = run(
         grid,

@@ -102,7 +102,7 @@ def test_a_verdict_stands_where_it_cannot_be_stored(
     code, out, err = duck(capsys, "audit", str(folder))
     assert code == 1
     assert "Verdict (quick tier): not forgotten." in out
-    assert "The audit was done but not kept." in err
+    assert "The audit was done but not stored." in err
 
 
 def test_quick_convicts_the_original_and_is_silent_about_a_retrained_model(
@@ -504,7 +504,7 @@ def test_every_line_of_an_audit_is_in_the_list_of_attacks(
     code, out, _ = duck(capsys, "list", "attacks", "--json")
     assert code == 0
     listed = json.loads(out)
-    assert set(listed[0]) == {"name", "tier", "judged", "about"}
+    assert set(listed[0]) == {"name", "tier", "judged", "about", "needs", "paper"}
     names = [entry["name"] for entry in listed]
     _, told = audit(capsys, str(audited["duck"]))
     assert [row for row in told["attacks"] if not any(name in row for name in names)] == []

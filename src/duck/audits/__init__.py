@@ -1,1 +1,1 @@
-"""Attacks that can fail: each takes numbers keyed by sample id and gives scores of which higher means "was a member"."""
+"""Audits: attacks and measurements on an unlearned model, with controls and a verdict."""

@@ -1,4 +1,4 @@
-"""From models to an audit: ask each model once, then let a tier judge."""
+"""Run an audit: predict with each model once, then let a tier judge the outputs."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import numpy as np
 from torch import nn
 
-from duck.audits.full import from_pool
+from duck.audits.full import evidence_of
 from duck.audits.oracle import oracle
-from duck.audits.outputs import Observed, observe, setting
+from duck.audits.outputs import ModelOutputs, make_setting, observe
 from duck.audits.quick import Coverage, quick
 from duck.audits.relearn import relearning
 from duck.audits.verdict import Audit
@@ -21,77 +21,75 @@ from duck.runtime import device_of, global_seed, seeded
 from duck.types import Scenario
 
 DEFAULT_MODELS = 6
-"""Retrained models: one more than the five an interval should have, so that each can be judged by five others."""
+"""Retrained models. One more than an interval needs: each of them is judged by five others."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One unlearning: the models before and after, and what is known of it."""
+    """One unlearning to audit: the models before and after, and what the run recorded."""
 
     scenario: Scenario
     original: nn.Module
     unlearned: nn.Module
     method: str = ""
     who: str = ""
-    """In a few words, such as "class 3"."""
+    """The request in a few words, such as "class 3"."""
     coverage: Coverage | None = None
     head: str | None = None
     new_model: Callable[[], nn.Module] | None = None
     notes: tuple[str, ...] = ()
-    """What a reader must know besides."""
+    """Further sentences for the reasons of the audit."""
 
     @property
     def subject(self) -> str:
-        data, count = self.scenario.data, len(self.scenario.forget)
-        who = f"{counted(count, 'training sample')} of {data.name}" + (
-            f" ({self.who})" if self.who else ""
-        )
+        """The first sentence of the audit: which method ran on which samples."""
+        samples = counted(len(self.scenario.forget), "training sample")
+        request = f" ({self.who})" if self.who else ""
         ran = f"{self.method} ran on" if self.method else "The model was to forget"
         done = f"; {self.coverage.processed} of them were processed" if self.coverage else ""
-        return f"{ran} {who}{done}."
+        return f"{ran} {samples} of {self.scenario.data.name}{request}{done}."
 
-    def observe(self, model: nn.Module, name: str) -> Observed:
+    def observe(self, model: nn.Module, name: str) -> ModelOutputs:
+        """Return the outputs of a model on all samples of the audit."""
         return observe(model, self.scenario, self.head, name)
 
 
 def audit_quick(case: Case) -> Audit:
-    """Seconds, and no other model."""
-    begun = time.monotonic()
-    where = setting(case.scenario)
-    found = quick(
-        where,
-        case.observe(case.unlearned, "unlearned model"),
-        case.observe(case.original, "original"),
-        case.subject,
-        case.coverage,
-    )
-    return _stamped(replace(found, reasons=(*found.reasons, *case.notes)), begun)
+    """Run the quick tier: seconds, and no other model."""
+    start = time.monotonic()
+    setting = make_setting(case.scenario)
+    unlearned = case.observe(case.unlearned, "unlearned model")
+    original = case.observe(case.original, "original")
+    audit = quick(setting, unlearned, original, case.subject, case.coverage)
+    return _add_time(replace(audit, reasons=(*audit.reasons, *case.notes)), start)
 
 
 def audit_oracle(case: Case, retrained: Sequence[nn.Module], pool: Pool | None = None) -> Audit:
-    """Against retrained models; with a pool the full tier."""
-    begun = time.monotonic()
-    where = setting(case.scenario)
-    unlearned, original = (
-        case.observe(case.unlearned, "unlearned model"),
-        case.observe(case.original, "original"),
-    )
+    """Run the oracle tier against retrained models, or with a pool the full tier."""
+    start = time.monotonic()
+    setting = make_setting(case.scenario)
+    unlearned = case.observe(case.unlearned, "unlearned model")
+    original = case.observe(case.original, "original")
     references = [
         case.observe(model, f"retrained model {index}") for index, model in enumerate(retrained)
     ]
-    _refuse_twins(unlearned, references)
-    blank = (
-        case.observe(_untrained(case, case.new_model), "untrained model")
-        if case.new_model
-        else None
+    _refuse_copies(unlearned, references)
+    untrained = None
+    if case.new_model:
+        untrained = case.observe(_untrained(case, case.new_model), "untrained model")
+    audit = oracle(
+        setting,
+        unlearned,
+        original,
+        references,
+        case.subject,
+        untrained=untrained,
+        relearned=relearning(case.scenario, case.original, case.unlearned, retrained),
+        coverage=case.coverage,
+        notes=case.notes,
+        pool=evidence_of(pool, setting) if pool else None,
     )
-    relearned = relearning(case.scenario, case.original, case.unlearned, retrained)
-    found = oracle(
-        where, unlearned, original, references, case.subject,
-        untrained=blank, relearned=relearned, coverage=case.coverage, notes=case.notes,
-        more=from_pool(pool, where) if pool else None,
-    )  # fmt: skip
-    return _stamped(found, begun)
+    return _add_time(audit, start)
 
 
 def _untrained(case: Case, new_model: Callable[[], nn.Module]) -> nn.Module:
@@ -100,21 +98,22 @@ def _untrained(case: Case, new_model: Callable[[], nn.Module]) -> nn.Module:
         return new_model().to(device)
 
 
-def _refuse_twins(unlearned: Observed, references: Sequence[Observed]) -> None:
-    """Equal models would make the spread of retrained ones too small."""
-    for place, one in enumerate(references):
-        if np.array_equal(one.forget.logits, unlearned.forget.logits):
+def _refuse_copies(unlearned: ModelOutputs, references: Sequence[ModelOutputs]) -> None:
+    """Raise an error where two models are equal: their spread would be too small."""
+    for index, model in enumerate(references):
+        if np.array_equal(model.forget.logits, unlearned.forget.logits):
             raise BadInput(
-                f"The audited model is itself retrained model {place}: leave it out of the models it is compared with."
+                f"The audited model is itself retrained model {index}: "
+                "leave it out of the models it is compared with."
             )
-        for other, two in enumerate(references[:place]):
-            if np.array_equal(one.forget.logits, two.forget.logits):
+        for other, earlier in enumerate(references[:index]):
+            if np.array_equal(model.forget.logits, earlier.forget.logits):
                 raise BadInput(
-                    f"Retrained models {other} and {place} are the same model: train each with a seed of its own."
+                    f"Retrained models {other} and {index} are the same model: "
+                    "train each with a seed of its own."
                 )
 
 
-def _stamped(audit: Audit, begun: float) -> Audit:
-    return replace(
-        audit, seconds=time.monotonic() - begun, date=datetime.now(UTC).date().isoformat()
-    )
+def _add_time(audit: Audit, start: float) -> Audit:
+    today = datetime.now(UTC).date().isoformat()
+    return replace(audit, seconds=time.monotonic() - start, date=today)

@@ -1,4 +1,4 @@
-"""Models whose verdict is known beforehand: an audit that gets them wrong cannot be believed about another model."""
+"""Controls: models whose verdict is known. An audit that gets one wrong has no verdict."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -8,120 +8,127 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from duck.audits.judge import Readings
+from duck.audits.judge import MeasurementCache
 from duck.audits.margins import softmax
 from duck.audits.measurements import Measure
-from duck.audits.outputs import LOWEST, Array, Observed, Part, Setting
+from duck.audits.outputs import LOWEST, Array, ModelOutputs, Setting, SplitOutputs
 from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Control
 from duck.runtime import seeded
 
 HEAD_STEPS = 100
 HEAD_DECAY = 1e-5
 SEVERAL = 5
+"""From this number of retrained models on, one of them may lie outside."""
 NEVER = f"never {FORGOTTEN}"
 AS_GOOD = "retrained accuracy"
 SHORTFALL = 0.1
-"""Of accuracy on retained samples: retrained models that lack more than this were not trained as the original was."""
+"""Of accuracy on retained samples. A retrained model that lacks more was trained differently."""
 
 
-def forged(original: Observed, where: Setting) -> dict[str, Observed]:
-    """The original made to look as if it had forgotten, in ways that leave its knowledge in place."""
-    made = {
-        "head retrained": head_retrained(original, where),
-        "output noise": noisy(original, where),
+def make_forgeries(original: ModelOutputs, setting: Setting) -> dict[str, ModelOutputs]:
+    """Make outputs of the original look as if it had forgotten, with its knowledge in place."""
+    forgeries = {
+        "head retrained": retrain_head(original, setting),
+        "output noise": add_noise(original, setting),
     }
-    return {"logit masked": masked(original, where), **made} if where.kind == "class" else made
+    if setting.kind == "class":
+        return {"logit masked": mask_forgotten(original, setting), **forgeries}
+    return forgeries
 
 
-def masked(original: Observed, where: Setting) -> Observed:
-    """Never says a forgotten class, and knows it as before."""
+def mask_forgotten(original: ModelOutputs, setting: Setting) -> ModelOutputs:
+    """Mask the logits of the forgotten classes."""
 
-    def hide(logits: Array) -> Array:
-        hidden = logits.copy()
-        hidden[:, where.forgotten] = LOWEST
-        return hidden
+    def mask(split: SplitOutputs) -> Array:
+        masked = split.logits.copy()
+        masked[:, setting.forgotten_classes] = LOWEST
+        return masked
 
-    return _changed(original, lambda part: hide(part.logits))
-
-
-def noisy(original: Observed, where: Setting) -> Observed:
-    """Noise on every output, as wide as the outputs are spread."""
-    generator, width = seeded(where.seed, "audit", "noise"), float(original.retain.logits.std())
-    return _changed(
-        original,
-        lambda part: (
-            part.logits
-            + width * torch.randn(part.logits.shape, generator=generator).double().numpy()
-        ),
-    )
+    return _with_logits(original, mask)
 
 
-def head_retrained(original: Observed, where: Setting) -> Observed:
-    """A new classifier head, fitted on retained samples alone over embeddings that stay as they were."""
+def add_noise(original: ModelOutputs, setting: Setting) -> ModelOutputs:
+    """Add noise to every logit, with the standard deviation of the logits."""
+    generator = seeded(setting.seed, "audit", "noise")
+    width = float(original.retain.logits.std())
+
+    def blur(split: SplitOutputs) -> Array:
+        noise = torch.randn(split.logits.shape, generator=generator).double().numpy()
+        return split.logits + width * noise
+
+    return _with_logits(original, blur)
+
+
+def retrain_head(original: ModelOutputs, setting: Setting) -> ModelOutputs:
+    """Fit a new classifier head on retained samples alone, over unchanged embeddings."""
     retain = original.retain
-    centre, spread = retain.embeddings.mean(0), retain.embeddings.std(0) + 1e-6
-    answers = np.eye(where.num_classes)[retain.labels]
+    centre = retain.embeddings.mean(0)
+    spread = retain.embeddings.std(0) + 1e-6
 
-    def inputs(part: Part) -> Array:
-        return np.hstack([(part.embeddings - centre) / spread, np.ones((len(part), 1))])
+    def inputs(split: SplitOutputs) -> Array:
+        return np.hstack([(split.embeddings - centre) / spread, np.ones((len(split), 1))])
+
+    weights = _fit_softmax(inputs(retain), np.eye(setting.num_classes)[retain.labels])
+    return _with_logits(original, lambda split: inputs(split) @ weights)
+
+
+def _fit_softmax(features: Array, targets: Array) -> Array:
+    """Fit multinomial logistic regression; returns weights (features, classes)."""
+    num_classes = targets.shape[1]
 
     def loss(flat: Array) -> tuple[float, Array]:
-        weights = flat.reshape(-1, where.num_classes)
+        weights = flat.reshape(-1, num_classes)
         logits = features @ weights
-        value = (logsumexp(logits, axis=1) - (logits * answers).sum(1)).mean() + HEAD_DECAY * float(
-            flat @ flat
-        )
-        slope = features.T @ (softmax(logits) - answers) / len(features) + 2 * HEAD_DECAY * weights
+        cross_entropy = (logsumexp(logits, axis=1) - (logits * targets).sum(1)).mean()
+        value = cross_entropy + HEAD_DECAY * float(flat @ flat)
+        slope = features.T @ (softmax(logits) - targets) / len(features) + 2 * HEAD_DECAY * weights
         return float(value), slope.ravel()
 
-    features = inputs(retain)
-    found = minimize(
-        loss,
-        np.zeros(features.shape[1] * where.num_classes),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": HEAD_STEPS},
-    )
-    weights = found.x.reshape(-1, where.num_classes)
-    return _changed(original, lambda part: inputs(part) @ weights)
+    start = np.zeros(features.shape[1] * num_classes)
+    options = {"maxiter": HEAD_STEPS}
+    result = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+    weights: Array = result.x.reshape(-1, num_classes)
+    return weights
 
 
 def check(
-    readings: Readings,
+    measurements: MeasurementCache,
     measures: Sequence[Measure],
     names: Sequence[str],
     references: Sequence[str],
-    more: Mapping[str, Mapping[str, float]],
+    attack_p: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Control]:
-    """Judge the untouched original, the forged models, and each retrained model by the others; `more` p-values by name of the model."""
-    found = {}
+    """Judge the original and the forgeries, and each retrained model by the others.
+
+    `attack_p` holds p-values of further attacks by the name of the model.
+    """
+    checked = {}
     for name in names:
-        got = readings.judge(measures, name, references, more.get(name)).verdict
-        found[name] = Control(
-            NOT_FORGOTTEN if name in ("original", "logit masked") else NEVER, got, got != FORGOTTEN
-        )
+        got = measurements.judge(measures, name, references, attack_p.get(name)).verdict
+        expected = NOT_FORGOTTEN if name in ("original", "logit masked") else NEVER
+        checked[name] = Control(expected, got, got != FORGOTTEN)
     passed = sum(
-        readings.judge(measures, name, references, more.get("retrained")).verdict == FORGOTTEN
+        measurements.judge(measures, name, references, attack_p.get("retrained")).verdict
+        == FORGOTTEN
         for name in references
     )
     count = len(references)
-    # One in twenty retrained models lies outside by chance: a single one of several does not condemn the audit.
+    # One in twenty retrained models lies outside by chance: a single one of several may.
     enough = passed >= (count - 1 if count >= SEVERAL else count)
-    found["retrained"] = Control(
-        FORGOTTEN, f"{FORGOTTEN} ({passed} of {count}, each judged by the others)", enough
-    )
-    return {
-        **found,
-        AS_GOOD: as_good(
-            readings.models["original"], [readings.models[name] for name in references]
-        ),
-    }
+    got = f"{FORGOTTEN} ({passed} of {count}, each judged by the others)"
+    checked["retrained"] = Control(FORGOTTEN, got, enough)
+    models = measurements.models
+    checked[AS_GOOD] = check_accuracy(models["original"], [models[name] for name in references])
+    return checked
 
 
-def as_good(original: Observed, references: Sequence[Observed]) -> Control:
-    """Whether every retrained model knows the retained samples about as well as the original; others say nothing of forgetting."""
+def check_accuracy(original: ModelOutputs, references: Sequence[ModelOutputs]) -> Control:
+    """Check that every retrained model knows the retained samples about as well as the original.
+
+    A difference to a model that does not says nothing about forgetting.
+    """
     least = float(original.retain.correct.mean()) - SHORTFALL
-    lowest = min(float(seen.retain.correct.mean()) for seen in references)
+    lowest = min(float(outputs.retain.correct.mean()) for outputs in references)
     return Control(
         f"at least {100 * max(least, 0):.1f} %",
         f"{100 * lowest:.1f} % of retained samples right",
@@ -129,6 +136,7 @@ def as_good(original: Observed, references: Sequence[Observed]) -> Control:
     )
 
 
-def _changed(original: Observed, logits: Callable[[Part], Array]) -> Observed:
-    parts = {name: replace(part, logits=logits(part)) for name, part in vars(original).items()}
-    return Observed(**parts)
+def _with_logits(original: ModelOutputs, logits: Callable[[SplitOutputs], Array]) -> ModelOutputs:
+    """Replace the logits of every split."""
+    splits = {name: replace(split, logits=logits(split)) for name, split in vars(original).items()}
+    return ModelOutputs(**splits)

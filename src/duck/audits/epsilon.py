@@ -1,4 +1,4 @@
-"""How far apart unlearned and never-trained models are at one sample, as the ε of (ε, δ)-unlearning that their margins refute."""
+"""The ε of (ε, δ)-unlearning that the margins of one sample refute."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -22,22 +22,22 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Epsilons:
-    """For each sample the 95 % lower bound of ε, and the most that this number of models could have shown."""
+    """For each sample the 95 % lower bound of ε, and its limit with this number of models."""
 
     ids: Ids
     lower: Array
     limit: Array
     false_alarms: Array
     misses: Array
-    """Rates of the chosen rule on the counted models."""
+    """Error rates of the chosen rule on the counted models."""
     one_threshold: npt.NDArray[np.bool_]
-    """The rule is a threshold; else an interval, or what lies outside one."""
+    """Whether the rule is a threshold. Else it is an interval, or the outside of one."""
     counted: int
-    """Models a side, of the sample that has the fewest."""
+    """Models a side, for the sample that has the fewest."""
 
 
 def epsilon(false_alarms: npt.ArrayLike, misses: npt.ArrayLike, delta: float = DELTA) -> Array:
-    """max(ln((1 - δ - FPR) / FNR), ln((1 - δ - FNR) / FPR)), at least 0 (Kairouz et al. 2015)."""
+    """Return max(ln((1 - δ - FPR) / FNR), ln((1 - δ - FNR) / FPR), 0) (Kairouz et al. 2015)."""
     fpr, fnr = np.asarray(false_alarms, np.float64), np.asarray(misses, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         both = [
@@ -49,27 +49,33 @@ def epsilon(false_alarms: npt.ArrayLike, misses: npt.ArrayLike, delta: float = D
 
 
 def limit(ours: int, theirs: int, delta: float = DELTA) -> float:
-    """The bound that a rule without a single error reaches: 1.58, 2.32, 3.04, 3.74 with 16, 32, 64, 128 models a side."""
+    """Return the bound of a rule without any error.
+
+    It is 1.58, 2.32, 3.04 or 3.74 with 16, 32, 64 or 128 models a side.
+    """
     return float(epsilon(upper_rate(0, theirs), upper_rate(0, ours), delta))
 
 
 def epsilon_per_sample(
     unlearned: Margins, oracles: Margins, seed: int = 0, delta: float = DELTA
 ) -> Epsilons:
-    """Rules that call a margin "unlearned" are chosen on half of the models of each side and counted on the other half.
+    """Bound ε for each sample by the errors of a rule that calls a margin "unlearned".
 
-    A rule is one threshold or an interval, either way round. Clopper-Pearson's one-sided 95 % bounds of both error rates give ε's.
+    The rule is a threshold or an interval, or the outside of one. It is chosen on half of the
+    models of each side and counted on the other half. Clopper-Pearson's one-sided 95 % bounds of
+    both error rates give the bound of ε.
     """
     oracles = oracles.at(unlearned.ids)
     order = [
         torch.randperm(len(side), generator=seeded(seed, "epsilon", name)).numpy()
-        for side, name in _named(unlearned, oracles)
+        for side, name in _sides_with_names(unlearned, oracles)
     ]
     ours, theirs = unlearned.models(order[0]), oracles.models(order[1])
     fewest = min(int(ours.members.sum(0).min()), int((~theirs.members).sum(0).min()))
     if fewest < LEAST:
         raise BadInput(
-            f"ε needs at least {LEAST} models that unlearned a sample and {LEAST} that never saw it; one has only {fewest}."
+            f"ε needs at least {LEAST} models that unlearned a sample and {LEAST} that never saw "
+            f"it; one has only {fewest}."
         )
     found = np.array(
         [_sample(*_sides(ours, theirs, column), delta) for column in range(len(ours.ids))]
@@ -78,7 +84,9 @@ def epsilon_per_sample(
     return Epsilons(ours.ids, lower, most, fpr, fnr, plain > 0, int(found[-1].min()))
 
 
-def _named(unlearned: Margins, oracles: Margins) -> tuple[tuple[Margins, str], tuple[Margins, str]]:
+def _sides_with_names(
+    unlearned: Margins, oracles: Margins
+) -> tuple[tuple[Margins, str], tuple[Margins, str]]:
     return (unlearned, "unlearned"), (oracles, "oracles")
 
 
@@ -101,7 +109,7 @@ def _sample(ours: Floats, theirs: Floats, delta: float) -> tuple[float, ...]:
 
 
 def choose(ours: Floats, theirs: Floats, delta: float) -> tuple[float, float, bool]:
-    """The rule with the highest bound on these; of equal ones a threshold, which has less to fit."""
+    """Return the rule with the highest bound; of equal ones a threshold, which overfits less."""
     points = np.unique(np.concatenate([ours, theirs]).astype(np.float64))
     cuts = np.concatenate([[-np.inf], (points[1:] + points[:-1]) / 2, [np.inf]])
     below = [np.searchsorted(np.sort(side), cuts) for side in (ours, theirs)]
@@ -121,7 +129,7 @@ def choose(ours: Floats, theirs: Floats, delta: float) -> tuple[float, float, bo
 
 @cache
 def _table(ours: int, theirs: int, delta: float) -> Array:
-    """The bound of ε by the number of misses and of false alarms."""
+    """Return the bound of ε by the number of misses and of false positives."""
     misses, alarms = (
         upper_rate(np.arange(ours + 1), ours),
         upper_rate(np.arange(theirs + 1), theirs),

@@ -1,4 +1,4 @@
-"""Numbers with their uncertainty: exact binomial bounds, the interval of a new retrained model, many tests at once."""
+"""Intervals: exact binomial bounds, prediction intervals, corrections for several tests."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,15 +27,15 @@ class Estimate(NamedTuple):
 def upper_rate(
     count: npt.ArrayLike, n: npt.ArrayLike, level: float = LEVEL
 ) -> npt.NDArray[np.float64]:
-    """Clopper-Pearson's one-sided upper bound of a rate of which `count` in `n` were seen."""
-    some, total = np.asarray(count, np.float64), np.asarray(n, np.float64)
-    # All of them seen: the bound is 1, which the beta distribution does not say.
-    bound = betaincinv(some + 1, np.maximum(total - some, np.finfo(float).tiny), level)
-    return np.where(some >= total, 1.0, bound)
+    """Return Clopper-Pearson's one-sided upper bound of a rate, given `count` in `n`."""
+    counts, totals = np.asarray(count, np.float64), np.asarray(n, np.float64)
+    # For n in n the bound is 1, where the beta distribution is not defined.
+    bound = betaincinv(counts + 1, np.maximum(totals - counts, np.finfo(float).tiny), level)
+    return np.where(counts >= totals, 1.0, bound)
 
 
 def clopper_pearson(count: float, n: float, level: float = LEVEL) -> tuple[float, float]:
-    """The exact two-sided interval of a binomial rate; counts need not be whole."""
+    """Return the exact two-sided interval of a binomial rate; counts may be fractional."""
     if not n > 0 or not 0 <= count <= n:
         raise BadInput(
             f"A rate of {count} in {n} cannot be: the count must lie between 0 and a positive n."
@@ -45,17 +45,21 @@ def clopper_pearson(count: float, n: float, level: float = LEVEL) -> tuple[float
 
 
 def binomial_error(rate: float, n: int) -> float:
-    """Standard error of a rate; never 0, since none in n may be some in the next n (Agresti and Coull's two more of each)."""
+    """Return the standard error of a rate, with two more of each outcome (Agresti and Coull).
+
+    It is never 0: none in n may be some in the next n.
+    """
     if n < 1 or not 0 <= rate <= 1:
         raise BadInput(
-            f"A rate of {rate} over {n} samples has no error: the rate must lie in [0, 1] and n be positive."
+            f"A rate of {rate} over {n} samples has no error: "
+            "the rate must lie in [0, 1] and n be positive."
         )
     adjusted = (rate * n + 2) / (n + 4)
     return math.sqrt(adjusted * (1 - adjusted) / (n + 4))
 
 
 def mean_interval(values: Sequence[float] | npt.NDArray[Any], level: float = LEVEL) -> Estimate:
-    """The mean of independent values, with Student's interval."""
+    """Return the mean of independent values, with Student's interval."""
     n = len(values)
     if n < 2:
         raise BadInput(f"An interval of a mean needs at least 2 values, got {n}.")
@@ -68,7 +72,7 @@ def mean_interval(values: Sequence[float] | npt.NDArray[Any], level: float = LEV
 
 @dataclass(frozen=True)
 class Band:
-    """Where a further retrained model would fall: mean ± t(n-1)·s·sqrt(1 + 1/n)."""
+    """The prediction interval of a further retrained model: mean ± t(n-1)·s·sqrt(1 + 1/n)."""
 
     mean: float
     spread: float
@@ -89,7 +93,7 @@ class Band:
         return float(student.ppf((1 + self.level) / 2, self.n - 1)) * self.spread
 
     def p_value(self, value: float) -> float:
-        """Two-sided: how often a further retrained model lies as far out as this value."""
+        """Return the two-sided p-value: how often a retrained model lies as far out."""
         if not self.spread:
             return float(value == self.mean)
         return float(2 * student.sf(abs(value - self.mean) / self.spread, self.n - 1))
@@ -98,7 +102,10 @@ class Band:
 def prediction_interval(
     values: Sequence[float], errors: Sequence[float] = (), level: float = LEVEL
 ) -> Band:
-    """Of the values of retrained models; `errors` are the standard errors with which each was measured, and add to their variance."""
+    """Return the prediction interval of a further retrained model.
+
+    `errors` are the standard errors of the values; they add to the variance.
+    """
     n = len(values)
     if n < 2:
         raise BadInput(f"A prediction interval needs at least 2 retrained models, got {n}.")
@@ -112,7 +119,7 @@ def prediction_interval(
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Each p-value corrected for there being several tests (Holm's step-down), in the order given."""
+    """Correct p-values for several tests by Holm's step-down method, in the order given."""
     corrected: dict[str, float] = {}
     highest = 0.0
     for place, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):

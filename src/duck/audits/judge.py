@@ -1,4 +1,4 @@
-"""Every measure of every model, computed once, and the judgement of one model by the spread of retrained ones."""
+"""Measure every model once, and judge one model by the spread of retrained ones."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,129 +7,146 @@ from math import exp, log
 import numpy as np
 
 from duck.audits.intervals import Band, holm, prediction_interval
-from duck.audits.measurements import Measure, Value, mean
-from duck.audits.outputs import Array, Observed
-from duck.audits.verdict import Reading, Row
+from duck.audits.measurements import Measure, Measurement, mean
+from duck.audits.outputs import Array, ModelOutputs
+from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Interval, Row
 
 ALPHA = 0.05
 SMALLEST = 1e-9
-"""A distance of 0 has no logarithm."""
+"""Replaces a distance of 0, which has no logarithm."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Of one model: p-values of the primary measures, corrected by Holm, and those that lie outside."""
+    """The p-values of the decisive measures of one model, corrected by Holm's method."""
 
     p: dict[str, float]
 
     @property
     def outside(self) -> tuple[str, ...]:
+        """The measures that differ significantly from retrained models."""
         return tuple(name for name, value in self.p.items() if value < ALPHA)
 
     @property
     def verdict(self) -> str:
-        return "not forgotten" if self.outside else "forgotten"
+        """The verdict by these measures alone."""
+        return NOT_FORGOTTEN if self.outside else FORGOTTEN
 
 
-class Readings:
-    """Measures of named models. Distances are taken to the models that are named as references, a model itself left out."""
+class MeasurementCache:
+    """Measurements of named models, each computed once.
 
-    def __init__(self, models: Mapping[str, Observed]) -> None:
+    Distances are measured to the reference models; a reference model is not compared with itself.
+    """
+
+    def __init__(self, models: Mapping[str, ModelOutputs]) -> None:
         self.models = models
-        self._own: dict[tuple[str, str], Value] = {}
-        self._pairs: dict[tuple[str, str, str], Array] = {}
+        self._of_model: dict[tuple[str, str], Measurement] = {}
+        self._of_pair: dict[tuple[str, str, str], Array] = {}
 
-    def value(self, measure: Measure, who: str, references: Sequence[str]) -> Value:
-        """Of one model."""
-        if measure.own is not None:
-            key = measure.name, who
-            if key not in self._own:
-                self._own[key] = measure.own(self.models[who])
-            return self._own[key]
-        others = [name for name in references if name != who]
-        rows = np.mean([self._pair(measure, who, other) for other in others], axis=0)
+    def value(self, measure: Measure, model: str, references: Sequence[str]) -> Measurement:
+        """Return the measurement of one model."""
+        if measure.of_model is not None:
+            key = measure.name, model
+            if key not in self._of_model:
+                self._of_model[key] = measure.of_model(self.models[model])
+            return self._of_model[key]
+        others = [name for name in references if name != model]
+        rows = np.mean([self._pair(measure, model, other) for other in others], axis=0)
         if len(rows) == 1:
-            return Value(float(rows[0]), None, None, 0.0, len(self.models[who].forget))
+            return Measurement(float(rows[0]), None, None, 0.0, len(self.models[model].forget))
         return mean(rows)
 
     def band(self, measure: Measure, references: Sequence[str]) -> Band:
-        """Where a further retrained model would fall, on the scale of `scaled`."""
+        """Return the prediction interval of a further retrained model, on the scale of `scale`."""
         values = [self.value(measure, name, references) for name in references]
         return prediction_interval(
-            [scaled(measure, value.value) for value in values],
-            [_error(measure, value) for value in values],
+            [scale(measure, value.value) for value in values],
+            [_scaled_error(measure, value) for value in values],
         )
 
     def judge(
         self,
         measures: Sequence[Measure],
-        who: str,
+        model: str,
         references: Sequence[str],
-        more: Mapping[str, float] | None = None,
+        attack_p: Mapping[str, float] | None = None,
     ) -> Judgement:
-        """Of one model by the others: only primary measures count. `more`: p-values of further attacks.
+        """Judge one model by the reference models; only decisive measures count.
 
-        Holm's correction of the measures does not count the further attacks, which are corrected for all: more tests must not take back
-        what fewer found.
+        `attack_p` holds p-values of further attacks, which are corrected for the number of all
+        tests. The measures are corrected for their own number alone: more tests must not take back
+        what fewer tests found.
         """
-        rest = [name for name in references if name != who]
-        p = {
-            m.name: self.band(m, rest).p_value(scaled(m, self.value(m, who, rest).value))
-            for m in measures
-            if m.primary
-        }
-        return Judgement({**holm({**p, **(more or {})}), **holm(p)})
+        others = [name for name in references if name != model]
+        p = {}
+        for measure in measures:
+            if measure.decisive:
+                value = scale(measure, self.value(measure, model, others).value)
+                p[measure.name] = self.band(measure, others).p_value(value)
+        return Judgement({**holm({**p, **(attack_p or {})}), **holm(p)})
 
-    def _pair(self, measure: Measure, who: str, other: str) -> Array:
-        key = measure.name, who, other
-        if key not in self._pairs:
-            assert measure.pair is not None
-            self._pairs[key] = measure.pair(self.models[who], self.models[other])
-        return self._pairs[key]
-
-
-def scaled(measure: Measure, value: float) -> float:
-    """On the scale on which a measure is judged."""
-    return log(max(value, SMALLEST)) if measure.positive else value
+    def _pair(self, measure: Measure, model: str, other: str) -> Array:
+        key = measure.name, model, other
+        if key not in self._of_pair:
+            assert measure.of_pair is not None
+            self._of_pair[key] = measure.of_pair(self.models[model], self.models[other])
+        return self._of_pair[key]
 
 
-def unscaled(measure: Measure, value: float) -> float:
-    if measure.positive:
+def scale(measure: Measure, value: float) -> float:
+    """Convert a value to the scale on which its measure is judged."""
+    return log(max(value, SMALLEST)) if measure.log_scale else value
+
+
+def unscale(measure: Measure, value: float) -> float:
+    """Convert a value back from the scale of `scale`, limited to the range of the unit."""
+    if measure.log_scale:
         return exp(value)
     return min(max(value, 0.0), 1.0) if measure.unit in ("%", "AUC") else value
 
 
-def _error(measure: Measure, value: Value) -> float:
-    """The standard error on that scale."""
-    return value.error / max(value.value, SMALLEST) if measure.positive else value.error
+def _scaled_error(measure: Measure, value: Measurement) -> float:
+    """Return the standard error on the scale of `scale`."""
+    return value.error / max(value.value, SMALLEST) if measure.log_scale else value.error
 
 
-def rows(
-    readings: Readings,
+def table_rows(
+    measurements: MeasurementCache,
     measures: Sequence[Measure],
     references: Sequence[str],
     p: Mapping[str, float],
     judged: Iterable[str],
 ) -> dict[str, Row]:
-    """A line of the table for each measure; those that compare with retrained models only where there are some."""
-    decisive, found = set(judged), {}
+    """Return a row of the table for each measure.
+
+    Distances to retrained models have a row only where there are at least two of these.
+    """
+    judged_names = set(judged)
+    found = {}
     for measure in measures:
-        if measure.own is None and len(references) < 2:
+        if measure.of_model is None and len(references) < 2:
             continue
-        value = readings.value(measure, "unlearned", references)
-        before, after = (
-            Reading(v.value, v.low, v.high)
-            for v in (readings.value(measure, "original", references), value)
-        )
+        original = measurements.value(measure, "original", references)
+        unlearned = measurements.value(measure, "unlearned", references)
         found[measure.name] = Row(
-            measure.about, measure.unit, value.n, before, after, _spread(readings, measure, references),
-            judged=measure.name in decisive, p=p.get(measure.name),
-        )  # fmt: skip
+            measure.about,
+            measure.unit,
+            unlearned.n,
+            Interval(*original[:3]),
+            Interval(*unlearned[:3]),
+            _retrained_interval(measurements, measure, references),
+            judged=measure.name in judged_names,
+            p=p.get(measure.name),
+        )
     return found
 
 
-def _spread(readings: Readings, measure: Measure, references: Sequence[str]) -> Reading | None:
-    if len(references) < 2 or (measure.own is None and len(references) < 3):
+def _retrained_interval(
+    measurements: MeasurementCache, measure: Measure, references: Sequence[str]
+) -> Interval | None:
+    """Return the mean of the retrained models and their prediction interval."""
+    if len(references) < 2 or (measure.of_model is None and len(references) < 3):
         return None
-    band = readings.band(measure, references)
-    return Reading(*(unscaled(measure, value) for value in (band.mean, band.low, band.high)))
+    band = measurements.band(measure, references)
+    return Interval(*(unscale(measure, value) for value in (band.mean, band.low, band.high)))

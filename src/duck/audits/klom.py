@@ -1,4 +1,4 @@
-"""KLoM (Georgiev et al. 2024): the divergence of margins, point by point, between unlearned and never-trained models."""
+"""KLoM (Georgiev et al. 2024): the divergence of margins between unlearned models and oracles."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ Span = tuple[Array, Array]
 
 @dataclass(frozen=True, eq=False)
 class Klom:
-    """For each sample KL(unlearned ‖ oracle), and what oracles show among themselves with the same number of models."""
+    """For each sample KL(unlearned ‖ oracle), and the floor: oracles against as many oracles."""
 
     ids: Ids
     values: Array
@@ -33,30 +33,33 @@ class Klom:
     """On each side."""
 
     def to_dict(self) -> dict[str, float]:
+        """Return the means and 95th percentiles as plain data."""
         parts = {"": self.values, "floor_": self.floor}
-        summary = {
-            f"{name}{what}": float(of(part))
-            for name, part in parts.items()
-            for what, of in (("mean", np.mean), ("p95", p95))
-        }
+        summary = {}
+        for prefix, part in parts.items():
+            summary[f"{prefix}mean"] = float(np.mean(part))
+            summary[f"{prefix}p95"] = p95(part)
         return {**summary, "n": len(self.ids), "models": self.models}
 
 
 def klom(unlearned: Margins, oracles: Margins, seed: int = 0, span: Span | None = None) -> Klom:
-    """20 bins over the range of all, φ clipped to ±100, shares of at least 1e-5; a mean over random splits.
+    """Estimate KLoM as a mean over random splits of the models.
 
-    Two kinds of models, before and after, are compared with the same oracles over one `span`: then their floors are the same.
+    There are 20 bins over the range of all margins, φ is clipped to ±100, and shares are at least
+    1e-5. Models before and after unlearning need the same `span` for the same floor.
 
-    Half of the oracles are the reference; the other half, and as many unlearned models, are compared with it: KL of few models is
-    far from 0 for equal ones, and only equal numbers can be compared. Of a sample that only some of the models were trained on,
-    only these count: the others had nothing to forget.
+    Half of the oracles are the reference. The other half, and as many unlearned models, are
+    compared with it: for few models KL is far from 0 even if they are equal, so that only equal
+    numbers can be compared. Where only some models were trained on a sample, only these count: the
+    others had nothing to forget.
     """
     oracles, judged = oracles.at(unlearned.ids), _counting(unlearned)
     span = span_of(oracles, unlearned) if span is None else span
     size = min(int(judged.sum(0).min()), len(oracles) // 2)
     if 2 * size < LEAST:
         raise BadInput(
-            f"KLoM needs at least {LEAST} oracles and {LEAST // 2} unlearned models of each sample, got {len(oracles)} and {size}."
+            f"KLoM needs at least {LEAST} oracles and {LEAST // 2} unlearned models of each "
+            f"sample, got {len(oracles)} and {size}."
         )
     generator = seeded(seed, "klom")
     values, floor = np.zeros(len(oracles.ids)), np.zeros(len(oracles.ids))
@@ -70,7 +73,7 @@ def klom(unlearned: Margins, oracles: Margins, seed: int = 0, span: Span | None 
 
 
 def span_of(oracles: Margins, *unlearned: Margins) -> Span:
-    """Over all models that count."""
+    """Return the lowest and highest margin of each sample, over all models that count."""
     values = [
         _clipped(oracles.values),
         *(np.where(_counting(side), _clipped(side.values), np.nan) for side in unlearned),
@@ -81,7 +84,7 @@ def span_of(oracles: Margins, *unlearned: Margins) -> Span:
 
 
 def histograms(*sides: Floats, span: Span) -> list[Array]:
-    """Of each column, over bins that all sides share; a row for each column."""
+    """Return a histogram for each column, over bins that all sides share."""
     low, high = span
     width = np.where(high > low, high - low, 1.0)
     return [
@@ -91,13 +94,13 @@ def histograms(*sides: Floats, span: Span) -> list[Array]:
 
 
 def divergence(ours: Array, theirs: Array) -> Array:
-    """KL of each row of shares, in nats."""
+    """Return the KL divergence of each row of shares in nats."""
     total: Array = (ours * np.log(ours / theirs)).sum(1)
     return total
 
 
 def _counting(models: Margins) -> Flags:
-    """Of a sample that some models were trained on, these; else all."""
+    """Choose the models that were trained on a sample; all of them where none or all were."""
     mixed = models.members.any(0) & ~models.members.all(0)
     return np.where(mixed, models.members, True)
 
@@ -117,12 +120,12 @@ def _shares(bins: npt.NDArray[np.int64]) -> Array:
 
 
 def _draw(values: Floats, allowed: Flags, size: int, generator: torch.Generator) -> Floats:
-    """Of each column some allowed entries, at random."""
+    """Draw entries of each column at random among the allowed ones."""
     keys = torch.rand(values.shape, generator=generator).numpy()
     chosen = np.argsort(np.where(allowed, keys, 2.0), axis=0)[:size]
     return np.take_along_axis(values, chosen, 0)
 
 
 def p95(values: Array) -> float:
-    """What one sample in twenty exceeds."""
+    """Return the 95th percentile."""
     return float(np.quantile(values, 0.95))

@@ -1,4 +1,4 @@
-"""The logit-scaled confidence that the attacks look at."""
+"""Margins, the logit-scaled confidence that attacks use."""
 
 from typing import Any
 
@@ -8,17 +8,18 @@ import numpy.typing as npt
 from duck.errors import BadInput
 
 BOUND = 1e6
-"""A masked class has the logit -inf: its margin must still be a number that a Gaussian can be fitted to."""
+"""Limit of a margin. A masked class has the logit -inf, and a Gaussian needs finite numbers."""
 
 
 def margins(logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """φ = z_y - logsumexp over j≠y of z_j, which is log(p_y / (1 - p_y)) without the rounding of p (LiRA, eq. 4), in float64.
+    """Return φ = z_y - logsumexp over j≠y of z_j in float64 (LiRA, eq. 4).
 
-    logits (..., K), labels (...).
+    It is log(p_y / (1 - p_y)) without the rounding of p. Shapes: logits (..., K), labels (...).
     """
     if logits.ndim != labels.ndim + 1 or logits.shape[:-1] != labels.shape:
         raise BadInput(
-            f"Logits of shape {logits.shape} need labels of shape {logits.shape[:-1]}, got {labels.shape}."
+            f"Logits of shape {logits.shape} need labels of shape {logits.shape[:-1]}, "
+            f"got {labels.shape}."
         )
     if logits.shape[-1] < 2:
         raise BadInput(f"A margin needs at least two classes, got {logits.shape[-1]}.")
@@ -29,7 +30,8 @@ def margins(logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[n
     others = logits.astype(np.float64)
     if np.isnan(others).any() or np.isposinf(others).any():
         raise BadInput(
-            "The model's outputs are not all numbers (NaN or +inf): it has diverged or its input is broken."
+            "The model's outputs are not all numbers (NaN or +inf): "
+            "it has diverged or its input is broken."
         )
     place = np.expand_dims(labels.astype(np.int64), -1)
     own = np.take_along_axis(others, place, -1)[..., 0]
@@ -46,7 +48,7 @@ def margins(logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[n
 
 
 def softmax(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Over the last axis, in float64."""
+    """Return the softmax over the last axis in float64."""
     exact = logits.astype(np.float64)
     powers = np.exp(exact - exact.max(-1, keepdims=True))
     shares: npt.NDArray[np.float64] = powers / powers.sum(-1, keepdims=True)

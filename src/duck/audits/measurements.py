@@ -1,4 +1,4 @@
-"""Measures of a model's outputs as pure functions: accuracies, membership attacks, distances to retrained models."""
+"""Measures of a model's outputs: accuracies, attacks, distances to retrained models."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,19 +8,24 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from duck.audits.attacks.svm import quick_svm
+from duck.audits.attacks.base import model_attacks
 from duck.audits.intervals import binomial_error, clopper_pearson
 from duck.audits.margins import softmax
-from duck.audits.outputs import Array, Observed, Part, Rows, Setting, renormalised
+from duck.audits.outputs import (
+    Array,
+    ModelOutputs,
+    Rows,
+    Setting,
+    SplitOutputs,
+    retained_probabilities,
+)
 from duck.audits.ridge import ridge
 from duck.audits.roc import roc
 from duck.audits.scores import Scored
-from duck.audits.verdict import Unit
+from duck.audits.verdict import Tier, Unit
 from duck.metrics import aus
 
 FOLDS = 5
-FEWEST_SVM = 6
-"""Unseen samples that the SVM attack needs."""
 NEAR_CLASSES = 3
 ABOUT_SPLIT = {
     "forget": "share of the forget samples that are classified right",
@@ -29,11 +34,21 @@ ABOUT_SPLIT = {
     "forget-test": "share of unseen samples of the forgotten class that are classified right",
     "retain-test": "share of unseen samples of the other classes that are classified right",
 }
-Attack = Callable[[Observed], Scored]
+ABOUT_DISTANCE = {
+    "output distance": "Jensen-Shannon divergence to retrained models on the forget samples",
+    "output KL": "divergence of retrained models' outputs from this model's on the forget samples",
+    "activation distance": "L2 distance of softmax outputs to retrained models "
+    "on the forget samples",
+    "class membership": "a classifier tells outputs of forget samples from a retrained model's; "
+    "compare with retrained ones among themselves",
+    "ToW": "product over forget, retain and test of 1 - gap in accuracy to retrained models",
+}
+ScoringFunction = Callable[[ModelOutputs], Scored]
+"""An attack on one model, made for a setting."""
 
 
-class Value(NamedTuple):
-    """A number, its 95 % interval, the standard error with which it was measured, and the samples behind it."""
+class Measurement(NamedTuple):
+    """A number with its 95 % interval, its standard error, and the count of samples behind it."""
 
     value: float
     low: float | None
@@ -44,305 +59,268 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure:
-    """One line of the audit. `own` looks at one model; `pair` at two, and gives a number for each forget sample or one for all."""
+    """A row of the audit: what is measured, and the function that does it.
+
+    `of_model` measures one model. `of_pair` compares two and returns a number for each forget
+    sample, or one for all.
+    """
 
     name: str
     about: str
     unit: Unit
-    own: Callable[[Observed], Value] | None = None
-    pair: Callable[[Observed, Observed], Array] | None = None
-    primary: bool = False
-    """Decides; the others are shown."""
-    positive: bool = False
-    """A distance: its spread grows with it, so it is judged on a logarithmic scale."""
+    of_model: Callable[[ModelOutputs], Measurement] | None = None
+    of_pair: Callable[[ModelOutputs, ModelOutputs], Array] | None = None
+    decisive: bool = False
+    """Whether the verdict can depend on it. Other measures are reported only."""
+    log_scale: bool = False
+    """Whether it is judged on a logarithmic scale: the spread of a distance grows with it."""
 
 
-def rate(correct: npt.NDArray[np.bool_] | Array, n: int | None = None) -> Value:
-    """A share, with Clopper and Pearson's interval; `n` where the rows are not independent samples."""
-    value, count = float(np.mean(correct)), len(correct) if n is None else n
-    return Value(value, *clopper_pearson(value * count, count), binomial_error(value, count), count)
+def rate(correct: npt.NDArray[np.bool_] | Array, n: int | None = None) -> Measurement:
+    """Return a share with its Clopper-Pearson interval.
+
+    `n` replaces the number of rows where these are not independent samples.
+    """
+    value = float(np.mean(correct))
+    count = len(correct) if n is None else n
+    low, high = clopper_pearson(value * count, count)
+    return Measurement(value, low, high, binomial_error(value, count), count)
 
 
-def mean(rows: Array) -> Value:
-    """Of one number for each sample."""
+def mean(rows: Array) -> Measurement:
+    """Return the mean of one number for each sample, with its normal interval."""
     value, n = float(rows.mean()), len(rows)
     error = float(rows.std(ddof=1)) / n**0.5 if n > 1 else 0.0
     half = float(norm.ppf(0.975)) * error
-    return Value(value, value - half, value + half, error, n)
+    return Measurement(value, value - half, value + half, error, n)
 
 
-def separation(scored: Scored) -> Value:
-    """The AUC of an attack."""
+def measure_auc(scored: Scored) -> Measurement:
+    """Return the AUC of an attack with its interval."""
     auc = roc(scored).auc
-    return Value(
-        auc.value, auc.low, auc.high, (auc.high - auc.low) / (2 * float(norm.ppf(0.975))), auc.n
-    )
+    error = (auc.high - auc.low) / (2 * float(norm.ppf(0.975)))
+    return Measurement(auc.value, auc.low, auc.high, error, auc.n)
 
 
 def kl(p: Array, q: Array) -> Array:
-    """Row by row, in nats."""
+    """Return the Kullback-Leibler divergence of each row in nats."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        parts = np.where(
-            p > 0, p * (np.log(p) - np.log(np.maximum(q, np.finfo(np.float64).tiny))), 0.0
-        )
-    rows: Array = parts.sum(1)
+        logs = np.log(p) - np.log(np.maximum(q, np.finfo(np.float64).tiny))
+        terms = np.where(p > 0, p * logs, 0.0)
+    rows: Array = terms.sum(1)
     return rows
 
 
 def js(p: Array, q: Array) -> Array:
-    """Jensen-Shannon divergence row by row, in nats: at most ln 2."""
+    """Return the Jensen-Shannon divergence of each row in nats; it is at most ln 2."""
     middle = (p + q) / 2
     rows: Array = (kl(p, middle) + kl(q, middle)) / 2
     return rows
 
 
-def accuracies(where: Setting) -> list[Measure]:
-    """Of each split that exists."""
-    found = {
-        "forget": _accuracy_of(lambda seen: seen.forget),
-        "retain": _accuracy_of(lambda seen: seen.retain),
+def accuracies(setting: Setting) -> list[Measure]:
+    """Return the accuracy on each split that exists."""
+    functions = {
+        "forget": _accuracy_of(lambda outputs: outputs.forget),
+        "retain": _accuracy_of(lambda outputs: outputs.retain),
     }
-    tested = {
-        "test": where.test,
-        "forget-test": where.forget_test,
-        "retain-test": where.retain_test,
+    unseen_splits = {
+        "test": setting.test,
+        "forget-test": setting.forget_test,
+        "retain-test": setting.retain_test,
     }
-    found |= {name: _accuracy_at(rows) for name, rows in tested.items() if len(rows)}
-    decisive = {"retain-test"} if where.kind == "class" else {"forget", "test"}
-    shown = [
-        Measure(f"accuracy {name}", ABOUT_SPLIT[name], "%", own, primary=name in decisive)
-        for name, own in found.items()
+    functions |= {name: _accuracy_at(rows) for name, rows in unseen_splits.items() if len(rows)}
+    decisive = {"retain-test"} if setting.kind == "class" else {"forget", "test"}
+    measures = [
+        Measure(f"accuracy {name}", ABOUT_SPLIT[name], "%", function, decisive=name in decisive)
+        for name, function in functions.items()
     ]
-    return [*shown, _recognised(where)] if where.kind == "class" else shown
+    return [*measures, _recognised(setting)] if setting.kind == "class" else measures
 
 
-def _recognised(where: Setting) -> Measure:
-    """By its test samples alone, often few, a model that knows half of the samples it was to forget could pass."""
-    about = "share of all samples of the forgotten class, forgotten and unseen, that are classified right"
+def _recognised(setting: Setting) -> Measure:
+    """Return the accuracy on all samples of the forgotten class.
 
-    def own(seen: Observed) -> Value:
-        return rate(np.concatenate([seen.forget.correct, seen.unseen.correct[where.forget_test]]))
+    Its test samples are often few: by these alone, a model that still knows half of the forget
+    samples could pass.
+    """
+    about = (
+        "share of all samples of the forgotten class, forgotten and unseen, "
+        "that are classified right"
+    )
 
-    return Measure("recognised", about, "%", own, primary=True)
+    def recognised(outputs: ModelOutputs) -> Measurement:
+        unseen = outputs.unseen.correct[setting.forget_test]
+        return rate(np.concatenate([outputs.forget.correct, unseen]))
+
+    return Measure("recognised", about, "%", recognised, decisive=True)
 
 
-def class_accuracies(where: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
-    """Of each class among the reported test samples; `labels` of the unseen ones."""
+def class_accuracies(setting: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
+    """Return the accuracy on each class among the test samples.
+
+    `labels` are those of the unseen samples.
+    """
     about = "share of this class's test samples that are classified right"
-    rows = {
-        name: where.test[labels[where.test] == index] for index, name in enumerate(where.classes)
-    }
-    return [
-        Measure(f"accuracy class {name}", about, "%", _accuracy_at(chosen))
-        for name, chosen in rows.items()
-        if len(chosen)
-    ]
+    measures = []
+    for index, name in enumerate(setting.classes):
+        rows = setting.test[labels[setting.test] == index]
+        if len(rows):
+            measures.append(Measure(f"accuracy class {name}", about, "%", _accuracy_at(rows)))
+    return measures
 
 
-def neighbours(where: Setting, original: Observed) -> list[Measure]:
-    """Accuracy on the classes that are most confused with the forgotten ones."""
-    if where.kind == "samples":
+def neighbours(setting: Setting, original: ModelOutputs) -> list[Measure]:
+    """Return the accuracy on the classes that are most confused with the forgotten ones."""
+    if setting.kind == "samples":
         return []
-    shares = renormalised(original.forget, where.kept).mean(0)
-    near = where.kept[np.argsort(-shares, kind="stable")[:NEAR_CLASSES]]
-    rows = where.test[np.isin(original.unseen.labels[where.test], near)]
-    about = f"accuracy on the classes most confused with the forgotten one: {', '.join(where.classes[index] for index in near)}"
+    shares = retained_probabilities(original.forget, setting.retained_classes).mean(0)
+    near = setting.retained_classes[np.argsort(-shares, kind="stable")[:NEAR_CLASSES]]
+    rows = setting.test[np.isin(original.unseen.labels[setting.test], near)]
+    names = ", ".join(setting.classes[index] for index in near)
+    about = f"accuracy on the classes most confused with the forgotten one: {names}"
     return [Measure("neighbour accuracy", about, "%", _accuracy_at(rows))] if len(rows) else []
 
 
-def score(where: Setting, original: Observed) -> list[Measure]:
-    """AUS (DUCK, eq. 6)."""
-    if where.kind == "class" and not len(where.forget_test):
+def aus_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
+    """Return AUS (DUCK, eq. 6) where it can be computed."""
+    if setting.kind == "class" and not len(setting.forget_test):
         return []
-    before = float(original.unseen.correct[where.reported].mean())
+    before = float(original.unseen.correct[setting.reported].mean())
 
-    def own(seen: Observed) -> Value:
-        correct = seen.unseen.correct
-        gone = correct[where.forget_test] if where.kind == "class" else seen.forget.correct
-        value = aus(where.kind, before, float(correct[where.reported].mean()), float(gone.mean()))
-        return Value(value, None, None, 0.0, len(gone))
+    def measure_aus(outputs: ModelOutputs) -> Measurement:
+        correct = outputs.unseen.correct
+        forget = outputs.forget.correct
+        if setting.kind == "class":
+            forget = correct[setting.forget_test]
+        after = float(correct[setting.reported].mean())
+        value = aus(setting.kind, before, after, float(forget.mean()))
+        return Measurement(value, None, None, 0.0, len(forget))
 
+    about = (
+        "kept accuracy over what is still remembered; a masked output scores as high as forgetting"
+    )
+    return [Measure("AUS", about, "score", measure_aus)]
+
+
+def membership(setting: Setting, *tiers: Tier) -> list[Measure]:
+    """Return the AUC of each attack of these tiers on one model; 0.5 is chance.
+
+    Attacks of the quick tier are judged there, without retrained models.
+    """
     return [
         Measure(
-            "AUS",
-            "kept accuracy over what is still remembered; a masked output scores as high as forgetting",
-            "score",
-            own,
+            name,
+            attack.direction,
+            "AUC",
+            auc_of(attack),
+            decisive=attack.decisive and attack.tier != "quick",
         )
+        for name, attack in model_attacks(setting, *tiers).items()
     ]
 
 
-def membership(where: Setting) -> list[Measure]:
-    """Forgotten against unseen samples of the same classes by the model's outputs; 0.5 is chance."""
-    about = {
-        "loss attack": "forgotten samples have a lower loss than unseen ones",
-        "entropy attack": "outputs of forgotten samples are surer than those of unseen ones",
-        "runner-up attack": "the second largest probability of forgotten samples is lower than that of unseen ones",
-        "SVM attack": "a classifier on the outputs tells forgotten from unseen samples",
-    }
-    return [
-        Measure(name, about[name], "AUC", separated_by(attack))
-        for name, attack in attacks(where).items()
+def auc_of(attack: ScoringFunction) -> Callable[[ModelOutputs], Measurement]:
+    """Return the function that measures the AUC of an attack."""
+    return lambda outputs: measure_auc(attack(outputs))
+
+
+def distances(setting: Setting) -> list[Measure]:
+    """Return how far outputs on the forget samples are from a retrained model's.
+
+    Most leave the forgotten classes out of both outputs.
+    """
+
+    def outputs_of(outputs: ModelOutputs) -> Array:
+        return retained_probabilities(outputs.forget, setting.retained_classes)
+
+    def by_js(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+        return js(outputs_of(outputs), outputs_of(other))
+
+    def by_kl(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+        return kl(outputs_of(other), outputs_of(outputs))
+
+    def by_classifier(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+        return np.array([classifier_auc(outputs_of(outputs), outputs_of(other))])
+
+    def by_accuracies(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+        return np.array([tow(outputs, other, setting.test)])
+
+    measures = [
+        _distance("output distance", by_js, "nats", decisive=True),
+        _distance("output KL", by_kl, "nats"),
+        _distance("activation distance", _l2_distances, "distance"),
     ]
+    if setting.num_forget >= 2 * FOLDS:
+        about = ABOUT_DISTANCE["class membership"]
+        measures.append(Measure("class membership", about, "AUC", of_pair=by_classifier))
+    tug_of_war = Measure("ToW", ABOUT_DISTANCE["ToW"], "score", of_pair=by_accuracies)
+    return [*measures, tug_of_war]
 
 
-def attacks(where: Setting) -> dict[str, Attack]:
-    """Scores, higher = "was a member", of forget samples and of matched unseen ones."""
-    found: dict[str, Attack] = {
-        "loss attack": lambda seen: member_scores(seen, where, lambda part: -losses(part)),
-        "entropy attack": lambda seen: member_scores(seen, where, lambda part: -entropies(part)),
-        "runner-up attack": lambda seen: member_scores(seen, where, lambda part: -runner_ups(part)),
-        "SVM attack": lambda seen: quick_svm(
-            seen.forget.outputs(where.members), seen.unseen.outputs(where.matched), where.seed
-        ),
-    }
-    if min(len(where.matched), len(where.members)) < FEWEST_SVM:
-        del found["SVM attack"]
-    return found
+def _distance(
+    name: str,
+    function: Callable[[ModelOutputs, ModelOutputs], Array],
+    unit: Unit,
+    decisive: bool = False,
+) -> Measure:
+    about = ABOUT_DISTANCE[name]
+    return Measure(name, about, unit, of_pair=function, decisive=decisive, log_scale=True)
 
 
-def separated_by(attack: Attack) -> Callable[[Observed], Value]:
-    return lambda seen: separation(attack(seen))
-
-
-def member_scores(seen: Observed, where: Setting, what: Callable[[Part], Array]) -> Scored:
-    """Scores of forget samples, the members, and of matched unseen ones."""
-    scores = [what(seen.forget)[where.members], what(seen.unseen)[where.matched]]
-    ids = np.concatenate(
-        [seen.forget.ids[where.members], np.char.add("unseen:", seen.unseen.ids[where.matched])]
-    )
-    return Scored(
-        ids, np.concatenate(scores), np.repeat([True, False], [len(part) for part in scores])
-    )
-
-
-def losses(part: Part) -> Array:
-    """Cross-entropy of each sample."""
-    highest = part.logits.max(1)
-    total = highest + np.log(np.exp(part.logits - highest[:, None]).sum(1))
-    rows: Array = total - part.logits[np.arange(len(part)), part.labels]
+def _l2_distances(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+    """Return the distance between the softmax outputs on each forget sample."""
+    difference = softmax(outputs.forget.logits) - softmax(other.forget.logits)
+    rows: Array = np.linalg.norm(difference, axis=1)
     return rows
 
 
-def entropies(part: Part) -> Array:
-    """Of the outputs, in nats."""
-    shares = softmax(part.logits)
-    return -kl(shares, np.ones_like(shares))
-
-
-def runner_ups(part: Part) -> Array:
-    """The second largest probability: low where a sample was sent to one class, even if that is a wrong one."""
-    rows: Array = np.partition(softmax(part.logits), -2, axis=1)[:, -2]
-    return rows
-
-
-def distances(where: Setting) -> list[Measure]:
-    """How far outputs on the forget samples are from a retrained model's; the forgotten classes left out of both."""
-
-    def outputs(seen: Observed) -> Array:
-        return renormalised(seen.forget, where.kept)
-
-    def by_js(seen: Observed, other: Observed) -> Array:
-        return js(outputs(seen), outputs(other))
-
-    def by_kl(seen: Observed, other: Observed) -> Array:
-        return kl(outputs(other), outputs(seen))
-
-    def by_l2(seen: Observed, other: Observed) -> Array:
-        rows: Array = np.linalg.norm(
-            softmax(seen.forget.logits) - softmax(other.forget.logits), axis=1
-        )
-        return rows
-
-    def by_classifier(seen: Observed, other: Observed) -> Array:
-        return np.array([told_apart(outputs(seen), outputs(other))])
-
-    def by_accuracies(seen: Observed, other: Observed) -> Array:
-        return np.array([tow(seen, other, where.test)])
-
-    near = "to retrained models on the forget samples"
-    told = "a classifier tells outputs of forget samples from a retrained model's; compare with retrained ones among themselves"
-    return [
-        Measure(
-            "output distance",
-            f"Jensen-Shannon divergence {near}",
-            "nats",
-            pair=by_js,
-            primary=True,
-            positive=True,
-        ),
-        Measure(
-            "output KL",
-            "divergence of retrained models' outputs from this model's on the forget samples",
-            "nats",
-            pair=by_kl,
-            positive=True,
-        ),
-        Measure(
-            "activation distance",
-            f"L2 distance of softmax outputs {near}",
-            "distance",
-            pair=by_l2,
-            positive=True,
-        ),
-        *(
-            [Measure("class membership", told, "AUC", pair=by_classifier)]
-            if where.asked >= 2 * FOLDS
-            else []
-        ),
-        Measure(
-            "ToW",
-            "product over forget, retain and test of 1 - gap in accuracy to retrained models",
-            "score",
-            pair=by_accuracies,
-        ),
+def tow(outputs: ModelOutputs, other: ModelOutputs, test: Rows) -> float:
+    """Return the tug of war of two models (Zhao et al. 2024)."""
+    gaps = [
+        float(outputs.forget.correct.mean() - other.forget.correct.mean()),
+        float(outputs.retain.correct.mean() - other.retain.correct.mean()),
+        float(outputs.unseen.correct[test].mean() - other.unseen.correct[test].mean()),
     ]
-
-
-def tow(seen: Observed, other: Observed, test: Rows) -> float:
-    """Tug of war (Zhao et al. 2024)."""
-    pairs = (seen.forget, other.forget), (seen.retain, other.retain)
-    gaps = [float(a.correct.mean() - b.correct.mean()) for a, b in pairs]
-    gaps.append(float(seen.unseen.correct[test].mean() - other.unseen.correct[test].mean()))
     return float(np.prod(1 - np.abs(gaps)))
 
 
-def told_apart(ours: Array, theirs: Array) -> float:
-    """AUC, across folds of samples, of a linear classifier on log outputs; row for row the same samples."""
-    samples = np.arange(len(ours)) % FOLDS
-    scores = np.empty((2, len(ours)))
+def classifier_auc(outputs: Array, other: Array) -> float:
+    """Return the cross-validated AUC of a linear classifier on the log outputs of two models.
+
+    Both hold the same samples row by row; a fold holds the same samples of both.
+    """
+    folds = np.arange(len(outputs)) % FOLDS
+    scores = np.empty((2, len(outputs)))
     for fold in range(FOLDS):
-        inside, outside = samples != fold, samples == fold
-        inputs = np.log(np.concatenate([ours[inside], theirs[inside]]) + 1e-6)
-        score = ridge(inputs, np.repeat([[-1.0], [1.0]], int(inside.sum()), axis=0))
-        scores[:, outside] = [score(np.log(part[outside] + 1e-6))[:, 0] for part in (ours, theirs)]
-    names = np.arange(2 * len(ours)).astype(str)
-    return roc(Scored(names, scores.ravel(), np.repeat([False, True], len(ours)))).auc.value
+        train, test = folds != fold, folds == fold
+        inputs = np.log(np.concatenate([outputs[train], other[train]]) + 1e-6)
+        classify = ridge(inputs, np.repeat([[-1.0], [1.0]], int(train.sum()), axis=0))
+        scores[0, test] = classify(np.log(outputs[test] + 1e-6))[:, 0]
+        scores[1, test] = classify(np.log(other[test] + 1e-6))[:, 0]
+    ids = np.arange(2 * len(outputs)).astype(str)
+    return roc(Scored(ids, scores.ravel(), np.repeat([False, True], len(outputs)))).auc.value
 
 
-def zrf(untrained: Observed | None) -> list[Measure]:
-    """How like a randomly initialised model it is on the forget samples (Chundawat et al. 2023)."""
+def zrf(untrained: ModelOutputs | None) -> list[Measure]:
+    """Return the likeness to a randomly initialised model (Chundawat et al. 2023)."""
     if untrained is None:
         return []
-    blank = softmax(untrained.forget.logits)
+    random_outputs = softmax(untrained.forget.logits)
 
-    def own(seen: Observed) -> Value:
-        return mean(1 - js(softmax(seen.forget.logits), blank) / np.log(2))
+    def measure_zrf(outputs: ModelOutputs) -> Measurement:
+        return mean(1 - js(softmax(outputs.forget.logits), random_outputs) / np.log(2))
 
-    return [
-        Measure(
-            "ZRF",
-            "likeness to a randomly initialised model on the forget samples, 1 the highest",
-            "score",
-            own,
-        )
-    ]
+    about = "likeness to a randomly initialised model on the forget samples, 1 the highest"
+    return [Measure("ZRF", about, "score", measure_zrf)]
 
 
-def _accuracy_of(part: Callable[[Observed], Part]) -> Callable[[Observed], Value]:
-    return lambda seen: rate(part(seen).correct)
+def _accuracy_of(
+    split: Callable[[ModelOutputs], SplitOutputs],
+) -> Callable[[ModelOutputs], Measurement]:
+    return lambda outputs: rate(split(outputs).correct)
 
 
-def _accuracy_at(rows: Rows) -> Callable[[Observed], Value]:
-    """On these rows of the unseen samples."""
-    return lambda seen: rate(seen.unseen.correct[rows])
+def _accuracy_at(rows: Rows) -> Callable[[ModelOutputs], Measurement]:
+    """Return the function that measures the accuracy on these rows of the unseen samples."""
+    return lambda outputs: rate(outputs.unseen.correct[rows])

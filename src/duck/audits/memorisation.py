@@ -1,4 +1,4 @@
-"""What training on a sample adds to the confidence in it, and whether unlearning exposes the samples that stay."""
+"""Memorisation of single samples, and leakage of retained samples by unlearning."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from duck.audits.attacks.lira import out_moments
+from duck.audits.attacks.lira import column_moments
 from duck.audits.intervals import Estimate, mean_interval
 from duck.audits.roc import roc
 from duck.audits.scores import Margins, Scored
@@ -18,8 +18,8 @@ Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Memorised:
-    """For each sample the mean p_y of models trained on it minus that of models that were not, with its standard error."""
+class Memorisation:
+    """Mean p_y of models trained on a sample minus that of the others, with its standard error."""
 
     ids: Ids
     values: Array
@@ -27,24 +27,32 @@ class Memorised:
 
 
 class Leakage(NamedTuple):
-    """AUC of telling retained from unseen samples by their margin, a mean over models."""
+    """AUC of separating retained from unseen samples by their margin, a mean over models."""
 
     before: Estimate
     after: Estimate
     change: Estimate
-    """After minus before, model by model."""
+    """After minus before, as a mean of differences over models."""
 
 
-def memorisation(models: Margins) -> Memorised:
-    """Feldman and Zhang's, by p_y = σ(φ). The models must be alike but for the sample: one that lacks its whole class would show that."""
+def memorisation(models: Margins) -> Memorisation:
+    """Measure memorisation (Feldman and Zhang 2020) by p_y = σ(φ).
+
+    The models must differ by the sample alone: in models without its whole class the class would
+    be measured.
+    """
     values, members, out = expit(models.values.astype(np.float64)), models.members, ~models.members
     for side, what in ((members, "trained on it"), (out, "not trained on it")):
         if not side.size or side.sum(0).min() < 2:
             raise BadInput(
-                f"Memorisation needs at least 2 models of each sample that were {what}, one has {side.sum(0).min(initial=0)}."
+                f"Memorisation needs at least 2 models of each sample that were {what}, "
+                f"one has {side.sum(0).min(initial=0)}."
             )
-    (mean_in, std_in), (mean_out, std_out) = out_moments(values, members), out_moments(values, out)
-    return Memorised(
+    (mean_in, std_in), (mean_out, std_out) = (
+        column_moments(values, members),
+        column_moments(values, out),
+    )
+    return Memorisation(
         models.ids,
         mean_in - mean_out,
         np.sqrt(std_in**2 / members.sum(0) + std_out**2 / out.sum(0)),
@@ -52,17 +60,21 @@ def memorisation(models: Margins) -> Memorised:
 
 
 def retained_leakage(before: Margins, after: Margins, retained: Ids, unseen: Ids) -> Leakage:
-    """Are retained samples easier to tell from unseen ones after unlearning? Row by row the same model before and after."""
+    """Measure whether unlearning makes retained samples easier to separate from unseen ones.
+
+    Row i of `before` and of `after` is the same model.
+    """
     if len(before) != len(after):
         raise BadInput(
-            f"{len(before)} models before unlearning and {len(after)} after: give the same models, in the same order."
+            f"{len(before)} models before unlearning and {len(after)} after: "
+            "give the same models, in the same order."
         )
     then, now = exposure(before, retained, unseen), exposure(after, retained, unseen)
     return Leakage(mean_interval(then), mean_interval(now), mean_interval(now - then))
 
 
 def exposure(models: Margins, retained: Ids, unseen: Ids) -> Array:
-    """For each model, the AUC of its margins as a score for "was trained on": retained against unseen samples."""
+    """Return for each model the AUC of its margins: retained against unseen samples."""
     if not len(unseen):
         raise BadInput("Leakage compares with unseen samples, and the holdout is empty.")
     ids = np.concatenate([retained, unseen])

@@ -1,4 +1,4 @@
-"""The audit that a stored run can have next: a command that works as it stands, or the reason why there is none."""
+"""The next audit of a stored run: a complete command, or the reason why there is none."""
 
 import os
 import shlex
@@ -9,7 +9,7 @@ from duck.audits.verdict import Tier
 from duck.runs import Run, place_of
 
 WEIGHTS = "WEIGHTS"
-"""Stands for the file of the original's weights where its place is not known, or not to be told."""
+"""Placeholder for the file of the original's weights where its path is unknown or private."""
 ONE_SAMPLE = (
     "A single sample cannot be audited: an audit compares groups of samples and needs at least 2."
 )
@@ -19,14 +19,17 @@ NO_UNSEEN_DATA = (
 
 
 def audit_obstacle(samples: Mapping[str, int]) -> str:
-    """Return why an audit refuses an unlearning with so many samples in each split; "" where it does not."""
+    """Return why an audit refuses these numbers of samples per split; "" where it does not."""
     if samples["forget"] < 2:
         return ONE_SAMPLE
     return NO_UNSEEN_DATA if 0 in (samples.get("holdout"), samples.get("test")) else ""
 
 
 def audit_command(run: Run, folder: str, tier: Tier = "quick", weights: str = WEIGHTS) -> str:
-    """Return the command that audits the run in a folder, with every flag that it needs; `weights`: the file of the original's."""
+    """Return the command that audits the run in a folder, with every flag that it needs.
+
+    `weights` is the file of the original's weights.
+    """
     made = run.experiment.training
     words = ["duck", "audit", folder, *(["--tier", tier] if tier != "quick" else [])]
     if made.weights and run.original_run is None:
@@ -39,14 +42,14 @@ def audit_command(run: Run, folder: str, tier: Tier = "quick", weights: str = WE
 
 
 def audit_command_here(run: Run, folder: Path, tier: Tier = "quick") -> str:
-    """Return the same for this machine: the original's weights are named where the record says that they lie."""
+    """Return the command for this machine, with the recorded path of the original's weights."""
     stored = run.source.get("weights")
     weights = WEIGHTS if stored is None else _from_here(place_of(folder, stored))
     return audit_command(run, str(folder), tier, weights)
 
 
 def verdict_without_audit(run: Run, folder: Path) -> str:
-    """Say that the scores alone give no verdict, and which command would."""
+    """Return a sentence: the scores alone give no verdict, and which command does."""
     obstacle = audit_obstacle(run.samples)
     advice = obstacle or f"Run `{audit_command_here(run, folder)}`."
     return f"Verdict: none without an audit. {advice}"

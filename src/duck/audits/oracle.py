@@ -1,24 +1,27 @@
-"""Against models retrained without the samples: is this one like them, and could the audit have told if it were not?"""
+"""The oracle tier: compare the model with models that were retrained without the samples.
+
+Controls check whether the audit would find a model that did not forget.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from duck.audits import controls
+from duck.audits.attacks.base import model_attacks
 from duck.audits.intervals import holm, prediction_interval
-from duck.audits.judge import ALPHA, Judgement, Readings, rows
+from duck.audits.judge import ALPHA, Judgement, MeasurementCache, table_rows
 from duck.audits.measurements import (
-    Attack,
     Measure,
+    ScoringFunction,
     accuracies,
-    attacks,
+    aus_measures,
     distances,
     membership,
     neighbours,
-    score,
     zrf,
 )
-from duck.audits.outputs import Observed, Setting
+from duck.audits.outputs import ModelOutputs, Setting
 from duck.audits.probes import probes
 from duck.audits.quick import (
     OTHER_COPIES,
@@ -28,11 +31,11 @@ from duck.audits.quick import (
     coverage_row,
     curves,
     findings,
-    hand_picked,
-    left_out,
+    is_hand_picked,
     lost_accuracy,
     missed,
     p_values,
+    without_match,
 )
 from duck.audits.verdict import (
     FORGOTTEN,
@@ -40,205 +43,296 @@ from duck.audits.verdict import (
     NOT_FORGOTTEN,
     Audit,
     Control,
-    Reading,
+    Interval,
     Row,
     Tier,
     p_text,
 )
 
 LEAST, ENOUGH = 3, 5
-"""Retrained models: fewer than the first give no verdict; fewer than the second can convict and not acquit."""
+"""Retrained models: fewer than LEAST give no verdict, fewer than ENOUGH no "forgotten"."""
 
 
 @dataclass(frozen=True, eq=False)
-class More:
-    """What a pool of models adds to the table and to the judgement."""
+class PoolEvidence:
+    """What a pool of models adds to the table and to the verdict."""
 
     measures: Sequence[Measure] = ()
     rows: Mapping[str, Row] = field(default_factory=dict)
     p: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Of further attacks that decide, by the name of the model: unlearned, a control, or retrained."""
+    """P-values of decisive attacks on the pool, by model: unlearned, a control, or retrained."""
     roc: Curves = field(default_factory=dict)
-    told: Mapping[str, str] = field(default_factory=dict)
-    """What those found, in words: they are not judged by the retrained models, so that a range of these would say nothing."""
-    attacks: Mapping[str, Attack] = field(default_factory=dict)
-    """On the audited models themselves; their curves are shown."""
+    statements: Mapping[str, str] = field(default_factory=dict)
+    """The results of these attacks in words. They are not judged by retrained models."""
+    attacks: Mapping[str, ScoringFunction] = field(default_factory=dict)
+    """Attacks on the audited models themselves, of which ROC curves are reported."""
 
 
 def oracle(
-    where: Setting, unlearned: Observed, original: Observed, retrained: Sequence[Observed], subject: str, *,
-    untrained: Observed | None = None, relearned: Row | None = None, coverage: Coverage | None = None, notes: Sequence[str] = (),
-    more: More | None = None,
-) -> Audit:  # fmt: skip
-    """The whole table; four primary measures decide, by the 95 % prediction interval of a further retrained model, Holm-corrected."""
-    references, extra = [f"retrained {index}" for index in range(len(retrained))], more or More()
-    models = {
-        "unlearned": unlearned,
-        "original": original,
-        **dict(zip(references, retrained, strict=True)),
-    }
-    measures, few = (
-        [*all_measures(where, original, untrained), *extra.measures],
-        len(references) < LEAST,
-    )
-    forgeries = {} if few else controls.forged(original, where)
-    readings = Readings({**models, **forgeries})
-    judged = (
-        Judgement({})
-        if few
-        else readings.judge(measures, "unlearned", references, extra.p.get("unlearned"))
-    )
-    checked = (
-        {}
-        if few
-        else controls.check(readings, measures, ["original", *forgeries], references, extra.p)
-    )
-    found = {
-        **rows(readings, measures, references, judged.p, judged.p),
-        **({"relearning": relearned} if relearned else {}),
-    }
-    found |= {
-        name: replace(row, judged=name in judged.p, p=judged.p.get(name))
-        for name, row in extra.rows.items()
-    }
-    if coverage is not None:
-        found["coverage"] = coverage_row(coverage)
-    tier: Tier = "full" if more else "oracle"
-    by_quick, excused = _by_quick(where, readings, measures, references, found)
-    for name, finding in by_quick.items():
-        found[name] = (
-            found[name] if found[name].judged else replace(found[name], judged=True, p=finding.p)
-        )
+    setting: Setting,
+    unlearned: ModelOutputs,
+    original: ModelOutputs,
+    retrained: Sequence[ModelOutputs],
+    subject: str,
+    *,
+    untrained: ModelOutputs | None = None,
+    relearned: Row | None = None,
+    coverage: Coverage | None = None,
+    notes: Sequence[str] = (),
+    pool: PoolEvidence | None = None,
+) -> Audit:
+    """Compare with retrained models and return the audit; with a pool it is of the full tier.
+
+    The decisive measures are judged by the 95 % prediction interval of a further retrained model,
+    corrected by Holm's method.
+    """
+    evidence = pool or PoolEvidence()
+    models = {"unlearned": unlearned, "original": original}
+    comparison = _compare(setting, models, retrained, untrained, evidence)
+    judgement = comparison.judge()
+    checked = comparison.check_controls(evidence.p)
+    rows = comparison.rows(judgement, relearned, coverage)
+    quick_findings, excused = comparison.quick_findings(rows)
+    for name, finding in quick_findings.items():
+        if not rows[name].judged:
+            rows[name] = replace(rows[name], judged=True, p=finding.p)
+    count, uncovered = len(retrained), missed(coverage)
     verdict, powered, reasons = decide(
-        judged, checked, found, len(references), missed(coverage), extra.told
+        judgement, checked, rows, count, uncovered, evidence.statements
     )
-    lower = [finding.said for finding in by_quick.values()]
+    lower = [finding.sentence for finding in quick_findings.values()]
     if verdict != NOT_FORGOTTEN:
-        lower += missed(coverage)
-    if more and verdict == NO_VERDICT and not few:
-        base = Judgement(
-            {
-                name: value
-                for name, value in judged.p.items()
-                if name not in extra.p.get("unlearned", {})
-            }
-        )
-        checked_alone = controls.check(readings, measures, ["original", *forgeries], references, {})
-        alone, _, why = decide(base, checked_alone, found, len(references), missed(coverage))
-        lower += [f"Oracle tier: {reason}" for reason in why if alone == NOT_FORGOTTEN]
+        lower += uncovered
+    if pool and verdict == NO_VERDICT:
+        lower += comparison.oracle_findings(judgement, rows, uncovered)
+    tier: Tier = "full" if pool else "oracle"
     verdict, reasons = carry(tier, verdict, reasons, lower)
-    lost = lost_accuracy(where, unlearned, original)
+    lost = lost_accuracy(setting, unlearned, original)
     return Audit(
-        subject, verdict, powered, tier, (*lost, *reasons, *excused, *notes), found, checked,
-        {**curves({**attacks(where), **extra.attacks}, readings), **extra.roc}, _not_tested(where, coverage, more is not None),
-        len(references),
-    )  # fmt: skip
+        subject,
+        verdict,
+        powered,
+        tier,
+        (*lost, *reasons, *excused, *notes),
+        rows,
+        checked,
+        comparison.curves(),
+        _not_tested(setting, coverage, pool is not None),
+        count,
+    )
 
 
 class QuickFinding(NamedTuple):
-    """A test of the quick tier that convicts the model."""
+    """A test of the quick tier that finds a trace of the samples."""
 
     p: float
-    said: str
+    sentence: str
 
 
-def _by_quick(
-    where: Setting,
-    readings: Readings,
-    measures: Sequence[Measure],
-    references: Sequence[str],
-    found: Mapping[str, Row],
-) -> tuple[dict[str, QuickFinding], list[str]]:
-    """What the quick tier finds, and in words those of its findings that retrained models show as well."""
-    p = holm(
-        p_values(
-            where, readings.models["unlearned"], hand_picked(where, readings.models["original"])
-        )
+def _compare(
+    setting: Setting,
+    models: Mapping[str, ModelOutputs],
+    retrained: Sequence[ModelOutputs],
+    untrained: ModelOutputs | None,
+    evidence: PoolEvidence,
+) -> "_Comparison":
+    """Gather the models, the controls and the measures of one audit."""
+    original = models["original"]
+    references = {f"retrained {index}": outputs for index, outputs in enumerate(retrained)}
+    few = len(references) < LEAST
+    forgeries = {} if few else controls.make_forgeries(original, setting)
+    return _Comparison(
+        setting,
+        MeasurementCache({**models, **references, **forgeries}),
+        [*all_measures(setting, original, untrained), *evidence.measures],
+        list(references),
+        [] if few else ["original", *forgeries],
+        evidence,
     )
-    by_name = {measure.name: measure for measure in measures}
-    standing, excused = {}, []
-    for name, said in findings(p, found, where).items():
-        if _shown_by_retrained(readings, by_name[name], references):
-            excused.append(f"Quick tier: {said} Not counted: the retrained models show the same.")
-        else:
-            standing[name] = QuickFinding(p[name], f"Quick tier: {said}")
-    return standing, excused
 
 
-def _shown_by_retrained(readings: Readings, measure: Measure, references: Sequence[str]) -> bool:
-    """Whether a further retrained model could show what the unlearned one shows on these samples.
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """The models of one audit, their measures, and the evidence of a pool."""
 
-    The quick tier takes unseen samples for what a model says of samples it never saw, which may not hold on these data. All models are
-    asked about the same samples, so that only the spread between models counts, not the error of drawing samples.
+    setting: Setting
+    measurements: MeasurementCache
+    measures: Sequence[Measure]
+    references: Sequence[str]
+    controls: Sequence[str]
+    """Models that did not forget. Empty where there are too few reference models to judge them."""
+    evidence: PoolEvidence
+
+    def judge(self) -> Judgement:
+        """Judge the unlearned model by the reference models, if there are enough."""
+        if not self.controls:
+            return Judgement({})
+        attack_p = self.evidence.p.get("unlearned")
+        return self.measurements.judge(self.measures, "unlearned", self.references, attack_p)
+
+    def check_controls(self, attack_p: Mapping[str, Mapping[str, float]]) -> dict[str, Control]:
+        """Judge the controls, if there are enough reference models."""
+        if not self.controls:
+            return {}
+        return controls.check(
+            self.measurements, self.measures, self.controls, self.references, attack_p
+        )
+
+    def rows(
+        self, judgement: Judgement, relearned: Row | None, coverage: Coverage | None
+    ) -> dict[str, Row]:
+        """Return the rows of the table."""
+        p = judgement.p
+        found = table_rows(self.measurements, self.measures, self.references, p, p)
+        if relearned:
+            found["relearning"] = relearned
+        for name, row in self.evidence.rows.items():
+            found[name] = replace(row, judged=name in p, p=p.get(name))
+        if coverage is not None:
+            found["coverage"] = coverage_row(coverage)
+        return found
+
+    def quick_findings(self, rows: Mapping[str, Row]) -> tuple[dict[str, QuickFinding], list[str]]:
+        """Return the findings of the quick tier, and notes on those that do not count.
+
+        A finding does not count where retrained models show the same.
+        """
+        models = self.measurements.models
+        hand_picked = is_hand_picked(self.setting, models["original"])
+        p = holm(p_values(self.setting, models["unlearned"], hand_picked))
+        by_name = {measure.name: measure for measure in self.measures}
+        counting: dict[str, QuickFinding] = {}
+        excused = []
+        for name, finding in findings(p, rows, self.setting).items():
+            sentence = f"Quick tier: {finding}"
+            if _shown_by_retrained(self.measurements, by_name[name], self.references):
+                excused.append(f"{sentence} Not counted: the retrained models show the same.")
+            else:
+                counting[name] = QuickFinding(p[name], sentence)
+        return counting, excused
+
+    def oracle_findings(
+        self, judgement: Judgement, rows: Mapping[str, Row], uncovered: Sequence[str]
+    ) -> list[str]:
+        """Return what the oracle tier finds without the pool."""
+        if not self.controls:
+            return []
+        pool_attacks = self.evidence.p.get("unlearned", {})
+        base = Judgement(
+            {name: value for name, value in judgement.p.items() if name not in pool_attacks}
+        )
+        checked = self.check_controls({})
+        verdict, _, reasons = decide(base, checked, rows, len(self.references), uncovered)
+        return [f"Oracle tier: {reason}" for reason in reasons if verdict == NOT_FORGOTTEN]
+
+    def curves(self) -> Curves:
+        """Return the ROC curves of all attacks."""
+        attacks: dict[str, ScoringFunction] = {
+            **model_attacks(self.setting, "quick", "oracle"),
+            **self.evidence.attacks,
+        }
+        return {**curves(attacks, self.measurements), **self.evidence.roc}
+
+
+def _shown_by_retrained(
+    measurements: MeasurementCache, measure: Measure, references: Sequence[str]
+) -> bool:
+    """Return whether a further retrained model could show the same as the unlearned one.
+
+    The quick tier assumes that unseen samples look like samples the model never saw, which may not
+    hold on these data. All models are measured on the same samples, so that only the spread
+    between models counts and not the error of drawing samples.
     """
     if len(references) < ENOUGH:
         return False
-    values = [readings.value(measure, name, references).value for name in references]
-    return (
-        prediction_interval(values).p_value(readings.value(measure, "unlearned", references).value)
-        >= ALPHA
-    )
+    values = [measurements.value(measure, name, references).value for name in references]
+    unlearned = measurements.value(measure, "unlearned", references).value
+    return prediction_interval(values).p_value(unlearned) >= ALPHA
 
 
 def carry(
     tier: Tier, verdict: str, reasons: Sequence[str], lower: Sequence[str]
 ) -> tuple[str, list[str]]:
-    """The verdict and reasons of a tier with the findings of lower ones: further evidence does not take back a conviction."""
+    """Return verdict and reasons of a tier, joined with the findings of lower tiers.
+
+    Further evidence does not take back what a lower tier found.
+    """
     if not lower or verdict == NOT_FORGOTTEN:
         return verdict, [*reasons, *lower]
     return NOT_FORGOTTEN, [*lower, f"The {tier} tier alone gives: {verdict}.", *reasons]
 
 
 def all_measures(
-    where: Setting, original: Observed, untrained: Observed | None = None
+    setting: Setting, original: ModelOutputs, untrained: ModelOutputs | None = None
 ) -> list[Measure]:
-    """Every measure that looks at outputs and embeddings, in the order of the table."""
+    """Return every measure of outputs and embeddings, in the order of the table."""
     return [
-        *accuracies(where), *score(where, original), *distances(where), *probes(where, original.forget.labels), *zrf(untrained),
-        *neighbours(where, original), *membership(where),
-    ]  # fmt: skip
+        *accuracies(setting),
+        *aus_measures(setting, original),
+        *distances(setting),
+        *probes(setting, original.forget.labels),
+        *zrf(untrained),
+        *neighbours(setting, original),
+        *membership(setting, "quick", "oracle"),
+    ]
 
 
 def decide(
-    judged: Judgement,
+    judgement: Judgement,
     checked: Mapping[str, Control],
-    found: Mapping[str, Row],
+    rows: Mapping[str, Row],
     count: int,
     uncovered: Sequence[str] = (),
-    told: Mapping[str, str] | None = None,
+    statements: Mapping[str, str] | None = None,
 ) -> tuple[str, bool, list[str]]:
-    """The verdict, whether the audit could tell, and why; `told` of attacks that are not judged by retrained models."""
-    told = told or {}
+    """Return the verdict, whether the audit is powered, and the reasons.
+
+    `statements` are the results of attacks that are not judged by retrained models.
+    """
+    statements = statements or {}
     if count < LEAST:
-        why = f"{_models(count)} too few to say how much such models differ: {ENOUGH} are needed."
-        return NO_VERDICT, False, [why]
-    findings = [
-        f"{name}: {told[name]}, p {p_text(judged.p[name])}."
-        if name in told
-        else _finding(name, judged.p[name], found[name], count)
-        for name in judged.outside
-    ] + list(uncovered)
-    wrong = {name: control for name, control in checked.items() if not control.passed}
-    if wrong:
-        return (
-            NO_VERDICT,
-            False,
-            [*(_failure(name, control) for name, control in wrong.items()), *findings],
+        reason = f"{_models(count)} too few to estimate how much such models differ: "
+        return NO_VERDICT, False, [f"{reason}{ENOUGH} are needed."]
+    evidence = [*_outside(judgement, rows, count, statements), *uncovered]
+    failures = [_failure(name, control) for name, control in checked.items() if not control.passed]
+    if failures:
+        return NO_VERDICT, False, [*failures, *evidence]
+    if evidence:
+        return NOT_FORGOTTEN, True, evidence
+    reasons = _no_difference(judgement, count, statements)
+    if count < ENOUGH:
+        few = (
+            f"{_models(count)} too few to call a model forgotten: the intervals are wide, "
+            f"and {ENOUGH} are needed for that."
         )
-    if findings:
-        return NOT_FORGOTTEN, True, findings
-    names = ", ".join(name for name in judged.p if name not in told)
-    nothing = [
-        f"By {names} the model is not told from {count} models that never saw the samples.",
+        return NO_VERDICT, True, [few, *reasons]
+    return FORGOTTEN, True, reasons
+
+
+def _outside(
+    judgement: Judgement, rows: Mapping[str, Row], count: int, statements: Mapping[str, str]
+) -> list[str]:
+    """Return a sentence for each measure or attack that differs significantly."""
+    sentences = []
+    for name in judgement.outside:
+        p = judgement.p[name]
+        if name in statements:
+            sentences.append(f"{name}: {statements[name]}, p {p_text(p)}.")
+        else:
+            sentences.append(_finding(name, p, rows[name], count))
+    return sentences
+
+
+def _no_difference(judgement: Judgement, count: int, statements: Mapping[str, str]) -> list[str]:
+    """Return the reasons of an audit that found no difference."""
+    names = ", ".join(name for name in judgement.p if name not in statements)
+    return [
+        f"By {names} the model does not differ from {count} models that never saw the samples.",
         *(
-            f"{name}: {said}, p {p_text(judged.p[name])}: no more than chance."
-            for name, said in told.items()
+            f"{name}: {statement}, p {p_text(judgement.p[name])}: no more than chance."
+            for name, statement in statements.items()
         ),
     ]
-    if count < ENOUGH:
-        few = f"{_models(count)} too few to call a model forgotten: the intervals are wide, and {ENOUGH} are needed for that."
-        return NO_VERDICT, True, [few, *nothing]
-    return FORGOTTEN, True, nothing
 
 
 def _models(count: int) -> str:
@@ -246,42 +340,58 @@ def _models(count: int) -> str:
 
 
 def _finding(name: str, p: float, row: Row, count: int) -> str:
-    ours, theirs = row.unlearned, row.retrained
-    assert ours is not None
-    assert theirs is not None
-    side = "above" if ours.value > theirs.value else "below"
-    return f"{name}: {_amount(ours, row)} lies {side} what retrained models show, {_range(theirs, row)} (n = {count}, p {p_text(p)})."
+    unlearned, retrained = row.unlearned, row.retrained
+    assert unlearned is not None
+    assert retrained is not None
+    side = "above" if unlearned.value > retrained.value else "below"
+    return (
+        f"{name}: {_amount(unlearned, row)} lies {side} what retrained models show, "
+        f"{_range(retrained, row)} (n = {count}, p {p_text(p)})."
+    )
 
 
-def _amount(reading: Reading, row: Row) -> str:
-    return f"{100 * reading.value:.1f} %" if row.unit == "%" else f"{reading.value:.3f} {row.unit}"
+def _amount(interval: Interval, row: Row) -> str:
+    if row.unit == "%":
+        return f"{100 * interval.value:.1f} %"
+    return f"{interval.value:.3f} {row.unit}"
 
 
-def _range(reading: Reading, row: Row) -> str:
-    assert reading.low is not None
-    assert reading.high is not None
-    scale, form = (100, "{:.1f}") if row.unit == "%" else (1, "{:.3f}")
-    return f"{form.format(scale * reading.low)} to {form.format(scale * reading.high)}{' %' * (row.unit == '%')}"
+def _range(interval: Interval, row: Row) -> str:
+    assert interval.low is not None
+    assert interval.high is not None
+    if row.unit == "%":
+        return f"{100 * interval.low:.1f} to {100 * interval.high:.1f} %"
+    return f"{interval.low:.3f} to {interval.high:.3f}"
 
 
 def _failure(name: str, control: Control) -> str:
+    """Return what went wrong with a control."""
     if name == "retrained":
-        return f"Retrained models do not pass as such: {control.got}. The audit raises false alarms on these data."
+        return (
+            f"Retrained models do not pass as such: {control.got}. "
+            "The audit gives false positives on these data."
+        )
     if name == controls.AS_GOOD:
         return (
-            f"A retrained model got {control.got}, and {control.expected} were expected, the original's accuracy less "
-            f"{100 * controls.SHORTFALL:.0f} points: it was not trained as the original was (recipe, mean and std of the pixels)."
+            f"A retrained model got {control.got}, and {control.expected} were expected, the "
+            f"original's accuracy less {100 * controls.SHORTFALL:.0f} points: it was not trained "
+            "as the original was (recipe, mean and std of the pixels)."
         )
-    return f"The control '{name}' has not forgotten and was not told from retrained models: the audit cannot tell on these data."
+    return (
+        f"The control '{name}' has not forgotten and does not differ from retrained models: "
+        "the audit cannot decide on these data."
+    )
 
 
-def _not_tested(where: Setting, coverage: Coverage | None, pooled: bool) -> tuple[str, ...]:
-    said = [*left_out(where), OTHER_COPIES]
-    if not pooled:
-        said.insert(
-            0,
-            "Attacks that compare many models sample by sample (--tier full): a few samples among many may still be known.",
+def _not_tested(setting: Setting, coverage: Coverage | None, with_pool: bool) -> tuple[str, ...]:
+    """Return what the audit leaves open, a sentence each."""
+    sentences = [*without_match(setting), OTHER_COPIES]
+    if not with_pool:
+        few_samples = (
+            "Attacks that compare many models sample by sample (--tier full): "
+            "a few samples among many may still be known."
         )
+        sentences.insert(0, few_samples)
     if coverage is None:
-        said.insert(0, UNCOUNTED)
-    return tuple(said)
+        sentences.insert(0, UNCOUNTED)
+    return tuple(sentences)

@@ -1,4 +1,4 @@
-"""What a model says of every sample that an audit looks at: asked once, in float32, and who is who among them."""
+"""Outputs of a model on every sample that an audit looks at, and which rows are compared."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -8,27 +8,29 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from duck.audits.margins import softmax
 from duck.audits.scores import Outputs
 from duck.errors import BadInput
 from duck.predict import predict
 from duck.runtime import device_of, seeded
 from duck.types import Data, Examples, Ids, Predictions, Scenario
 
-RETAINED = 5000
-"""Retained samples that are asked about; embeddings of all would fill the memory."""
+MAX_RETAIN_SAMPLES = 5000
+"""More would not fit in memory with embeddings."""
 LOWEST = -1e4
-"""In place of a logit of -inf, which a masked class has."""
+"""Replaces a logit of -inf, which a masked class has."""
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
+Labels = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Of one model over one split; rows aligned with ids."""
+class SplitOutputs:
+    """Logits and embeddings of one model on one split. Row i belongs to ids[i]."""
 
     logits: Array
     embeddings: Array
-    labels: npt.NDArray[np.int64]
+    labels: Labels
     ids: Ids
 
     def __len__(self) -> int:
@@ -36,47 +38,55 @@ class Part:
 
     @property
     def correct(self) -> npt.NDArray[np.bool_]:
-        right: npt.NDArray[np.bool_] = self.logits.argmax(1) == self.labels
-        return right
+        """Whether each sample is classified correctly."""
+        correct: npt.NDArray[np.bool_] = self.logits.argmax(1) == self.labels
+        return correct
 
-    def outputs(self, rows: Rows | slice = slice(None)) -> Outputs:
-        """As the attacks take them."""
+    def take(self, rows: Rows | slice = slice(None)) -> Outputs:
+        """Return the logits of these rows, in the form that attacks take."""
         return Outputs(self.ids[rows], self.logits[rows], self.labels[rows])
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
-    """One model: on all forget samples, on retained ones, and on all that no model of an audit was trained on."""
+class ModelOutputs:
+    """Outputs of one model on forget samples, retained samples and unseen samples.
 
-    forget: Part
-    retain: Part
-    unseen: Part
+    Unseen samples are all those that no model of the audit was trained on.
+    """
+
+    forget: SplitOutputs
+    retain: SplitOutputs
+    unseen: SplitOutputs
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Who is who among the observed rows. Rows are those of `unseen`."""
+    """Which rows of the outputs an audit compares. Rows are those of `unseen`, if not said."""
 
     kind: Literal["class", "samples"]
     num_classes: int
     classes: tuple[str, ...]
-    asked: int
-    """Forget samples."""
-    forgotten: npt.NDArray[np.int64]
-    """Classes that go; none where single samples go."""
+    num_forget: int
+    """The number of forget samples."""
+    forgotten_classes: Labels
+    """Classes to be forgotten as a whole; empty where single samples are."""
     test: Rows
     forget_test: Rows
     retain_test: Rows
     members: Rows
-    """Of the forget samples, those that have unseen samples of their class to be compared with."""
+    """Rows of `forget` that have unseen samples of their class to be compared with."""
     matched: Rows
-    """These, holdout included: of each class as large a share as among the members, else an attack would tell classes apart."""
+    """The samples that the members are compared with, holdout included.
+
+    Each class has the same share as among the members. An attack would otherwise learn to
+    separate classes.
+    """
     seed: int
 
     @property
-    def kept(self) -> npt.NDArray[np.int64]:
-        """Classes that stay."""
-        return np.setdiff1d(np.arange(self.num_classes), self.forgotten)
+    def retained_classes(self) -> Labels:
+        """All other classes."""
+        return np.setdiff1d(np.arange(self.num_classes), self.forgotten_classes)
 
     @property
     def reported(self) -> Rows:
@@ -84,123 +94,145 @@ class Setting:
         return self.retain_test if self.kind == "class" else self.test
 
 
-def setting(scenario: Scenario) -> Setting:
-    """Who is who; an error where there is nobody to compare with."""
+def make_setting(scenario: Scenario) -> Setting:
+    """Find the rows to compare, and raise an error where there are too few."""
     data = scenario.data
     if data.test is None or not len(scenario.holdout) or not len(scenario.test):
         raise BadInput(
-            "The holdout is empty: an audit compares forgotten samples with unseen ones. "
-            "Give data that the model never saw (test= in Python, a test/ folder on the command line)."
+            "The holdout is empty: an audit compares forgotten samples with unseen ones. Give data "
+            "that the model never saw (test= in Python, a test/ folder on the command line)."
         )
     if len(scenario.forget) < 2:
         raise BadInput(
-            f"There is {len(scenario.forget)} forget sample: an audit compares groups and needs at least 2, better 100."
+            f"There is {len(scenario.forget)} forget sample: an audit compares groups and needs at "
+            "least 2, better 100."
         )
     labels = data.train.labels[scenario.forget].numpy()
-    members, matched = compared(labels, data.test.labels.numpy(), scenario.seed)
+    members, matched = match_unseen(labels, data.test.labels.numpy(), scenario.seed)
     if len(matched) < 2:
         raise BadInput(
-            f"There are {len(matched)} unseen samples of the forgotten classes to compare with ({_shown(labels, data)}): an audit needs at "
-            "least 2, better 100 of each. Give test data that have them."
+            f"There are {len(matched)} unseen samples of the forgotten classes to compare with "
+            f"({_count_unseen(labels, data)}): an audit needs at least 2, better 100 of each. "
+            "Give test data that have them."
         )
     return Setting(
-        scenario.kind, data.num_classes, data.classes, len(scenario.forget),
-        forgotten=np.unique(labels) if scenario.kind == "class" else np.empty(0, np.int64),
-        test=scenario.test.numpy(), forget_test=scenario.forget_test.numpy(), retain_test=scenario.retain_test.numpy(),
-        members=members, matched=matched, seed=scenario.seed,
-    )  # fmt: skip
+        scenario.kind,
+        data.num_classes,
+        data.classes,
+        len(scenario.forget),
+        np.unique(labels) if scenario.kind == "class" else np.empty(0, np.int64),
+        test=scenario.test.numpy(),
+        forget_test=scenario.forget_test.numpy(),
+        retain_test=scenario.retain_test.numpy(),
+        members=members,
+        matched=matched,
+        seed=scenario.seed,
+    )
 
 
-def _shown(labels: npt.NDArray[np.int64], data: Data) -> str:
-    """A few of the classes, with the number of their unseen samples."""
+def _count_unseen(labels: Labels, data: Data) -> str:
+    """Name up to five of the classes, each with the number of its unseen samples."""
     assert data.test is not None
-    gone = np.unique(labels)
+    classes = np.unique(labels)
     counts = [
         f"{data.classes[label]}: {int((data.test.labels == int(label)).sum())}"
-        for label in gone[:5]
+        for label in classes[:5]
     ]
-    return ", ".join(counts) + (", ..." if len(gone) > 5 else "")
+    return ", ".join(counts) + (", ..." if len(classes) > 5 else "")
 
 
-def compared(
-    forget: npt.NDArray[np.int64], unseen: npt.NDArray[np.int64], seed: int
-) -> tuple[Rows, Rows]:
-    """Rows of both, by their labels: members, and as many unseen samples as there are with each class in the proportion of the members.
+def match_unseen(forget: Labels, unseen: Labels, seed: int) -> tuple[Rows, Rows]:
+    """Return rows of forget samples and of unseen samples with the same share of each class.
 
-    The class with the fewest unseen samples for a member sets how many there are of all. Where that leaves less than half of what a
-    comparison without such classes would rest on, they and their members are left out.
+    Both are given by their labels. The class with the fewest unseen samples for each forget sample
+    limits how many unseen samples there are of every class. Where leaving out such classes at
+    least doubles the size of the comparison, they are left out together with their forget samples.
     """
-    both, wanted = np.unique(forget[np.isin(forget, unseen)], return_counts=True)
-    there = np.array([(unseen == label).sum() for label in both])
-    ratios = there / wanted
-    kept = max(
-        (ratios >= least for least in np.unique(ratios)),
-        key=lambda some: _size(wanted[some], ratios[some]),
-        default=ratios > 0,
-    )
-    if _size(wanted[kept], ratios[kept]) < 2 * _size(wanted, ratios):
-        kept = ratios > 0
-    members = np.flatnonzero(np.isin(forget, both[kept]))
-    counts = np.rint(wanted[kept] * min(ratios[kept], default=0)).astype(int)
+    classes, forget_counts = np.unique(forget[np.isin(forget, unseen)], return_counts=True)
+    unseen_counts = np.array([(unseen == label).sum() for label in classes])
+    ratios = unseen_counts / forget_counts
+    chosen = _choose_classes(forget_counts, ratios)
+    members = np.flatnonzero(np.isin(forget, classes[chosen]))
+    counts = np.rint(forget_counts[chosen] * min(ratios[chosen], default=0)).astype(int)
     generator = seeded(seed, "audit", "matched")
-    drawn = [np.flatnonzero(unseen == label) for label in both[kept]]
-    some = [
-        rows[torch.randperm(len(rows), generator=generator).numpy()[:count]]
-        for rows, count in zip(drawn, counts, strict=True)
-    ]
-    return members, np.sort(np.concatenate([*some, np.empty(0, np.intp)]))
+    matched = [np.empty(0, np.intp)]
+    for label, count in zip(classes[chosen], counts, strict=True):
+        rows = np.flatnonzero(unseen == label)
+        matched.append(rows[torch.randperm(len(rows), generator=generator).numpy()[:count]])
+    return members, np.sort(np.concatenate(matched))
 
 
-def _size(wanted: npt.NDArray[np.intp], ratios: Array) -> float:
-    """Of a comparison: half the harmonic mean of both sides, to which the power of a rank test goes."""
-    members = float(wanted.sum())
+def _choose_classes(forget_counts: Rows, ratios: Array) -> npt.NDArray[np.bool_]:
+    """Choose the classes to compare: all of them, or those that at least double the size."""
+    every = ratios > 0
+    best = max(
+        (ratios >= least for least in np.unique(ratios)),
+        key=lambda chosen: _comparison_size(forget_counts[chosen], ratios[chosen]),
+        default=every,
+    )
+    best_size = _comparison_size(forget_counts[best], ratios[best])
+    return every if best_size < 2 * _comparison_size(forget_counts, ratios) else best
+
+
+def _comparison_size(forget_counts: Rows, ratios: Array) -> float:
+    """Return half the harmonic mean of both sides, on which the power of a rank test depends."""
+    members = float(forget_counts.sum())
     others = members * float(min(ratios, default=0))
     return members * others / max(members + others, 1)
 
 
 def observe(
     model: nn.Module, scenario: Scenario, head: str | None = None, name: str = "model"
-) -> Observed:
-    """Ask a model about everything; its name is for the error where it answers with no numbers."""
+) -> ModelOutputs:
+    """Return the outputs of a model on all samples of an audit; errors call it by `name`."""
     data = scenario.data.to(device_of(model))
     assert data.test is not None
-    some = (
-        torch.randperm(len(scenario.retain), generator=seeded(scenario.seed, "audit", "retain"))[
-            :RETAINED
-        ]
-        .sort()
-        .values
+    generator = seeded(scenario.seed, "audit", "retain")
+    order = torch.randperm(len(scenario.retain), generator=generator)
+    retain = scenario.retain[order[:MAX_RETAIN_SAMPLES].sort().values]
+    return ModelOutputs(
+        _predict_split(model, data.train.take(scenario.forget), head, name),
+        _predict_split(model, data.train.take(retain), head, name),
+        _predict_split(model, data.test, head, name),
     )
-    parts = data.train.take(scenario.forget), data.train.take(scenario.retain[some]), data.test
-    return Observed(*(_part(model, part, head, name) for part in parts))
 
 
-def _part(model: nn.Module, examples: Examples, head: str | None, name: str) -> Part:
-    seen = predict(model, examples, head)
-    for what, values in (("outputs", seen.logits), ("embeddings", seen.embeddings)):
-        # An output of -inf hides a class; where all are, nothing is said.
-        hidden = (values == -torch.inf) & (what == "outputs")
-        wrong = (~torch.isfinite(values) & ~hidden).any(1) | hidden.all(1)
-        if wrong.any():
-            count = int(wrong.sum())
+def _predict_split(
+    model: nn.Module, examples: Examples, head: str | None, name: str
+) -> SplitOutputs:
+    predictions = predict(model, examples, head)
+    _refuse_non_finite(predictions, name)
+    return SplitOutputs(
+        predictions.logits.double().clamp(min=LOWEST).numpy(),
+        predictions.embeddings.double().numpy(),
+        predictions.labels.numpy(),
+        np.asarray(predictions.ids),
+    )
+
+
+def _refuse_non_finite(predictions: Predictions, name: str) -> None:
+    """Raise an error for NaN or infinite values.
+
+    A logit of -inf masks a class and is allowed, unless all classes are masked.
+    """
+    logits, embeddings = predictions.logits, predictions.embeddings
+    masked = logits == -torch.inf
+    wrong = {
+        "outputs": (~torch.isfinite(logits) & ~masked).any(1) | masked.all(1),
+        "embeddings": (~torch.isfinite(embeddings)).any(1),
+    }
+    for what, rows in wrong.items():
+        if rows.any():
             raise BadInput(
-                f"The {name} gives {what} that are no numbers (NaN or infinite) for {count} of {len(values)} samples: "
-                "it has diverged, or its input is broken. There is nothing to audit."
+                f"The {name} gives {what} that are no numbers (NaN or infinite) for "
+                f"{int(rows.sum())} of {len(rows)} samples: it has diverged, or its input is "
+                "broken. There is nothing to audit."
             )
-    return _arrays(seen)
 
 
-def _arrays(seen: Predictions) -> Part:
-    logits, embeddings = (
-        seen.logits.double().clamp(min=LOWEST).numpy(),
-        seen.embeddings.double().numpy(),
-    )
-    return Part(logits, embeddings, seen.labels.numpy(), np.asarray(seen.ids))
+def retained_probabilities(split: SplitOutputs, classes: npt.NDArray[Any]) -> Array:
+    """Return the softmax over the retained classes alone.
 
-
-def renormalised(part: Part, keep: npt.NDArray[Any]) -> Array:
-    """Softmax over these classes alone: what a model says besides a forgotten class, whether it still names it or hides it."""
-    logits = part.logits[:, keep]
-    powers = np.exp(logits - logits.max(1, keepdims=True))
-    shares: Array = powers / powers.sum(1, keepdims=True)
-    return shares
+    It does not depend on whether a model still names a forgotten class or masks it.
+    """
+    return softmax(split.logits[:, classes])

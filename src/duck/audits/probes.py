@@ -1,4 +1,4 @@
-"""What embeddings still tell of the forgotten samples' classes, whatever the head does with them."""
+"""Probes: how well embeddings still identify the classes of the forgotten samples."""
 
 from collections.abc import Callable
 
@@ -7,47 +7,61 @@ import numpy.typing as npt
 import torch
 from sklearn.neighbors import NearestNeighbors
 
-from duck.audits.measurements import FOLDS, Measure, Value, rate
-from duck.audits.outputs import Array, Observed, Part, Setting
+from duck.audits.measurements import FOLDS, Measure, Measurement, rate
+from duck.audits.outputs import Array, ModelOutputs, Setting, SplitOutputs
 from duck.audits.ridge import balanced, folds, ridge
 from duck.runtime import seeded
 
 SHOTS = (1, 5, 20)
 JUDGED = 1
-"""Labels of a forgotten class that the judged probe learns from: with more it finds easy classes in models that never saw them."""
+"""Labels of a forgotten class for the decisive probe. With more it also finds easy classes in
+models that never saw them."""
 DRAWS = 50
 NEIGHBOURS = 10
 
 
-def probes(where: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
-    """For a removed class, learned from some of its samples; for single samples, from retained ones. `labels`: of the forget samples."""
-    if where.kind == "samples":
+def probes(setting: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
+    """Return the probes of a setting; `labels` are those of the forget samples.
+
+    A removed class is learned from some of its samples, single samples from retained ones.
+    """
+    if setting.kind == "samples":
         about = "share of forget samples that a linear probe fitted on retained ones reads right"
         near = "share of forget samples that their nearest retained ones name right"
         return [
-            Measure("linear probe", about, "%", _linear_kept, primary=True),
+            Measure("linear probe", about, "%", _linear_kept, decisive=True),
             Measure("k-NN probe", near, "%", _nearest_kept),
         ]
-    fewest = int(np.bincount(labels)[where.forgotten].min())
+    fewest = int(np.bincount(labels)[setting.forgotten_classes].min())
     few = [shots for shots in SHOTS if shots == JUDGED or 2 * shots <= fewest]
     about = "share of forget samples that a linear probe fitted on all classes reads right"
     near = f"share of forget samples that their {NEIGHBOURS} nearest neighbours name right"
     return [
-        *(_few_shots(where, shots) for shots in few),
+        *(_few_shots(setting, shots) for shots in few),
         Measure("linear probe", about, "%", _linear_all),
         Measure("k-NN probe", near, "%", _nearest_all),
     ]
 
 
-def _few_shots(where: Setting, shots: int) -> Measure:
-    about = f"share of the forgotten class found by its mean embedding, learned from {shots} label{'s' * (shots > 1)}"
-    own: Callable[[Observed], Value] = lambda seen: prototypes(seen, where, shots)  # noqa: E731
-    return Measure(f"{shots}-shot probe", about, "%", own, primary=shots == JUDGED)
+def _few_shots(setting: Setting, shots: int) -> Measure:
+    labels = "label" if shots == 1 else "labels"
+    about = (
+        f"share of the forgotten class found by its mean embedding, learned from {shots} {labels}"
+    )
+    own: Callable[[ModelOutputs], Measurement] = lambda outputs: prototypes(outputs, setting, shots)  # noqa: E731
+    return Measure(f"{shots}-shot probe", about, "%", own, decisive=shots == JUDGED)
 
 
-def prototypes(seen: Observed, where: Setting, shots: int) -> Value:
-    """Nearest class mean by cosine, the forgotten classes' from a few labels; a mean over draws, scored on the samples not drawn."""
-    generator, forget, retain = seeded(where.seed, "audit", "shots"), seen.forget, seen.retain
+def prototypes(outputs: ModelOutputs, setting: Setting, shots: int) -> Measurement:
+    """Classify by the nearest class mean (cosine), with a few labels of the forgotten classes.
+
+    The result is a mean over draws of these labels, scored on the samples that were not drawn.
+    """
+    generator, forget, retain = (
+        seeded(setting.seed, "audit", "shots"),
+        outputs.forget,
+        outputs.retain,
+    )
     ours, theirs = unit(forget.embeddings), unit(retain.embeddings)
     kept = {
         int(label): theirs[retain.labels == label].mean(0) for label in np.unique(retain.labels)
@@ -56,13 +70,13 @@ def prototypes(seen: Observed, where: Setting, shots: int) -> Value:
     for _ in range(DRAWS):
         order = torch.randperm(len(forget), generator=generator).numpy()
         drawn = np.concatenate(
-            [order[forget.labels[order] == label][:shots] for label in where.forgotten]
+            [order[forget.labels[order] == label][:shots] for label in setting.forgotten_classes]
         )
         means = {
             **kept,
             **{
                 int(label): ours[drawn][forget.labels[drawn] == label].mean(0)
-                for label in where.forgotten
+                for label in setting.forgotten_classes
             },
         }
         rest = np.setdiff1d(order, drawn) if len(drawn) < len(order) else order
@@ -74,15 +88,18 @@ def prototypes(seen: Observed, where: Setting, shots: int) -> Value:
 
 
 def unit(rows: Array) -> Array:
-    """Each row scaled to length 1."""
+    """Scale each row to length 1."""
     directions: Array = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     return directions
 
 
 def nearest(
-    part: Part, known: Array, labels: npt.NDArray[np.int64], itself: bool = False
+    part: SplitOutputs, known: Array, labels: npt.NDArray[np.int64], itself: bool = False
 ) -> npt.NDArray[np.int64]:
-    """The most frequent label among the nearest known rows by cosine. `itself`: the first rows known are these samples."""
+    """Return the most frequent label among the nearest known rows (cosine).
+
+    `itself`: the first known rows are the samples themselves.
+    """
     count = min(NEIGHBOURS, len(known) - itself)
     found = (
         NearestNeighbors(n_neighbors=count + itself, algorithm="brute")
@@ -90,47 +107,49 @@ def nearest(
         .kneighbors(unit(part.embeddings))[1]
     )
     if itself:
-        # A sample is its own nearest neighbour, but twins of it may push it off the list: then the farthest goes instead.
+        # A sample is its own nearest neighbour. Copies of it may displace it from the list: then
+        # the farthest neighbour is dropped instead.
         own = found == np.arange(len(part))[:, None]
         own[~own.any(1), -1] = True
         found = found[~own].reshape(len(part), count)
     return np.array([np.bincount(row).argmax() for row in labels[found]])
 
 
-def _linear_kept(seen: Observed) -> Value:
-    read = linear(seen.retain.embeddings, seen.retain.labels, seen.forget.embeddings)
-    return rate(read == seen.forget.labels)
+def _linear_kept(outputs: ModelOutputs) -> Measurement:
+    read = linear(outputs.retain.embeddings, outputs.retain.labels, outputs.forget.embeddings)
+    return rate(read == outputs.forget.labels)
 
 
-def _linear_all(seen: Observed) -> Value:
-    """Every forget sample is read by a probe that was fitted without it."""
-    inputs, labels = _everyone(seen)
+def _linear_all(outputs: ModelOutputs) -> Measurement:
+    """Classify every forget sample by a probe that was fitted without it."""
+    inputs, labels = _everyone(outputs)
     given, read = folds(labels, FOLDS), np.empty(len(labels), np.int64)
     for fold in range(FOLDS):
         inside = given != fold
         read[~inside] = linear(inputs[inside], labels[inside], inputs[~inside])
-    return rate(read[: len(seen.forget)] == seen.forget.labels)
+    return rate(read[: len(outputs.forget)] == outputs.forget.labels)
 
 
 def linear(inputs: Array, labels: npt.NDArray[np.int64], rows: Array) -> npt.NDArray[np.int64]:
-    """The class of each row by one line a class, each class with the same say."""
+    """Return the class of each row by linear regression, one against the rest."""
     classes = np.unique(labels)
     score = ridge(inputs, 2.0 * (labels[:, None] == classes) - 1.0, balanced(labels))
     named: npt.NDArray[np.int64] = classes[score(rows).argmax(1)]
     return named
 
 
-def _nearest_kept(seen: Observed) -> Value:
+def _nearest_kept(outputs: ModelOutputs) -> Measurement:
     return rate(
-        nearest(seen.forget, seen.retain.embeddings, seen.retain.labels) == seen.forget.labels
+        nearest(outputs.forget, outputs.retain.embeddings, outputs.retain.labels)
+        == outputs.forget.labels
     )
 
 
-def _nearest_all(seen: Observed) -> Value:
-    return rate(nearest(seen.forget, *_everyone(seen), itself=True) == seen.forget.labels)
+def _nearest_all(outputs: ModelOutputs) -> Measurement:
+    return rate(nearest(outputs.forget, *_everyone(outputs), itself=True) == outputs.forget.labels)
 
 
-def _everyone(seen: Observed) -> tuple[Array, npt.NDArray[np.int64]]:
-    return np.concatenate([seen.forget.embeddings, seen.retain.embeddings]), np.concatenate(
-        [seen.forget.labels, seen.retain.labels]
+def _everyone(outputs: ModelOutputs) -> tuple[Array, npt.NDArray[np.int64]]:
+    return np.concatenate([outputs.forget.embeddings, outputs.retain.embeddings]), np.concatenate(
+        [outputs.forget.labels, outputs.retain.labels]
     )

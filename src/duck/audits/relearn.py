@@ -1,4 +1,4 @@
-"""How fast forgotten samples come back: steps of training on them until the model knows them nearly as well as the original did."""
+"""Relearning: training steps until a model knows the forgotten samples again."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.audits.intervals import prediction_interval
-from duck.audits.verdict import Reading, Row
+from duck.audits.verdict import Interval, Row
 from duck.errors import Diverged
 from duck.methods.base import clone
 from duck.models.head import logits_of
@@ -34,20 +34,27 @@ LEARNING = Recipe(
 def relearning(
     scenario: Scenario, original: nn.Module, unlearned: nn.Module, retrained: Sequence[nn.Module]
 ) -> Row:
-    """Steps of each model; a retrained one shows how many it takes who never knew them."""
+    """Count the steps of each model; retrained models show what is needed without knowledge."""
     forget = scenario.data.train.take(scenario.forget)
     goal = SHARE * accuracy(original, forget)
     ours, *theirs = (steps(model, scenario, goal) for model in (unlearned, *retrained))
     band = prediction_interval([float(count) for count in theirs]) if len(theirs) > 1 else None
+    about = (
+        f"steps of {LEARNING.batch_size} forget samples to {100 * SHARE:.0f} % of the original's "
+        f"accuracy on them, at most {MOST}"
+    )
     return Row(
-        f"steps of {LEARNING.batch_size} forget samples to {100 * SHARE:.0f} % of the original's accuracy on them, at most {MOST}", "steps",
-        len(forget), Reading(0.0, None, None), Reading(float(ours), None, None),
-        Reading(band.mean, max(0.0, band.low), band.high) if band else None,
-    )  # fmt: skip
+        about,
+        "steps",
+        len(forget),
+        Interval(0.0, None, None),
+        Interval(float(ours), None, None),
+        Interval(band.mean, max(0.0, band.low), band.high) if band else None,
+    )
 
 
 def steps(model: nn.Module, scenario: Scenario, goal: float) -> int:
-    """Until the accuracy on the forget samples reaches the goal."""
+    """Count the steps until the accuracy on the forget samples reaches the goal."""
     forget, taken = scenario.data.train.take(scenario.forget), 0
     if accuracy(model, forget) >= goal:
         return 0

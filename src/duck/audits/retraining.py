@@ -1,4 +1,4 @@
-"""The models an audit compares with: retrained without the forget samples by the original's recipe, with other seeds, kept on disk."""
+"""Reference models: retrained without the forget samples, by the original's recipe, on disk."""
 
 import hashlib
 from collections.abc import Callable
@@ -16,26 +16,28 @@ from duck.runtime import device_of, global_seed, seeded
 from duck.types import Recipe, Scenario
 
 FIRST_SEED = 7_000_001
-"""Far from the seeds of runs: a retrained run that is audited must not meet its own twin."""
+"""Far from the seeds of runs: an audited retrained run must not be compared with its copy."""
 
 
 @dataclass(frozen=True, eq=False)
 class Retraining:
-    """Who to train anew, how, and where the finished ones are kept."""
+    """How reference models are trained, and the folder in which they are stored."""
 
     scenario: Scenario
     original: nn.Module
     new_model: Callable[[], nn.Module]
     recipe: Recipe
     training: Training | None = None
-    """The original's: with the recipe and the retained samples it decides what is found again on disk."""
+    """The original's training. With the recipe and the retained samples it identifies the models
+    on disk."""
     folder: Path | None = None
-    """A finished model is written there at once, so that a kill loses only the one in work; None: nowhere. It needs `training`."""
+    """Each model is written there when it is done, so that an interruption loses one at most. None:
+    no model is stored. It needs `training`."""
 
     def __call__(
         self, count: int, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> list[nn.Module]:
-        """So many models, those on disk loaded; told after each how many are done."""
+        """Return `count` models, loading those on disk. `progress` is called with (done, total)."""
         models = []
         progress(0, count)
         for index in range(count):
@@ -44,7 +46,7 @@ class Retraining:
         return models
 
     def missing(self, count: int) -> int:
-        """How many of so many are not on disk."""
+        """Return how many of `count` models are not on disk."""
         return (
             sum(not self._place(FIRST_SEED + index).exists() for index in range(count))
             if self.folder
@@ -75,7 +77,10 @@ class Retraining:
 
     @property
     def _key(self) -> str:
-        """Of all that decides these models but their seeds: normalisation too, which the samples' fingerprint does not hold."""
+        """Return a digest of all that determines these models except their seeds.
+
+        It includes the normalisation, which the fingerprint of the samples does not.
+        """
         assert self.training is not None
         retain = self.scenario.data.train.take(self.scenario.retain)
         made = replace(

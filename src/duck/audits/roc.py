@@ -1,4 +1,4 @@
-"""How well scores tell members from others: ROC curve, AUC, hits at a low rate of false alarms, F1; each with its interval."""
+"""How well scores separate members from others: ROC curve, AUC, TPR at a low FPR, F1."""
 
 import math
 from dataclasses import dataclass
@@ -21,42 +21,55 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Roc:
-    """Of scores of which higher means "was a member". One point for each distinct score, from none called a member to all."""
+    """A ROC curve: a point for each distinct score, from no sample called a member to all.
 
-    hits: Counts
-    alarms: Counts
+    A higher score means "was a member".
+    """
+
+    true_positives: Counts
+    false_positives: Counts
     members: int
     others: int
     auc: Estimate
-    """Ties count half. The interval is DeLong's; rows of one id, or of one model, are not taken for independent (Obuchowski's clusters)."""
+    """Ties count half. The interval is DeLong's, with the rows of one id, or of one model, as
+    clusters (Obuchowski)."""
     samples: int
-    """Distinct ids among the members: rows that share an id are not independent, and a rate's interval counts ids."""
+    """Distinct ids among the members. The interval of a rate counts ids: rows that share one are
+    not independent."""
 
     @property
     def fpr(self) -> npt.NDArray[np.float64]:
-        return self.alarms / self.others
+        return self.false_positives / self.others
 
     @property
     def tpr(self) -> npt.NDArray[np.float64]:
-        return self.hits / self.members
+        return self.true_positives / self.members
 
     @cached_property
     def f1(self) -> float:
-        """The best that a threshold reaches."""
-        return float((2 * self.hits / (self.hits + self.alarms + self.members)).max())
+        """The highest F1 of any threshold."""
+        return float(
+            (
+                2
+                * self.true_positives
+                / (self.true_positives + self.false_positives + self.members)
+            ).max()
+        )
 
     def tpr_at(self, fpr: float) -> Estimate:
-        """The true-positive rate at this false-positive rate; Clopper-Pearson interval.
+        """Return the true-positive rate at this false-positive rate, with its exact interval.
 
-        Members that lie above the j-th highest of n non-members are j / (n + 1) of those that are drawn like non-members. The rate is
-        interpolated between the two j around fpr x (n + 1): where an attack tells nothing, its mean is fpr, however few the non-members.
+        Of members drawn like non-members, a share of j / (n + 1) lies above the j-th highest of n
+        non-members. The rate is interpolated between the two j around fpr x (n + 1): without
+        information its mean is fpr, however few the non-members.
         """
         if not 0 < fpr <= 1:
             raise BadInput(f"The false-positive rate must lie in (0, 1], got {fpr}.")
         least = least_others(fpr)
         if self.others < least:
             raise BadInput(
-                f"A rate of false alarms of {100 * fpr:g} % needs at least {least} non-members, there are {self.others}."
+                f"A false-positive rate of {100 * fpr:g} % needs at least {least} non-members, "
+                f"there are {self.others}."
             )
         place = fpr * (self.others + 1)
         below = math.floor(place + 1e-9)
@@ -65,15 +78,21 @@ class Roc:
         return Estimate(rate, *clopper_pearson(rate * self.samples, self.samples), self.samples)
 
     def _tpr_above(self, rank: int) -> float:
-        """The share of members above the non-member of this rank, 1 the highest; above none of them where the rank is 0."""
+        """Return the share of members above the non-member of this rank.
+
+        1 is the highest; no member lies above rank 0.
+        """
         return (
-            float(self.tpr[np.searchsorted(self.alarms, rank - 1, side="right") - 1])
+            float(self.tpr[np.searchsorted(self.false_positives, rank - 1, side="right") - 1])
             if rank
             else 0.0
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; the curve thinned, its beginning finer than its rest. A rate that the number of non-members cannot resolve is None."""
+        """Return plain data for JSON, with a thinned curve.
+
+        A rate that the number of non-members cannot resolve is None.
+        """
         return {
             "auc": self.auc._asdict(),
             "f1": self.f1,
@@ -89,26 +108,31 @@ class Roc:
         }
 
     def curve(self) -> dict[str, list[float]]:
-        """Some points: the ends, and the best threshold up to each of a list of rates."""
+        """Return some points: both ends, and the best threshold up to each of a list of rates."""
         wanted = np.concatenate([np.linspace(0, 1, POINTS), np.logspace(-4, 0, POINTS)])
-        kept = np.unique(np.searchsorted(self.fpr, wanted, side="right") - 1)
-        return {"fpr": self.fpr[kept].tolist(), "tpr": self.tpr[kept].tolist()}
+        chosen = np.unique(np.searchsorted(self.fpr, wanted, side="right") - 1)
+        return {"fpr": self.fpr[chosen].tolist(), "tpr": self.tpr[chosen].tolist()}
 
 
 def roc(scored: Scored) -> Roc:
+    """Return the ROC curve of scores."""
     members, others = int(scored.members.sum()), int((~scored.members).sum())
     if min(members, others) < 2:
         raise BadInput(
-            f"An attack is judged on at least 2 members and 2 non-members, got {members} and {others}. "
+            "An attack needs at least 2 members and 2 non-members, "
+            f"got {members} and {others}. "
             "Non-members are unseen samples: is the holdout empty?"
         )
     order = np.argsort(-scored.scores, kind="stable")
     sorted_scores, is_member = scored.scores[order], scored.members[order]
-    last = np.append(sorted_scores[1:] != sorted_scores[:-1], True)  # of those with the same score
-    hits, alarms = (np.append(0, np.cumsum(flags)[last]) for flags in (is_member, ~is_member))
+    # Equal scores share one point, that of the last.
+    last = np.append(sorted_scores[1:] != sorted_scores[:-1], True)
+    true_positives, false_positives = (
+        np.append(0, np.cumsum(flags)[last]) for flags in (is_member, ~is_member)
+    )
     return Roc(
-        hits,
-        alarms,
+        true_positives,
+        false_positives,
         members,
         others,
         _auc(scored, members, others),
@@ -117,7 +141,7 @@ def roc(scored: Scored) -> Roc:
 
 
 def least_others(fpr: float) -> int:
-    """Fewer non-members cannot show so low a rate."""
+    """Return the number of non-members that a false-positive rate needs."""
     return math.ceil(1 / fpr - 1e-9)
 
 
@@ -125,7 +149,7 @@ def _auc(scored: Scored, members: int, others: int) -> Estimate:
     ranks, within = rankdata(scored.scores), np.empty(len(scored.scores))
     for side in (scored.members, ~scored.members):
         within[side] = rankdata(scored.scores[side])
-    # Of a member: the share of others below it; of another: the share of members above it.
+    # For a member the share of others below it, for another the share of members above it.
     placed = np.where(scored.members, (ranks - within) / others, 1 - (ranks - within) / members)
     auc = float(placed[scored.members].mean())
     variance = _variance(placed - auc, scored)
@@ -133,14 +157,17 @@ def _auc(scored: Scored, members: int, others: int) -> Estimate:
     low, high = max(0.0, auc - half), min(1.0, auc + half)
     few = min(len(np.unique(scored.ids[side])) for side in (scored.members, ~scored.members))
     if variance <= 0 or min(auc, 1 - auc) * few < 1:
-        # Separated but for less than one sample, or all equal: never narrower than by as many throws, one a sample.
+        # Separated but for less than one sample, or all equal: at least the binomial interval.
         least, most = clopper_pearson(auc * few, few)
         low, high = min(low, least), max(high, most)
     return Estimate(auc, low, high, len(placed))
 
 
 def _variance(deviations: npt.NDArray[np.float64], scored: Scored) -> float:
-    """Rows are correlated through their id and through their model: by ids + by models - by rows (two-way clusters)."""
+    """Return the variance of the AUC with two-way clusters: by ids + by models - by rows.
+
+    Rows are correlated through their id and through their model.
+    """
     rows = np.arange(len(deviations))
     by_row, by_id = (
         _clustered(deviations, scored.members, groups) for groups in (rows, _numbered(scored.ids))
@@ -156,7 +183,10 @@ def _numbered(names: npt.NDArray[Any]) -> Places:
 
 
 def _clustered(deviations: npt.NDArray[np.float64], members: Flags, groups: Places) -> float:
-    """Variance of the AUC where groups, not rows, are independent (Obuchowski 1997); with a group for each row it is DeLong's."""
+    """Return the variance of the AUC where groups are independent (Obuchowski 1997).
+
+    With a group for each row it is DeLong's.
+    """
     count = int(groups.max()) + 1
     sums = [
         np.bincount(groups[side], deviations[side], count) / side.sum()

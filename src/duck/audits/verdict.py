@@ -1,4 +1,4 @@
-"""What an audit says: a verdict in plain words, the numbers behind it, and what was not tested."""
+"""The outcome of an audit: verdict, reasons, numbers, controls, and what was not tested."""
 
 import json
 import textwrap
@@ -16,15 +16,18 @@ TIERS: tuple[Tier, ...] = get_args(Tier)
 Unit = Literal["%", "nats", "AUC", "steps", "score", "distance"]
 FORGOTTEN, NOT_FORGOTTEN, NO_VERDICT = "forgotten", "not forgotten", "no verdict"
 OLD_FILE = "audit.json"
-"""Where older versions kept an audit of whatever tier."""
+"""The file in which older versions stored an audit of any tier."""
 MODELS = ("original", "unlearned", "retrained")
 WIDTH = 118
 TIE = 1e-9
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A value with its 95 % interval; of retrained models: their mean, and where a further one would fall."""
+class Interval:
+    """A value with its 95 % interval.
+
+    For retrained models it is their mean, with the prediction interval of a further one.
+    """
 
     value: float
     low: float | None
@@ -33,7 +36,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Limit:
-    """The most that a measure could have shown, and why in words."""
+    """The highest value that a measure can show, and the reason in words."""
 
     value: float
     why: str
@@ -41,34 +44,36 @@ class Limit:
 
 @dataclass(frozen=True)
 class Row:
-    """One measure or attack on the models."""
+    """One measure or attack, with its value for each model."""
 
     about: str
     unit: Unit
     n: int
-    original: Reading | None
-    unlearned: Reading | None
-    retrained: Reading | None
+    original: Interval | None
+    unlearned: Interval | None
+    retrained: Interval | None
     judged: bool = False
     p: float | None = None
-    """Of the unlearned model, corrected for there being several tests; None where it is not judged."""
+    """P-value of the unlearned model, corrected for several tests; None where it is not judged."""
     limit: Limit | None = None
-    """None: nothing but the measure itself bounds it."""
+    """None where only the measure itself bounds the value."""
 
     @property
     def at_limit(self) -> list[str]:
-        """The models of which more cannot be said, though it may be true."""
-        read = {who: getattr(self, who) for who in MODELS}
+        """The models whose value is at the limit; the true value may be higher."""
+        if self.limit is None:
+            return []
+        intervals: dict[str, Interval | None] = {name: getattr(self, name) for name in MODELS}
         return [
-            who
-            for who, reading in read.items()
-            if reading and self.limit and reading.value > self.limit.value - TIE
+            name
+            for name, interval in intervals.items()
+            if interval and interval.value > self.limit.value - TIE
         ]
 
 
 @dataclass(frozen=True)
 class Control:
-    """A model whose verdict is known beforehand."""
+    """A model whose verdict is known, and the verdict that the audit gave."""
 
     expected: str
     got: str
@@ -77,13 +82,14 @@ class Control:
 
 @dataclass(frozen=True)
 class Audit:
-    """The outcome; printing it tells."""
+    """The outcome of an audit. Printing it gives the full text."""
 
     subject: str
     """Which method ran on which samples."""
     verdict: str
     powered: bool | None
-    """False: the audit could not have told remembering from forgetting on these data. None: no control was there to say."""
+    """Whether the controls came out as expected. False: the audit cannot decide on these data.
+    None: the tier has no controls."""
     tier: Tier
     reasons: tuple[str, ...]
     attacks: Mapping[str, Row]
@@ -91,12 +97,12 @@ class Audit:
     roc: Mapping[str, Mapping[str, Mapping[str, list[float]]]] = field(default_factory=dict)
     not_tested: tuple[str, ...] = ()
     models: int = 0
-    """Retrained models."""
+    """The number of retrained models."""
     seconds: float = 0.0
     date: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the audit as plain data for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -113,38 +119,40 @@ class Audit:
 
 
 def file_of(tier: Tier) -> str:
-    """Each tier has its own: a weaker audit does not take the place of a stronger one."""
+    """Return the file name of a tier: a weaker audit does not replace a stronger one."""
     return f"audit-{tier}.json"
 
 
 def save(audit: Audit, folder: Path) -> bool:
-    """Beside the run it is about, in one step; False where an audit by more retrained models is there, which stays."""
-    place = folder / file_of(audit.tier)
-    if _models_of(place) > audit.models:
+    """Write the audit into the folder of its run, atomically.
+
+    Return False, and write nothing, where an audit by more retrained models is there.
+    """
+    path = folder / file_of(audit.tier)
+    if _models_of(path) > audit.models:
         return False
     try:
-        folder.stat()  # a run that is gone is not made anew by its audit
-        files.write_json(place, audit.to_dict())
+        folder.stat()  # the folder of a deleted run must not be created again
+        files.write_json(path, audit.to_dict())
     except OSError as error:
         raise BadInput(
-            f"{place} cannot be written: {error.strerror}. The audit was done but not kept."
+            f"{path} cannot be written: {error.strerror}. The audit was done but not stored."
         ) from error
     return True
 
 
-def _models_of(place: Path) -> int:
-    """Retrained models of a stored audit; 0 where none can be read."""
+def _models_of(path: Path) -> int:
+    """Return the number of retrained models of a stored audit; 0 where none can be read."""
     try:
-        return int(json.loads(files.read_text(place))["models"])
+        return int(json.loads(files.read_text(path))["models"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 
 
 def _headline(audit: Audit) -> list[str]:
-    # A conviction by a lower tier needs no powered comparison with retrained models.
-    powered = (
-        ", audit not powered" if audit.powered is False and audit.verdict != NOT_FORGOTTEN else ""
-    )
+    # "Not forgotten" by a lower tier needs no powered comparison with retrained models.
+    unpowered = audit.powered is False and audit.verdict != NOT_FORGOTTEN
+    powered = ", audit not powered" if unpowered else ""
     return [
         f"Verdict ({audit.tier} tier): {audit.verdict}{powered}.",
         *_wrapped(audit.subject),
@@ -153,48 +161,48 @@ def _headline(audit: Audit) -> list[str]:
 
 
 def _table(audit: Audit) -> list[str]:
-    header = ["measure", "n", *MODELS, "judged"]
-    found = [
-        [name, str(row.n), *(_cell(getattr(row, who), row) for who in MODELS), _judged(row)]
-        for name, row in audit.attacks.items()
-    ]
-    widths = [max(len(line[column]) for line in [header, *found]) for column in range(len(header))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in [header, *found]
-    ]
+    table = [["measure", "n", *MODELS, "judged"]]
+    for name, row in audit.attacks.items():
+        cells = [_cell(getattr(row, model), row) for model in MODELS]
+        table.append([name, str(row.n), *cells, _judged(row)])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for row_cells in table:
+        padded = [cell.ljust(width) for cell, width in zip(row_cells, widths, strict=True)]
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def _limits(audit: Audit) -> list[str]:
-    """Under the table: a value at its limit is not a small one."""
+    """Explain the limits under the table: a value at its limit is not a small one."""
     lines = []
     for name, row in audit.attacks.items():
         if row.limit is not None:
-            at = (
-                f" Here at this limit: {' and '.join(row.at_limit)}; the true value may be far higher."
-                if row.at_limit
-                else ""
-            )
-            lines += _wrapped(f"{name}: {row.limit.why}.{at}")
+            at_limit = ""
+            if row.at_limit:
+                models = " and ".join(row.at_limit)
+                at_limit = f" Here at this limit: {models}; the true value may be far higher."
+            lines += _wrapped(f"{name}: {row.limit.why}.{at_limit}")
     return ["", *lines] if lines else []
 
 
-def _cell(reading: Reading | None, row: Row) -> str:
-    if reading is None:
+def _cell(interval: Interval | None, row: Row) -> str:
+    if interval is None:
         return "-"
-    scale, form = (
-        (100, "{:.1f}") if row.unit == "%" else (1, "{:.3f}" if row.unit != "steps" else "{:.1f}")
-    )
-    value = f"{_number(scale * reading.value, form)}{' %' * (row.unit == '%')}"
+    scale = 100 if row.unit == "%" else 1
+    form = "{:.1f}" if row.unit in ("%", "steps") else "{:.3f}"
+    unit = " %" if row.unit == "%" else ""
+    value = f"{_number(scale * interval.value, form)}{unit}"
     if row.limit is not None:
         value = f"{value} (at most {_number(scale * row.limit.value, form)})"
-    if reading.low is None or reading.high is None:
+    if interval.low is None or interval.high is None:
         return value
-    return f"{value} [{_number(scale * reading.low, form)}, {_number(scale * reading.high, form)}]"
+    low, high = _number(scale * interval.low, form), _number(scale * interval.high, form)
+    return f"{value} [{low}, {high}]"
 
 
 def _number(value: float, form: str) -> str:
-    """Without the sign of a zero."""
+    """Format a number; a zero has no sign."""
     text = form.format(value)
     return text if float(text) else text.removeprefix("-")
 
@@ -206,7 +214,7 @@ def _judged(row: Row) -> str:
 
 
 def p_text(p: float) -> str:
-    """Below a millionth the approximations behind a p-value mean nothing more."""
+    """Format a p-value. Below 1e-6 the approximations behind it are not valid."""
     return f"{p:.2g}" if p >= 1e-6 else "< 1e-6"
 
 
@@ -214,19 +222,18 @@ def _controls(audit: Audit) -> list[str]:
     if not audit.controls:
         return []
     width = max(map(len, audit.controls))
-    lines = [
-        f"  {name.ljust(width)}  expected {control.expected}, got {control.got}{'' if control.passed else '  <- the audit got this wrong'}"
-        for name, control in audit.controls.items()
-    ]
+    lines = []
+    for name, control in audit.controls.items():
+        mark = "" if control.passed else "  <- the audit got this wrong"
+        result = f"expected {control.expected}, got {control.got}{mark}"
+        lines.append(f"  {name.ljust(width)}  {result}")
     return ["", "Controls:", *lines]
 
 
 def _listed(title: str, points: tuple[str, ...]) -> list[str]:
-    lines = [
-        line
-        for point in points
-        for line in textwrap.wrap(point, WIDTH, initial_indent="  - ", subsequent_indent="    ")
-    ]
+    lines = []
+    for point in points:
+        lines += textwrap.wrap(point, WIDTH, initial_indent="  - ", subsequent_indent="    ")
     return ["", title, *lines] if points else []
 
 

@@ -1,4 +1,4 @@
-"""Attacks on the models of a grid, the paper's two and a plain one: what they find, as the scores of a line."""
+"""Attacks on the models of a grid: their results as the scores of a line."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from duck.audits.attacks.lira import LEAST, offline_lira
+from duck.audits.attacks import ATTACKS
+from duck.audits.attacks.base import ThresholdAttack
+from duck.audits.attacks.lira import MIN_MODELS, offline_lira
 from duck.audits.attacks.svm import svm_attack
 from duck.audits.margins import margins
 from duck.audits.roc import RATES, least_others, roc
@@ -59,17 +61,18 @@ class Svm:
         """It needs nothing but the model."""
 
 
-class Confidence:
-    """Members are those of whose class, right or wrong, the model is surer: by the log-odds of its most probable class."""
+class Threshold:
+    """Runs an attack that gives each sample one number."""
 
-    attack = Attack("confidence")
+    def __init__(self, attack: Attack) -> None:
+        entry = ATTACKS[attack.name]
+        if not issubclass(entry, ThresholdAttack):
+            raise BadInput(f"The attack {attack.name!r} does not score each sample by itself.")
+        self.attack = attack
+        self.score = entry.score
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
-        return _told(
-            _judged(
-                target, target.unseen.ids, lambda side: margins(side.logits, side.logits.argmax(-1))
-            )
-        )
+        return _told(_judged(target, target.unseen.ids, self.score))
 
     def check(self, experiments: Iterable[Experiment]) -> None:
         """It needs nothing but the model."""
@@ -79,10 +82,10 @@ class Lira:
     """One array of shadow models serves every target."""
 
     def __init__(self, attack: Attack, pool: Path) -> None:
-        least = 2 * LEAST
+        least = 2 * MIN_MODELS
         if attack.shadows < least:
             raise BadInput(
-                f"LiRA needs {LEAST} shadow models without each sample, so shadows = {least} or more; got {attack.shadows}."
+                f"LiRA needs {MIN_MODELS} shadow models without each sample, so shadows = {least} or more; got {attack.shadows}."
             )
         self.pool = Pool(pool)
         if self.pool.design != "shadow":
@@ -96,9 +99,9 @@ class Lira:
             )
         self.count = attack.shadows
         without = int((~self.pool.members[: self.count]).sum(0).min())
-        if without < LEAST:
+        if without < MIN_MODELS:
             raise BadInput(
-                f"LiRA needs {LEAST} shadow models without each sample, and of the first {self.count} in {pool} only {without} left one "
+                f"LiRA needs {MIN_MODELS} shadow models without each sample, and of the first {self.count} in {pool} only {without} left one "
                 "out: add the other shares of the pool with `duck pool merge`, or take more shadows."
             )
         self.attack = replace(attack, pool=self._digest())
@@ -176,12 +179,14 @@ def _told(scored: Scored) -> Found:
 
 
 def attacker(attack: Attack, pool: Path | None) -> Attacker:
+    """Return what runs an attack on the models of a grid."""
     if attack.name == "svm":
         return Svm(attack)
-    if attack.name == "confidence":
-        return Confidence()
+    if ATTACKS[attack.name].needs == "outputs":
+        return Threshold(attack)
     if pool is None:
         raise BadInput(
-            "LiRA compares with shadow models: give their folder with --pool (`duck pool` with the grid's --data and --model)."
+            "LiRA compares with shadow models: give their folder with --pool "
+            "(`duck pool` with the grid's --data and --model)."
         )
     return Lira(attack, pool)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from duck.audits.attacks import ATTACKS
+
 
 class Column(NamedTuple):
     """A measure: its name in print, what it is multiplied with there (the paper gives per cent), and its digits."""
@@ -12,11 +14,13 @@ class Column(NamedTuple):
     digits: int = 3
 
 
-HITS = {
+ATTACK_SCORES = {
     "tpr_1": Column("TPR@1%FPR %", 100, 2),
     "tpr_0.1": Column("TPR@0.1%FPR %", 100, 2),
     "auc": Column("AUC"),
+    "f1": Column("F1 %", 100, 2),
 }
+"""The scores that an attack can name as its columns."""
 DENSITIES = {
     f"{side}_{split}": Column(f"{words}, {split}", 1.0, 2)
     for split in ("train", "test")
@@ -28,9 +32,11 @@ COLUMNS: dict[str | None, dict[str, Column]] = {
         "kept": Column("kept %", 100, 2),
         "forgotten": Column("forgotten %", 100, 2),
     },
-    "svm": {"f1": Column("F1 %", 100, 2)},
-    "lira": {**HITS, "f1": Column("F1 %", 100, 2)},
-    "confidence": HITS,
+    **{
+        name: {score: ATTACK_SCORES[score] for score in attack.columns}
+        for name, attack in ATTACKS.items()
+        if attack.columns
+    },
     "density": DENSITIES,
     "bias": {
         "wrong": Column("called wrong %", 100, 2),

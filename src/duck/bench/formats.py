@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
+from duck.audits.attacks import ATTACKS
 from duck.bench.columns import Column
 from duck.bench.tables import Row, Table
 from duck.json_text import to_json
@@ -16,7 +17,8 @@ MEMBERS = {
     "class": "forgotten against test samples of the class",
     "samples": "forgotten against test samples",
 }
-SPLITS = {
+SPLITS: dict[str | None, dict[str, str]] = {
+    **dict.fromkeys(ATTACKS, MEMBERS),
     None: {
         "class": "kept: retain-test, forgotten: forget-test",
         "samples": "kept: test, forgotten: forgotten training samples",
@@ -25,8 +27,6 @@ SPLITS = {
         "class": "forgotten against test samples of the class, 3:1, chance 75",
         "samples": "forgotten against test samples, 1:1, chance 50",
     },
-    "lira": MEMBERS,
-    "confidence": MEMBERS,
     "density": {"class": "mean log density in feature space"},
     "bias": {"bias": "unseen images with the square"},
     "time": {"class": "kept: retain-test", "samples": "kept: test"},
@@ -52,9 +52,8 @@ ROW_NAMES = (
 SHADOWS = ("pool", "models", "epochs", "train", "test")
 BELOW = " An AUC far below 0.5 is no success: an attacker who reverses the order finds the forgotten samples just as well."
 BESIDES: dict[str | None, str] = {
+    **{name: BELOW for name, attack in ATTACKS.items() if "auc" in attack.columns},
     "svm": " F1 is micro-averaged, as in the paper, and equals the accuracy.",
-    "lira": BELOW,
-    "confidence": BELOW,
     "bias": " Original: the model that learned the bias; Retrained: trained on all images with the right labels.",
 }
 Grid = list[list[str]]
@@ -105,7 +104,7 @@ def _legend(table: Table) -> str:
     paper = "paper: the paper's mean; " if _in_paper(table) else ""
     gap = "gap: to our retrained models, over the cases both have; " if _has_gaps(table) else ""
     trials = "; trials: settings that were tried on holdout data" if _has_trials(table) else ""
-    attacked = table.measurement in ("svm", "lira", "confidence", "density")
+    attacked = table.measurement == "density" or table.measurement in ATTACKS
     what = ("study" if table.measurement == "density" else "attack") if attacked else "method"
     seconds = f"seconds: median of the {what} alone"
     if table.measurement == "time":

@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
+from duck.audits.attacks import ATTACKS
 from duck.errors import BadInput, UnknownName
 from duck.experiment import Experiment, fingerprint, from_dict, structure, to_dict
 from duck.files import read_text
@@ -21,7 +22,6 @@ from duck.registry import suggest
 from duck.training.loop import check_recipe
 from duck.types import Augment, Data, Protocols
 
-Attacks = Literal["svm", "lira", "confidence"]
 Studies = Literal["density", "bias"]
 Scenarios = Literal["class", "samples", "bias"]
 Case = int | str
@@ -141,11 +141,17 @@ def _group_name(classes: int | tuple[int, ...]) -> Case:
     return classes if isinstance(classes, int) else "+".join(map(str, classes))
 
 
+def grid_attacks() -> list[str]:
+    """Return the names of the attacks that a grid can run."""
+    return [name for name, attack in ATTACKS.items() if attack.columns]
+
+
 @dataclass(frozen=True)
 class Attack:
     """What each model of a grid has to stand, in place of the scores of its accuracies."""
 
-    name: Attacks
+    name: str
+    """An attack of the registry that has columns."""
     splits: int = 5
     """Of the samples into those that train an SVM and those that judge it."""
     shadows: int = 128
@@ -155,6 +161,8 @@ class Attack:
     key: ClassVar[str] = "attack"
 
     def __post_init__(self) -> None:
+        if not ATTACKS[self.name].columns:
+            raise BadInput(f"The attack {self.name!r} cannot be run by a grid, only by an audit.")
         if min(self.splits, self.shadows) < 1:
             raise BadInput(
                 f"'attack' needs splits and shadows of at least 1, got {self.splits} and {self.shadows}."
@@ -163,10 +171,10 @@ class Attack:
     @property
     def settings(self) -> dict[str, Any]:
         """Those that its result depends on."""
-        own: dict[str, dict[str, Any]] = {
-            "svm": {"splits": self.splits}, "lira": {"shadows": self.shadows, "pool": self.pool}, "confidence": {},
-        }  # fmt: skip
-        return {"name": self.name, **own[self.name]}
+        return {
+            "name": self.name,
+            **{key: getattr(self, key) for key in ATTACKS[self.name].settings},
+        }
 
 
 @dataclass(frozen=True)
@@ -434,19 +442,22 @@ def _check_names(plain: Mapping[str, Any]) -> None:
         if key in plain and not isinstance(plain[key], list):
             raise BadInput(f"{key!r} must be a list, got {plain[key]!r}.")
     asked = [
-        ("attack", _name_in(plain.get("attack")), Attacks),
-        ("study", _name_in(plain.get("study")), Studies),
-        ("protocol", plain.get("protocol"), Protocols),
-        *(("preset", name, Preset) for name in (chosen if isinstance(chosen, list) else ())),
+        ("attack", _name_in(plain.get("attack")), grid_attacks()),
+        ("study", _name_in(plain.get("study")), get_args(Studies)),
+        ("protocol", plain.get("protocol"), get_args(Protocols)),
         *(
-            ("recipe_preset", block.get("recipe_preset"), RecipeName)
+            ("preset", name, get_args(Preset))
+            for name in (chosen if isinstance(chosen, list) else ())
+        ),
+        *(
+            ("recipe_preset", block.get("recipe_preset"), get_args(RecipeName))
             for block in (blocks if isinstance(blocks, list) else ())
             if isinstance(block, dict)
         ),
     ]
-    for what, name, kind in asked:
-        if isinstance(name, str) and name not in get_args(kind):
-            raise BadInput(f"No {what} {name!r}. {suggest(name, list(get_args(kind)))}")
+    for what, name, names in asked:
+        if isinstance(name, str) and name not in names:
+            raise BadInput(f"No {what} {name!r}. {suggest(name, list(names))}")
 
 
 def _name_in(table: Any) -> Any:

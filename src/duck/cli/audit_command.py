@@ -13,8 +13,8 @@ from torch import nn
 
 from duck import runs
 from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
-from duck.audits.full import LEAST, check_size
-from duck.audits.outputs import setting
+from duck.audits.full import MIN_MODELS, check_size
+from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Tier, file_of, save
@@ -95,7 +95,7 @@ def main(argv: list[str]) -> int:
     found = unlearning(args.run, args.data, args.root, trusted=args.trust_model_code)
     _check_recipe(args, found)
     found = replace(found, scenario=replace(found.scenario, data=found.scenario.data.to(device)))
-    setting(found.scenario)  # nothing is trained for an audit that cannot be
+    make_setting(found.scenario)  # nothing is trained for an audit that cannot be
     case = _case(args, found, device)
     if args.tier == "quick":
         audit = audit_quick(case)
@@ -221,9 +221,9 @@ def _pool(args: AuditFlags, found: Unlearning, device: torch.device) -> Pool:
     )
     if args.pool is None:
         models = POOL_MODELS if args.pool_models is None else args.pool_models
-        if models < LEAST:
+        if models < MIN_MODELS:
             raise BadInput(
-                f"The full tier needs a pool of at least {LEAST} models, got --pool-models {models}."
+                f"The full tier needs a pool of at least {MIN_MODELS} models, got --pool-models {models}."
             )
         say(f"The pool of {models} models is made, or gone on with, in {folder}.")
         with counting("pool") as progress:

@@ -92,9 +92,9 @@ def _grids() -> list[dict[str, Any]]:
 
 
 def _attacks() -> list[dict[str, Any]]:
-    from duck.audits.attacks.catalog import ATTACKS
+    from duck.audits.listing import list_attacks
 
-    return [entry._asdict() for entry in ATTACKS]
+    return list_attacks()
 
 
 def _others(kind: str) -> list[dict[str, Any]]:

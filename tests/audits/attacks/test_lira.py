@@ -29,7 +29,7 @@ def shuffled(scored: Scored, seed: int = 0) -> Scored:
 
 
 def test_by_hand() -> None:
-    # Out margins 1, 2, 3, 4: mean 2.5, variance 5/3. The fifth model saw the sample and does not count.
+    # Out margins 1, 2, 3, 4: mean 2.5, variance 5/3. The fifth model saw the sample: not counted.
     column = np.array([[1.0], [2.0], [3.0], [4.0], [100.0]])
     models = Margins(np.array(["x"]), column, np.array([[False]] * 4 + [[True]]))
     found = offline_lira(Scored(np.array(["x"]), np.array([5.0]), np.array([True])), models)
@@ -70,7 +70,7 @@ def test_samples_that_no_model_saw_show_nothing() -> None:
 
 
 def test_samples_that_no_shadow_saw_have_the_noise_of_the_others() -> None:
-    # Null margins for all: with all 8 shadows instead of 4 the unseen ones would have far lighter tails.
+    # Null margins for all: with 8 shadows instead of 4 the unseen ones would have lighter tails.
     generator = np.random.default_rng(0)
     seen = np.array([np.tile(generator.permutation([True, False]), 4) for _ in range(4000)]).T
     members = np.concatenate([seen, np.zeros((8, 4000), bool)], axis=1)
@@ -124,11 +124,13 @@ noise = generator.normal(size=(SAMPLES, CLASSES)).astype(np.float16)
 ids, labels = np.arange(SAMPLES).astype(str), np.arange(SAMPLES) % CLASSES
 
 def model(number):
-    return Outputs(ids, np.roll(noise, 7 * number, axis=0), labels).scored((np.arange(SAMPLES) + number) % 2 == 0)
+    outputs = Outputs(ids, np.roll(noise, 7 * number, axis=0), labels)
+    return outputs.scored((np.arange(SAMPLES) + number) % 2 == 0)
 
 shadows = Margins.stack(model(number) for number in range(MODELS))
 print(roc(offline_lira(model(MODELS), shadows)).auc.value)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 if sys.platform == "darwin" else 2**10) / 2**10)
+unit = 1 if sys.platform == "darwin" else 2**10
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit / 2**10)
 """
 
 

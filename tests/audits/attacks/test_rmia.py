@@ -1,4 +1,4 @@
-"""RMIA: the share by hand, against the plain formula, a planted leak, and nothing where nothing is."""
+"""RMIA by hand and against the plain formula; it finds a planted leak and nothing else."""
 
 import numpy as np
 import pytest

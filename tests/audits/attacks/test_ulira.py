@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from duck.audits.attacks.ulira import PRIOR, against_not_requested, against_oracles, fit, with_fits
+from duck.audits.attacks.ulira import (
+    PRIOR,
+    add_fit_error,
+    against_not_requested,
+    against_oracles,
+    fit,
+)
 from duck.audits.intervals import Estimate
 from duck.audits.roc import roc
 from duck.audits.scores import Margins, Scored
@@ -19,7 +25,7 @@ def leak() -> Scored:
 
 
 def test_shrinkage_by_hand() -> None:
-    # Variances 1 and 4 of three entries each: pooled 2.5; with ν₀ = 2 the first is (2·2.5 + 2·1) / 4.
+    # Variances 1 and 4 of three entries each, pooled 2.5. With ν₀ = 2: (2·2.5 + 2·1) / 4.
     found = fit(
         np.array([[1.0, 0.0], [2.0, 2.0], [3.0, 4.0], [99.0, 99.0]]),
         np.array([[True, True]] * 3 + [[False, False]]),
@@ -115,7 +121,7 @@ def test_a_perfectly_unlearned_sample_shows_nothing() -> None:
 
 
 def test_the_interval_of_a_jackknife_by_hand() -> None:
-    """A game whose area is the share of pairs in which ours is higher: with groups of one it can be counted."""
+    """An attack whose AUC is the share of pairs in which the first is higher, to be counted."""
 
     def higher(ours: Margins, theirs: Margins) -> Scored:
         values = np.concatenate([ours.values[:, 0], theirs.values[:, 0]])
@@ -128,12 +134,13 @@ def test_the_interval_of_a_jackknife_by_hand() -> None:
     name = np.array(["x"])
     ours = Margins(name, np.array([[1.0], [3.0], [5.0]]), np.ones((3, 1), bool))
     theirs = Margins(name, np.array([[0.0], [2.0], [4.0]]), np.zeros((3, 1), bool))
-    # 6 of 9 pairs. Without one of ours 5, 4, 3 of 6; without one of theirs 3, 4, 5 of 6: (k - 1)·var = 2·(2/3)/36, twice.
-    found = with_fits(Estimate(6 / 9, 0.6, 0.7, 6), higher, ours, theirs)
+    # 6 of 9 pairs. Without one of the first 5, 4, 3 of 6, of the second 3, 4, 5 of 6:
+    # (k - 1)·var = 2·(2/3)/36, twice.
+    found = add_fit_error(Estimate(6 / 9, 0.6, 0.7, 6), higher, ours, theirs)
     half = 1.959964 * (2 * 2 * (2 / 3) / 36) ** 0.5
     assert found == pytest.approx((6 / 9, 6 / 9 - half, 1.0, 6), abs=1e-6)
     assert half > 1 / 3
-    assert with_fits(Estimate(6 / 9, 0.1, 1.0, 6), higher, ours, theirs).low == 0.1
+    assert add_fit_error(Estimate(6 / 9, 0.1, 1.0, 6), higher, ours, theirs).low == 0.1
 
 
 def test_the_interval_covers_what_other_models_would_have_shown() -> None:
@@ -148,7 +155,7 @@ def test_the_interval_covers_what_other_models_would_have_shown() -> None:
             for rows, known in dealt
         )
         auc = roc(against_oracles(ours, theirs)).auc
-        wide = with_fits(auc, against_oracles, ours, theirs)
+        wide = add_fit_error(auc, against_oracles, ours, theirs)
         assert wide.low <= auc.low
         assert wide.high >= auc.high
         held += wide.low < 0.5 < wide.high
@@ -164,11 +171,9 @@ def test_columns_are_joined_by_id() -> None:
 
 def test_too_few_models() -> None:
     kept, oracles = memorisers.kept().at(CANDIDATES), memorisers.oracles()
-    with pytest.raises(BadInput, match=r"only 2 models that unlearned it; .* at least 5"):
+    with pytest.raises(BadInput, match=r"only 2 models that unlearned it.* at least 5"):
         against_oracles(kept.models(np.arange(4)), oracles)
-    with pytest.raises(
-        BadInput, match=r"only 4 models that were never trained on it; .* at least 5"
-    ):
+    with pytest.raises(BadInput, match=r"only 4 models that were never trained on it.* at least 5"):
         against_oracles(kept, oracles.models(np.arange(4)))
     with pytest.raises(BadInput, match="only 0 models that were not asked to unlearn it"):
         against_not_requested(Margins(kept.ids, kept.values, np.ones(kept.values.shape, bool)))

@@ -1,4 +1,7 @@
-"""One classifier against one model: an SVM that tells forgotten from unseen samples by the model's outputs (the paper's supplement)."""
+"""The SVM attack (the paper's supplement): separate forgotten from unseen samples by the outputs.
+
+One classifier is trained against one model.
+"""
 
 import statistics
 from dataclasses import dataclass
@@ -11,6 +14,8 @@ from joblib import parallel_config
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.svm import SVC
 
+from duck.audits.attacks.base import ATTACKS, OutputsAttack
+from duck.audits.outputs import ModelOutputs, Setting
 from duck.audits.scores import Outputs, Places, Scored
 from duck.errors import BadInput
 from duck.runtime import seeded
@@ -18,23 +23,53 @@ from duck.runtime import seeded
 C = (1, 5, 10, 100)
 GAMMA = (1, 0.1, 0.01)
 FOLDS = 3
-CACHE = 1000
-"""MB."""
+CACHE_MB = 1000
 SPLITS = 5
-TESTED = 0.2
+TEST_SHARE = 0.2
 RATIO = {"class": 3, "samples": 1}
 """Forgotten samples for each unseen one."""
-QUICK_ROWS, QUICK_C, QUICK_GAMMA = 2000, 10, 1
+MIN_SAMPLES = 2 * FOLDS
+"""On each side: a fold of a smaller set may lack one side."""
+QUICK_MAX_ROWS = 2000
+QUICK_C = 10
+QUICK_GAMMA = 1
+
+
+@ATTACKS.register("svm")
+class SvmAttack(OutputsAttack):
+    """Rank samples by their distance to the boundary of an SVM with fixed hyperparameters."""
+
+    title = "SVM attack"
+    description = "a classifier on outputs tells forgotten from unseen samples"
+    direction = "a classifier on the outputs tells forgotten from unseen samples"
+    paper = "Cotogni 2023, arXiv:2312.02052"
+    decisive = True
+    # The SVM was fitted to separate the two: only success is evidence.
+    alternative = "greater"
+    columns = ("f1",)
+    settings = ("splits",)
+    order = 70
+
+    def __call__(self, outputs: ModelOutputs) -> Scored:
+        """Train on one half of the samples and score the other."""
+        forgotten = outputs.forget.take(self.setting.members)
+        unseen = outputs.unseen.take(self.setting.matched)
+        return quick_svm(forgotten, unseen, self.setting.seed)
+
+    @classmethod
+    def is_possible(cls, setting: Setting) -> bool:
+        """Return whether each side has enough samples to train an SVM."""
+        return min(len(setting.matched), len(setting.members)) >= MIN_SAMPLES
 
 
 @dataclass(frozen=True)
-class Separation:
-    """What the SVM reached in each of several splits."""
+class SvmResult:
+    """The scores that the SVM reached in each of several splits."""
 
     f1: tuple[float, ...]
     """Micro-averaged over both sides, which is the accuracy."""
     chance: float
-    """Of calling every sample forgotten."""
+    """The score of calling every sample forgotten."""
     settings: tuple[tuple[float, float], ...]
     """C and gamma that each grid search chose."""
     forgotten: int
@@ -42,10 +77,12 @@ class Separation:
 
     @property
     def mean(self) -> float:
+        """Mean over the splits."""
         return statistics.mean(self.f1)
 
     @property
     def std(self) -> float:
+        """Standard deviation over the splits; 0 for a single one."""
         return statistics.stdev(self.f1) if len(self.f1) > 1 else 0.0
 
 
@@ -56,51 +93,54 @@ def svm_attack(
     seed: int = 0,
     splits: int = SPLITS,
     jobs: int = 1,
-) -> Separation:
-    """The paper's: RBF kernel on softmax outputs, C and gamma by a grid search in 3 folds of 80 %, judged on the other 20 %.
+) -> SvmResult:
+    """Run the paper's attack: an RBF kernel on softmax outputs, tested on 20 % of the samples.
 
-    Of a removed class, `unseen` are test samples of that class, and 3 forgotten samples stand against each; else one.
+    C and gamma come from a grid search in 3 folds of the other 80 %. For a removed class, `unseen`
+    holds test samples of that class, with 3 forgotten samples for each; otherwise one for one.
     """
     generator = seeded(seed, "svm")
-    drawn = [_drawn(forgotten, unseen, RATIO[kind], generator) for _ in range(splits)]
-    found = [_grid_search(forgotten, unseen, rows, generator, jobs) for rows in drawn]
-    count, others = map(len, drawn[0])
-    return Separation(
-        tuple(f1 for f1, _ in found),
-        count / (count + others),
-        tuple(chosen for _, chosen in found),
-        count,
-        others,
+    subsets = [_draw_rows(forgotten, unseen, RATIO[kind], generator) for _ in range(splits)]
+    results = [_grid_search(forgotten, unseen, rows, generator, jobs) for rows in subsets]
+    forgotten_count, unseen_count = map(len, subsets[0])
+    return SvmResult(
+        tuple(f1 for f1, _ in results),
+        forgotten_count / (forgotten_count + unseen_count),
+        tuple(settings for _, settings in results),
+        forgotten_count,
+        unseen_count,
     )
 
 
 def quick_svm(forgotten: Outputs, unseen: Outputs, seed: int = 0) -> Scored:
-    """In seconds: fixed C and gamma, at most 2,000 rows; one half trains, the other half is ranked by its distance to the boundary."""
+    """Train on one half of at most 2,000 rows and score the other by its distance to the boundary.
+
+    C and gamma are fixed, so that it takes seconds.
+    """
     generator = seeded(seed, "quick-svm")
-    some, others = (rows[: QUICK_ROWS // 2] for rows in _drawn(forgotten, unseen, 1, generator))
-    inputs, answers = _joined(forgotten, unseen, some, others)
-    names = np.concatenate([forgotten.ids[some], unseen.ids[others]])
-    train, test = train_test_split(
-        np.arange(len(answers)), test_size=0.5, stratify=answers, random_state=_state(generator)
+    forgotten_rows, unseen_rows = (
+        rows[: QUICK_MAX_ROWS // 2] for rows in _draw_rows(forgotten, unseen, 1, generator)
     )
-    svm = SVC(C=QUICK_C, gamma=QUICK_GAMMA).fit(inputs[train], answers[train])
-    return Scored(names[test], svm.decision_function(inputs[test]), answers[test])
+    inputs, targets = _join(forgotten, unseen, forgotten_rows, unseen_rows)
+    ids = np.concatenate([forgotten.ids[forgotten_rows], unseen.ids[unseen_rows]])
+    train, test = _split(targets, 0.5, generator)
+    svm = SVC(C=QUICK_C, gamma=QUICK_GAMMA).fit(inputs[train], targets[train])
+    return Scored(ids[test], svm.decision_function(inputs[test]), targets[test])
 
 
-def _drawn(
+def _draw_rows(
     forgotten: Outputs, unseen: Outputs, ratio: int, generator: torch.Generator
 ) -> tuple[Places, Places]:
-    """Rows of both, as many as the ratio allows."""
+    """Draw rows of both sides, as many as the ratio allows."""
     count = min(len(unseen), len(forgotten) // ratio)
-    if count < 2 * FOLDS:
+    if count < MIN_SAMPLES:
         raise BadInput(
-            f"The SVM attack needs at least {2 * FOLDS * ratio} forgotten and {2 * FOLDS} unseen samples, "
-            f"got {len(forgotten)} and {len(unseen)}."
+            f"The SVM attack needs at least {MIN_SAMPLES * ratio} forgotten and {MIN_SAMPLES} "
+            f"unseen samples, got {len(forgotten)} and {len(unseen)}."
         )
-    some, others = (
-        torch.randperm(len(side), generator=generator).numpy() for side in (forgotten, unseen)
-    )
-    return some[: ratio * count], others[:count]
+    forgotten_order = torch.randperm(len(forgotten), generator=generator).numpy()
+    unseen_order = torch.randperm(len(unseen), generator=generator).numpy()
+    return forgotten_order[: ratio * count], unseen_order[:count]
 
 
 def _grid_search(
@@ -110,42 +150,39 @@ def _grid_search(
     generator: torch.Generator,
     jobs: int,
 ) -> tuple[float, tuple[float, float]]:
-    inputs, answers = _joined(forgotten, unseen, *rows)
-    # Stratified: the chance level of the test rows is then that of all.
-    train, test = train_test_split(
-        np.arange(len(answers)), test_size=TESTED, stratify=answers, random_state=_state(generator)
-    )
-    kernels, scores = _Kernels(inputs), {}
+    """Return the test score of the best C and gamma, and these."""
+    inputs, targets = _join(forgotten, unseen, *rows)
+    train, test = _split(targets, TEST_SHARE, generator)
+    kernels = _Kernels(inputs)
+    scores: dict[tuple[float, float], float] = {}
     for gamma in GAMMA:
-        search = GridSearchCV(
-            SVC(kernel="precomputed", cache_size=CACHE),
-            {"C": C},
-            cv=FOLDS,
-            n_jobs=jobs,
-            refit=False,
-        )
-        with parallel_config(backend="threading"):  # an SVM trains outside of Python's lock
-            search.fit(kernels(gamma, train, train), answers[train])
-        scores.update(
-            {
-                (c, gamma): score
-                for c, score in zip(C, search.cv_results_["mean_test_score"], strict=True)
-            }
-        )
-    best = max(
-        ((c, gamma) for c in C for gamma in GAMMA), key=scores.__getitem__
-    )  # of equals the first
-    chosen = SVC(C=best[0], kernel="precomputed", cache_size=CACHE).fit(
-        kernels(best[1], train, train), answers[train]
-    )
-    return float(chosen.score(kernels(best[1], test, train), answers[test])), (
-        float(best[0]),
-        float(best[1]),
-    )
+        folds = _search_c(kernels(gamma, train, train), targets[train], jobs)
+        scores |= {(c, gamma): score for c, score in zip(C, folds, strict=True)}
+    # Of equal scores the smallest C counts, then the first gamma.
+    c, gamma = max(sorted(scores, key=lambda pair: pair[0]), key=scores.__getitem__)
+    best = SVC(C=c, kernel="precomputed", cache_size=CACHE_MB)
+    best.fit(kernels(gamma, train, train), targets[train])
+    score = float(best.score(kernels(gamma, test, train), targets[test]))
+    return score, (float(c), float(gamma))
+
+
+def _search_c(
+    kernel: npt.NDArray[np.float64], targets: npt.NDArray[np.bool_], jobs: int
+) -> npt.NDArray[np.float64]:
+    """Return the mean score over folds for each C."""
+    svm = SVC(kernel="precomputed", cache_size=CACHE_MB)
+    search = GridSearchCV(svm, {"C": C}, cv=FOLDS, n_jobs=jobs, refit=False)
+    with parallel_config(backend="threading"):  # an SVM trains outside of Python's lock
+        search.fit(kernel, targets)
+    scores: npt.NDArray[np.float64] = search.cv_results_["mean_test_score"]
+    return scores
 
 
 class _Kernels:
-    """RBF kernels of the same rows: computed once for each gamma, not for every fit, which is most of an SVM's time on many outputs."""
+    """RBF kernels of the same rows.
+
+    The distances are computed once and not in every fit, where they take most of the time.
+    """
 
     def __init__(self, inputs: npt.NDArray[np.float64]) -> None:
         squares = np.square(inputs).sum(1)
@@ -154,19 +191,27 @@ class _Kernels:
         self.distances += squares
         self.distances += squares[:, None]
 
-    def __call__(self, gamma: float, some: Places, others: Places) -> npt.NDArray[np.float64]:
-        part = self.distances[np.ix_(some, others)]
+    def __call__(self, gamma: float, rows: Places, columns: Places) -> npt.NDArray[np.float64]:
+        part = self.distances[np.ix_(rows, columns)]
         part *= -gamma
         kernel: npt.NDArray[np.float64] = np.exp(part, out=part)
         return kernel
 
 
-def _joined(
-    forgotten: Outputs, unseen: Outputs, some: Places, others: Places
+def _join(
+    forgotten: Outputs, unseen: Outputs, forgotten_rows: Places, unseen_rows: Places
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    inputs = np.concatenate([forgotten.probabilities[some], unseen.probabilities[others]])
-    return inputs, np.repeat([True, False], [len(some), len(others)])
+    """Return the inputs of an SVM, and for each row whether it is a forgotten sample."""
+    sides = [forgotten.probabilities[forgotten_rows], unseen.probabilities[unseen_rows]]
+    return np.concatenate(sides), np.repeat([True, False], [len(side) for side in sides])
 
 
-def _state(generator: torch.Generator) -> int:
-    return int(torch.randint(2**31, (), generator=generator))
+def _split(
+    targets: npt.NDArray[np.bool_], test_size: float, generator: torch.Generator
+) -> tuple[Places, Places]:
+    """Split the rows, stratified: the chance level of the test rows is then that of all rows."""
+    state = int(torch.randint(2**31, (), generator=generator))
+    train, test = train_test_split(
+        np.arange(len(targets)), test_size=test_size, stratify=targets, random_state=state
+    )
+    return train, test

@@ -1,4 +1,7 @@
-"""U-LiRA (Hayes et al. 2024): does a model that unlearned a sample look like one that never saw it? Two-sided, per sample."""
+"""U-LiRA (Hayes et al. 2024): does a model that unlearned a sample look like one without it?
+
+It is two-sided and fits two Gaussians for each sample.
+"""
 
 import math
 from collections.abc import Callable
@@ -8,15 +11,35 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm, rankdata
 
-from duck.audits.attacks.lira import LEAST, TINY, out_moments
+from duck.audits.attacks.base import ATTACKS, Attack
+from duck.audits.attacks.lira import MIN_DEVIATION, MIN_MODELS, column_moments
 from duck.audits.intervals import LEVEL, Estimate
 from duck.audits.scores import Flags, Floats, Margins, Scored
 from duck.errors import BadInput
 
 PRIOR = 4.0
-"""ν₀: so many models' worth of the variance that all samples share, beside each sample's own."""
+"""ν₀: the weight, in models, of the variance that all samples share, besides each sample's own."""
 GROUPS = 10
-"""Of models, on each side, that are left out in turn."""
+"""Groups of models, on each side, that are left out in turn."""
+
+
+@ATTACKS.register("u-lira")
+class ULiraAttack(Attack):
+    """Compare models of a pool that unlearned a sample with models that never saw it."""
+
+    title = "U-LiRA"
+    description = (
+        "tells models that unlearned a sample from models that never saw it, sample by sample"
+    )
+    direction = (
+        "tells models that unlearned a sample from models that never saw it; "
+        "judged against chance, 0.5"
+    )
+    paper = "Hayes 2024, arXiv:2403.01218"
+    tier = "full"
+    needs = "pool"
+    decisive = True
+    order = 10
 
 
 class Fit(NamedTuple):
@@ -26,58 +49,69 @@ class Fit(NamedTuple):
     variance: npt.NDArray[np.float64]
 
     def log_density(self, values: Floats) -> npt.NDArray[np.float64]:
-        """Up to a constant."""
+        """Return the logarithm of the density, up to a constant."""
         return -0.5 * (np.log(self.variance) + np.square(values - self.mean) / self.variance)
 
 
-def against_oracles(unlearned: Margins, oracles: Margins, prior: float = PRIOR) -> Scored:
-    """The main game: models that unlearned a sample (members) against models that were never trained on it.
+class _ModelScores(NamedTuple):
+    """Scores of one model, on the samples (columns) that it is scored on."""
 
-    A row for each pair of model and sample: Λ = log N(φ; μ_u, σ_u) - log N(φ; μ_o, σ_o), the judged model left out of both fits.
+    columns: Flags
+    scores: npt.NDArray[np.float64]
+
+
+def against_oracles(unlearned: Margins, oracles: Margins, prior: float = PRIOR) -> Scored:
+    """Compare models that unlearned a sample (members) with models that were never trained on it.
+
+    There is a row for each pair of model and sample, with the score
+    Λ = log N(φ; μ_u, σ_u) - log N(φ; μ_o, σ_o). The scored model is left out of both fits.
     """
     oracles = oracles.at(unlearned.ids)
-    _check(unlearned.members, "unlearned")
-    _check(~oracles.members, "were never trained on")
-    ours, theirs = (
-        fit(unlearned.values, unlearned.members, prior),
-        fit(oracles.values, ~oracles.members, prior),
-    )
+    _check_count(unlearned.members, "unlearned")
+    _check_count(~oracles.members, "were never trained on")
+    unlearned_fit = fit(unlearned.values, unlearned.members, prior)
+    oracle_fit = fit(oracles.values, ~oracles.members, prior)
     rows = []
     for model in range(len(unlearned)):
-        left = fit(unlearned.values, _without(unlearned.members, model), prior)
-        rows.append(_judged(unlearned, model, left, theirs, unlearned.members[model]))
+        others = fit(unlearned.values, _without(unlearned.members, model), prior)
+        rows.append(_score(unlearned, model, others, oracle_fit, unlearned.members[model]))
     for model in range(len(oracles)):
-        left = fit(oracles.values, _without(~oracles.members, model), prior)
-        rows.append(_judged(oracles, model, ours, left, ~oracles.members[model]))
-    return _pairs(unlearned, rows, np.repeat([True, False], [len(unlearned), len(oracles)]))
+        others = fit(oracles.values, _without(~oracles.members, model), prior)
+        rows.append(_score(oracles, model, unlearned_fit, others, ~oracles.members[model]))
+    return _join(unlearned, rows, np.repeat([True, False], [len(unlearned), len(oracles)]))
 
 
 def against_not_requested(unlearned: Margins, prior: float = PRIOR) -> Scored:
-    """The second game: of the same unlearned models, those that were asked to forget a sample (members) against the others."""
-    _check(unlearned.members, "unlearned")
-    _check(~unlearned.members, "were not asked to unlearn")
-    rows, sides = [], []
+    """Compare unlearned models that had a sample and forgot it (members) with those that had not.
+
+    All models come from the same method.
+    """
+    _check_count(unlearned.members, "unlearned")
+    _check_count(~unlearned.members, "were not asked to unlearn")
+    rows = []
     for model in range(len(unlearned)):
-        asked, others = (
-            fit(unlearned.values, _without(side, model), prior)
-            for side in (unlearned.members, ~unlearned.members)
-        )
-        for side in (True, False):
-            rows.append(_judged(unlearned, model, asked, others, unlearned.members[model] == side))
-            sides.append(side)
-    return _pairs(unlearned, rows, np.array(sides), rows_of_a_model=2)
+        requested = fit(unlearned.values, _without(unlearned.members, model), prior)
+        others = fit(unlearned.values, _without(~unlearned.members, model), prior)
+        for is_member in (True, False):
+            columns = unlearned.members[model] == is_member
+            rows.append(_score(unlearned, model, requested, others, columns))
+    sides = np.tile([True, False], len(unlearned))
+    return _join(unlearned, rows, sides, rows_of_a_model=2)
 
 
-def with_fits(auc: Estimate, game: Callable[..., Scored], *sides: Margins) -> Estimate:
-    """The AUC of a game with an interval that holds the noise of the fits as well, which DeLong's takes as given.
+def add_fit_error(auc: Estimate, attack: Callable[..., Scored], *sides: Margins) -> Estimate:
+    """Widen the interval of an attack's AUC by the noise of the fits, which DeLong takes as given.
 
-    A tenth of the models of a side is left out in turn and everything is fitted anew (delete-a-group jackknife); never narrower.
+    A tenth of the models of a side is left out in turn and everything is fitted again (a
+    delete-a-group jackknife). The interval never becomes narrower.
     """
     variance = 0.0
-    for place, side in enumerate(sides):
+    for index, side in enumerate(sides):
         groups = np.array_split(np.arange(len(side)), min(GROUPS, len(side)))
-        rests = (side.models(np.setdiff1d(np.arange(len(side)), group)) for group in groups)
-        areas = [_area(game(*sides[:place], rest, *sides[place + 1 :])) for rest in rests]
+        areas = []
+        for group in groups:
+            rest = side.models(np.setdiff1d(np.arange(len(side)), group))
+            areas.append(_auc(attack(*sides[:index], rest, *sides[index + 1 :])))
         variance += (len(groups) - 1) * float(np.var(areas))
     half = float(norm.ppf((1 + LEVEL) / 2)) * math.sqrt(variance)
     return auc._replace(
@@ -85,58 +119,60 @@ def with_fits(auc: Estimate, game: Callable[..., Scored], *sides: Margins) -> Es
     )
 
 
-def _area(scored: Scored) -> float:
-    """The AUC alone."""
-    members, others = int(scored.members.sum()), int((~scored.members).sum())
-    return float(
-        (rankdata(scored.scores)[scored.members].sum() - members * (members + 1) / 2)
-        / (members * others)
-    )
+def _auc(scored: Scored) -> float:
+    """Return the AUC without its interval."""
+    members = int(scored.members.sum())
+    others = int((~scored.members).sum())
+    ranks = rankdata(scored.scores)[scored.members].sum()
+    return float((ranks - members * (members + 1) / 2) / (members * others))
 
 
 def fit(values: Floats, chosen: Flags, prior: float) -> Fit:
-    """Of each column's chosen entries; σ² = (ν₀ s₀² + (n-1) s²) / (ν₀ + n - 1), s₀² pooled over the columns."""
-    mean, deviation = out_moments(values, chosen)
+    """Fit a Gaussian to the chosen entries of each column.
+
+    σ² = (ν₀ s₀² + (n-1) s²) / (ν₀ + n - 1), with s₀² pooled over the columns.
+    """
+    mean, deviation = column_moments(values, chosen)
     freedom = chosen.sum(0) - 1
     pooled = float((freedom * deviation**2).sum() / freedom.sum())
-    return Fit(
-        mean, np.maximum((prior * pooled + freedom * deviation**2) / (prior + freedom), TINY**2)
-    )
+    variance = (prior * pooled + freedom * deviation**2) / (prior + freedom)
+    return Fit(mean, np.maximum(variance, MIN_DEVIATION**2))
 
 
-def _judged(
-    models: Margins, model: int, ours: Fit, theirs: Fit, where: Flags
-) -> tuple[Flags, npt.NDArray[np.float64]]:
+def _score(
+    models: Margins, model: int, unlearned: Fit, oracles: Fit, columns: Flags
+) -> _ModelScores:
+    """Return Λ of one model for these columns."""
     values = models.values[model].astype(np.float64)
-    return where, (ours.log_density(values) - theirs.log_density(values))[where]
+    ratios = unlearned.log_density(values) - oracles.log_density(values)
+    return _ModelScores(columns, ratios[columns])
 
 
-def _pairs(
-    models: Margins,
-    rows: list[tuple[Flags, npt.NDArray[np.float64]]],
-    sides: Flags,
-    rows_of_a_model: int = 1,
+def _join(
+    models: Margins, rows: list[_ModelScores], sides: Flags, rows_of_a_model: int = 1
 ) -> Scored:
-    sizes = [len(scores) for _, scores in rows]
+    """Join the scores of all models; `sides` says for each entry whether it is of members."""
+    sizes = [len(row.scores) for row in rows]
     numbers = np.arange(len(rows)) // rows_of_a_model
-    ids = np.concatenate([models.ids[where] for where, _ in rows])
     return Scored(
-        ids,
-        np.concatenate([scores for _, scores in rows]),
+        np.concatenate([models.ids[row.columns] for row in rows]),
+        np.concatenate([row.scores for row in rows]),
         np.repeat(sides, sizes),
         np.repeat(numbers, sizes),
     )
 
 
 def _without(chosen: Flags, model: int) -> Flags:
-    left = chosen.copy()
-    left[model] = False
-    return left
+    """Leave out one model."""
+    others = chosen.copy()
+    others[model] = False
+    return others
 
 
-def _check(chosen: Flags, what: str) -> None:
+def _check_count(chosen: Flags, what: str) -> None:
     fewest = int(chosen.sum(0).min()) if chosen.size else 0
-    if fewest <= LEAST:
+    if fewest <= MIN_MODELS:
         raise BadInput(
-            f"A sample has only {fewest} models that {what} it; the judged one left out, {LEAST} must stay: at least {LEAST + 1}."
+            f"A sample has only {fewest} models that {what} it. U-LiRA leaves out the scored model "
+            f"and needs {MIN_MODELS} others: at least {MIN_MODELS + 1}."
         )

@@ -1,0 +1,142 @@
+"""The registry of attacks, and the classes that every attack derives from."""
+
+from abc import abstractmethod
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from duck.audits.margins import margins
+from duck.audits.outputs import Array, ModelOutputs, Setting, SplitOutputs
+from duck.audits.scores import Outputs, Scored
+from duck.audits.verdict import Tier
+from duck.pools.reader import Pool
+from duck.registry import Registry
+from duck.types import Ids
+
+Needs = Literal["outputs", "retrained models", "pool"]
+Alternative = Literal["two-sided", "greater"]
+
+
+class Attack:
+    """A membership attack. The class attributes are its facts; a higher score means "member"."""
+
+    title: ClassVar[str]
+    """The name of its row in an audit and in `duck list attacks`."""
+    description: ClassVar[str]
+    """What it does, in one sentence, for `duck list attacks`."""
+    direction: ClassVar[str]
+    """Which way is "was a member". It is the text of the row in an audit."""
+    paper: ClassVar[str] = "none"
+    tier: ClassVar[Tier | None]
+    """The lowest tier that runs it. None: audits do not run it, only grids do."""
+    needs: ClassVar[Needs]
+    decisive: ClassVar[bool] = False
+    """Whether it can decide the verdict. Other attacks are reported only."""
+    columns: ClassVar[tuple[str, ...]] = ()
+    """The scores that a table of `duck bench` shows. Empty: grids cannot run this attack."""
+    settings: ClassVar[tuple[str, ...]] = ()
+    """The settings of a grid that its result depends on, besides its name."""
+    order: ClassVar[int] = 1000
+    """Position among the rows of its tier; equal numbers are ordered by registration."""
+
+
+ATTACKS: Registry[type[Attack]] = Registry("attack", group="duck.attacks")
+
+
+class ModelAttack(Attack):
+    """An attack on one model: it is made for a setting and called with the model's outputs."""
+
+    def __init__(self, setting: Setting, pool: Pool | None = None) -> None:
+        self.setting = setting
+
+    @abstractmethod
+    def __call__(self, outputs: ModelOutputs) -> Scored:
+        """Return scores of forget samples, the members, and of unseen samples."""
+
+    @classmethod
+    def count_non_members(cls, setting: Setting) -> int:
+        """Count the unseen samples that get a score."""
+        return len(setting.matched)
+
+    @classmethod
+    def is_possible(cls, setting: Setting) -> bool:
+        """Return whether the setting has enough samples for this attack."""
+        return True
+
+
+class OutputsAttack(ModelAttack):
+    """An attack that needs nothing but the outputs of the attacked model."""
+
+    tier: ClassVar[Tier | None] = "quick"
+    needs = "outputs"
+    alternative: ClassVar[Alternative] = "two-sided"
+    """The test of the quick tier: "greater" where scores below chance are no evidence."""
+
+
+class ThresholdAttack(OutputsAttack):
+    """An attack that gives each sample one number, computed from the outputs on it alone."""
+
+    columns = ("tpr_1", "tpr_0.1", "auc")
+
+    @staticmethod
+    @abstractmethod
+    def score(outputs: Outputs) -> Array:
+        """Return a score for each sample; higher means "was a member"."""
+
+    def __call__(self, outputs: ModelOutputs) -> Scored:
+        """Score forget samples and matched unseen ones."""
+        setting = self.setting
+        # An id may be that of a training and of a test sample.
+        unseen_ids: Ids = np.char.add("unseen:", outputs.unseen.ids[setting.matched])
+        ids = np.concatenate([outputs.forget.ids[setting.members], unseen_ids])
+        forget_scores = self.score(outputs.forget.take())[setting.members]
+        unseen_scores = self.score(outputs.unseen.take())[setting.matched]
+        return Scored(
+            ids,
+            np.concatenate([forget_scores, unseen_scores]),
+            np.repeat([True, False], [len(forget_scores), len(unseen_scores)]),
+        )
+
+
+class PoolAttack(ModelAttack):
+    """An attack that compares the attacked model with the models of a pool."""
+
+    tier = "full"
+    needs = "pool"
+
+    def __init__(self, setting: Setting, pool: Pool | None = None) -> None:
+        super().__init__(setting, pool)
+        assert pool is not None
+        self.pool = pool
+
+    def target(self, outputs: ModelOutputs) -> Scored:
+        """Return the attacked model's margins, with the ids that the pool uses."""
+        setting = self.setting
+        forget = margins(outputs.forget.logits, outputs.forget.labels)[setting.members]
+        unseen = margins(outputs.unseen.logits, outputs.unseen.labels)[setting.matched]
+        unseen_ids = self.unseen_ids(outputs.unseen)[setting.matched]
+        ids = np.concatenate([outputs.forget.ids[setting.members], unseen_ids])
+        scores = np.concatenate([forget, unseen])
+        members = np.repeat([True, False], [len(forget), len(unseen)])
+        in_pool = np.isin(ids, self.pool.ids)
+        return Scored(ids[in_pool], scores[in_pool], members[in_pool])
+
+    def unseen_ids(self, outputs: SplitOutputs) -> Ids:
+        """Return the ids of unseen samples in the pool.
+
+        The pool marks them where training samples have the same ids.
+        """
+        marked: Ids = np.char.add("test:", outputs.ids)
+        return marked if np.isin(marked, self.pool.ids).any() else outputs.ids
+
+
+def model_attacks(
+    setting: Setting, *tiers: Tier, pool: Pool | None = None
+) -> dict[str, ModelAttack]:
+    """Make the attacks on one model that belong to these tiers, by title."""
+    entries = sorted(ATTACKS.values(), key=lambda entry: entry.order)
+    return {
+        entry.title: entry(setting, pool)
+        for entry in entries
+        if issubclass(entry, ModelAttack) and entry.tier in tiers and entry.is_possible(setting)
+    }

@@ -1,0 +1,33 @@
+"""The entropy attack (Salem et al. 2019): the outputs of members have a lower entropy."""
+
+import numpy as np
+
+from duck.audits.attacks.base import ATTACKS, ThresholdAttack
+from duck.audits.outputs import Array
+from duck.audits.scores import Outputs
+
+
+@ATTACKS.register("entropy")
+class EntropyAttack(ThresholdAttack):
+    """Score a sample by the negative entropy of the model's output on it."""
+
+    title = "entropy attack"
+    description = "entropies of outputs, likewise"
+    direction = "outputs of forgotten samples are surer than those of unseen ones"
+    paper = "Salem 2019, arXiv:1806.01246"
+    decisive = True
+    order = 50
+
+    @staticmethod
+    def score(outputs: Outputs) -> Array:
+        """Return the negative entropy of each sample."""
+        return -entropies(outputs)
+
+
+def entropies(outputs: Outputs) -> Array:
+    """Return the entropy of each sample's probabilities in nats."""
+    shares = outputs.probabilities
+    # A share of 0 adds nothing, and log(1) is 0.
+    logs = np.log(np.where(shares > 0, shares, 1.0))
+    result: Array = -(shares * logs).sum(1)
+    return result

@@ -1,0 +1,196 @@
+"""The rows of `duck list attacks`: every attack and every measurement of an audit."""
+
+from typing import Any, NamedTuple
+
+from duck.audits.attacks import ATTACKS
+from duck.audits.attacks.base import Needs
+from duck.audits.verdict import TIERS, Tier
+
+
+class Entry(NamedTuple):
+    """An attack or a measurement, as a user chooses among them."""
+
+    name: str
+    tier: Tier
+    """The lowest tier that reports it; higher tiers report it too."""
+    judged: bool
+    """Whether the verdict of that tier can depend on it."""
+    about: str
+    needs: Needs
+    paper: str = "none"
+    order: int = 0
+
+
+MEASUREMENTS = (
+    Entry(
+        "accuracy",
+        "quick",
+        True,
+        "per split and class; decisive: forget (quick, samples), retain-test or test",
+        "outputs",
+        order=10,
+    ),
+    Entry(
+        "recognised",
+        "quick",
+        True,
+        "accuracy on all samples of a removed class; decisive beside retrained models",
+        "outputs",
+        order=20,
+    ),
+    Entry(
+        "AUS",
+        "quick",
+        False,
+        "kept accuracy over what is still remembered",
+        "outputs",
+        "Cotogni 2023, arXiv:2312.02052",
+        order=30,
+    ),
+    Entry(
+        "coverage", "quick", True, "whether every forget sample was processed", "outputs", order=80
+    ),
+    Entry(
+        "output distance",
+        "oracle",
+        True,
+        "Jensen-Shannon divergence to retrained models, without the forgotten logit",
+        "retrained models",
+        order=10,
+    ),
+    Entry(
+        "output KL",
+        "oracle",
+        False,
+        "Kullback-Leibler divergence, likewise",
+        "retrained models",
+        order=20,
+    ),
+    Entry(
+        "activation distance",
+        "oracle",
+        False,
+        "L2 distance of softmax outputs to retrained models'",
+        "retrained models",
+        order=30,
+    ),
+    Entry(
+        "class membership",
+        "oracle",
+        False,
+        "a classifier tells outputs of this model from a retrained one's",
+        "retrained models",
+        order=40,
+    ),
+    Entry(
+        "ToW",
+        "oracle",
+        False,
+        "tug of war: product of accuracies' nearness to retrained models'",
+        "retrained models",
+        "Zhao 2024, arXiv:2406.01257",
+        order=50,
+    ),
+    Entry(
+        "shot probe",
+        "oracle",
+        True,
+        "class removal: finds the class by its mean embedding from 1, 5 or 20 labels; decisive: 1",
+        "retrained models",
+        order=60,
+    ),
+    Entry(
+        "linear probe",
+        "oracle",
+        True,
+        "a linear classifier on embeddings; decisive where single samples go",
+        "retrained models",
+        order=70,
+    ),
+    Entry(
+        "k-NN probe",
+        "oracle",
+        False,
+        "nearest neighbours among embeddings",
+        "retrained models",
+        order=80,
+    ),
+    Entry(
+        "ZRF",
+        "oracle",
+        False,
+        "likeness to a randomly initialised model",
+        "outputs",
+        "Chundawat 2023, arXiv:2205.08096",
+        order=90,
+    ),
+    Entry(
+        "neighbour accuracy",
+        "oracle",
+        False,
+        "on the classes most confused with the forgotten one",
+        "outputs",
+        order=100,
+    ),
+    Entry(
+        "relearning",
+        "oracle",
+        False,
+        "steps until forgotten samples are known again",
+        "retrained models",
+        order=110,
+    ),
+    Entry(
+        "ε",
+        "full",
+        False,
+        "lower bound of the ε of (ε, δ)-unlearning, sample by sample",
+        "pool",
+        order=40,
+    ),
+    Entry(
+        "KLoM",
+        "full",
+        False,
+        "divergence of margins from oracles', sample by sample",
+        "pool",
+        "Georgiev 2024, arXiv:2410.23232",
+        order=50,
+    ),
+    Entry(
+        "memorisation",
+        "full",
+        False,
+        "what training on a sample adds to the confidence in it",
+        "pool",
+        "Feldman 2020, arXiv:2008.03703",
+        order=60,
+    ),
+    Entry(
+        "leakage", "full", False, "whether unlearning exposes retained samples", "pool", order=70
+    ),
+)
+
+
+def list_attacks() -> list[dict[str, Any]]:
+    """Return the attacks and measurements of all tiers as plain data."""
+    attacks = [
+        Entry(
+            attack.title,
+            attack.tier,
+            attack.decisive,
+            attack.description,
+            attack.needs,
+            attack.paper,
+            attack.order,
+        )
+        for attack in ATTACKS.values()
+        if attack.tier is not None
+    ]
+    entries = sorted(
+        [*attacks, *MEASUREMENTS], key=lambda entry: (TIERS.index(entry.tier), entry.order)
+    )
+    rows = [entry._asdict() for entry in entries]
+    for row in rows:
+        del row["order"]
+    return rows
