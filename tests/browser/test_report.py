@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from duck import cli
-from duck.report import read, read_removals, survey, write_report
+from duck.report import read_removals, read_runs, scan_runs, write_report
 from duck.scenarios import ForgetClasses, ForgetFraction
 from tests.report.folders import write_removal, write_run
 
@@ -93,12 +93,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     (root / "long" / f"{'broken' * 12}").mkdir()
     (root / "long" / f"{'broken' * 12}" / "run.json").write_text("{")
-    runs, unread = survey([root / "long"])
+    runs, problems = scan_runs([root / "long"])
     return {
-        "long": write_report(root / "long.html", runs, unread=unread),
+        "long": write_report(root / "long.html", runs, problems=problems),
         "long run": write_report(root / "long-run.html", runs[1:]),
-        "many": write_report(root / "many.html", read([root / "runs"])),
-        "one": write_report(root / "one.html", read([root / "runs" / "duck"])),
+        "many": write_report(root / "many.html", read_runs([root / "runs"])),
+        "one": write_report(root / "one.html", read_runs([root / "runs" / "duck"])),
         "bias": write_report(root / "bias.html", [], removals=read_removals([root / "bias"])),
     }
 
@@ -286,7 +286,8 @@ def test_a_class_called_script_is_text_everywhere(
     draw_all(browser)
     assert browser.title.startswith("Unlearning report")
     assert (
-        f"Forget everything of the class “{EVIL}”" in browser.find_element(By.TAG_NAME, "main").text
+        f"Forget all samples of the class “{EVIL}”"
+        in browser.find_element(By.TAG_NAME, "main").text
     )
     ticks = run(
         browser,

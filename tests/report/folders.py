@@ -162,9 +162,12 @@ def scores(
             "retain_test": retain_test,
         }
     old = scores(before, gone, 0.99, None) if before else parts
-    kept_name, gone_value = ("retain_test", parts["forget_test"]) if gone else ("test", forget)
+    retain_split, gone_value = ("retain_test", parts["forget_test"]) if gone else ("test", forget)
     score = aus(
-        "class" if gone else "samples", old[kept_name] or 0, parts[kept_name] or 0, gone_value or 0
+        "class" if gone else "samples",
+        old[retain_split] or 0,
+        parts[retain_split] or 0,
+        gone_value or 0,
     )
     return {
         "aus": score,

@@ -23,16 +23,16 @@ BACKGROUND = 10
 """Images that the values are measured against."""
 STEPS = 32
 """Points on each line at first; doubled for images whose values do not add up."""
-MOST_STEPS = 512
+MAX_STEPS = 512
 TOLERANCE = 0.01
 """How far, in probability, the values of an image may be from adding up."""
-AT_ONCE = 500
+IMAGES_PER_PASS = 500
 """Images in one forward and backward pass, if they are small."""
 
 Explainer = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
 
-class Incomplete(UserWarning):
+class IncompleteAttribution(UserWarning):
     """Values that do not add up to what they are to explain."""
 
 
@@ -71,7 +71,7 @@ def shap_values(
     background: Tensor,
     *,
     steps: int = STEPS,
-    most_steps: int = MOST_STEPS,
+    max_steps: int = MAX_STEPS,
     tolerance: float = TOLERANCE,
 ) -> Attribution:
     """Values of each pixel for the probability of the target class of its image; a warning names how many do not add up.
@@ -80,8 +80,8 @@ def shap_values(
     """
     if not len(images) or not len(background):
         raise BadInput("SHAP values need at least one image and one background image.")
-    if not 2 <= steps <= most_steps:
-        raise BadInput(f"steps must lie between 2 and most_steps, got {steps} and {most_steps}.")
+    if not 2 <= steps <= max_steps:
+        raise BadInput(f"steps must lie between 2 and max_steps, got {steps} and {max_steps}.")
     explain, device = _integrated(model), device_of(model)
     images, background = images.to(device), background.to(device)
     classes = torch.as_tensor(targets, device=device).expand(len(images))
@@ -89,14 +89,16 @@ def shap_values(
         outputs = _probabilities(model, images)[torch.arange(len(images)), classes]
         base = _probabilities(model, background).mean(0)[classes]
         values, todo = torch.zeros_like(images), torch.arange(len(images), device=device)
-        while len(todo) and steps <= most_steps:
+        while len(todo) and steps <= max_steps:
             values[todo] = _mean_over(explain, images[todo], background, classes[todo], steps)
             found = Attribution(values, outputs, base, tolerance)
             todo, steps = (~found.complete).nonzero().flatten(), 2 * steps
     if len(todo):
         worst = float(found.gaps.max())
         message = f"SHAP values of {len(todo)} of {len(images)} images do not add up: off by up to {worst:.3f}, allowed {tolerance}."
-        warnings.warn(f"{message} Raise most_steps (now {most_steps}).", Incomplete, stacklevel=2)
+        warnings.warn(
+            f"{message} Raise max_steps (now {max_steps}).", IncompleteAttribution, stacklevel=2
+        )
     return Attribution(values.cpu(), outputs.cpu(), base.cpu(), tolerance)
 
 
@@ -108,18 +110,18 @@ def background_of(examples: Examples, seed: int = 0, count: int = BACKGROUND) ->
 
 def images_of(examples: Examples) -> Tensor:
     """All of them, as a model takes them."""
-    return torch.cat([batch.images for batch in examples.batches(AT_ONCE)])
+    return torch.cat([batch.images for batch in examples.batches(IMAGES_PER_PASS)])
 
 
-def at_once(images: Tensor) -> int:
+def images_per_pass(images: Tensor) -> int:
     """How many of them go into one pass: big images fill a device with fewer."""
-    return min(AT_ONCE, max(1, PIXELS // images[0].numel()))
+    return min(IMAGES_PER_PASS, max(1, PIXELS // images[0].numel()))
 
 
 def _mean_over(
     explain: Explainer, images: Tensor, background: Tensor, classes: Tensor, steps: int
 ) -> Tensor:
-    size = at_once(images)
+    size = images_per_pass(images)
     parts = zip(images.split(size), classes.split(size), strict=True)
     sums = [
         sum((explain(x, b.expand_as(x), y, steps) for b in background), torch.zeros_like(x))
@@ -150,7 +152,7 @@ def _integrated(model: nn.Module) -> Explainer:
             classes,
             n_steps=steps,
             method="riemann_middle",
-            internal_batch_size=at_once(images),
+            internal_batch_size=images_per_pass(images),
         )
         return values.detach()
 
@@ -159,5 +161,8 @@ def _integrated(model: nn.Module) -> Explainer:
 
 def _probabilities(model: nn.Module, images: Tensor) -> Tensor:
     return torch.cat(
-        [logits_of(model(part)).double().softmax(1) for part in images.split(at_once(images))]
+        [
+            logits_of(model(part)).double().softmax(1)
+            for part in images.split(images_per_pass(images))
+        ]
     )

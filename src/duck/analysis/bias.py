@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from duck.analysis.attribution import Attribution, background_of, images_of, shap_values
-from duck.analysis.paired import paired
+from duck.analysis.paired import paired_test
 from duck.data.patch import Patch
 from duck.methods.base import Method
 from duck.methods.duck import Duck
@@ -36,7 +36,7 @@ TOLERANCE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Freed:
+class RemovalOutcome:
     """The model that learned the bias, the one that unlearned it, and one trained anew with the labels put right."""
 
     models: dict[str, nn.Module]
@@ -45,14 +45,14 @@ class Freed:
     """0 where the corrected model was there already."""
 
 
-def freeing(debias: Debias, data: Data, name: Preset = "tuned") -> Duck:
+def debias_method(debias: Debias, data: Data, name: Preset = "tuned") -> Duck:
     """DUCK with the settings for class removal, every mislabelled image sent to the centroid of the class it shows."""
     method = preset("duck", data.name, "class", len(data.train), name)
     assert isinstance(method, Duck)
     return replace(method, target_class=debias.classes(data)[0])
 
 
-def free(
+def remove_bias(
     debias: Debias,
     scenario: Scenario,
     biased: nn.Module,
@@ -63,7 +63,7 @@ def free(
     corrected: nn.Module | None = None,
     head: str | None = None,
     watch: Watch | None = None,
-) -> Freed:
+) -> RemovalOutcome:
     """Unlearn the mislabelled images and, unless a `corrected` model is given, retrain on the corrected data with the same recipe.
 
     `biased` has learned the scenario's data.
@@ -78,24 +78,24 @@ def free(
         task = scenario.task(new_model=new_model, recipe=recipe, report=watch)
         with stopwatch:
             corrected = Retrained()(biased, replace(task, retain=debias.corrected(scenario).train))
-    return Freed(
+    return RemovalOutcome(
         {"biased": biased, "duck": outcome.model, "corrected": corrected},
         outcome,
         stopwatch.seconds,
     )
 
 
-def report(
+def make_record(
     debias: Debias,
     scenario: Scenario,
-    freed: Freed,
+    freed: RemovalOutcome,
     attributions: Mapping[str, Attribution] | None = None,
 ) -> dict[str, Any]:
     """All that the study found, as plain data."""
     data, (true, wrong) = scenario.data, debias.classes(scenario.data)
-    said = called(debias, scenario, freed.models)
+    said = measure_shares(debias, scenario, freed.models)
     forget = {"biased": freed.outcome.original.forget, "duck": freed.outcome.scores.forget}
-    shap = patch_row(debias, attributions) if attributions else None
+    shap = patch_statistics(debias, attributions) if attributions else None
     return {
         "data": data.name,
         "shape": list(data.train.shape),
@@ -130,7 +130,7 @@ def _notes(shap: Mapping[str, Any] | None, forget: Mapping[str, float], unseen: 
     return notes
 
 
-def called(
+def measure_shares(
     debias: Debias, scenario: Scenario, models: Mapping[str, nn.Module]
 ) -> dict[str, dict[str, Any]]:
     """What each model calls unseen images of the true class that carry the patch, and how it does on clean test images."""
@@ -154,7 +154,7 @@ def called(
     return found
 
 
-def explained(
+def explain_models(
     debias: Debias,
     scenario: Scenario,
     models: Mapping[str, nn.Module],
@@ -175,7 +175,7 @@ def patch_values(debias: Debias, attribution: Attribution) -> Tensor:
     return attribution.maps[:, down, across].mean((1, 2))
 
 
-def patch_row(debias: Debias, attributions: Mapping[str, Attribution]) -> dict[str, Any]:
+def patch_statistics(debias: Debias, attributions: Mapping[str, Attribution]) -> dict[str, Any]:
     """Mean and spread of the patch's SHAP values for each model, how much they fell, and p-values paired over images."""
     values = {
         name: patch_values(debias, found).double().numpy() for name, found in attributions.items()
@@ -192,7 +192,7 @@ def patch_row(debias: Debias, attributions: Mapping[str, Attribution]) -> dict[s
             name: _factor(means["biased"], mean) for name, mean in means.items() if name != "biased"
         },
         "tests": {
-            f"{one} - {other}": asdict(paired(values[one], values[other]))
+            f"{one} - {other}": asdict(paired_test(values[one], values[other]))
             for one, other in combinations(values, 2)
         },
         "largest_gap": {name: float(found.gaps.max()) for name, found in attributions.items()},
@@ -200,7 +200,7 @@ def patch_row(debias: Debias, attributions: Mapping[str, Attribution]) -> dict[s
     }
 
 
-def maps(attributions: Mapping[str, Attribution], count: int = 8) -> dict[str, Any]:
+def first_maps(attributions: Mapping[str, Attribution], count: int = 8) -> dict[str, Any]:
     """The first few SHAP maps of each model, small enough to keep."""
     return {
         name: found.maps[:count].numpy().astype(np.float16) for name, found in attributions.items()

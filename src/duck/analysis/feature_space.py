@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
-from duck.analysis.paired import paired
+from duck.analysis.paired import paired_test
 from duck.errors import BadInput
 from duck.types import Predictions
 
@@ -39,7 +39,7 @@ class Space(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Run:
+class RunDensities:
     """Densities of one run's models, and the classes that were to be forgotten."""
 
     density: Mapping[str, Densities]
@@ -60,7 +60,7 @@ def tsne(embeddings: Points, seed: int = 0, iterations: int = ITERATIONS) -> Poi
     return placed
 
 
-def densities(
+def measure_densities(
     splits: Mapping[str, Predictions], dimensions: int | float = DIMENSIONS
 ) -> tuple[Densities, Space]:
     """Log density of every class in every split of one model, all its samples counted, right or wrong.
@@ -104,7 +104,7 @@ def log_density(points: Points, share: float = SHARE) -> float:
     )
 
 
-def density_tests(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def density_tests(runs: Sequence[RunDensities]) -> list[dict[str, Any]]:
     """Over runs: forget against retain within each model, and the forgotten classes between models. One row a comparison."""
     rows = []
     for split in ("train", "test"):
@@ -114,7 +114,7 @@ def density_tests(runs: Sequence[Run]) -> list[dict[str, Any]]:
                 {
                     "split": split,
                     "compared": f"{name}: forget - retain",
-                    **asdict(paired(forget, retain)),
+                    **asdict(paired_test(forget, retain)),
                 }
             )
         for one, other in combinations(sides, 2):
@@ -122,13 +122,13 @@ def density_tests(runs: Sequence[Run]) -> list[dict[str, Any]]:
                 {
                     "split": split,
                     "compared": f"forget: {one} - {other}",
-                    **asdict(paired(sides[one][0], sides[other][0])),
+                    **asdict(paired_test(sides[one][0], sides[other][0])),
                 }
             )
     return rows
 
 
-def _shared(runs: Sequence[Run], split: str) -> list[str]:
+def _shared(runs: Sequence[RunDensities], split: str) -> list[str]:
     """Models that every run has, with densities of forgotten and retained classes."""
     return [
         name
@@ -137,13 +137,13 @@ def _shared(runs: Sequence[Run], split: str) -> list[str]:
     ]
 
 
-def _sides(runs: Sequence[Run], name: str, split: str) -> tuple[list[float], list[float]]:
+def _sides(runs: Sequence[RunDensities], name: str, split: str) -> tuple[list[float], list[float]]:
     """Mean log density of the forgotten and of the retained classes, for each run."""
     pairs = [tuple(float(np.mean(values)) for values in _split(run, name, split)) for run in runs]
     return [forget for forget, _ in pairs], [retain for _, retain in pairs]
 
 
-def _split(run: Run, name: str, split: str) -> tuple[list[float], list[float]]:
+def _split(run: RunDensities, name: str, split: str) -> tuple[list[float], list[float]]:
     known = {
         int(label): value
         for label, value in run.density[name].get(split, {}).items()

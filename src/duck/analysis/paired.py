@@ -1,4 +1,4 @@
-"""Paired comparisons: the two-sided Wilcoxon signed-rank test, with the least p that so few pairs can give."""
+"""PairedTest comparisons: the two-sided Wilcoxon signed-rank test, with the least p that so few pairs can give."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from scipy.stats import wilcoxon
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedTest:
     """Whether pairs differ in one direction."""
 
     p: float
@@ -21,15 +21,15 @@ class Paired:
     """Median of the first less the second."""
 
 
-def paired(
+def paired_test(
     first: Sequence[float] | npt.NDArray[np.float64],
     second: Sequence[float] | npt.NDArray[np.float64],
-) -> Paired:
+) -> PairedTest:
     """Of values that belong together two by two: models on the same images, or on the same runs."""
     differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     median = float(np.median(differences)) if len(differences) else 0.0
     differences = differences[differences != 0]
     if not len(differences):
-        return Paired(1.0, 0, 1.0, median)
+        return PairedTest(1.0, 0, 1.0, median)
     p, least = (float(wilcoxon(values).pvalue) for values in (differences, np.abs(differences)))
-    return Paired(p, len(differences), least, median)
+    return PairedTest(p, len(differences), least, median)

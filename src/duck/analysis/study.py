@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from duck.analysis.attribution import background_of, images_of, shap_values
-from duck.analysis.feature_space import DIMENSIONS, Densities, Space, densities, tsne
+from duck.analysis.feature_space import DIMENSIONS, Densities, Space, measure_densities, tsne
 from duck.predict import predict
 from duck.runtime import seeded
 from duck.types import Examples, Predictions, Scenario
 
-SHOWN = 2000
+MAX_STORED_POINTS = 2000
 """Most points of a panel that are kept."""
 RESULT = "analysis.json"
 """Beside a run."""
-POINTS = 4000
+MAP_POINTS = 4000
 """Embeddings, of training and test together, that a map is made of."""
 
 
@@ -27,7 +27,7 @@ def analyse(
     models: Mapping[str, nn.Module],
     scenario: Scenario,
     *,
-    points: int = POINTS,
+    points: int = MAP_POINTS,
     dimensions: int | float = DIMENSIONS,
     explain: Examples | None = None,
     head: str | None = None,
@@ -45,7 +45,7 @@ def analyse(
     spaces: dict[str, Space] = {}
     for name, model in models.items():
         said = {split: predict(model, examples, head) for split, (examples, _, _) in parts.items()}
-        density[name], spaces[name] = densities(said, dimensions)
+        density[name], spaces[name] = measure_densities(said, dimensions)
         maps[name] = _panels(
             said, shown, {split: forget for split, (_, _, forget) in parts.items()}, seed
         )
@@ -105,7 +105,7 @@ def _panels(
         {},
     )
     for (split, rows), where in zip(shown.items(), placed, strict=True):
-        kept = slice(0, len(rows), -(-len(rows) // SHOWN))
+        kept = slice(0, len(rows), -(-len(rows) // MAX_STORED_POINTS))
         x, y = (np.round(where[kept, axis].astype(float), 2).tolist() for axis in (0, 1))
         label, gone = said[split].labels[rows][kept].tolist(), forget[split][rows][kept].tolist()
         panels[split] = {"x": x, "y": y, "label": label, "forget": gone}
