@@ -53,7 +53,7 @@ def test_nothing_overflows_in_512_dimensions() -> None:
     points = np.random.default_rng(0).normal(size=(300, 512)) * 1e4
     found = log_density(points)
     assert math.isfinite(found)
-    # Twice as wide: less dense by 2 to the power of 512, which is more than a ratio of floats can say.
+    # Twice as wide: less dense by 2 to the power of 512, more than a float can hold.
     assert log_density(2 * points) == pytest.approx(found - 512 * math.log(2))
 
 

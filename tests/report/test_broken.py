@@ -1,4 +1,4 @@
-"""Runs and files that are broken are named, on the page and beside it; the page is made of the others."""
+"""Damaged runs, audits, analyses and bias removals: the page names them and shows the rest."""
 
 import io
 import json
@@ -344,7 +344,7 @@ def test_a_broken_bias_removal_among_others_is_named(
     code, told, page = report(capsys, tmp_path / "report.html", tmp_path)
     assert code == 0
     assert (
-        f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong.interval is no pair of numbers."
+        f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong.interval is no pair"
         in told
     )
     assert "Could not be read: bad/bias.json is no bias removal" in page

@@ -33,7 +33,7 @@ def test_the_range_of_aus_for_a_class_is_that_of_the_ends() -> None:
 
 
 def test_where_samples_go_the_best_aus_is_where_both_accuracies_meet() -> None:
-    # The intervals accuracy_with_interval 0.88 to 0.92: the best is a test accuracy of 0.92 that the forgotten samples have, too.
+    # The intervals share 0.88 to 0.92. The best case is an accuracy of 0.92 on both.
     found = aus_with_range(
         "samples",
         aus("samples", 0.9, 0.9, 0.95),

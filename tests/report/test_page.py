@@ -1,4 +1,4 @@
-"""The page as a reader and a browser get it: what it says, in which order, and that nothing in data can become markup."""
+"""The page: its texts and their order, and that nothing from data becomes markup."""
 
 import base64
 import hashlib

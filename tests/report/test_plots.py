@@ -543,7 +543,8 @@ def test_each_data_set_has_plots_of_its_own_in_the_same_colours(tmp_path: Path) 
     plots = plots_runs.make_plots([*results, *other], [], [curve])
     mine = results[0].experiment.training.fingerprint[:6]
     assert [plot.name for plot in plots] == [
-        "aus-contour-1-digits", "aus-time-1-digits", f"aus-contour-2-my-pictures-{mine}-", f"aus-time-2-my-pictures-{mine}-",
+        "aus-contour-1-digits", "aus-time-1-digits", f"aus-contour-2-my-pictures-{mine}-",
+        f"aus-time-2-my-pictures-{mine}-",
         "bench-attacks-3-cifar10",
     ]  # fmt: skip
     assert plots[3].title == f"AUS and accuracy against unlearning time (my/pictures ({mine}))"

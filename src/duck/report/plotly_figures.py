@@ -1,4 +1,4 @@
-"""Plots for the page, as traces and layout of Plotly. report.js fills in the colours of the page."""
+"""Plots for the page, as traces and layout of Plotly. report.js fills in the page's colours."""
 
 import html
 import math

@@ -8,7 +8,7 @@ from typing import Literal
 
 Numbers = Sequence[float | None]
 REPORT_MARK = "duck-unlearning report"
-"""Every page and figure contains it. A file without it was not written by us and is not replaced."""
+"""Every page and figure contains it. A file without it is not ours and is not replaced."""
 
 # The colours of Okabe and Ito, which colour-blind readers can distinguish.
 BLUE = "#0072B2"
