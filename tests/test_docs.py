@@ -15,43 +15,30 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-<<<<<<< HEAD
 import duck
 from duck import cli
-from duck.cli import exit_codes
-from duck.data import DATASETS
-from duck.errors import BadInput
-from duck.experiment import Experiment, Training, from_dict, to_dict
-=======
 from duck.audits.attacks import ATTACKS
 from duck.audits.listing import list_attacks
 from duck.audits.quick import quick
 from duck.bench import Attack, attacker
 from duck.bench.outputs import Target
->>>>>>> re-audits
+from duck.cli import exit_codes
+from duck.data import DATASETS
+from duck.errors import BadInput
+from duck.experiment import Experiment, Training, from_dict, to_dict
 from duck.methods import METHODS
 from duck.registry import Registry
 from duck.scenarios import SCENARIOS
 from duck.unlearning import unlearn
-<<<<<<< HEAD
-from tests.toys import RECIPE, class_scenario, toy_data, toy_examples, trained_net
-=======
 from tests.audits.witnesses import sample_model, samples_setting
-from tests.toys import RECIPE, class_scenario, trained_net
->>>>>>> re-audits
+from tests.toys import RECIPE, class_scenario, toy_data, toy_examples, trained_net
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [
-<<<<<<< HEAD
     *sorted(ROOT.glob("*.md")),
     *sorted(DOCS.rglob("*.md")),
     *sorted((ROOT / "benchmarks").rglob("*.md")),
-=======
-    ROOT / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-    ROOT / "benchmarks" / "results" / "README.md",
->>>>>>> re-audits
 ]
 
 
@@ -59,7 +46,6 @@ def blocks(page: Path, language: str = "python") -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
-<<<<<<< HEAD
 def run_blocks(page: Path, names: dict[str, Any]) -> dict[str, Any]:
     """Run the Python blocks of a page one after another, with these names defined."""
     for code in blocks(page):
@@ -160,33 +146,12 @@ def test_the_method_of_the_docs_is_short_and_forgets(tmp_path: Path) -> None:
     with extension("method.md", METHODS, tmp_path):
         method = METHODS["uniform"](lr=5e-3, epochs=8)  # type: ignore[call-arg]
         outcome = unlearn(method, trained_net(), class_scenario(), recipe=RECIPE)
-=======
-def run_as_module(code: str, file: Path) -> None:
-    """Write the code of a page to a file and import it."""
-    file.write_text(code)
-    spec = spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    spec.loader.exec_module(module_from_spec(spec))
-
-
-def test_the_method_of_the_docs_is_short_and_forgets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (code,) = blocks(ROOT / "docs" / "add-a-method.md")
-    assert len([line for line in code.splitlines() if line.strip()]) < 40
-    monkeypatch.setattr(METHODS, "_entries", dict(METHODS))
-    run_as_module(code, tmp_path / "uniform.py")
-    method = METHODS["uniform"](lr=5e-3, epochs=8)  # type: ignore[call-arg]
-    outcome = unlearn(method, trained_net(), class_scenario(), recipe=RECIPE)
->>>>>>> re-audits
     assert outcome.scores.forget < 0.5
     assert outcome.scores.forget_loss > 1
     assert outcome.scores.retain > 0.95
     assert outcome.processed == outcome.forget_samples
 
 
-<<<<<<< HEAD
 def write_optdigits(folder: Path) -> None:
     from sklearn.datasets import load_digits
 
@@ -239,43 +204,6 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-=======
-def test_the_attack_of_the_docs_is_short_and_one_file_is_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (code,) = blocks(ROOT / "docs" / "extend" / "attack.md")
-    assert len(code.splitlines()) < 50
-    monkeypatch.setattr(ATTACKS, "_entries", dict(ATTACKS))
-    run_as_module(code, tmp_path / "logit.py")
-    leaking = sample_model(0, 4.0)
-    audit = quick(samples_setting(), leaking, leaking, "subject")
-    row = audit.attacks["logit attack"]
-    assert row.unlearned is not None
-    assert row.unlearned.value > 0.8
-    assert (row.judged, row.p) == (False, None)
-    assert set(audit.roc["logit attack"]) == {"original", "unlearned"}
-    (entry,) = (entry for entry in list_attacks() if entry["name"] == "logit attack")
-    assert (entry["tier"], entry["judged"], entry["needs"]) == ("quick", False, "outputs")
-    target = Target(leaking.forget.take(), leaking.unseen.take())
-    result = attacker(Attack("logit"), None)(target, "samples", 0)
-    assert result["scores"]["auc"] == pytest.approx(row.unlearned.value)
-
-
-def test_a_decisive_attack_of_the_docs_is_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (code,) = blocks(ROOT / "docs" / "extend" / "attack.md")
-    monkeypatch.setattr(ATTACKS, "_entries", dict(ATTACKS))
-    run_as_module(code.replace("decisive = False", "decisive = True"), tmp_path / "logit.py")
-    audit = quick(samples_setting(), sample_model(1, 4.0), sample_model(0, 4.0), "subject")
-    row = audit.attacks["logit attack"]
-    assert row.judged
-    assert row.p is not None
-    assert row.p < 1e-3
-
-
-@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
->>>>>>> re-audits
 def test_links_lead_somewhere(page: Path) -> None:
     for target, anchor in re.findall(
         r"\]\(([^)#:]*)(?:#([^):]+))?\)", page.read_text(encoding="utf-8")
@@ -354,3 +282,29 @@ def test_the_generated_parts_of_the_results_are_those_of_the_result_files() -> N
         assert written(page) == page, (
             f"{name}: python benchmarks/write_tables.py brings it up to date"
         )
+
+
+def test_one_file_is_enough_for_the_attack_of_the_docs(tmp_path: Path) -> None:
+    leaking = sample_model(0, 4.0)
+    with extension("attack.md", ATTACKS, tmp_path):
+        audit = quick(samples_setting(), leaking, leaking, "subject")
+        (entry,) = (entry for entry in list_attacks() if entry["name"] == "logit attack")
+        target = Target(leaking.forget.take(), leaking.unseen.take())
+        result = attacker(Attack("logit"), None)(target, "samples", 0)
+    row = audit.attacks["logit attack"]
+    assert row.unlearned is not None
+    assert row.unlearned.value > 0.8
+    assert (row.judged, row.p) == (False, None)
+    assert set(audit.roc["logit attack"]) == {"original", "unlearned"}
+    assert (entry["tier"], entry["judged"], entry["needs"]) == ("quick", False, "outputs")
+    assert result["scores"]["auc"] == pytest.approx(row.unlearned.value)
+
+
+def test_a_decisive_attack_of_the_docs_is_judged(tmp_path: Path) -> None:
+    with extension("attack.md", ATTACKS, tmp_path) as module:
+        module.LogitAttack.decisive = True
+        audit = quick(samples_setting(), sample_model(1, 4.0), sample_model(0, 4.0), "subject")
+    row = audit.attacks["logit attack"]
+    assert row.judged
+    assert row.p is not None
+    assert row.p < 1e-3

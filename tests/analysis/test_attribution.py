@@ -7,7 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from duck.analysis import attribution
-from duck.analysis.attribution import Incomplete, at_once, background_of, images_of, shap_values
+from duck.analysis.attribution import (
+    IncompleteAttribution,
+    background_of,
+    images_of,
+    images_per_pass,
+    shap_values,
+)
 from duck.errors import BadInput, MissingExtra
 from tests.toys import toy_data, trained_net
 
@@ -68,7 +74,8 @@ def test_values_of_a_trained_net_sum_to_what_they_explain_and_leave_it_alone() -
 
 def test_big_images_go_through_in_smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [
-        at_once(torch.empty(1, *shape)) for shape in ((3, 32, 32), (3, 224, 224), (3, 4000, 4000))
+        images_per_pass(torch.empty(1, *shape))
+        for shape in ((3, 32, 32), (3, 224, 224), (3, 4000, 4000))
     ] == [500, 27, 1]
     data, model, sizes = toy_data(), trained_net(), list[int]()
     images, background = (
@@ -95,8 +102,8 @@ def test_modes_are_put_back() -> None:
 def test_values_that_do_not_add_up_are_told() -> None:
     model = TwoClasses(torch.full((1, 1, 1), 40.0))
     with pytest.warns(
-        Incomplete,
-        match=r"1 of 2 images do not add up: off by up to 0\.\d+, allowed 0.01. Raise most_steps \(now 4\)",
+        IncompleteAttribution,
+        match=r"1 of 2 images .* 0\.\d+, allowed 0.01. Raise max_steps \(now 4\)",
     ):
         found = shap_values(
             model,
@@ -104,7 +111,7 @@ def test_values_that_do_not_add_up_are_told() -> None:
             0,
             torch.full((1, 1, 1, 1), -1.0),
             steps=2,
-            most_steps=4,
+            max_steps=4,
         )
     assert found.complete.tolist() == [False, True]
     more = shap_values(
@@ -129,8 +136,8 @@ def test_what_cannot_be_explained() -> None:
     model = TwoClasses(torch.ones(1, 1, 1))
     with pytest.raises(BadInput, match="at least one image and one background image"):
         shap_values(model, one[:0], 0, one)
-    with pytest.raises(BadInput, match="steps must lie between 2 and most_steps, got 8 and 4"):
-        shap_values(model, one, 0, one, steps=8, most_steps=4)
+    with pytest.raises(BadInput, match="steps must lie between 2 and max_steps, got 8 and 4"):
+        shap_values(model, one, 0, one, steps=8, max_steps=4)
 
 
 def test_without_captum_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

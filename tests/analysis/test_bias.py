@@ -34,11 +34,11 @@ def scenario() -> Scenario:
 
 
 @cache
-def freed() -> bias.Freed:
+def freed() -> bias.RemovalOutcome:
     biased = toy_net()
     loop.train(biased, scenario().data.train, RECIPE, seeded(0, "biased"))
     method = Duck(batch_size=64, lr=1e-2, low_batch=32, target_class=2)
-    return bias.free(DEBIAS, scenario(), biased, method, new_model=toy_net, recipe=RECIPE)
+    return bias.remove_bias(DEBIAS, scenario(), biased, method, new_model=toy_net, recipe=RECIPE)
 
 
 def test_who_is_patched_who_is_mislabelled_and_who_is_forgotten() -> None:
@@ -102,14 +102,14 @@ def test_it_survives_being_written() -> None:
 
 
 def test_presets_of_class_removal_with_the_true_class_as_target() -> None:
-    method = bias.freeing(DEBIAS, replace(DATA, name="cifar10"), "paper")
+    method = bias.debias_method(DEBIAS, replace(DATA, name="cifar10"), "paper")
     assert method == Duck(target_class=2)
-    tuned = bias.freeing(DEBIAS, replace(DATA, name="cifar10"))
+    tuned = bias.debias_method(DEBIAS, replace(DATA, name="cifar10"))
     assert (tuned.check_every, tuned.lr, tuned.lambda_forget) == (5, 5e-4, 1.5)
 
 
 def test_the_bias_is_learned_and_unlearned() -> None:
-    said = bias.called(DEBIAS, scenario(), freed().models)
+    said = bias.measure_shares(DEBIAS, scenario(), freed().models)
     assert said["biased"]["wrong"]["share"] >= 0.95
     assert said["duck"]["right"]["share"] >= 0.95
     assert said["corrected"]["right"]["share"] >= 0.95
@@ -126,8 +126,8 @@ def test_the_bias_is_learned_and_unlearned() -> None:
 
 
 def test_the_squares_shap_value_falls() -> None:
-    found = bias.explained(DEBIAS, scenario(), freed().models, images=12)
-    row = bias.report(DEBIAS, scenario(), freed(), found)
+    found = bias.explain_models(DEBIAS, scenario(), freed().models, images=12)
+    row = bias.make_record(DEBIAS, scenario(), freed(), found)
     shap = row["shap"]
     assert shap["n"] == 12
     # At most the whole probability, spread over four pixels.
@@ -138,9 +138,8 @@ def test_the_squares_shap_value_falls() -> None:
         shap["tests"]["biased - duck"]["p"] == shap["tests"]["biased - duck"]["least_p"] == 2.0**-11
     )
     assert shap["incomplete"] == {"biased": 0, "duck": 0, "corrected": 0}
-    assert row["notes"] == [
-        "n too small: 40 unseen images of the class, where at least 100 would be wanted."
-    ]
+    (note,) = row["notes"]
+    assert "40 unseen images" in note
     assert (row["true"], row["wrong"], row["seed"], row["n"]) == ("c", "d", 1, 40)
 
 
@@ -156,16 +155,19 @@ def test_the_value_of_the_square_is_that_of_its_pixels_with_channels_together() 
 def test_the_notes_say_what_did_not_work() -> None:
     stuck = replace(freed().outcome, scores=replace(freed().outcome.scores, forget=0.5))
     broken = {"biased": Attribution(torch.zeros(1, 1, 8, 8), torch.ones(1), torch.zeros(1), 0.01)}
-    notes = bias.report(DEBIAS, scenario(), replace(freed(), outcome=stuck), broken)["notes"]
+    notes = bias.make_record(DEBIAS, scenario(), replace(freed(), outcome=stuck), broken)["notes"]
     assert (
-        notes[0] == "After unlearning 50.0 % of the mislabelled images still get the wrong label."
+        notes[0] == "After unlearning, 50.0 % of the mislabelled images still get the wrong label."
     )
     assert notes[2] == "SHAP values do not add up: {'biased': 1} images."
 
 
 def test_a_corrected_model_that_is_given_is_not_trained_again() -> None:
-    again = bias.free(
-        DEBIAS, scenario(), freed().models["biased"], Duck(max_epochs=1, low_epochs=0, target_class=2),
+    again = bias.remove_bias(
+        DEBIAS,
+        scenario(),
+        freed().models["biased"],
+        Duck(max_epochs=1, low_epochs=0, target_class=2),
         new_model=toy_net, recipe=RECIPE, corrected=freed().models["corrected"],
     )  # fmt: skip
     assert again.models["corrected"] is freed().models["corrected"]

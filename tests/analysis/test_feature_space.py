@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from duck.analysis.feature_space import Run, densities, density_tests, log_density, tsne
+from duck.analysis.feature_space import (
+    RunDensities,
+    density_tests,
+    log_density,
+    measure_densities,
+    tsne,
+)
 from duck.errors import BadInput
 from duck.types import Predictions
 
@@ -47,7 +53,7 @@ def test_nothing_overflows_in_512_dimensions() -> None:
     points = np.random.default_rng(0).normal(size=(300, 512)) * 1e4
     found = log_density(points)
     assert math.isfinite(found)
-    # Twice as wide: less dense by 2 to the power of 512, which is more than a ratio of floats can say.
+    # Twice as wide: less dense by 2 to the power of 512, more than a float can hold.
     assert log_density(2 * points) == pytest.approx(found - 512 * math.log(2))
 
 
@@ -59,12 +65,12 @@ def test_every_sample_counts_whatever_the_model_calls_it() -> None:
         right.labels,
         right.ids,
     )
-    assert densities({"train": right})[0] == densities({"train": wrong})[0]
-    assert len(densities({"train": right})[0]["train"]) == 2
+    assert measure_densities({"train": right})[0] == measure_densities({"train": wrong})[0]
+    assert len(measure_densities({"train": right})[0]["train"]) == 2
 
 
 def test_a_wider_class_is_less_dense_by_its_volume() -> None:
-    found, space = densities({"train": blobs(4000, 3, 3.0)}, dimensions=3)
+    found, space = measure_densities({"train": blobs(4000, 3, 3.0)}, dimensions=3)
     one, other = found["train"]["0"], found["train"]["1"]
     assert one is not None
     assert other is not None
@@ -75,11 +81,11 @@ def test_a_wider_class_is_less_dense_by_its_volume() -> None:
 
 def test_nine_dimensions_or_a_share_of_the_variance() -> None:
     part = blobs(300, 40, 1.0, apart=0.0)
-    assert densities({"train": part})[1].dimensions == 9
-    found = densities({"train": part}, dimensions=0.95)[1]
+    assert measure_densities({"train": part})[1].dimensions == 9
+    found = measure_densities({"train": part}, dimensions=0.95)[1]
     assert 9 < found.dimensions < 40
     assert 0.95 <= found.variance < 0.97
-    assert densities({"train": blobs(300, 4, 1.0)})[1].dimensions == 4
+    assert measure_densities({"train": blobs(300, 4, 1.0)})[1].dimensions == 4
 
 
 def test_test_samples_are_measured_in_the_space_of_the_training_samples() -> None:
@@ -87,8 +93,8 @@ def test_test_samples_are_measured_in_the_space_of_the_training_samples() -> Non
     turned = Predictions(
         part.logits, part.embeddings * torch.linspace(0, 9, 40), part.labels, part.ids
     )
-    alike, _ = densities({"train": part, "test": part})
-    other, _ = densities({"train": turned, "test": part})
+    alike, _ = measure_densities({"train": part, "test": part})
+    other, _ = measure_densities({"train": turned, "test": part})
     assert alike["test"] == alike["train"]
     assert other["test"] != alike["test"]
 
@@ -96,19 +102,19 @@ def test_test_samples_are_measured_in_the_space_of_the_training_samples() -> Non
 def test_a_class_on_one_point_has_no_number() -> None:
     part = blobs(20, 4, 1.0)
     part.embeddings[part.labels == 1] = 5.0
-    assert densities({"train": part}, dimensions=2)[0]["train"]["1"] is None
+    assert measure_densities({"train": part}, dimensions=2)[0]["train"]["1"] is None
 
 
 @pytest.mark.parametrize("dimensions", [0, -1, 2.5, 1.0001])
 def test_dimensions_that_cannot_be(dimensions: float) -> None:
     with pytest.raises(BadInput, match="dimensions is a whole number"):
-        densities({"train": blobs(20, 4, 1.0)}, dimensions)
+        measure_densities({"train": blobs(20, 4, 1.0)}, dimensions)
 
 
-def run_of(forgotten: int, gone: float, kept: float) -> Run:
+def run_of(forgotten: int, gone: float, kept: float) -> RunDensities:
     changed = {str(label): gone if label == forgotten else kept for label in range(3)}
     same: dict[str, float | None] = dict.fromkeys(("0", "1", "2"), kept)
-    return Run(
+    return RunDensities(
         {
             "original": {"train": same, "test": same},
             "unlearned": {"train": dict(changed), "test": dict(changed)},
@@ -132,11 +138,11 @@ def test_tests_over_runs() -> None:
 
 def test_models_that_a_run_lacks_and_runs_without_a_forgotten_class_are_not_compared() -> None:
     whole, part = run_of(0, -9.0, -4.0), run_of(1, -8.0, -4.0)
-    alone = Run({"unlearned": part.density["unlearned"]}, [1])
+    alone = RunDensities({"unlearned": part.density["unlearned"]}, [1])
     assert {row["compared"] for row in density_tests([whole, alone])} == {
         "unlearned: forget - retain"
     }
-    assert density_tests([whole, Run(whole.density, [])]) == []
+    assert density_tests([whole, RunDensities(whole.density, [])]) == []
 
 
 def test_the_map_keeps_clusters_apart_and_is_the_same_each_time() -> None:

@@ -100,7 +100,7 @@ def test_a_forgotten_training_image_is_marked_and_not_named(scenario: Scenario) 
 
 
 def test_panels_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "SHOWN", 25)
+    monkeypatch.setattr(study, "MAX_STORED_POINTS", 25)
     panels = analyse({"unlearned": trained_net()}, class_scenario(), points=120)["tsne"][
         "unlearned"
     ]

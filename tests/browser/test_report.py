@@ -1,6 +1,7 @@
-"""The report in a real browser, from disk, with no network: every plot draws, sorting and filtering work, and the console is silent.
+"""The report in a real browser, from disk and without network.
 
-Runs where Chromium and its driver are installed (Debian: chromium, chromium-driver). Screenshots are left in the test's folder.
+Every plot is drawn, sorting and filtering work, and the console has no errors. Needs Chromium and
+its driver (Debian: chromium, chromium-driver). Screenshots stay in the folder of the test.
 """
 
 import base64
@@ -17,14 +18,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from duck import cli
-from duck.report import read, read_removals, survey, write_report
+from duck.report import read_removals, read_runs, scan_runs, write_report
 from duck.scenarios import ForgetClasses, ForgetFraction
 from tests.report.folders import write_removal, write_run
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER),
-    reason="no Chromium here: apt-get install chromium chromium-driver, then the report is tested in it",
+    reason="Chromium is not installed: apt-get install chromium chromium-driver",
 )
 EVIL = "<script>owned()</script>"
 BOLD = "<b>1</b>"
@@ -93,12 +94,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     (root / "long" / f"{'broken' * 12}").mkdir()
     (root / "long" / f"{'broken' * 12}" / "run.json").write_text("{")
-    runs, unread = survey([root / "long"])
+    runs, problems = scan_runs([root / "long"])
     return {
-        "long": write_report(root / "long.html", runs, unread=unread),
+        "long": write_report(root / "long.html", runs, problems=problems),
         "long run": write_report(root / "long-run.html", runs[1:]),
-        "many": write_report(root / "many.html", read([root / "runs"])),
-        "one": write_report(root / "one.html", read([root / "runs" / "duck"])),
+        "many": write_report(root / "many.html", read_runs([root / "runs"])),
+        "one": write_report(root / "one.html", read_runs([root / "runs" / "duck"])),
         "bias": write_report(root / "bias.html", [], removals=read_removals([root / "bias"])),
     }
 
@@ -153,7 +154,7 @@ const [within, done] = arguments;
 
 
 def draw_all(browser: webdriver.Chrome, within: str = "body") -> None:
-    """Open everything and bring each plot before the eye; a plot that is never drawn ends in a timeout."""
+    """Open everything and scroll to each plot; a plot that is never drawn ends in a timeout."""
     browser.set_script_timeout(60)
     browser.execute_async_script(LOOK, within)
 
@@ -233,8 +234,14 @@ def test_long_lists_and_names_fit(
 ) -> None:
     opened(browser, pages[name], size)
     assert checked(browser, size) > 4
-    wide = "[...document.querySelectorAll('main *')].filter((e) => !e.closest('.scroll > *, .plot, .unseen, pre') && e.scrollWidth)"
-    over = f"{wide}.filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80))"
+    wide = (
+        "[...document.querySelectorAll('main *')]"
+        ".filter((e) => !e.closest('.scroll > *, .plot, .unseen, pre') && e.scrollWidth)"
+    )
+    over = (
+        f"{wide}.filter((e) => e.getBoundingClientRect().right > innerWidth + 1)"
+        ".map((e) => e.outerHTML.slice(0, 80))"
+    )
     assert run(browser, over) == []
     shot(browser, pages[name].with_name(f"{name}-{size}.png"))
     assert logged(browser) == []
@@ -274,7 +281,8 @@ def test_panels_of_the_models_stay_beside_or_below_each_other(
     opened(browser, pages["one"], size)
     grid = run(
         browser,
-        "getComputedStyle(document.querySelector('figure[id$=-features] .panels')).gridTemplateColumns",
+        "getComputedStyle(document.querySelector('figure[id$=-features] .panels'))"
+        ".gridTemplateColumns",
     )
     assert len(grid.split()) == columns
 
@@ -286,7 +294,8 @@ def test_a_class_called_script_is_text_everywhere(
     draw_all(browser)
     assert browser.title.startswith("Unlearning report")
     assert (
-        f"Forget everything of the class “{EVIL}”" in browser.find_element(By.TAG_NAME, "main").text
+        f"Forget all samples of the class “{EVIL}”"
+        in browser.find_element(By.TAG_NAME, "main").text
     )
     ticks = run(
         browser,
@@ -298,7 +307,8 @@ def test_a_class_called_script_is_text_everywhere(
     assert (
         run(
             browser,
-            "document.scripts.length - document.querySelectorAll('script[type=\"application/json\"]').length",
+            "document.scripts.length - "
+            "document.querySelectorAll('script[type=\"application/json\"]').length",
         )
         == 2
     )
@@ -321,7 +331,8 @@ def test_maps_of_a_bias_removal_are_square_and_stand_beside_their_image(
     assert boxes[4]["y"] > boxes[0]["y"]
     ticks = run(
         browser,
-        "[...document.querySelectorAll('#bias-1-first-shares .ytick text')].map((tick) => tick.textContent)",
+        "[...document.querySelectorAll('#bias-1-first-shares .ytick text')]"
+        ".map((tick) => tick.textContent)",
     )
     assert ticks[:2] == [f"called {EVIL}", f"called {BOLD}"]
     assert run(browser, "document.querySelectorAll('b, script:not([type])').length") == 2
@@ -433,7 +444,8 @@ def test_maps_that_belong_together_fit_beside_each_other_on_paper(
     ):
         widths = run(
             browser,
-            f"[...document.querySelectorAll('#{name} .plot .main-svg')].map((plot) => plot.clientWidth)",
+            f"[...document.querySelectorAll('#{name} .plot .main-svg')]"
+            ".map((plot) => plot.clientWidth)",
         )
         assert set(widths) == {width}
     assert logged(browser) == []

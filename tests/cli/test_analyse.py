@@ -449,7 +449,7 @@ def test_debias_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:
     )
     out = capsys.readouterr().out
     assert out.startswith("digits, seed 0: 20 images of class 1 with a 3 x 3 square, called 9.")
-    assert "n too small: 14 unseen images" in out
+    assert "14 unseen images" in out
     assert "A_f against the wrong label:" in out
 
 

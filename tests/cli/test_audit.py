@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from duck import cli
-from duck.report import read
+from duck.report import read_runs
 from tests.audits import pools
 
 KEYS = {"verdict", "powered", "tier", "reasons", "attacks", "controls", "roc", "seconds", "date"}
@@ -153,7 +153,7 @@ def test_oracle_trains_what_is_missing_once_and_judges(
     assert json.loads(kept_audit)["tier"] == "oracle"
     audit(capsys, str(audited["duck"]))  # a weaker one afterwards
     assert (audited["duck"] / "audit-oracle.json").read_text() == kept_audit
-    (stored,) = read([audited["duck"]])
+    (stored,) = read_runs([audited["duck"]])
     assert stored.audit == json.loads(kept_audit)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from duck import cli, runs
 from duck.experiment import from_toml
-from duck.report import read, render
-from duck.report.descriptions import verdict, verdicts
+from duck.report import read_runs, render
+from duck.report.descriptions import describe_verdict, describe_verdicts
 from tests.report.folders import write_run
 
 BUILDER = """
@@ -89,8 +89,8 @@ def test_the_suggested_audit_of_a_model_from_elsewhere_works(
     ]
     assert suggested(duck(capsys, "show", "runs/forgot")[1]) == words
     assert json.loads(duck(capsys, *words, "--json")[1])["tier"] == "quick"
-    (stored,) = read([Path("runs/forgot")])
-    words = shlex.split(verdict(replace(stored, audit=None)).command)[1:]
+    (stored,) = read_runs([Path("runs/forgot")])
+    words = shlex.split(describe_verdict(replace(stored, audit=None)).command)[1:]
     assert words == [
         "audit",
         "forgot",
@@ -112,8 +112,8 @@ def test_the_suggested_audit_of_a_model_from_elsewhere_works(
     Path("runs/forgot/audit-quick.json").unlink()
     shown = duck(capsys, "show", "runs/forgot")[1]
     assert all(flag in shown for flag in ("--tier oracle", "--default-recipe"))
-    (stored,) = read([Path("runs/forgot")])
-    assert "--default-recipe" in stored.unread[0].message
+    (stored,) = read_runs([Path("runs/forgot")])
+    assert "--default-recipe" in stored.problems[0].message
 
 
 def test_a_compared_run_names_its_original(
@@ -136,8 +136,8 @@ def test_a_single_sample_is_not_sent_to_an_audit(
     words = ["--ids", "one.txt", "--lr", "1e-3", "--out", "one", "--max-accuracy-loss", "1"]
     _, out = duck(capsys, "forget", *foreign, *words)
     assert runs.load(Path("one")).forgot is not False
-    (stored,) = read([Path("one")])
-    assert verdict(stored).command == ""
+    (stored,) = read_runs([Path("one")])
+    assert describe_verdict(stored).command == ""
     for text in (out, duck(capsys, "show", "one")[1], render([stored])):
         assert "A single sample cannot be audited" in text
         assert "duck audit" not in text
@@ -176,7 +176,7 @@ def test_a_recipe_that_is_not_known_is_marked(
     toml = duck(capsys, "show", "marked", "--toml")[1]
     Path("marked.toml").write_text(toml)
     assert from_toml(Path("marked.toml")) == runs.load(Path("marked")).experiment
-    for text in (toml, duck(capsys, "show", "marked")[1], render(read([Path("marked")]))):
+    for text in (toml, duck(capsys, "show", "marked")[1], render(read_runs([Path("marked")]))):
         assert "assumed" in text
     assert "assumed" not in duck(capsys, "show", "trained here")[1]
 
@@ -211,9 +211,9 @@ def test_the_headline_of_a_ruined_model_is_what_it_lost(tmp_path: Path) -> None:
         "damaged": True,
     }
     (folder / "run.json").write_text(json.dumps({**record, "kept_accuracy": kept}))
-    (stored,) = read([folder])
-    found = verdict(stored)
+    (stored,) = read_runs([folder])
+    found = describe_verdict(stored)
     assert (found.state, stored.verdict) == ("damaged", "no verdict")
     assert "from 90.0 % to 30.0 %" in found.headline
     assert found.reasons[0].startswith("No verdict.")
-    assert verdicts([stored, stored]).state == "damaged"
+    assert describe_verdicts([stored, stored]).state == "damaged"

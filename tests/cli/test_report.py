@@ -115,7 +115,7 @@ def test_samples_are_shown_only_when_asked_for(
     page = out.read_text()
     assert "This page shows samples that were to be forgotten." in page
     shown = re.findall(
-        r'<li><img src="data:image/png;base64,[^"]+" alt="Sample (\d+), a (\d)"><br>\1<br>is: \2<br>before: (\d)<br>after: (\d)',
+        r'<li><img src="data:image/png;base64,[^"]+" alt="Sample (\d+), a (\d)"><br>\1<br>true class: \2<br>before: (\d)<br>after: (\d)',
         page,
     )
     assert [sample[0] for sample in shown] == ["1", "2", "5"]
@@ -184,7 +184,7 @@ def test_bias_removals_alone_and_beside_runs(
     told = duck(capsys, "report", str(tmp_path / "bias"), *out)
     assert (told["runs"], told["removals"], len(told["figures"])) == (0, 1, 6)
     assert (
-        "<h1>Bias removal report: “1” called “9” in digits</h1>"
+        "<h1>Bias removal report: “1” labelled “9” in digits</h1>"
         in (tmp_path / "report.html").read_text()
     )
     write_run(tmp_path / "run")

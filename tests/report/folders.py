@@ -1,4 +1,4 @@
-"""Folders of runs with audit and analysis beside, and of bias removals, made up from a seed: no model is trained."""
+"""Folders of runs and bias removals, generated from a seed without training a model."""
 
 import json
 import random
@@ -32,7 +32,7 @@ def write_run(
     analysis: bool = False,
     notes: Sequence[str] = (),
 ) -> Path:
-    """A folder with run.json and, where asked for, audit.json and analysis.json."""
+    """Write a folder with run.json and, on request, audit.json and analysis.json."""
     rng = random.Random(seed)
     asked = ForgetClasses([3]) if request is None else request
     gone = [int(index) for index in asked.classes] if isinstance(asked, ForgetClasses) else []
@@ -104,7 +104,7 @@ def bench_line(
     forget: float = 0.0,
     **rest: Any,
 ) -> dict[str, Any]:
-    """A line of `duck bench` on digits.
+    """Return a result of `duck bench` on digits.
 
     `retain` and `forget` are the accuracies of the AUS. Those of the original are 0.9.
     """
@@ -137,7 +137,7 @@ def bench_line(
 def confused(
     rng: random.Random, classes: int, gone: Sequence[int], error: float
 ) -> dict[str, dict[str, int]]:
-    """Neighbouring classes are taken for each other; a forgotten class is never named."""
+    """Return a confusion matrix: neighbours are confused, forgotten classes not predicted."""
     table: dict[str, dict[str, int]] = {}
     for true in range(classes):
         row = table.setdefault(str(true), {})
@@ -162,9 +162,12 @@ def scores(
             "retain_test": retain_test,
         }
     old = scores(before, gone, 0.99, None) if before else parts
-    kept_name, gone_value = ("retain_test", parts["forget_test"]) if gone else ("test", forget)
+    retain_split, gone_value = ("retain_test", parts["forget_test"]) if gone else ("test", forget)
     score = aus(
-        "class" if gone else "samples", old[kept_name] or 0, parts[kept_name] or 0, gone_value or 0
+        "class" if gone else "samples",
+        old[retain_split] or 0,
+        parts[retain_split] or 0,
+        gone_value or 0,
     )
     return {
         "aus": score,
@@ -286,7 +289,7 @@ def write_removal(
     pictures: bool = False,
     **rest: Any,
 ) -> Path:
-    """A folder as `duck debias --out` leaves it but for its models: bias.json and, where there are images, shap.npz."""
+    """Write the folder of `duck debias --out` without models: bias.json and perhaps shap.npz."""
     draw = np.random.default_rng(seed)
     means = {"biased": 0.05, "duck": -0.001, "corrected": 0.002}
 

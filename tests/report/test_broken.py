@@ -1,4 +1,4 @@
-"""Runs and files that are broken are named, on the page and beside it; the page is made of the others."""
+"""Damaged runs, audits, analyses and bias removals: the page names them and shows the rest."""
 
 import io
 import json
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from duck import cli
-from duck.report import read, render, survey, survey_removals
+from duck.report import read_runs, render, scan_removals, scan_runs
 from tests.report.folders import write_removal, write_run
 from tests.report.test_page import Page, said
 
@@ -249,7 +249,7 @@ def test_a_broken_file_beside_a_run_is_named_and_the_run_shown(
     assert ("Feature space" in page) == ("audit" in file)
     # Its audit was made: the page must not say that there was none, nor repeat its verdict.
     assert (
-        ("The audit that was made cannot be read. Accuracies alone" in page)
+        ("The stored audit cannot be read." in page)
         == ("No audit can be read." in page)
         == ("audit" in file)
     )
@@ -264,7 +264,7 @@ def test_a_broken_file_beside_a_run_is_named_and_the_run_shown(
     assert ("No audit of these runs can be read." in page) == ("audit" in file)
     write_run(runs / "three", seed=2, verdict="forgotten")
     judged = (
-        "Of 3 runs: 2 without an audit that can be read, 1 forgotten."
+        "Of 3 runs: 2 without a readable audit, 1 forgotten."
         if "audit" in file
         else "Of 3 runs: 1 not audited, 2 forgotten."
     )
@@ -274,7 +274,7 @@ def test_a_broken_file_beside_a_run_is_named_and_the_run_shown(
 def test_a_weaker_audit_stands_in_for_a_broken_one_and_the_page_says_so(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", verdict="forgotten")
     (folder / "audit-full.json").write_text("{")
-    (stored,) = read([folder])
+    (stored,) = read_runs([folder])
     assert stored.verdict == "forgotten"
     page = said(Page(render([stored])))
     assert "Forgotten. No attack of the oracle audit" in page
@@ -322,14 +322,14 @@ def test_maps_that_cannot_be_used_are_left_out(
     folder = write_removal(tmp_path / "bias")
     for how, content in spoilt(folder).items():
         (folder / "shap.npz").write_bytes(content)
-        ((removal,), unread) = survey_removals([folder])
+        ((removal,), unread) = scan_removals([folder])
         assert (dict(removal.maps), unread) == ({}, []), how
         page = said(Page(render([], removals=[removal])))
-        assert "Before believing the numbers bias/shap.npz cannot be used: it" in page, how
+        assert "bias/shap.npz cannot be used: it" in page, how
     code, told, page = report(capsys, tmp_path / "report.html", folder)
     assert code == 0
     assert f"{folder}/shap.npz cannot be used" in told
-    assert "Because of the square?" in page
+    assert "Influence of the square" in page
 
 
 def test_a_broken_bias_removal_among_others_is_named(
@@ -344,7 +344,7 @@ def test_a_broken_bias_removal_among_others_is_named(
     code, told, page = report(capsys, tmp_path / "report.html", tmp_path)
     assert code == 0
     assert (
-        f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong.interval is no pair of numbers."
+        f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong.interval is no pair"
         in told
     )
     assert "Could not be read: bad/bias.json is no bias removal" in page
@@ -357,8 +357,8 @@ def test_runs_of_equal_names_are_told_apart(
     for at, name in enumerate(("a/same", "b/same", "x/c/far", "y/c/far", "b/other")):
         write_run(tmp_path / name, seed=at)
     folders = [tmp_path / name for name in ("a/same", "b/same", "x/c/far", "y/c/far", "b/other")]
-    runs, _ = survey(folders)
-    assert [run.entry.name for run in runs] == ["a/same", "b/same", "x/c/far", "y/c/far", "other"]
+    runs, _ = scan_runs(folders)
+    assert [run.result.name for run in runs] == ["a/same", "b/same", "x/c/far", "y/c/far", "other"]
     assert [run.anchor for run in runs[:2]] == ["run-1-a-same", "run-2-b-same"]
     out = ["-o", str(tmp_path / "report.html"), "--figures", str(tmp_path / "figures"), "--json"]
     assert cli.main(["report", *map(str, folders[:2]), *out]) == 0
@@ -377,6 +377,6 @@ def test_a_folder_with_only_an_original_and_a_broken_run_names_the_broken_one(
     changed(folder / "run.json", lambda run: run["experiment"].update(method=None, request=None))
     shutil.copytree(folder, tmp_path / "runs" / "broken")
     (tmp_path / "runs" / "broken" / "run.json").write_text('{"experiment": 3}')
-    runs, unread = survey([tmp_path / "runs"])
+    runs, unread = scan_runs([tmp_path / "runs"])
     assert runs == []
     assert [one.folder.name for one in unread] == ["broken"]

@@ -1,4 +1,4 @@
-"""The page as a reader and a browser get it: what it says, in which order, and that nothing in data can become markup."""
+"""The page: its texts and their order, and that nothing from data becomes markup."""
 
 import base64
 import hashlib
@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from duck.report import (
-    SIZE,
-    Curve,
-    of_densities,
-    of_lines,
-    read,
+    MAX_PAGE_BYTES,
+    AttackCurve,
+    read_bench_densities,
+    read_bench_results,
+    read_runs,
     render,
     write_figures,
     write_report,
@@ -72,7 +72,7 @@ class Page(HTMLParser):
 
 
 def page_of(*folders: Path, **rest: Any) -> Page:
-    page = Page(render(read(folders), **rest))
+    page = Page(render(read_runs(folders), **rest))
     assert page.open == []
     assert len(page.ids) == len(set(page.ids))
     return page
@@ -101,12 +101,9 @@ def test_one_run_reads_from_the_top(tmp_path: Path) -> None:
         *("Method and settings", "How to reproduce", "Words on this page"),
     ]
     text = said(page)
-    assert "Forget everything of the class “3”: 400 of 4,000 training samples." in text
+    assert "class “3”: 400 of 4,000 training samples." in text
     assert "It processed 400 of the 400 samples" in text
-    assert (
-        "Forgotten. No attack of the oracle audit could tell this model from one that never saw the samples."
-        in text
-    )
+    assert "Forgotten. No attack of the oracle audit" in text
     assert "The margins of the forgotten samples lie within those of 5 retrained models." in text
     assert "0.0 % [0.0, 8.8] after" in text
     assert "n too small." in text
@@ -150,16 +147,14 @@ def test_many_runs_have_a_table_and_a_section_each(tmp_path: Path) -> None:
     write_run(tmp_path / "duck", verdict="forgotten")
     write_run(tmp_path / "retrained", "retrained")
     write_run(tmp_path / "tenth", request=ForgetFraction(0.1), verdict="not forgotten")
-    html = render(read([tmp_path]))
+    html = render(read_runs([tmp_path]))
     page = Page(html)
     assert html.count("<tr data-method=") == 3
     assert {
         f"#{name}" for name in page.ids if name.startswith("run-") and name.count("-") == 2
     } <= set(page.addresses)
     text = said(page)
-    assert (
-        "Of 2 runs: 1 not forgotten, 1 forgotten. Beside them, as yardsticks: 1 retrained." in text
-    )
+    assert "Of 2 runs: 1 not forgotten, 1 forgotten. For comparison: 1 retrained." in text
     assert "Forget class 3 of digits (2 runs)" in text
     # The retrained model stands beside those that answer the same request, and only there.
     assert html.count('<th scope="col" class="num">Retrained</th><th scope="col">Should be') == 1
@@ -173,17 +168,19 @@ def test_a_bench_of_attacks_and_studies_alone_has_its_figures() -> None:
         )
         for case in (0, 1)
     ]  # fmt: skip
-    page = Page(render([], studies=of_densities(lines)))
+    page = Page(render([], densities=read_bench_densities(lines)))
     assert page.headings[0] == "Unlearning bench"
     assert "class-densities" in page.ids
     assert "runs-table" not in page.ids
     assert "Least p" in said(page)
-    curve = Curve("lira", "digits", "a class", "duck", "paper", [0.0, 1.0], [0.0, 1.0])
+    curve = AttackCurve("lira", "digits", "a class", "duck", "paper", [0.0, 1.0], [0.0, 1.0])
     assert "bench-attacks" in Page(render([], curves=[curve])).ids
 
 
 def test_variants_stand_in_the_table_under_their_own_name() -> None:
-    html = render([], of_lines([bench_line(), bench_line(case=4, variant="no forget loss")]))
+    html = render(
+        [], read_bench_results([bench_line(), bench_line(case=4, variant="no forget loss")])
+    )
     assert html.count('<tr data-method="duck, no forget loss"') == 1
     assert "<option>duck, no forget loss</option>" in html
 
@@ -219,7 +216,7 @@ def test_what_comes_from_data_is_text(tmp_path: Path) -> None:
     for page in (page_of(folder), page_of(folder, other)):
         assert len(page.scripts) == 2
         text = said(page)
-        assert f"Forget everything of the class “{EVIL}”" in text
+        assert f"of the class “{EVIL}”" in text
         assert "{{ 7*7 }}" in text
         axes = [panel["layout"][name] for panel in page.data for name in ("xaxis", "yaxis")]
         ticks = [axis["ticktext"] for axis in axes if "ticktext" in axis]
@@ -232,7 +229,7 @@ def test_what_comes_from_data_is_text(tmp_path: Path) -> None:
 
 
 def test_only_its_own_scripts_may_run_and_nothing_is_fetched(tmp_path: Path) -> None:
-    html = render(read([write_run(tmp_path / "run", verdict="forgotten", analysis=True)]))
+    html = render(read_runs([write_run(tmp_path / "run", verdict="forgotten", analysis=True)]))
     page = Page(html)
     allowed = re.findall(r"'(sha256-[^']+)'", re.findall(r"script-src ([^\"]+)\"", html)[0])
     assert {
@@ -260,11 +257,11 @@ def test_no_id_of_a_forgotten_sample_is_on_the_page(tmp_path: Path) -> None:
         ]
     }
     (folder / "analysis.json").write_text(json.dumps(found))
-    html = render(read([folder]))
+    html = render(read_runs([folder]))
     assert "jane-doe" not in html
     assert "unseen.png" in html
     assert "SHAP maps of 2 images are left out: a map shows the outline of its image" in html
-    assert "chosen by id (which ones: sample_ids.json of the run)" in html
+    assert "sample_ids.json of the run" in html
     assert "--ids ids.txt" in html
 
 
@@ -287,13 +284,15 @@ def test_no_map_of_a_forgotten_class_is_on_the_page_nor_in_print(
         ]
     }
     (folder / "analysis.json").write_text(json.dumps(found))
-    html = render(read([folder]))
+    html = render(read_runs([folder]))
     assert "jane-doe" not in html
     assert "0.1234" not in html
     assert "SHAP maps of 1 image are left out" in html
-    assert "has room for them" not in html
+    assert "but are not shown" not in html
     assert not [
-        file for file in write_figures(tmp_path / "figures", read([folder])) if "shap" in file.name
+        file
+        for file in write_figures(tmp_path / "figures", read_runs([folder]))
+        if "shap" in file.name
     ]
 
 
@@ -306,22 +305,17 @@ def test_accuracies_of_single_classes_are_no_rows_of_the_attacks(tmp_path: Path)
 def test_fifty_runs_are_quick_and_small(tmp_path: Path) -> None:
     worst_fifty(tmp_path)
     begun = time.monotonic()
-    page = write_report(tmp_path / "report.html", read([tmp_path]))
+    page = write_report(tmp_path / "report.html", read_runs([tmp_path]))
     assert time.monotonic() - begun < 20
-    assert page.stat().st_size < SIZE == 8_000_000
+    assert page.stat().st_size < MAX_PAGE_BYTES == 8_000_000
     assert page.read_text().count('<details class="run"') == 50
-    assert (
-        page.read_text().count(
-            "SHAP maps were stored, too; a report on fewer runs has room for them."
-        )
-        == 50
-    )
+    assert page.read_text().count("SHAP maps were stored but are not shown.") == 50
     assert page.read_text().count("<summary>8 of 200 classes in a table</summary>") == 50
 
 
 def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", verdict="forgotten", analysis=True)
-    assert render(read([folder])) == render(read([folder]))
+    assert render(read_runs([folder])) == render(read_runs([folder]))
 
 
 def test_an_old_run_without_confusion_and_curves_still_has_a_page(tmp_path: Path) -> None:
@@ -331,9 +325,9 @@ def test_an_old_run_without_confusion_and_curves_still_has_a_page(tmp_path: Path
     record["history"] = []
     (folder / "run.json").write_text(json.dumps(record))
     text = said(page_of(folder))
-    assert "No confusion was stored" in text
+    assert "No confusion matrix was stored" in text
     assert "No curve was stored" in text
-    assert "Forget everything of the class “3”" in text
+    assert "of the class “3”" in text
 
 
 def test_a_loss_that_was_no_number_is_left_out(tmp_path: Path) -> None:
@@ -348,14 +342,16 @@ def test_of_many_runs_it_says_who_did_what_and_who_left_samples_out(tmp_path: Pa
     for seed in (0, 1):
         write_run(tmp_path / f"duck-{seed}", seed=seed)
     assert (
-        "2 runs of one method: duck. Each that changes the model processed every sample."
-        in render(read([tmp_path]))
+        "2 runs of one method: duck. Every method that changes the model processed all samples."
+        in render(read_runs([tmp_path]))
     )
     record = write_run(tmp_path / "ssd", "ssd") / "run.json"
     plain = json.loads(record.read_text())
     plain["samples"]["processed"] = 399
     record.write_text(json.dumps(plain))
-    assert "3 runs of 2 methods: duck, ssd. 1 of them left samples out." in render(read([tmp_path]))
+    assert "3 runs of 2 methods: duck, ssd. 1 of them left samples out." in render(
+        read_runs([tmp_path])
+    )
 
 
 def test_many_classes_and_long_names_are_shortened_and_stand_whole_once(tmp_path: Path) -> None:
@@ -369,12 +365,9 @@ def test_many_classes_and_long_names_are_shortened_and_stand_whole_once(tmp_path
     page = page_of(many)
     assert page.headings[0] == "Unlearning report: classes 3, 4, 5 and 147 others of digits"
     short = [f"“{name}"[:24] + "…" for name in names[3:6]]
-    assert (
-        f"Forget everything of the classes {', '.join(short)} and 147 others: 400 of 4,000"
-        in said(page)
-    )
+    assert f"of the classes {', '.join(short)} and 147 others: 400 of 4,000" in said(page)
     assert f"All 150 classes {', '.join(f'“{names[index]}”' for index in gone)} " in said(page)
-    html = render(read([tmp_path]))
+    html = render(read_runs([tmp_path]))
     text = said(Page(html))
     # Two requests that begin alike are two, in words and in the filter.
     assert text.count("Forget classes 3, 4, 5 and 147 others of digits (1 run)") == 2
@@ -384,16 +377,16 @@ def test_many_classes_and_long_names_are_shortened_and_stand_whole_once(tmp_path
     assert sorted(choices) == sorted(
         f"classes {', '.join(map(str, ids))}" for ids in (gone, [*gone[:-1], 199])
     )
-    assert all(f'data-asked="{choice}"' in html for choice in choices)
+    assert all(f'data-request="{choice}"' in html for choice in choices)
     assert "classes 3, 8" in text
     assert text.count("All 150 classes") == 2
-    assert "Its whole name" in said(
+    assert "Full name" in said(
         page_of(write_run(tmp_path / "long", request=ForgetClasses([3]), names=names))
     )
 
 
 def test_a_line_of_a_bench_keeps_its_whole_list(tmp_path: Path) -> None:
-    runs = read(
+    runs = read_runs(
         [
             write_run(
                 tmp_path / "run",
@@ -402,7 +395,7 @@ def test_a_line_of_a_bench_keeps_its_whole_list(tmp_path: Path) -> None:
             )
         ]
     )
-    text = said(Page(render([], [runs[0].entry])))
+    text = said(Page(render([], [runs[0].result])))
     assert (
         f"classes 0, 1, 2 and 97 others all 100 classes {', '.join(map(str, range(100)))} " in text
     )
@@ -420,10 +413,7 @@ def test_density_tests_stand_below_their_figure_with_n_and_least_p(tmp_path: Pat
             json.dumps({**found, "density": {"unlearned": {"train": dense}}})
         )
     text = said(page_of(tmp_path))
-    assert (
-        "two-sided Wilcoxon signed-rank tests, paired over n requests, which allow no p below the least p."
-        in text
-    )
+    assert "two-sided Wilcoxon signed-rank tests, paired over n requests" in text
     assert "digits, convnet, train duck −4.25 0.031 6 0.031" in text
     assert (
         text.index("Density of forgotten against retained classes")
@@ -455,12 +445,9 @@ def test_a_further_request_says_what_was_forgotten_before(tmp_path: Path) -> Non
     }
     record["earlier"] = [{**scores, "state": "too few to tell", "best": 0.0, "best_rank": 0.5}]
     (folder / "run.json").write_text(json.dumps(record))
-    html = render(read([folder]))
+    html = render(read_runs([folder]))
     assert "secret.png" not in html
-    assert (
-        "Forgotten earlier: 1 sample (0.0 % right before this request, 100.0 % after it)."
-        in said(Page(html))
-    )
+    assert "1 sample (accuracy 0.0 % before this request, 100.0 % after it)." in said(Page(html))
     both = said(page_of(folder, other))
     assert "Forget class 3 (after 1 earlier request) of digits (1 run)" in both
     assert "Forget class 3 of digits (1 run)" in both

@@ -14,24 +14,29 @@ from plotly import graph_objects
 from duck.analysis import feature_space
 from duck.metrics import aus
 from duck.report import (
-    Curve,
-    Entry,
+    AttackCurve,
+    Result,
     class_densities,
-    of_densities,
-    of_lines,
+    plots_analysis,
+    plots_bench_attacks,
+    plots_contour,
     plots_run,
     plots_runs,
-    read,
+    read_bench_densities,
+    read_bench_results,
+    read_runs,
+    series,
 )
 from duck.report.groups import Group, group_labels
-from duck.report.matplotlib_figures import save
-from duck.report.plotly_figures import figure
+from duck.report.matplotlib_figures import save_figure
+from duck.report.page_budget import PageBudget
+from duck.report.plotly_figures import to_plotly
 from duck.report.plots import (
     BLUE,
     Axis,
     Band,
     Cells,
-    Heights,
+    Contours,
     Line,
     Mark,
     Panel,
@@ -46,8 +51,8 @@ from tests.report.folders import bench_line, fifty, write_run
 
 
 def test_curves_begin_with_the_original(tmp_path: Path) -> None:
-    (stored,) = read([write_run(tmp_path / "run")])
-    plot = plots_run.curves(stored)
+    (stored,) = read_runs([write_run(tmp_path / "run")])
+    plot = plots_run.plot_curves(stored)
     assert plot is not None
     forget = plot.panels[0].marks[0]
     assert isinstance(forget, Line)
@@ -63,15 +68,15 @@ def test_curves_begin_with_the_original(tmp_path: Path) -> None:
 
 
 def test_long_names_are_cut_beside_axes(tmp_path: Path) -> None:
-    (stored,) = read([write_run(tmp_path / "run", names=["x" * 26, "y" * 25, *"23456789"])])
-    plot = plots_run.confusion(stored)
+    (stored,) = read_runs([write_run(tmp_path / "run", names=["x" * 26, "y" * 25, *"23456789"])])
+    plot = plots_run.plot_confusion(stored)
     assert plot is not None
     assert list(plot.panels[0].x.ticks[:3]) == ["x" * 24 + "…", "y" * 25, "2"]
 
 
 def test_confusion_shows_counts_and_shares_of_rows(tmp_path: Path) -> None:
-    (stored,) = read([write_run(tmp_path / "run")])
-    plot = plots_run.confusion(stored)
+    (stored,) = read_runs([write_run(tmp_path / "run")])
+    plot = plots_run.plot_confusion(stored)
     assert plot is not None
     for panel, name in zip(plot.panels, ("original", "unlearned"), strict=True):
         (cells,) = panel.marks
@@ -83,31 +88,31 @@ def test_confusion_shows_counts_and_shares_of_rows(tmp_path: Path) -> None:
         assert [sum(value or 0 for value in row) for row in cells.values] == pytest.approx(
             [1.0] * 10
         )
-        assert panel.y.down
+        assert panel.y.is_reversed
 
 
 def test_no_forgotten_class_is_said_to_be_a_retained_one_that_lost(tmp_path: Path) -> None:
-    (stored,) = read([write_run(tmp_path / "run")])
+    (stored,) = read_runs([write_run(tmp_path / "run")])
     table = {str(index): {str(index): 40} for index in range(10)}
     stored.run.by_class.update(original=table, unlearned={**table, "3": {"5": 40}})
-    plot = plots_run.classes(stored)
+    plot = plots_run.plot_classes(stored)
     assert plot is not None
-    assert plot.alt == "No retained class that is shown got worse."
+    assert plot.alt.startswith("No retained class")
     stored.run.by_class["unlearned"]["7"] = {"7": 39, "1": 1}
-    plot = plots_run.classes(stored)
+    plot = plots_run.plot_classes(stored)
     assert plot is not None
-    assert plot.alt == "Of the retained classes shown, 7 changes most for the worse: -2.5 points."
+    assert plot.alt.endswith("7 lost most: -2.5 points.")
 
 
 def test_the_contour_is_that_of_aus_and_runs_lie_on_their_own_height(tmp_path: Path) -> None:
-    runs = read(
+    runs = read_runs(
         [write_run(tmp_path / "duck"), write_run(tmp_path / "original", "original", seed=2)]
     )
-    plot = plots_runs.contour([run.entry for run in runs])
+    plot = plots_contour.plot_contour([run.result for run in runs])
     assert plot is not None
     heights = plot.panels[0].marks[0]
     marks = [mark for mark in plot.panels[0].marks if isinstance(mark, Points)]
-    assert isinstance(heights, Heights)
+    assert isinstance(heights, Contours)
     assert heights.z[0][0] == pytest.approx(
         aus("class", 0.5, 0.5 - heights.y[0] / 100, heights.x[0] / 100)
     )
@@ -118,7 +123,7 @@ def test_the_contour_is_that_of_aus_and_runs_lie_on_their_own_height(tmp_path: P
         delta, drop = mark.x[0], mark.y[0]
         assert delta is not None
         assert drop is not None
-        assert (1 - drop / 100) / (1 + delta / 100) == pytest.approx(run.entry.scores["aus"])
+        assert (1 - drop / 100) / (1 + delta / 100) == pytest.approx(run.result.scores["aus"])
         assert heights.x[0] <= delta <= heights.x[-1]
         assert heights.y[0] <= drop <= heights.y[-1]
 
@@ -136,7 +141,7 @@ def points_of(panel: Panel) -> dict[str, Points]:
 def test_the_contour_shades_low_and_high_aus_and_shows_where_originals_lie() -> None:
     spread = [(0.9, 0.0), (0.3, 0.0), (0.92, 0.7), (0.9, 0.9)]
     lines = [bench_line("ssd", retain=retain, forget=forget) for retain, forget in spread]
-    plot = plots_runs.contour(of_lines(lines))
+    plot = plots_contour.plot_contour(read_bench_results(lines))
     assert plot is not None
     (panel,) = plot.panels
     bands = bands_of(panel)
@@ -167,7 +172,7 @@ def test_the_contour_shades_low_and_high_aus_and_shows_where_originals_lie() -> 
     assert panel.y.high is not None
     assert panel.y.low < 0 < panel.y.high
     # Nothing is far enough from 1 to be shaded.
-    plot = plots_runs.contour(of_lines([bench_line("ssd", retain=0.88)] * 2))
+    plot = plots_contour.plot_contour(read_bench_results([bench_line("ssd", retain=0.88)] * 2))
     assert plot is not None
     assert list(bands_of(plot.panels[0])) == ["AUS above 1"]
 
@@ -175,11 +180,13 @@ def test_the_contour_shades_low_and_high_aus_and_shows_where_originals_lie() -> 
 def test_the_contour_keeps_scenarios_apart_and_has_a_close_look_at_the_best() -> None:
     classes = [bench_line(case=case, retain=0.9 - case / 100) for case in range(4)]
     tenth = bench_line(request=ForgetFraction(0.1), retain=0.9, forget=0.88)
-    plot = plots_runs.contour(of_lines([*classes, tenth]))
+    plot = plots_contour.plot_contour(read_bench_results([*classes, tenth]))
     assert plot is not None
     assert [panel.title for panel in plot.panels] == ["One class", "Samples"]
     assert [len(points_of(panel)["duck"].x) for panel in plot.panels] == [4, 1]
-    plot = plots_runs.contour(of_lines([*classes, bench_line("ssd", retain=0.2), tenth]))
+    plot = plots_contour.plot_contour(
+        read_bench_results([*classes, bench_line("ssd", retain=0.2), tenth])
+    )
     assert plot is not None
     titles = ["One class", "One class, near the ideal", "Samples"]
     assert [panel.title for panel in plot.panels] == titles
@@ -194,12 +201,12 @@ def test_time_of_a_bench_is_a_mean_with_its_spread_for_each_scenario() -> None:
         *[bench_line(request=ForgetFraction(0.1), seconds=9, retain=0.5)] * 2,
         *(bench_line(request=ForgetRandomClasses(n), seconds=20, retain=0.6) for n in (2, 2, 5)),
     ]
-    plot = plots_runs.against_time(of_lines(lines))
+    plot = plots_runs.plot_time(read_bench_results(lines))
     assert plot is not None
     titles = [panel.title for panel in plot.panels]
     rows = ("One class", "Several classes", "Samples")
     assert titles[::2] == [f"{row}, AUS" for row in rows]
-    assert titles[1::2] == [f"{row}, kept accuracy" for row in rows]
+    assert titles[1::2] == [f"{row}, retained accuracy" for row in rows]
     assert plot.columns == 2
     one = points_of(plot.panels[1])["duck"]
     assert list(one.x) == pytest.approx([3.0])
@@ -222,47 +229,47 @@ def test_time_of_a_bench_is_a_mean_with_its_spread_for_each_scenario() -> None:
 
 
 def test_stored_runs_are_points_of_their_own(tmp_path: Path) -> None:
-    runs = read([write_run(tmp_path / str(at), seed=at) for at in range(3)])
-    plot = plots_runs.against_time([run.entry for run in runs])
+    runs = read_runs([write_run(tmp_path / str(at), seed=at) for at in range(3)])
+    plot = plots_runs.plot_time([run.result for run in runs])
     assert plot is not None
     points = points_of(plot.panels[0])["duck"]
-    assert list(points.x) == [run.entry.seconds for run in runs]
+    assert list(points.x) == [run.result.seconds for run in runs]
     assert points.x_interval is None
     assert "standard deviation" not in plot.caption
-    assert [panel.title for panel in plot.panels] == ["AUS", "Kept accuracy"]
+    assert [panel.title for panel in plot.panels] == ["AUS", "Retained accuracy"]
 
 
 def test_time_leaves_the_original_out(tmp_path: Path) -> None:
-    runs = read(
+    runs = read_runs(
         [
             write_run(tmp_path / name, name, seed=at)
             for at, name in enumerate(("duck", "original", "retrained"))
         ]
     )
-    plot = plots_runs.against_time([run.entry for run in runs])
+    plot = plots_runs.plot_time([run.result for run in runs])
     assert plot is not None
     assert list(plot.legend) == ["duck", "retrained"]
-    assert plots_runs.against_time([runs[0].entry]) is None
+    assert plots_runs.plot_time([runs[0].result]) is None
 
 
 def test_many_classes_are_means_over_runs(tmp_path: Path) -> None:
     requests = [ForgetClasses([3]), ForgetClasses([4]), ForgetClasses([1, 2])]
-    entries = [
-        read([write_run(tmp_path / str(at), request=request, seed=at)])[0].entry
+    results = [
+        read_runs([write_run(tmp_path / str(at), request=request, seed=at)])[0].result
         for at, request in enumerate(requests)
     ]
-    plot = plots_runs.many_classes(entries)
+    plot = plots_runs.plot_class_counts(results)
     assert plot is not None
     points = plot.panels[0].marks[1]
     assert isinstance(points, Points)
-    one, other = (entry.scores["aus"] or 0 for entry in entries[:2])
+    one, other = (result.scores["aus"] or 0 for result in results[:2])
     assert list(points.x) == [1, 2]
     assert points.y[0] == pytest.approx((one + other) / 2)
     assert points.y_interval is not None
     assert points.y_interval[1][0] == pytest.approx(
         (one + other) / 2 + abs(one - other) / math.sqrt(2)
     )
-    assert plots_runs.many_classes(entries[:2]) is None
+    assert plots_runs.plot_class_counts(results[:2]) is None
 
 
 def test_many_classes_of_a_bench_are_drawn_with_a_shuffle() -> None:
@@ -274,9 +281,9 @@ def test_many_classes_of_a_bench_are_drawn_with_a_shuffle() -> None:
     lines.append(bench_line(request=ForgetClasses([1, 2]), case="1+2", retain=0.85, forget=0.05))
     lines.append(bench_line("ssd", case=1))
     lines.append(bench_line("ssd", ForgetFraction(0.1), case=1, forget=0.9))
-    plot = plots_runs.many_classes(of_lines(lines))
+    plot = plots_runs.plot_class_counts(read_bench_results(lines))
     assert plot is not None
-    titles = ["AUS", "Kept accuracy", "Accuracy on forgotten classes"]
+    titles = ["AUS", "Retained accuracy", "Accuracy on forgotten classes"]
     assert [panel.title for panel in plot.panels] == titles
     # A method that removes only one class has no line.
     assert list(plot.legend) == ["duck"]
@@ -294,7 +301,7 @@ def test_many_classes_of_a_bench_are_drawn_with_a_shuffle() -> None:
 def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_path: Path) -> None:
     runs = []
     for at, (method, gone) in enumerate((("duck", [0]), ("duck", [0, 1]), ("ssd", [0]))):
-        (run,) = read(
+        (run,) = read_runs(
             [
                 write_run(
                     tmp_path / str(at),
@@ -311,7 +318,7 @@ def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_pat
             "unlearned": {"train": {"0": -2.0 - at, "1": -4.0, "2": 4.0}},
         }
         runs.append(run)
-    (samples,) = read(
+    (samples,) = read_runs(
         [
             write_run(
                 tmp_path / "samples",
@@ -321,7 +328,7 @@ def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_pat
             )
         ]
     )
-    plot = class_densities.densities([*runs, samples])
+    plot = class_densities.plot_densities([*runs, samples])
     assert plot is not None
     (panel,) = plot.panels
     assert panel.title == "digits, convnet, train"
@@ -339,44 +346,51 @@ def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_pat
     assert list(plot.legend) == ["forgotten classes", "retained classes"]
     assert "original 1.5 and 5.2; duck -2.8 and 2.0; ssd -4.0 and 0.0" in plot.alt
     assert "class-densities" in [
-        plot.name for plot in plots_runs.plots([run.entry for run in runs], runs)
+        plot.name for plot in plots_runs.make_plots([run.result for run in runs], runs)
     ]
-    assert [file.suffix for file in save(plot, tmp_path)] == [".png", ".pdf"]
-    assert class_densities.densities([runs[0], samples]) is None
+    assert [file.suffix for file in save_figure(plot, tmp_path)] == [".png", ".pdf"]
+    assert class_densities.plot_densities([runs[0], samples]) is None
 
 
 def test_density_tests_are_those_of_the_analysis_and_count_a_request_once(tmp_path: Path) -> None:
     runs = [
-        read([write_run(tmp_path / str(at), request=ForgetClasses([at]), seed=at, analysis=True)])[
-            0
-        ]
+        read_runs(
+            [write_run(tmp_path / str(at), request=ForgetClasses([at]), seed=at, analysis=True)]
+        )[0]
         for at in range(7)
     ]
     expected = {
         (row["split"], row["compared"].removesuffix(": forget - retain")): row
         for row in feature_space.density_tests(
-            [feature_space.Run((run.analysis or {})["density"], run.forgotten) for run in runs]
+            [
+                feature_space.RunDensities((run.analysis or {})["density"], run.forgotten_classes)
+                for run in runs
+            ]
         )
         if row["compared"].endswith("forget - retain")
     }
     found = class_densities.density_tests(runs)
     assert len(found) == len(expected) == 6
     for test in found:
-        row = expected[test.on.rpartition(", ")[2], {"duck": "unlearned"}.get(test.row, test.row)]
-        assert (test.found.p, test.found.n, test.found.least_p) == pytest.approx(
+        row = expected[
+            test.panel.rpartition(", ")[2], {"duck": "unlearned"}.get(test.method, test.method)
+        ]
+        assert (test.result.p, test.result.n, test.result.least_p) == pytest.approx(
             (row["p"], 7, 2**-6)
         )
-        assert test.found.difference == pytest.approx(row["difference"])
+        assert test.result.difference == pytest.approx(row["difference"])
     # The same request again, by the same method: no more evidence.
-    again = read([write_run(tmp_path / "again", request=ForgetClasses([0]), seed=0, analysis=True)])
+    again = read_runs(
+        [write_run(tmp_path / "again", request=ForgetClasses([0]), seed=0, analysis=True)]
+    )
     for dense in (again[0].analysis or {})["density"]["unlearned"].values():
         dense.update({label: value + int(label) for label, value in dense.items()})
-    assert [test.found.n for test in class_densities.density_tests([*runs, *again])] == [7] * 6
+    assert [test.result.n for test in class_densities.density_tests([*runs, *again])] == [7] * 6
     assert class_densities.density_tests([runs[0], *again]) == []
-    plot = class_densities.densities([runs[0], *again])
+    plot = class_densities.plot_densities([runs[0], *again])
     assert plot is not None
     assert "table below" not in plot.caption
-    assert "table below" in (class_densities.densities(runs) or plot).caption
+    assert "table below" in (class_densities.plot_densities(runs) or plot).caption
 
 
 def density_line(method: str, case: int, dense: float, **rest: Any) -> dict[str, Any]:
@@ -391,8 +405,8 @@ def test_densities_of_a_bench_look_like_those_of_runs() -> None:
         for case in (0, 1, 2)
         for method, shift in (("retrained", 9.0), ("duck", 4.0), ("original", 0.0))
     ]
-    studies = of_densities([*lines, bench_line()])
-    plot = class_densities.densities([], studies)
+    studies = read_bench_densities([*lines, bench_line()])
+    plot = class_densities.plot_densities([], studies)
     assert plot is not None
     assert plot.name == "class-densities"
     (panel,) = plot.panels
@@ -408,13 +422,13 @@ def test_densities_of_a_bench_look_like_those_of_runs() -> None:
         assert isinstance(mark, Points)
         assert list(mark.x) == pytest.approx(values)
     tests = class_densities.density_tests([], studies)
-    assert [test.row for test in tests] == ["original", "duck", "retrained"]
-    assert [test.found.n for test in tests] == [3, 3, 3]
-    assert [plot.name for plot in plots_runs.plots([], [], [], studies)] == ["class-densities"]
+    assert [test.method for test in tests] == ["original", "duck", "retrained"]
+    assert [test.result.n for test in tests] == [3, 3, 3]
+    assert [plot.name for plot in plots_runs.make_plots([], [], [], studies)] == ["class-densities"]
     # Another model has a panel of its own, another preset a row of its own.
     others = [density_line("duck", case, 0.0, model="resnet18") for case in (0, 1)]
     preset = [replace(study, preset="paper") for study in studies if study.method == "duck"]
-    plot = class_densities.densities([], [*studies, *preset, *of_densities(others)])
+    plot = class_densities.plot_densities([], [*studies, *preset, *read_bench_densities(others)])
     assert plot is not None
     titles = ["digits, convnet, train", "digits, resnet18, train"]
     assert [panel.title for panel in plot.panels] == titles
@@ -422,18 +436,18 @@ def test_densities_of_a_bench_look_like_those_of_runs() -> None:
 
 
 def test_no_two_methods_look_alike(tmp_path: Path) -> None:
-    looks = plots_runs.look([run.entry.method for run in read(fifty(tmp_path)[:15])])
+    looks = series.choose_looks([run.result.method for run in read_runs(fifty(tmp_path)[:15])])
     assert len(looks) == 15
     assert len(set(looks.values())) == 15
 
 
 def test_each_attack_has_its_curves_for_all_and_for_low_rates(tmp_path: Path) -> None:
-    (stored,) = read([write_run(tmp_path / "run", verdict="forgotten")])
+    (stored,) = read_runs([write_run(tmp_path / "run", verdict="forgotten")])
     assert stored.audit is not None
     stored.audit["roc"]["loss"] = {"unlearned": {"fpr": [0, 0.5, 1], "tpr": [0, 0.25, 1]}}
-    plot = plots_run.attacks(stored)
+    plot = plots_run.plot_attacks(stored)
     assert plot is not None
-    parts = ("all thresholds", "few false alarms")
+    parts = ("all rates", "low false-positive rates")
     assert [panel.title for panel in plot.panels] == [
         f"{attack}: {part}" for attack in ("svm", "loss") for part in parts
     ]
@@ -442,11 +456,11 @@ def test_each_attack_has_its_curves_for_all_and_for_low_rates(tmp_path: Path) ->
     mark = plot.panels[2].marks[0]
     assert isinstance(mark, Line)
     assert (list(mark.x), list(mark.y)) == ([0, 0.5, 1], [0, 0.25, 1])
-    thinned = plots_run.attacks(stored, 20)
+    thinned = plots_run.plot_attacks(stored, 20)
     assert thinned is not None
     assert [panel.title for panel in thinned.panels] == [
-        "svm: few false alarms",
-        "loss: few false alarms",
+        "svm: low false-positive rates",
+        "loss: low false-positive rates",
     ]
     mark = thinned.panels[0].marks[0]
     assert isinstance(mark, Line)
@@ -458,15 +472,15 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     straight, better = ([0.0, 1.0], [0.0, 1.0]), ([0.0, 0.1, 1.0], [0.0, 0.5, 1.0])
     curves = [
         *(
-            Curve("lira", "cifar10", "a class", "duck", preset, *points)
+            AttackCurve("lira", "cifar10", "a class", "duck", preset, *points)
             for preset in ("paper", "tuned")
             for points in (straight, better)
         ),
-        Curve("lira", "cifar10", "a class", "duck", "paper", *straight),
-        Curve("lira", "cifar10", "a class", "retrained", "paper", *straight),
-        Curve("confidence", "cifar10", "samples", "duck", "tuned", *better),
+        AttackCurve("lira", "cifar10", "a class", "duck", "paper", *straight),
+        AttackCurve("lira", "cifar10", "a class", "retrained", "paper", *straight),
+        AttackCurve("confidence", "cifar10", "samples", "duck", "tuned", *better),
     ]
-    plot = plots_runs.benched(curves)
+    plot = plots_bench_attacks.plot_bench_attacks(curves)
     assert plot is not None
     assert [panel.title for panel in plot.panels] == [
         "lira: cifar10, a class",
@@ -499,44 +513,47 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     assert bands_of(plot.panels[1]) == {}
     band_words = "Bands: one standard deviation to each side, over classes or seeds (n = 2 to 3)."
     assert band_words in plot.caption
-    single = plots_runs.benched(curves[-1:])
+    single = plots_bench_attacks.plot_bench_attacks(curves[-1:])
     assert single is not None
     assert "Bands" not in single.caption
-    assert plots_runs.benched([]) is None
-    assert [plot.name for plot in plots_runs.plots([], [], curves)] == ["bench-attacks"]
+    assert plots_bench_attacks.plot_bench_attacks([]) is None
+    assert [plot.name for plot in plots_runs.make_plots([], [], curves)] == ["bench-attacks"]
 
 
-def changed(entry: Entry, **values: Any) -> Entry:
+def changed(result: Result, **values: Any) -> Result:
     return replace(
-        entry,
-        experiment=replace(entry.experiment, training=replace(entry.experiment.training, **values)),
+        result,
+        experiment=replace(
+            result.experiment, training=replace(result.experiment.training, **values)
+        ),
     )
 
 
 def test_each_data_set_has_plots_of_its_own_in_the_same_colours(tmp_path: Path) -> None:
     names = ("duck", "retrained", "scrub", "ssd")
-    entries = [
-        run.entry
-        for run in read(
+    results = [
+        run.result
+        for run in read_runs(
             [write_run(tmp_path / name, name, seed=at) for at, name in enumerate(names)]
         )
     ]
-    assert [plot.name for plot in plots_runs.plots(entries, [])] == ["aus-contour", "aus-time"]
-    other = [changed(entry, data="my/pictures") for entry in entries[::3]]
-    curve = Curve("lira", "cifar10", "a class", "duck", "paper", [0.0, 1.0], [0.0, 1.0])
-    plots = plots_runs.plots([*entries, *other], [], [curve])
-    mine = entries[0].experiment.training.fingerprint[:6]
+    assert [plot.name for plot in plots_runs.make_plots(results, [])] == ["aus-contour", "aus-time"]
+    other = [changed(result, data="my/pictures") for result in results[::3]]
+    curve = AttackCurve("lira", "cifar10", "a class", "duck", "paper", [0.0, 1.0], [0.0, 1.0])
+    plots = plots_runs.make_plots([*results, *other], [], [curve])
+    mine = results[0].experiment.training.fingerprint[:6]
     assert [plot.name for plot in plots] == [
-        "aus-contour-1-digits", "aus-time-1-digits", f"aus-contour-2-my-pictures-{mine}-", f"aus-time-2-my-pictures-{mine}-",
+        "aus-contour-1-digits", "aus-time-1-digits", f"aus-contour-2-my-pictures-{mine}-",
+        f"aus-time-2-my-pictures-{mine}-",
         "bench-attacks-3-cifar10",
     ]  # fmt: skip
     assert plots[3].title == f"AUS and accuracy against unlearning time (my/pictures ({mine}))"
-    others = [changed(entry, data="my/pictures", fingerprint="f" * 32) for entry in other]
-    assert len(plots_runs.plots([*other, *others], [])) == 4  # two data sets of one name
+    others = [changed(result, data="my/pictures", fingerprint="f" * 32) for result in other]
+    assert len(plots_runs.make_plots([*other, *others], [])) == 4  # two data sets of one name
     assert (
         len(
-            plots_runs.plots(
-                [*entries, *(changed(entry, fingerprint="f" * 32) for entry in entries)], []
+            plots_runs.make_plots(
+                [*results, *(changed(result, fingerprint="f" * 32) for result in results)], []
             )
         )
         == 2
@@ -554,10 +571,12 @@ def test_models_and_recipes_are_kept_apart() -> None:
         *(bench_line(case=case, model="resnet18") for case in (0, 1)),
         *(bench_line(case=case, epochs=30) for case in (0, 1)),
     ]
-    entries = of_lines(made)
+    results = read_bench_results(made)
     roc = [0.0, 1.0], [0.0, 1.0]
-    curve = Curve("lira", "digits", "a class", "duck", "tuned", *roc, training=entries[3].group)
-    found = plots_runs.plots(entries, [], [curve])
+    curve = AttackCurve(
+        "lira", "digits", "a class", "duck", "tuned", *roc, known_group=results[3].group
+    )
+    found = plots_runs.make_plots(results, [], [curve])
     contours = {plot.title.partition("lost ")[2]: plot for plot in found if "contour" in plot.name}
     names = ["convnet, 3 epochs", "resnet18, 3 epochs", "convnet, 30 epochs"]
     labels = [f"digits, {name}" for name in names]
@@ -568,7 +587,7 @@ def test_models_and_recipes_are_kept_apart() -> None:
     # Compilation changes nothing that is learned.
     compiled = bench_line()
     compiled["experiment"]["training"]["recipe"]["compile"] = True
-    assert of_lines([compiled])[0].group == entries[0].group
+    assert read_bench_results([compiled])[0].group == results[0].group
 
 
 def test_the_label_of_a_group_says_what_differs() -> None:
@@ -587,7 +606,7 @@ def test_the_label_of_a_group_says_what_differs() -> None:
 def test_variants_are_not_mixed_with_their_method() -> None:
     lines = [bench_line(case=case) for case in (0, 1)]
     lines += [bench_line(case=case, variant="no forget loss", retain=0.5) for case in (0, 1)]
-    plot = plots_runs.against_time(of_lines(lines))
+    plot = plots_runs.plot_time(read_bench_results(lines))
     assert plot is not None
     found = {name: list(mark.y) for name, mark in points_of(plot.panels[1]).items()}
     assert found == {"duck": [90], "duck, no forget loss": [50]}
@@ -596,12 +615,12 @@ def test_variants_are_not_mixed_with_their_method() -> None:
 def test_results_with_past_settings_are_left_out_where_there_are_others() -> None:
     past = bench_line(case=1, retain=0.1)
     past["experiment"]["method"]["lr"] = 0.123
-    entries = of_lines([bench_line(), bench_line(case=2), past])
-    plot = plots_runs.contour(entries)
+    results = read_bench_results([bench_line(), bench_line(case=2), past])
+    plot = plots_contour.plot_contour(results)
     assert plot is not None
     assert len(points_of(plot.panels[0])["duck"].x) == 2
     assert "only in the table" in plot.caption
-    alone = plots_runs.contour(entries[2:])
+    alone = plots_contour.plot_contour(results[2:])
     assert alone is not None
     assert len(points_of(alone.panels[0])["duck"].x) == 1
     assert "only in the table" not in alone.caption
@@ -610,8 +629,8 @@ def test_results_with_past_settings_are_left_out_where_there_are_others() -> Non
 def test_curves_of_a_bench_show_no_rate_that_the_samples_cannot_and_no_settings_of_the_past() -> (
     None
 ):
-    def curve(method: str, preset: str, on: str, others: int | None = None) -> Curve:
-        return Curve(
+    def curve(method: str, preset: str, on: str, others: int | None = None) -> AttackCurve:
+        return AttackCurve(
             "lira", "cifar10", on, method, preset, [0.0, 0.05, 1.0], [0.2, 0.5, 1.0], others
         )
 
@@ -620,7 +639,7 @@ def test_curves_of_a_bench_show_no_rate_that_the_samples_cannot_and_no_settings_
         curve("duck", "tuned, other settings", "a class", 100),
     ]
     more = [curve("duck", preset, "samples", 10_000) for preset in ("tuned", "paper")]
-    plot = plots_runs.benched(
+    plot = plots_bench_attacks.plot_bench_attacks(
         [
             *some,
             *more,
@@ -653,8 +672,8 @@ def test_curves_of_a_bench_show_no_rate_that_the_samples_cannot_and_no_settings_
 
 
 def test_clouds_are_thinned_and_the_forgotten_are_on_top(tmp_path: Path) -> None:
-    (stored,) = read([write_run(tmp_path / "run", analysis=True)])
-    plot = plots_run.features(stored, 100)
+    (stored,) = read_runs([write_run(tmp_path / "run", analysis=True)])
+    plot = plots_analysis.plot_features(stored, 100)
     assert plot is not None
     models = ("original", "unlearned", "retrained")
     assert [panel.title for panel in plot.panels] == [
@@ -672,22 +691,22 @@ def test_clouds_are_thinned_and_the_forgotten_are_on_top(tmp_path: Path) -> None
 
 
 def test_where_there_is_little_room_only_clouds_of_training_are_drawn(tmp_path: Path) -> None:
-    (stored,) = read([write_run(tmp_path / "run", analysis=True)])
-    plot = plots_run.features(stored, 59)
+    (stored,) = read_runs([write_run(tmp_path / "run", analysis=True)])
+    plot = plots_analysis.plot_features(stored, 59)
     assert plot is not None
     assert [panel.title for panel in plot.panels] == [
         "original, train",
         "unlearned, train",
         "retrained, train",
     ]
-    assert "A report on fewer runs has room for those of test samples, too." in plot.caption
+    assert "A report on fewer runs" in plot.caption
 
 
 @pytest.mark.parametrize(
     ("classes", "words"),
     [
-        (7, "A colour for each class;"),
-        (10, "A colour and symbol for each class;"),
+        (7, "own colour."),
+        (10, "own colour and symbol."),
         (15, "Several classes share a"),
     ],
 )
@@ -695,8 +714,8 @@ def test_the_legend_names_the_classes_that_look_like_no_other(
     tmp_path: Path, classes: int, words: str
 ) -> None:
     names = [f"c{index}" for index in range(classes)]
-    (stored,) = read([write_run(tmp_path / "run", names=names, analysis=True)])
-    plot = plots_run.features(stored, 500)
+    (stored,) = read_runs([write_run(tmp_path / "run", names=names, analysis=True)])
+    plot = plots_analysis.plot_features(stored, 500)
     assert plot is not None
     assert words in plot.caption
     if classes > 14:
@@ -708,10 +727,10 @@ def test_the_legend_names_the_classes_that_look_like_no_other(
 
 
 def test_a_single_model_has_no_columns_to_keep(tmp_path: Path) -> None:
-    (stored,) = read([write_run(tmp_path / "run", analysis=True)])
+    (stored,) = read_runs([write_run(tmp_path / "run", analysis=True)])
     assert stored.analysis is not None
     stored.analysis["tsne"] = {"unlearned": stored.analysis["tsne"]["unlearned"]}
-    plot = plots_run.features(stored, 100)
+    plot = plots_analysis.plot_features(stored, 100)
     assert plot is not None
     assert (len(plot.panels), plot.columns) == (2, 0)
 
@@ -722,8 +741,8 @@ def test_densities_put_the_forgotten_class_first_and_bear_a_missing_value(tmp_pa
     found["density"]["unlearned"]["train"]["3"] = None
     del found["density"]["retrained"]
     (folder / "analysis.json").write_text(json.dumps(found))
-    (stored,) = read([folder])
-    plot = plots_run.density(stored)
+    (stored,) = read_runs([folder])
+    plot = plots_analysis.plot_density(stored)
     assert plot is not None
     assert plot.panels[0].y.ticks[0] == "3 (forgotten)"
     assert list(plot.legend) == ["original", "unlearned"]
@@ -744,8 +763,8 @@ def test_shap_maps_of_an_image_share_their_scale_and_keep_their_sums(tmp_path: P
     }
     found["shap"] = {"images": [image] * 9}
     (folder / "analysis.json").write_text(json.dumps(found))
-    (stored,) = read([folder])
-    plot = plots_run.shap(stored)
+    (stored,) = read_runs([folder])
+    plot = plots_analysis.plot_shap(stored)
     assert plot is not None
     assert len(plot.panels) == 6 * 2
     assert plot.columns == 2
@@ -755,12 +774,12 @@ def test_shap_maps_of_an_image_share_their_scale_and_keep_their_sums(tmp_path: P
     assert isinstance(second, Cells)
     assert (len(first.values), len(first.values[0])) == (30, 32)
     assert first.values[0][0] == 1.0
-    assert first.most == second.most == 1.0
+    assert first.full_value == second.full_value == 1.0
 
 
 def test_what_was_not_stored_has_no_plot(tmp_path: Path) -> None:
-    (stored,) = read([write_run(tmp_path / "run")])
-    assert set(plots_run.plots(stored, 100)) == {"curves", "confusion", "classes"}
+    (stored,) = read_runs([write_run(tmp_path / "run")])
+    assert set(plots_run.make_plots(stored, PageBudget(100))) == {"curves", "confusion", "classes"}
 
 
 NOTHING, NAMES = Axis("", hidden=True), ["a", "$b"]
@@ -788,32 +807,32 @@ EVERY = Plot(
             Axis("s", 0.5, 40, log=True),
             Axis("y"),
         ),
-        Panel("cells", CELLS, Axis("x", ticks=NAMES), Axis("y", ticks=NAMES, down=True)),
+        Panel("cells", CELLS, Axis("x", ticks=NAMES), Axis("y", ticks=NAMES, is_reversed=True)),
         Panel(
             "signed",
-            [Cells([[-1.0, 2.0]], signed=True, most=2.0)],
+            [Cells([[-1.0, 2.0]], signed=True, full_value=2.0)],
             NOTHING,
-            Axis("", -0.5, 0.5, down=True, hidden=True),
+            Axis("", -0.5, 0.5, is_reversed=True, hidden=True),
         ),
         Panel(
             "picture",
             [Picture([[[255, 0, 0], [0, 128, 255]]])],
             NOTHING,
-            Axis("", -0.5, 0.5, down=True, hidden=True),
+            Axis("", -0.5, 0.5, is_reversed=True, hidden=True),
         ),
         Panel("bands", BANDS, Axis("x"), Axis("rate", 1e-3, 1, log=True)),
         Panel(
             "heights",
-            [Heights([0, 1], [0, 1], [[0, 1], [1, 2]], 0.5, "AUS")],
+            [Contours([0, 1], [0, 1], [[0, 1], [1, 2]], 0.5, "AUS")],
             Axis("x"),
-            Axis("y", 0, 9, whole=True),
+            Axis("y", 0, 9, integers_only=True),
         ),
     ],
 )
 
 
 def test_plain_json_without_infinities() -> None:
-    made = [json.loads(json.dumps(figure(panel), allow_nan=False)) for panel in EVERY.panels]
+    made = [json.loads(json.dumps(to_plotly(panel), allow_nan=False)) for panel in EVERY.panels]
     assert made[0]["data"][0]["y"] == [None, None]
     assert made[1]["data"][0]["error_y"]["array"] == [1, 1]
     assert made[1]["data"][0]["error_y"]["arrayminus"] == [1, None]
@@ -826,7 +845,7 @@ def test_plain_json_without_infinities() -> None:
 
 def test_bands_lie_under_all_else_and_end_where_a_log_axis_ends() -> None:
     legend = list(EVERY.legend)
-    band, area, points, line = figure(EVERY.panels[5], legend)["data"]
+    band, area, points, line = to_plotly(EVERY.panels[5], legend)["data"]
     assert band["fill"] == area["fill"] == "toself"
     assert (band["x"], band["y"]) == ([0, 1, 1, 0], [0.001, 0.001, 0.9, 0.5])
     assert band["opacity"] < 0.5
@@ -838,12 +857,12 @@ def test_bands_lie_under_all_else_and_end_where_a_log_axis_ends() -> None:
     assert points["marker"]["color"] == "paper"
     assert points["marker"]["line"]["color"] == "#00FF00"
     flat = Panel("", [Band("", [0, 1], [-5, 0], [1, 1], "ink")], Axis("x"), Axis("y", 0, 1))
-    assert figure(flat)["data"][0]["y"] == [-5, 0, 1, 1]
+    assert to_plotly(flat)["data"][0]["y"] == [-5, 0, 1, 1]
 
 
 def test_plotly_knows_every_property() -> None:
     for panel in EVERY.panels:
-        text = json.dumps(figure(panel))
+        text = json.dumps(to_plotly(panel))
         for name in ("ink", "muted", "paper"):
             text = text.replace(f'"{name}"', '"#123456"')  # as report.js does
         graph_objects.Figure(json.loads(text))
@@ -855,7 +874,7 @@ def test_log_axes_are_labelled_with_plain_numbers() -> None:
 
 
 def test_every_mark_is_drawn_for_print(tmp_path: Path) -> None:
-    png, pdf = save(EVERY, tmp_path)
+    png, pdf = save_figure(EVERY, tmp_path)
     with Image.open(png) as image:
         colors = image.convert("RGB").getcolors(10**6)
     assert colors is not None
@@ -865,7 +884,7 @@ def test_every_mark_is_drawn_for_print(tmp_path: Path) -> None:
     counts = {color: count for count, color in colors}
     assert counts.get((255, 209, 255), 0) > 5000
     assert pdf.read_bytes().startswith(b"%PDF")
-    again = save(EVERY, tmp_path / "again")[1]
+    again = save_figure(EVERY, tmp_path / "again")[1]
     assert again.read_bytes() == pdf.read_bytes()
 
 
@@ -874,7 +893,7 @@ def test_panels_that_belong_beside_each_other_do_so_in_print(tmp_path: Path) -> 
     for columns in (0, 4):
         picture = Panel("picture", [Picture([[[0, 0, 0]]])], NOTHING, NOTHING, 230)
         with Image.open(
-            save(Plot(f"of-{columns}", "t", "c", "a", [picture] * 8, columns), tmp_path)[0]
+            save_figure(Plot(f"of-{columns}", "t", "c", "a", [picture] * 8, columns), tmp_path)[0]
         ) as image:
             sizes[columns] = image.size
     # Two inches a side at 200 points an inch, and room for a title.
@@ -883,7 +902,7 @@ def test_panels_that_belong_beside_each_other_do_so_in_print(tmp_path: Path) -> 
 
 def test_four_panels_are_two_rows_of_two_in_print(tmp_path: Path) -> None:
     picture = Panel("picture", [Picture([[[0, 0, 0]]])], NOTHING, NOTHING, 230)
-    with Image.open(save(Plot("four", "t", "c", "a", [picture] * 4), tmp_path)[0]) as image:
+    with Image.open(save_figure(Plot("four", "t", "c", "a", [picture] * 4), tmp_path)[0]) as image:
         assert image.size == (800, 900)
 
 
@@ -892,4 +911,4 @@ def test_without_matplotlib_it_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"duck-unlearning\[figures\]"):
-        save(EVERY, tmp_path)
+        save_figure(EVERY, tmp_path)

@@ -11,10 +11,17 @@ from duck import runs
 from duck.errors import BadInput
 from duck.experiment import to_dict
 from duck.methods.presets import preset
-from duck.report import Curve, descriptions, of_attacks, of_densities, of_lines, read
+from duck.report import (
+    AttackCurve,
+    descriptions,
+    read_bench_curves,
+    read_bench_densities,
+    read_bench_results,
+    read_runs,
+)
+from duck.report.class_table import choose_classes, class_rows, find_neighbours
 from duck.report.groups import Group
-from duck.report.plots_run import chosen_classes, class_rows, neighbours
-from duck.report.records import ANALYSIS, AUDITS
+from duck.report.records import ANALYSIS_FILE, AUDIT_FILES
 from duck.sample_ids import FILE
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Recipe
@@ -25,7 +32,7 @@ from tests.toys import RECIPE, TOYS, class_scenario, trained_net
 
 
 def test_what_is_written_beside_a_run_goes_with_it_when_it_is_overwritten() -> None:
-    assert {*AUDITS, ANALYSIS} == {*runs.OURS} - {runs.RECORD, runs.WEIGHTS, FILE}
+    assert {*AUDIT_FILES, ANALYSIS_FILE} == {*runs.OURS} - {runs.RECORD, runs.WEIGHTS, FILE}
 
 
 def test_a_folder_of_runs_stands_for_its_unlearnings(tmp_path: Path) -> None:
@@ -36,10 +43,10 @@ def test_a_folder_of_runs_stands_for_its_unlearnings(tmp_path: Path) -> None:
     record["experiment"] |= {"request": None, "method": None}
     (tmp_path / "original").mkdir()
     (tmp_path / "original" / "run.json").write_text(json.dumps(record))
-    assert [run.folder.name for run in read([tmp_path])] == ["a", "b"]
-    assert [run.anchor for run in read([tmp_path / "b", tmp_path])] == ["run-1-b", "run-2-a"]
+    assert [run.folder.name for run in read_runs([tmp_path])] == ["a", "b"]
+    assert [run.anchor for run in read_runs([tmp_path / "b", tmp_path])] == ["run-1-b", "run-2-a"]
     with pytest.raises(BadInput, match="original is an original model, not an unlearning"):
-        read([tmp_path / "original"])
+        read_runs([tmp_path / "original"])
 
 
 @pytest.mark.parametrize(
@@ -64,7 +71,7 @@ def test_the_audit_of_the_highest_tier_is_read(
         (folder / name).write_text(
             json.dumps({"verdict": "forgotten", "tier": tier, "reasons": [name]})
         )
-    (stored,) = read([folder])
+    (stored,) = read_runs([folder])
     assert stored.audit is not None
     assert stored.audit["reasons"] == [expected]
 
@@ -87,7 +94,7 @@ def test_a_broken_run_is_named(change: dict[str, Any], message: str, tmp_path: P
         plain |= change
     record.write_text(json.dumps(plain))
     with pytest.raises(BadInput, match=message) as caught:
-        read([tmp_path / "run-7"])
+        read_runs([tmp_path / "run-7"])
     assert str(tmp_path / "run-7") in str(caught.value)
 
 
@@ -95,9 +102,9 @@ def test_no_verdict_hides_none(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     for tier, verdict in (("quick", "not forgotten"), ("full", "no verdict")):
         (folder / f"audit-{tier}.json").write_text(json.dumps({"verdict": verdict, "tier": tier}))
-    assert read([folder])[0].verdict == "not forgotten"
+    assert read_runs([folder])[0].verdict == "not forgotten"
     (folder / "audit-quick.json").write_text(json.dumps({"verdict": "no verdict", "tier": "quick"}))
-    audit = read([folder])[0].audit
+    audit = read_runs([folder])[0].audit
     assert audit is not None
     assert audit["tier"] == "full"
 
@@ -116,7 +123,7 @@ def test_a_report_of_a_higher_tier_carries_what_a_lower_one_found(tmp_path: Path
     }
     (folder / "audit-quick.json").write_text(json.dumps(lower))
     (folder / "audit-oracle.json").write_text(json.dumps(higher))
-    audit = read([folder])[0].audit
+    audit = read_runs([folder])[0].audit
     assert audit is not None
     assert audit["tier"] == "oracle"
     assert audit["reasons"] == [
@@ -126,10 +133,10 @@ def test_a_report_of_a_higher_tier_carries_what_a_lower_one_found(tmp_path: Path
 
 
 def test_no_runs(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="holds no unlearning: `duck forget"):
-        read([tmp_path])
+    with pytest.raises(BadInput, match=r"holds no unlearning.*`duck forget"):
+        read_runs([tmp_path])
     with pytest.raises(BadInput, match="nowhere is not a run"):
-        read([tmp_path / "nowhere"])
+        read_runs([tmp_path / "nowhere"])
 
 
 def test_a_real_run_keeps_who_is_taken_for_whom(tmp_path: Path) -> None:
@@ -138,7 +145,7 @@ def test_a_real_run_keeps_who_is_taken_for_whom(tmp_path: Path) -> None:
         TOYS["duck"].method("class"), model, scenario, recipe=RECIPE, watch=lambda _: None
     )
     runs.save(runs.record(EXPERIMENT, scenario, outcome), outcome.model, tmp_path / "run")
-    (stored,) = read([tmp_path / "run"])
+    (stored,) = read_runs([tmp_path / "run"])
     before, after = stored.run.by_class["original"], stored.run.by_class["unlearned"]
     assert sum(sum(row.values()) for row in after.values()) == len(scenario.test)
     assert {true: sum(row.values()) for true, row in before.items()} == dict.fromkeys("0123", 40)
@@ -148,7 +155,7 @@ def test_a_real_run_keeps_who_is_taken_for_whom(tmp_path: Path) -> None:
     assert before["2"] == {"2": 40}
     assert set(after["2"]) - {"2"}
     assert stored.run.by_class["forget"] == {"2": 60}
-    assert (stored.forgotten, stored.names, stored.entry.kind) == (
+    assert (stored.forgotten_classes, stored.class_names, stored.result.kind) == (
         [2],
         ["a", "b", "c", "d"],
         "class",
@@ -161,9 +168,13 @@ def test_a_run_without_test_data_has_no_confusion(tmp_path: Path) -> None:
     record["by_class"] |= {"original": None, "unlearned": None}
     record["scores"] |= {"aus": None, "test": None, "forget_test": None, "retain_test": None}
     (folder / "run.json").write_text(json.dumps(record))
-    (stored,) = read([folder])
+    (stored,) = read_runs([folder])
     assert class_rows(stored) == []
-    assert (stored.entry.aus, stored.entry.kept, stored.entry.delta) == (None, None, None)
+    assert (stored.result.aus, stored.result.retain_accuracy, stored.result.delta) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_two_hundred_classes_stay_small_and_only_some_are_shown(tmp_path: Path) -> None:
@@ -173,11 +184,11 @@ def test_two_hundred_classes_stay_small_and_only_some_are_shown(tmp_path: Path) 
         names=[f"class {index}" for index in range(200)],
     )
     assert (folder / "run.json").stat().st_size < 100_000
-    (stored,) = read([folder])
+    (stored,) = read_runs([folder])
     assert len(class_rows(stored)) == 200
-    chosen = chosen_classes(stored)
+    chosen = choose_classes(stored)
     assert len(chosen) == 16
-    assert {7, *neighbours(stored)} <= set(chosen)
+    assert {7, *find_neighbours(stored)} <= set(chosen)
 
 
 def test_neighbours_are_those_it_is_confused_with(tmp_path: Path) -> None:
@@ -192,22 +203,22 @@ def test_neighbours_are_those_it_is_confused_with(tmp_path: Path) -> None:
     }
     record["by_class"]["unlearned"] = {**sure, "3": {"9": 36, "8": 4}}
     (folder / "run.json").write_text(json.dumps(record))
-    (stored,) = read([folder])
-    assert neighbours(stored) == [9, 8, 5]
+    (stored,) = read_runs([folder])
+    assert find_neighbours(stored) == [9, 8, 5]
     rows = class_rows(stored)
-    assert [row["role"] for row in rows] == ["forgotten", *["neighbour"] * 3, *["other"] * 6]
-    assert {row["index"] for row in rows[1:4]} == {5, 8, 9}
-    assert rows[0]["after"].value == 0
-    assert {row["index"]: round(row["before"].value, 3) for row in rows}[1] == 0.025
+    assert [row.role for row in rows] == ["forgotten", *["neighbour"] * 3, *["other"] * 6]
+    assert {row.index for row in rows[1:4]} == {5, 8, 9}
+    assert rows[0].after.value == 0
+    assert {row.index: round(row.before.value, 3) for row in rows}[1] == 0.025
 
 
 def test_a_run_given_twice_is_there_once(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
-    assert len(read([folder, tmp_path / "run" / ".." / "run", tmp_path])) == 1
+    assert len(read_runs([folder, tmp_path / "run" / ".." / "run", tmp_path])) == 1
 
 
 def test_lines_of_a_bench_join(tmp_path: Path) -> None:
-    (stored,) = read([write_run(tmp_path / "run", request=ForgetFraction(0.1))])
+    (stored,) = read_runs([write_run(tmp_path / "run", request=ForgetFraction(0.1))])
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     line: dict[str, Any] = {
         "id": "x",
@@ -235,30 +246,39 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
         "roc": {"fpr": [0, 1], "tpr": [0, 1], "auc": {}},
     }
     group = Group("digits", "convnet", Recipe(epochs=3))
-    curve = Curve("lira", "digits", "samples", "duck", "tuned, other settings", [0, 1], [0, 1])
-    curve = replace(curve, training=group)
-    assert of_attacks([line, *others, attacked]) == [curve]
+    curve = AttackCurve(
+        "lira", "digits", "samples", "duck", "tuned, other settings", [0, 1], [0, 1]
+    )
+    curve = replace(curve, known_group=group)
+    assert read_bench_curves([line, *others, attacked]) == [curve]
     attacked["roc"]["others"] = 40
-    assert of_attacks([attacked]) == [replace(curve, others=40)]
+    assert read_bench_curves([attacked]) == [replace(curve, non_members=40)]
     pools = [attacked | {"attack": {"name": "lira", "pool": letter * 16}} for letter in "ab"]
-    assert [curve.attack for curve in of_attacks([*pools, attacked])] == [
+    assert [curve.attack for curve in read_bench_curves([*pools, attacked])] == [
         "lira with pool aaaaaaaa",
         "lira with pool bbbbbbbb",
         "lira",
     ]
-    assert [curve.attack for curve in of_attacks(pools[:1] * 2)] == ["lira"] * 2
+    assert [curve.attack for curve in read_bench_curves(pools[:1] * 2)] == ["lira"] * 2
     other = json.loads(json.dumps(attacked))
     other["experiment"]["training"]["model"] = "resnet18"
-    assert [curve.group.model for curve in of_attacks([attacked, other])] == ["convnet", "resnet18"]
-    (entry,) = of_lines([line, *others, attacked])
-    assert (entry.name, entry.method, entry.asked) == ("digits, seed 4", "duck", stored.entry.asked)
-    assert entry.preset == "tuned, other settings"
+    assert [curve.group.model for curve in read_bench_curves([attacked, other])] == [
+        "convnet",
+        "resnet18",
+    ]
+    (result,) = read_bench_results([line, *others, attacked])
+    assert (result.name, result.method, result.request_label) == (
+        "digits, seed 4",
+        "duck",
+        stored.result.request_label,
+    )
+    assert result.preset == "tuned, other settings"
     line["experiment"]["method"] = to_dict(preset("duck", "digits", "samples", None, "tuned"))
-    assert of_lines([line])[0].preset == "tuned"
-    assert of_attacks([attacked])[0].preset == "tuned"
-    assert entry.gone is not None
-    assert entry.gone.low is not None
-    assert entry.drop == stored.entry.drop
+    assert read_bench_results([line])[0].preset == "tuned"
+    assert read_bench_curves([attacked])[0].preset == "tuned"
+    assert result.forget_accuracy is not None
+    assert result.forget_accuracy.low is not None
+    assert result.drop == stored.result.drop
 
 
 def test_lines_of_studies_are_neither_unlearnings_nor_attacks() -> None:
@@ -269,23 +289,25 @@ def test_lines_of_studies_are_neither_unlearnings_nor_attacks() -> None:
         bench_line(study={"name": "bias"}, bias={}),
     ]
     del lines[2]["scores"]
-    assert len(of_lines(lines)) == 1
-    assert of_attacks(lines) == []
-    (found,) = of_densities(lines)
-    assert (found.method, found.preset, found.forgotten) == ("duck", "tuned", [3])
+    assert len(read_bench_results(lines)) == 1
+    assert read_bench_curves(lines) == []
+    (found,) = read_bench_densities(lines)
+    assert (found.method, found.preset, found.forgotten_classes) == ("duck", "tuned", [3])
     assert found.splits == density
-    assert found.group == of_lines(lines)[0].group
-    assert found.question == of_lines(lines)[0].question
+    assert found.group == read_bench_results(lines)[0].group
+    assert found.comparison_key == read_bench_results(lines)[0].comparison_key
 
 
 def test_a_variant_of_a_method_has_a_name_of_its_own() -> None:
     changed = bench_line(variant="no forget loss")
     changed["experiment"]["method"]["batch_ratio"] = 99
-    plain, empty, variant = of_lines([bench_line(), bench_line(variant=""), changed])
+    plain, empty, variant = read_bench_results([bench_line(), bench_line(variant=""), changed])
     assert (plain.label, empty.label, variant.label) == ("duck", "duck", "duck, no forget loss")
     assert (variant.method, variant.preset) == ("duck", "tuned")
     roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
-    assert [curve.method for curve in of_attacks([changed | roc])] == ["duck, no forget loss"]
+    assert [curve.method for curve in read_bench_curves([changed | roc])] == [
+        "duck, no forget loss"
+    ]
 
 
 def test_requests_of_many_classes(tmp_path: Path) -> None:
@@ -295,23 +317,23 @@ def test_requests_of_many_classes(tmp_path: Path) -> None:
         bench_line(request=ForgetClasses([1, 2]), case="1+2"),
         bench_line(request=ForgetClasses([5]), case=5),
     ]
-    entries = of_lines(lines)
-    assert [entry.removed for entry in entries] == [4, 1, 2, 1]
+    results = read_bench_results(lines)
+    assert [result.class_count for result in results] == [4, 1, 2, 1]
     asked = ["4 random classes", "1 random class", "classes 1, 2", "class 5"]
-    assert [entry.asked for entry in entries] == asked
-    assert [entry.name for entry in entries] == [
+    assert [result.request_label for result in results] == asked
+    assert [result.name for result in results] == [
         "digits, 4 random classes, seed 7",
         "digits, 1 random class, seed 7",
         "digits, classes 1+2",
         "digits, class 5",
     ]
     roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
-    on = [curve.on for curve in of_attacks([line | roc for line in lines])]
+    on = [curve.request for curve in read_bench_curves([line | roc for line in lines])]
     assert on == ["4 classes", "a class", "2 classes", "a class"]
     folder = write_run(tmp_path / "run", request=ForgetClasses([1, 2]), seed=5)
     record = json.loads((folder / "run.json").read_text())
     record["experiment"]["request"] = {"name": "random-classes", "count": 2}
     (folder / "run.json").write_text(json.dumps(record))
-    (stored,) = read([folder])
-    expected = "Forget everything of 2 random classes, drawn with seed 5 (“1”, “2”): "
-    assert descriptions.asked(stored).startswith(expected)
+    (stored,) = read_runs([folder])
+    expected = "2 random classes, chosen at random with seed 5 (“1”, “2”): "
+    assert expected in descriptions.describe_request(stored)

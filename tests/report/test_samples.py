@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from duck.report.samples import forgotten_samples
+from duck.report.samples import choose_forgotten_samples
 from tests.toys import class_scenario
 
 
@@ -21,7 +21,7 @@ class Always(nn.Module):
 
 def test_an_output_without_a_class_is_named_by_its_number() -> None:
     scenario = class_scenario()
-    shown = forgotten_samples(scenario, Always(1, 4), Always(11, 12), count=3)
+    shown = choose_forgotten_samples(scenario, Always(1, 4), Always(11, 12), count=3)
     assert {(sample.before, sample.after) for sample in shown} == {
         (scenario.data.classes[1], "output 11")
     }

@@ -1,1 +1,1 @@
-"""What changed inside a model: its feature space, what it looks at, and whether a bias is gone."""
+"""What changed inside a model: its feature space, its attributions, and a planted bias."""

@@ -1,8 +1,9 @@
-"""SHAP values of images: how much each pixel raises or lowers the probability of a class, against a background of other images.
+"""SHAP values: how much each pixel raises or lowers the probability of a class.
 
-Gradients are integrated along the straight line from each background image to the image (Integrated Gradients) and averaged over the
-background: the Aumann-Shapley form of SHAP. It needs nothing of a model but gradients, and unlike sampled estimates it can be checked:
-the values of an image must sum to its probability less the background's.
+Gradients are integrated along the straight line from each background image to the image
+(Integrated Gradients) and averaged over the background: the Aumann-Shapley form of SHAP. It needs
+only gradients of the model. Unlike sampled estimates it can be checked: the values of an image
+must sum to its probability minus that of the background.
 """
 
 import warnings
@@ -19,48 +20,48 @@ from duck.predict import PIXELS
 from duck.runtime import device_of, evaluating, seeded
 from duck.types import Examples
 
-BACKGROUND = 10
-"""Images that the values are measured against."""
+BACKGROUND_IMAGES = 10
+"""Images that an image is compared with."""
 STEPS = 32
-"""Points on each line at first; doubled for images whose values do not add up."""
-MOST_STEPS = 512
+"""Points on each line at first. They are doubled for images whose values do not add up."""
+MAX_STEPS = 512
 TOLERANCE = 0.01
-"""How far, in probability, the values of an image may be from adding up."""
-AT_ONCE = 500
-"""Images in one forward and backward pass, if they are small."""
+"""The largest gap, in probability, between the sum of the values and what they explain."""
+IMAGES_PER_PASS = 500
+"""Small images in one forward and backward pass."""
 
 Explainer = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
 
-class Incomplete(UserWarning):
-    """Values that do not add up to what they are to explain."""
+class IncompleteAttribution(UserWarning):
+    """SHAP values that do not add up to the difference they explain."""
 
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """SHAP values of some images, on the host."""
+    """SHAP values of images, on the CPU."""
 
     values: Tensor
-    """(N, C, H, W): positive raises the probability of the image's class in question, negative lowers it."""
+    """(N, C, H, W): a positive value raises the probability of the image's target class."""
     outputs: Tensor
-    """Probability of that class for each image."""
+    """Probability of the target class of each image."""
     base: Tensor
-    """The same for the background, on average."""
+    """Mean probability of the same class over the background."""
     tolerance: float
 
     @property
     def gaps(self) -> Tensor:
-        """How far the values of each image are from adding up."""
+        """The gap between the sum of the values and what they explain, for each image."""
         return (self.values.double().flatten(1).sum(1) - (self.outputs - self.base)).abs()
 
     @property
     def complete(self) -> Tensor:
-        """Which images' values add up within the tolerance."""
+        """Whether the values of each image add up within the tolerance."""
         return self.gaps <= self.tolerance
 
     @property
     def maps(self) -> Tensor:
-        """(N, H, W): the channels of a pixel together."""
+        """(N, H, W): the sum over the channels of each pixel."""
         return self.values.sum(1)
 
 
@@ -71,65 +72,82 @@ def shap_values(
     background: Tensor,
     *,
     steps: int = STEPS,
-    most_steps: int = MOST_STEPS,
+    max_steps: int = MAX_STEPS,
     tolerance: float = TOLERANCE,
 ) -> Attribution:
-    """Values of each pixel for the probability of the target class of its image; a warning names how many do not add up.
+    """Compute the SHAP value of each pixel for the target class of its image.
 
-    Images and background are as the model takes them (normalised).
+    Images and background are normalised, as the model takes them. A warning tells how many images
+    have values that do not add up.
     """
     if not len(images) or not len(background):
         raise BadInput("SHAP values need at least one image and one background image.")
-    if not 2 <= steps <= most_steps:
-        raise BadInput(f"steps must lie between 2 and most_steps, got {steps} and {most_steps}.")
-    explain, device = _integrated(model), device_of(model)
-    images, background = images.to(device), background.to(device)
+    if not 2 <= steps <= max_steps:
+        raise BadInput(f"steps must lie between 2 and max_steps, got {steps} and {max_steps}.")
+    explain = _make_explainer(model)
+    device = device_of(model)
+    images = images.to(device)
+    background = background.to(device)
     classes = torch.as_tensor(targets, device=device).expand(len(images))
     with evaluating(model):
         outputs = _probabilities(model, images)[torch.arange(len(images)), classes]
         base = _probabilities(model, background).mean(0)[classes]
-        values, todo = torch.zeros_like(images), torch.arange(len(images), device=device)
-        while len(todo) and steps <= most_steps:
-            values[todo] = _mean_over(explain, images[todo], background, classes[todo], steps)
-            found = Attribution(values, outputs, base, tolerance)
-            todo, steps = (~found.complete).nonzero().flatten(), 2 * steps
-    if len(todo):
-        worst = float(found.gaps.max())
-        message = f"SHAP values of {len(todo)} of {len(images)} images do not add up: off by up to {worst:.3f}, allowed {tolerance}."
-        warnings.warn(f"{message} Raise most_steps (now {most_steps}).", Incomplete, stacklevel=2)
-    return Attribution(values.cpu(), outputs.cpu(), base.cpu(), tolerance)
+        attribution = Attribution(torch.zeros_like(images), outputs, base, tolerance)
+        pending = torch.arange(len(images), device=device)
+        while len(pending) and steps <= max_steps:
+            attribution.values[pending] = _mean_over_background(
+                explain, images[pending], background, classes[pending], steps
+            )
+            pending = (~attribution.complete).nonzero().flatten()
+            steps *= 2
+    if len(pending):
+        _warn_incomplete(attribution, len(pending), max_steps)
+    return Attribution(attribution.values.cpu(), outputs.cpu(), base.cpu(), tolerance)
 
 
-def background_of(examples: Examples, seed: int = 0, count: int = BACKGROUND) -> Tensor:
-    """So many of the examples, drawn with the seed, as a model takes them."""
+def _warn_incomplete(attribution: Attribution, count: int, max_steps: int) -> None:
+    message = (
+        f"SHAP values of {count} of {len(attribution.values)} images do not add up: off by up to "
+        f"{float(attribution.gaps.max()):.3f}, allowed {attribution.tolerance}. "
+        f"Raise max_steps (now {max_steps})."
+    )
+    warnings.warn(message, IncompleteAttribution, stacklevel=3)
+
+
+def background_of(examples: Examples, seed: int = 0, count: int = BACKGROUND_IMAGES) -> Tensor:
+    """Choose background images at random with the seed, as a model takes them."""
     rows = torch.randperm(len(examples), generator=seeded(seed, "background"))[:count]
     return images_of(examples.take(rows))
 
 
 def images_of(examples: Examples) -> Tensor:
-    """All of them, as a model takes them."""
-    return torch.cat([batch.images for batch in examples.batches(AT_ONCE)])
+    """Return all images as a model takes them."""
+    return torch.cat([batch.images for batch in examples.batches(IMAGES_PER_PASS)])
 
 
-def at_once(images: Tensor) -> int:
-    """How many of them go into one pass: big images fill a device with fewer."""
-    return min(AT_ONCE, max(1, PIXELS // images[0].numel()))
+def images_per_pass(images: Tensor) -> int:
+    """Return how many images fit in one pass. Large images need more memory."""
+    return min(IMAGES_PER_PASS, max(1, PIXELS // images[0].numel()))
 
 
-def _mean_over(
+def _mean_over_background(
     explain: Explainer, images: Tensor, background: Tensor, classes: Tensor, steps: int
 ) -> Tensor:
-    size = at_once(images)
-    parts = zip(images.split(size), classes.split(size), strict=True)
-    sums = [
-        sum((explain(x, b.expand_as(x), y, steps) for b in background), torch.zeros_like(x))
-        for x, y in parts
-    ]
+    size = images_per_pass(images)
+    sums = []
+    for part, targets in zip(images.split(size), classes.split(size), strict=True):
+        total = torch.zeros_like(part)
+        for image in background:
+            total = total + explain(part, image.expand_as(part), targets, steps)
+        sums.append(total)
     return torch.cat(sums) / len(background)
 
 
 def require_captum() -> Any:
-    """Its Integrated Gradients; where it is not installed an error, which whoever is to train for an hour first should hear before."""
+    """Return captum's Integrated Gradients, or raise MissingExtra.
+
+    A command that trains first calls this before the training.
+    """
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
@@ -139,18 +157,19 @@ def require_captum() -> Any:
     return IntegratedGradients
 
 
-def _integrated(model: nn.Module) -> Explainer:
+def _make_explainer(model: nn.Module) -> Explainer:
     gradients = require_captum()(lambda images: logits_of(model(images)).float().softmax(1))
 
     def explain(images: Tensor, baselines: Tensor, classes: Tensor, steps: int) -> Tensor:
-        # Probabilities bend sharply where one class takes over from another: evenly spread points find that place soonest.
+        # Probabilities change sharply where one class replaces another. Evenly spaced points
+        # find that place soonest.
         values: Tensor = gradients.attribute(
             images,
             baselines,
             classes,
             n_steps=steps,
             method="riemann_middle",
-            internal_batch_size=at_once(images),
+            internal_batch_size=images_per_pass(images),
         )
         return values.detach()
 
@@ -159,5 +178,8 @@ def _integrated(model: nn.Module) -> Explainer:
 
 def _probabilities(model: nn.Module, images: Tensor) -> Tensor:
     return torch.cat(
-        [logits_of(model(part)).double().softmax(1) for part in images.split(at_once(images))]
+        [
+            logits_of(model(part)).double().softmax(1)
+            for part in images.split(images_per_pass(images))
+        ]
     )

@@ -1,4 +1,4 @@
-"""Bias removal: a patch that taught a model a wrong class, before and after unlearning and with a corrected retraining."""
+"""Bias removal: unlearn a patch that taught a model a wrong class, and compare with retraining."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from duck.analysis.attribution import Attribution, background_of, images_of, shap_values
-from duck.analysis.paired import paired
+from duck.analysis.paired import paired_test
 from duck.data.patch import Patch
 from duck.methods.base import Method
 from duck.methods.duck import Duck
@@ -25,34 +25,33 @@ from duck.unlearning import Outcome, Watch, unlearn
 
 RESULT, MAPS = "bias.json", "shap.npz"
 FILES = (RESULT, MAPS, "biased.safetensors", "duck.safetensors", "corrected.safetensors")
-"""What we write into the folder of a bias removal."""
-"""What `duck debias` leaves in its folder, and `duck report` reads."""
+"""The files that `duck debias` writes and `duck report` reads."""
 IMAGES = 128
-"""Unseen images whose SHAP values are taken."""
-ENOUGH = 100
-"""Below so many unseen images the result says that they are few."""
+"""Unseen images whose SHAP values are computed."""
+MIN_UNSEEN_IMAGES = 100
+"""With fewer unseen images the result has a note."""
 TOLERANCE = 0.01
-"""Share of the mislabelled images that may keep the wrong label: DUCK's stop rule for class removal."""
+"""Share of the mislabelled images that may keep the wrong label, as in DUCK's stop rule."""
 
 
 @dataclass(frozen=True, eq=False)
-class Freed:
-    """The model that learned the bias, the one that unlearned it, and one trained anew with the labels put right."""
+class RemovalOutcome:
+    """The biased model, the unlearned model, and a model trained with correct labels."""
 
     models: dict[str, nn.Module]
     outcome: Outcome
     retrain_seconds: float
-    """0 where the corrected model was there already."""
+    """0 if the corrected model was given."""
 
 
-def freeing(debias: Debias, data: Data, name: Preset = "tuned") -> Duck:
-    """DUCK with the settings for class removal, every mislabelled image sent to the centroid of the class it shows."""
+def debias_method(debias: Debias, data: Data, name: Preset = "tuned") -> Duck:
+    """Return DUCK for class removal, with the true class as the target of mislabelled images."""
     method = preset("duck", data.name, "class", len(data.train), name)
     assert isinstance(method, Duck)
     return replace(method, target_class=debias.classes(data)[0])
 
 
-def free(
+def remove_bias(
     debias: Debias,
     scenario: Scenario,
     biased: nn.Module,
@@ -63,10 +62,10 @@ def free(
     corrected: nn.Module | None = None,
     head: str | None = None,
     watch: Watch | None = None,
-) -> Freed:
-    """Unlearn the mislabelled images and, unless a `corrected` model is given, retrain on the corrected data with the same recipe.
+) -> RemovalOutcome:
+    """Unlearn the mislabelled images, and retrain with correct labels unless `corrected` is given.
 
-    `biased` has learned the scenario's data.
+    `biased` was trained on the data of the scenario.
     """
     # For a few epochs compilation would cost more than it saves.
     eager = replace(recipe, compile=False)
@@ -78,24 +77,24 @@ def free(
         task = scenario.task(new_model=new_model, recipe=recipe, report=watch)
         with stopwatch:
             corrected = Retrained()(biased, replace(task, retain=debias.corrected(scenario).train))
-    return Freed(
+    return RemovalOutcome(
         {"biased": biased, "duck": outcome.model, "corrected": corrected},
         outcome,
         stopwatch.seconds,
     )
 
 
-def report(
+def make_record(
     debias: Debias,
     scenario: Scenario,
-    freed: Freed,
+    freed: RemovalOutcome,
     attributions: Mapping[str, Attribution] | None = None,
 ) -> dict[str, Any]:
-    """All that the study found, as plain data."""
+    """Return all measurements of a bias removal as plain data."""
     data, (true, wrong) = scenario.data, debias.classes(scenario.data)
-    said = called(debias, scenario, freed.models)
+    shares = measure_shares(debias, scenario, freed.models)
     forget = {"biased": freed.outcome.original.forget, "duck": freed.outcome.scores.forget}
-    shap = patch_row(debias, attributions) if attributions else None
+    shap = patch_statistics(debias, attributions) if attributions else None
     return {
         "data": data.name,
         "shape": list(data.train.shape),
@@ -103,11 +102,11 @@ def report(
         **asdict(debias),
         "true": data.classes[true],
         "wrong": data.classes[wrong],
-        "n": said["biased"]["n"],
-        "called": said,
+        "n": shares["biased"]["n"],
+        "called": shares,
         "forget": forget,
         "shap": shap,
-        "notes": _notes(shap, forget, said["biased"]["n"]),
+        "notes": _notes(shap, forget, shares["biased"]["n"]),
         "seconds": {
             "duck": round(freed.outcome.seconds, 3),
             "corrected": round(freed.retrain_seconds, 3),
@@ -119,21 +118,23 @@ def _notes(shap: Mapping[str, Any] | None, forget: Mapping[str, float], unseen: 
     notes = []
     if forget["duck"] >= TOLERANCE:
         notes.append(
-            f"After unlearning {100 * forget['duck']:.1f} % of the mislabelled images still get the wrong label."
+            f"After unlearning, {100 * forget['duck']:.1f} % of the mislabelled images still get "
+            "the wrong label."
         )
-    if unseen < ENOUGH:
+    if unseen < MIN_UNSEEN_IMAGES:
         notes.append(
-            f"n too small: {unseen} unseen images of the class, where at least {ENOUGH} would be wanted."
+            f"The shares are imprecise: only {unseen} unseen images of the class "
+            f"({MIN_UNSEEN_IMAGES} or more recommended)."
         )
     if shap and any(shap["incomplete"].values()):
         notes.append(f"SHAP values do not add up: {shap['incomplete']} images.")
     return notes
 
 
-def called(
+def measure_shares(
     debias: Debias, scenario: Scenario, models: Mapping[str, nn.Module]
 ) -> dict[str, dict[str, Any]]:
-    """What each model calls unseen images of the true class that carry the patch, and how it does on clean test images."""
+    """Measure how each model classifies unseen images of the true class, with and without patch."""
     patched, clean = debias.unseen(scenario), debias.unseen(scenario, patched=False)
     (true, wrong), test = debias.classes(scenario.data), scenario.data.test
     found = {}
@@ -147,21 +148,24 @@ def called(
             "right_without_patch": without == true,
         }
         found[name] = {
-            **{said: _share(hits) for said, hits in shares.items()},
+            **{part: _share(hits) for part, hits in shares.items()},
             "test": accuracy(model, test.take(scenario.test)) if test is not None else None,
             "n": len(patched),
         }
     return found
 
 
-def explained(
+def explain_models(
     debias: Debias,
     scenario: Scenario,
     models: Mapping[str, nn.Module],
     images: int = IMAGES,
     seed: int = 0,
 ) -> dict[str, Attribution]:
-    """SHAP values for the wrong class on unseen images with the patch, against a background without it."""
+    """Compute SHAP values for the wrong class on unseen images with the patch.
+
+    The background has no patch.
+    """
     unseen = debias.unseen(scenario)
     chosen = images_of(unseen.take(torch.arange(min(images, len(unseen)))))
     task, wrong = scenario.task(), debias.classes(scenario.data)[1]
@@ -170,13 +174,13 @@ def explained(
 
 
 def patch_values(debias: Debias, attribution: Attribution) -> Tensor:
-    """Mean SHAP value of the patch's pixels, the channels of a pixel together, for each image."""
+    """Return the mean SHAP value of the pixels of the patch, for each image."""
     down, across = Patch(debias.patch, debias.colour).place(tuple(attribution.values.shape[1:]))
     return attribution.maps[:, down, across].mean((1, 2))
 
 
-def patch_row(debias: Debias, attributions: Mapping[str, Attribution]) -> dict[str, Any]:
-    """Mean and spread of the patch's SHAP values for each model, how much they fell, and p-values paired over images."""
+def patch_statistics(debias: Debias, attributions: Mapping[str, Attribution]) -> dict[str, Any]:
+    """Return mean and spread of the patch's SHAP values, how much they fell, and paired tests."""
     values = {
         name: patch_values(debias, found).double().numpy() for name, found in attributions.items()
     }
@@ -192,7 +196,7 @@ def patch_row(debias: Debias, attributions: Mapping[str, Attribution]) -> dict[s
             name: _factor(means["biased"], mean) for name, mean in means.items() if name != "biased"
         },
         "tests": {
-            f"{one} - {other}": asdict(paired(values[one], values[other]))
+            f"{one} - {other}": asdict(paired_test(values[one], values[other]))
             for one, other in combinations(values, 2)
         },
         "largest_gap": {name: float(found.gaps.max()) for name, found in attributions.items()},
@@ -200,8 +204,8 @@ def patch_row(debias: Debias, attributions: Mapping[str, Attribution]) -> dict[s
     }
 
 
-def maps(attributions: Mapping[str, Attribution], count: int = 8) -> dict[str, Any]:
-    """The first few SHAP maps of each model, small enough to keep."""
+def first_maps(attributions: Mapping[str, Attribution], count: int = 8) -> dict[str, Any]:
+    """Return the first SHAP maps of each model, small enough to store."""
     return {
         name: found.maps[:count].numpy().astype(np.float16) for name, found in attributions.items()
     }

@@ -1,4 +1,4 @@
-"""How a model arranges images: a map of its embeddings (t-SNE) and how densely each class lies there (DUCK, section 4.4)."""
+"""The feature space of a model: t-SNE maps and the density of each class (DUCK, section 4.4)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,22 +11,22 @@ import numpy.typing as npt
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
-from duck.analysis.paired import paired
+from duck.analysis.paired import paired_test
 from duck.errors import BadInput
 from duck.types import Predictions
 
 Points = npt.NDArray[np.floating[Any]]
 Densities = dict[str, dict[str, float | None]]
-"""Split -> class -> log density; None where the samples of a class lie on one point."""
+"""Split -> class -> log density; None if all samples of a class are the same point."""
 
 DIMENSIONS = 9
-"""Of the space in which densities are measured; the paper's number."""
-SHARE = 0.95
-"""Of a class's samples that its ball holds."""
+"""Dimensions of the space in which densities are measured, as in the paper."""
+BALL_SHARE = 0.95
+"""Share of the samples of a class that its ball contains."""
 ROUNDING = 1e-12
-"""Relative to the points: a ball no larger than that is one point."""
-BEFORE_TSNE = 50
-"""Dimensions that t-SNE gets to see; more cost time and show the same."""
+"""A ball with a smaller radius, relative to its points, is one point."""
+TSNE_DIMENSIONS = 50
+"""PCA reduces embeddings to this before t-SNE. More take longer and look the same."""
 ITERATIONS = 500
 
 
@@ -35,42 +35,46 @@ class Space(NamedTuple):
 
     dimensions: int
     variance: float
-    """Share of the variance of the training embeddings that it holds."""
+    """Share of the variance of the training embeddings that the space keeps."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """Densities of one run's models, and the classes that were to be forgotten."""
+class RunDensities:
+    """Densities of the models of one run, and the forgotten classes."""
 
     density: Mapping[str, Densities]
     forgotten: Sequence[int]
 
 
 def tsne(embeddings: Points, seed: int = 0, iterations: int = ITERATIONS) -> Points:
-    """A map (N, 2) in which neighbours stay neighbours. Distances between clusters mean little."""
+    """Compute a map (N, 2) that keeps neighbours together.
+
+    Distances between clusters mean little.
+    """
     if len(embeddings) < 4:
         raise BadInput(f"A map of {len(embeddings)} embeddings shows nothing: give at least 4.")
-    reduced = PCA(min(BEFORE_TSNE, *embeddings.shape), svd_solver="covariance_eigh").fit_transform(
-        embeddings
-    )
+    pca = PCA(min(TSNE_DIMENSIONS, *embeddings.shape), svd_solver="covariance_eigh")
     perplexity = min(30.0, (len(embeddings) - 1) / 3)
-    placed: Points = TSNE(
+    estimator = TSNE(
         perplexity=perplexity, init="pca", max_iter=iterations, n_jobs=2, random_state=seed
-    ).fit_transform(reduced)
-    return placed
+    )
+    points: Points = estimator.fit_transform(pca.fit_transform(embeddings))
+    return points
 
 
-def densities(
+def measure_densities(
     splits: Mapping[str, Predictions], dimensions: int | float = DIMENSIONS
 ) -> tuple[Densities, Space]:
-    """Log density of every class in every split of one model, all its samples counted, right or wrong.
+    """Measure the log density of every class in every split of one model.
 
-    The first split (the training samples) sets the space that all are measured in. `dimensions` is their number, or, below 1, the
-    share of the variance to keep; densities compare only between spaces of as many dimensions.
+    All samples count, also those that are classified wrongly. The first split (the training
+    samples) defines the space. `dimensions` is its number of dimensions or, below 1, the share of
+    the variance to keep. Densities compare only between spaces with the same number of dimensions.
     """
     if not (dimensions >= 1 and dimensions == int(dimensions)) and not 0 < dimensions < 1:
         raise BadInput(
-            f"dimensions is a whole number, or a share of the variance between 0 and 1; got {dimensions}."
+            "dimensions is a whole number, or a share of the variance between 0 and 1; "
+            f"got {dimensions}."
         )
     first = next(iter(splits.values())).embeddings.double().numpy()
     pca = PCA(
@@ -87,10 +91,11 @@ def densities(
     return found, Space(int(pca.n_components_), float(pca.explained_variance_ratio_.sum()))
 
 
-def log_density(points: Points, share: float = SHARE) -> float:
-    """log(N / V): samples in the smallest ball around their mean that holds this share of them, over its volume.
+def log_density(points: Points, share: float = BALL_SHARE) -> float:
+    """Compute log(N / V) of the smallest ball around the mean that holds this share of the points.
 
-    The volume of an n-ball leaves the range of floats long before n = 512: only logarithms are formed.
+    The volume of an n-ball leaves the range of floats long before n = 512, so only logarithms are
+    computed.
     """
     if not len(points):
         raise BadInput("No samples: no density.")
@@ -104,17 +109,20 @@ def log_density(points: Points, share: float = SHARE) -> float:
     )
 
 
-def density_tests(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Over runs: forget against retain within each model, and the forgotten classes between models. One row a comparison."""
+def density_tests(runs: Sequence[RunDensities]) -> list[dict[str, Any]]:
+    """Test over runs: forgotten against retained classes, and forgotten classes between models.
+
+    Each comparison is one row.
+    """
     rows = []
     for split in ("train", "test"):
-        sides = {name: _sides(runs, name, split) for name in _shared(runs, split)}
+        sides = {name: _mean_densities(runs, name, split) for name in _common_models(runs, split)}
         for name, (forget, retain) in sides.items():
             rows.append(
                 {
                     "split": split,
                     "compared": f"{name}: forget - retain",
-                    **asdict(paired(forget, retain)),
+                    **asdict(paired_test(forget, retain)),
                 }
             )
         for one, other in combinations(sides, 2):
@@ -122,32 +130,40 @@ def density_tests(runs: Sequence[Run]) -> list[dict[str, Any]]:
                 {
                     "split": split,
                     "compared": f"forget: {one} - {other}",
-                    **asdict(paired(sides[one][0], sides[other][0])),
+                    **asdict(paired_test(sides[one][0], sides[other][0])),
                 }
             )
     return rows
 
 
-def _shared(runs: Sequence[Run], split: str) -> list[str]:
-    """Models that every run has, with densities of forgotten and retained classes."""
+def _common_models(runs: Sequence[RunDensities], split: str) -> list[str]:
+    """Return the models for which every run has densities of forgotten and retained classes."""
     return [
         name
         for name in runs[0].density
-        if all(name in run.density and all(map(len, _split(run, name, split))) for run in runs)
+        if all(
+            name in run.density and all(map(len, _class_densities(run, name, split)))
+            for run in runs
+        )
     ]
 
 
-def _sides(runs: Sequence[Run], name: str, split: str) -> tuple[list[float], list[float]]:
-    """Mean log density of the forgotten and of the retained classes, for each run."""
-    pairs = [tuple(float(np.mean(values)) for values in _split(run, name, split)) for run in runs]
+def _mean_densities(
+    runs: Sequence[RunDensities], name: str, split: str
+) -> tuple[list[float], list[float]]:
+    """Return the mean log density of forgotten and of retained classes, for each run."""
+    pairs = [
+        tuple(float(np.mean(values)) for values in _class_densities(run, name, split))
+        for run in runs
+    ]
     return [forget for forget, _ in pairs], [retain for _, retain in pairs]
 
 
-def _split(run: Run, name: str, split: str) -> tuple[list[float], list[float]]:
+def _class_densities(run: RunDensities, name: str, split: str) -> tuple[list[float], list[float]]:
     known = {
         int(label): value
         for label, value in run.density[name].get(split, {}).items()
         if value is not None
     }
-    gone = [value for label, value in known.items() if label in run.forgotten]
-    return gone, [value for label, value in known.items() if label not in run.forgotten]
+    forget = [value for label, value in known.items() if label in run.forgotten]
+    return forget, [value for label, value in known.items() if label not in run.forgotten]

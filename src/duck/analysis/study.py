@@ -1,166 +1,168 @@
-"""A run seen from inside: maps and densities of its models' embeddings and, where asked, SHAP maps; plain data, ready for JSON."""
+"""The analysis of a run: t-SNE maps, densities and SHAP maps of its models, as plain data."""
 
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from duck.analysis.attribution import background_of, images_of, shap_values
-from duck.analysis.feature_space import DIMENSIONS, Densities, Space, densities, tsne
+from duck.analysis.attribution import Attribution, background_of, images_of, shap_values
+from duck.analysis.feature_space import DIMENSIONS, Densities, measure_densities, tsne
 from duck.predict import predict
 from duck.runtime import seeded
 from duck.types import Examples, Predictions, Scenario
 
-SHOWN = 2000
-"""Most points of a panel that are kept."""
+MAX_STORED_POINTS = 2000
+"""Points that are stored of a map."""
 RESULT = "analysis.json"
-"""Beside a run."""
-POINTS = 4000
-"""Embeddings, of training and test together, that a map is made of."""
+"""The file in the folder of a run."""
+MAP_POINTS = 4000
+"""Embeddings, of training and test samples together, in a map."""
+
+
+class Split(NamedTuple):
+    """The samples of a split, and which of them are to be forgotten."""
+
+    examples: Examples
+    forget: Tensor
 
 
 def analyse(
     models: Mapping[str, nn.Module],
     scenario: Scenario,
     *,
-    points: int = POINTS,
+    points: int = MAP_POINTS,
     dimensions: int | float = DIMENSIONS,
     explain: Examples | None = None,
     head: str | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """What `analysis.json` holds of these models (original, unlearned, retrained). `explain`: images whose SHAP maps are wanted."""
+    """Return the content of `analysis.json` for these models (original, unlearned, retrained).
+
+    SHAP maps are computed for the images in `explain`.
+    """
     begun = time.monotonic()
-    parts = _parts(scenario)
-    shown = {
-        name: _some(rows, max(2, points // len(parts)), seed)
-        for name, (_, rows, _) in parts.items()
+    splits = _splits(scenario)
+    points_per_split = max(2, points // len(splits))
+    rows = {
+        name: _sample_rows(split.examples, points_per_split, seed) for name, split in splits.items()
     }
     maps: dict[str, Any] = {}
     density: dict[str, Densities] = {}
-    spaces: dict[str, Space] = {}
+    spaces: dict[str, Any] = {}
     for name, model in models.items():
-        said = {split: predict(model, examples, head) for split, (examples, _, _) in parts.items()}
-        density[name], spaces[name] = densities(said, dimensions)
-        maps[name] = _panels(
-            said, shown, {split: forget for split, (_, _, forget) in parts.items()}, seed
-        )
+        predictions = {split: predict(model, part.examples, head) for split, part in splits.items()}
+        density[name], space = measure_densities(predictions, dimensions)
+        spaces[name] = space._asdict()
+        maps[name] = _map_panels(predictions, splits, rows, seed)
+    shap = {} if explain is None else {"shap": _explain_images(models, scenario, explain, seed)}
     return {
         "tsne": maps,
         "density": density,
-        "spaces": {name: space._asdict() for name, space in spaces.items()},
-        **({"shap": _shap(models, scenario, explain, seed)} if explain is not None else {}),
+        "spaces": spaces,
+        **shap,
         "classes": list(scenario.data.classes),
         "forgotten": forgotten_classes(scenario),
-        "samples": {split: len(rows) for split, (_, rows, _) in parts.items()},
+        "samples": {name: len(split.examples) for name, split in splits.items()},
         "date": datetime.now(UTC).date().isoformat(),
         "seconds": round(time.monotonic() - begun, 2),
     }
 
 
 def forgotten_classes(scenario: Scenario) -> list[int]:
-    """Classes that go whole; none where single samples go."""
-    return (
-        scenario.data.train.labels[scenario.forget].unique().tolist()
-        if scenario.kind == "class"
-        else []
-    )
+    """Return the forgotten classes; none if samples are forgotten."""
+    if scenario.kind != "class":
+        return []
+    classes: list[int] = scenario.data.train.labels[scenario.forget].unique().tolist()
+    return classes
 
 
-def _parts(scenario: Scenario) -> dict[str, tuple[Examples, Tensor, Tensor]]:
-    """Split -> its examples, their places, and which of them are (of the class) to be forgotten. The holdout is not shown."""
-    data, rows = scenario.data, torch.arange(len(scenario.data.train))
-    parts = {"train": (data.train, rows, torch.isin(rows, scenario.forget))}
+def _splits(scenario: Scenario) -> dict[str, Split]:
+    """Return the training and the test samples. The holdout is left out."""
+    data = scenario.data
+    splits = {
+        "train": Split(data.train, torch.isin(torch.arange(len(data.train)), scenario.forget))
+    }
     if data.test is not None and len(scenario.test):
-        test = data.test.take(scenario.test)
-        parts["test"] = (
-            test,
-            torch.arange(len(test)),
-            torch.isin(scenario.test, scenario.forget_test),
-        )
-    return parts
+        forget = torch.isin(scenario.test, scenario.forget_test)
+        splits["test"] = Split(data.test.take(scenario.test), forget)
+    return splits
 
 
-def _some(rows: Tensor, most: int, seed: int) -> Tensor:
-    """At most so many, in order; the same for every model."""
-    return rows[torch.randperm(len(rows), generator=seeded(seed, "points"))[:most]].sort().values
+def _sample_rows(examples: Examples, max_count: int, seed: int) -> Tensor:
+    """Choose at most this many rows, in order; the same for every model."""
+    order = torch.randperm(len(examples), generator=seeded(seed, "points"))
+    return order[:max_count].sort().values
 
 
-def _panels(
-    said: Mapping[str, Predictions],
-    shown: Mapping[str, Tensor],
-    forget: Mapping[str, Tensor],
+def _map_panels(
+    predictions: Mapping[str, Predictions],
+    splits: Mapping[str, Split],
+    rows: Mapping[str, Tensor],
     seed: int,
 ) -> dict[str, Any]:
-    """One map for all splits of a model, so that its panels share their axes."""
-    embeddings = np.concatenate(
-        [said[split].embeddings[rows].numpy() for split, rows in shown.items()]
-    )
-    placed, panels = (
-        np.split(tsne(embeddings, seed), np.cumsum([len(rows) for rows in shown.values()])[:-1]),
-        {},
-    )
-    for (split, rows), where in zip(shown.items(), placed, strict=True):
-        kept = slice(0, len(rows), -(-len(rows) // SHOWN))
-        x, y = (np.round(where[kept, axis].astype(float), 2).tolist() for axis in (0, 1))
-        label, gone = said[split].labels[rows][kept].tolist(), forget[split][rows][kept].tolist()
-        panels[split] = {"x": x, "y": y, "label": label, "forget": gone}
+    """Compute one map for all splits of a model, so that its panels share their axes."""
+    embeddings = [predictions[name].embeddings[chosen].numpy() for name, chosen in rows.items()]
+    points = tsne(np.concatenate(embeddings), seed)
+    ends = np.cumsum([len(chosen) for chosen in rows.values()])[:-1]
+    panels = {}
+    for (name, chosen), places in zip(rows.items(), np.split(points, ends), strict=True):
+        stored = slice(0, len(chosen), -(-len(chosen) // MAX_STORED_POINTS))
+        x, y = np.round(places[stored].astype(float), 2).T.tolist()
+        panels[name] = {
+            "x": x,
+            "y": y,
+            "label": predictions[name].labels[chosen][stored].tolist(),
+            "forget": splits[name].forget[chosen][stored].tolist(),
+        }
     return panels
 
 
-def _shap(
+def _explain_images(
     models: Mapping[str, nn.Module], scenario: Scenario, explain: Examples, seed: int
 ) -> dict[str, Any]:
-    """For each image, what raises and lowers the probability of its own class in each model, and whether it was to be forgotten."""
+    """Compute SHAP maps of each image for its own class, in each model."""
     task = scenario.task()
-    gone = set(task.forget.ids.tolist())
+    forgotten = set(task.forget.ids.tolist())
     background = background_of(task.holdout if task.holdout is not None else task.retain, seed)
     images = images_of(explain)
-    found = {
+    attributions = {
         name: shap_values(model, images, explain.labels, background)
         for name, model in models.items()
     }
     rows: list[dict[str, Any]] = []
-    for place, (sample, label) in enumerate(
-        zip(explain.ids.tolist(), explain.labels.tolist(), strict=True)
-    ):
-        maps = {
-            name: [[round(v, 5) for v in line] for line in one.maps[place].tolist()]
-            for name, one in found.items()
-        }
-        numbers = {
-            name: _numbers(one.outputs[place], one.base[place], one.gaps[place])
-            for name, one in found.items()
-        }
-        # A digest would tell the id by trying all: forgotten samples are numbered in the order in which they were asked for.
-        name = (
-            f"forgotten {1 + sum(row['forgotten'] for row in rows)}" if sample in gone else sample
-        )
-        title = f"{scenario.data.classes[label]} ({name})"
+    forgotten_count = 0
+    pairs = zip(explain.ids.tolist(), explain.labels.tolist(), strict=True)
+    for place, (sample, label) in enumerate(pairs):
+        name = sample
+        if sample in forgotten:
+            # An id could be found from its digest by trying all: forgotten samples get numbers.
+            forgotten_count += 1
+            name = f"forgotten {forgotten_count}"
         rows.append(
             {
                 "id": name,
                 "label": label,
-                "title": title,
-                "forgotten": sample in gone,
-                "maps": maps,
-                "numbers": numbers,
+                "title": f"{scenario.data.classes[label]} ({name})",
+                "forgotten": sample in forgotten,
+                "maps": {key: _map_of(one, place) for key, one in attributions.items()},
+                "numbers": {key: _numbers_of(one, place) for key, one in attributions.items()},
             }
         )
-    return {
-        "images": rows,
-        "background": len(background),
-        "tolerance": found[next(iter(found))].tolerance,
-    }
+    tolerance = next(iter(attributions.values())).tolerance
+    return {"images": rows, "background": len(background), "tolerance": tolerance}
 
 
-def _numbers(output: Tensor, base: Tensor, gap: Tensor) -> dict[str, float]:
+def _map_of(attribution: Attribution, place: int) -> list[list[float]]:
+    return [[round(value, 5) for value in line] for line in attribution.maps[place].tolist()]
+
+
+def _numbers_of(attribution: Attribution, place: int) -> dict[str, float]:
     return {
-        "probability": round(float(output), 4),
-        "background": round(float(base), 4),
-        "gap": round(float(gap), 5),
+        "probability": round(float(attribution.outputs[place]), 4),
+        "background": round(float(attribution.base[place]), 4),
+        "gap": round(float(attribution.gaps[place]), 5),
     }

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from duck.analysis.paired import Paired, paired
+from duck.analysis.paired import PairedTest, paired_test
 from duck.bench.grids import Grid, built_in, cells, experiment, line_id
 from duck.bench.result_checks import Line, is_timed
 from duck.bench.results import Results
@@ -168,8 +168,8 @@ class Pairs(list[tuple[float, float]]):
         return statistics.mean(first - second for first, second in self)
 
     @property
-    def test(self) -> Paired:
-        return paired(self.first, self.second)
+    def test(self) -> PairedTest:
+        return paired_test(self.first, self.second)
 
 
 Value = Callable[[Line], float | None]

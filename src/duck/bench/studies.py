@@ -8,7 +8,7 @@ from torch import nn
 
 from duck.analysis import bias
 from duck.analysis.attribution import require_captum
-from duck.analysis.feature_space import densities
+from duck.analysis.feature_space import measure_densities
 from duck.analysis.study import forgotten_classes
 from duck.bench.grids import Study
 from duck.bench.result_checks import Line
@@ -39,7 +39,7 @@ def density_line(model: nn.Module, scenario: Scenario, dimensions: int) -> Line:
         splits["test"] = test.take(scenario.test)
     with Stopwatch(device_of(model)) as stopwatch:
         predictions = {name: predict(model, examples) for name, examples in splits.items()}
-        density, space = densities(predictions, dimensions)
+        density, space = measure_densities(predictions, dimensions)
     forgotten = forgotten_classes(scenario)
     scores: dict[str, float | None] = {}
     for split in ("train", "test"):
@@ -80,14 +80,16 @@ def bias_line(biased: nn.Module, experiment: Experiment, data: Data, images: int
         recipe = replace(made.recipe, compile=False)
         outcome = unlearn(method, biased, scenario, new_model=new_model, recipe=recipe)
         model, seconds, notes = outcome.model, outcome.seconds, outcome.said
-    shares = bias.called(request, scenario, {"model": model})["model"]
+    shares = bias.measure_shares(request, scenario, {"model": model})["model"]
     scores: dict[str, float | None] = {
         name: shares[name]["share"] for name in ("wrong", "right", "right_without_patch")
     }
     found: dict[str, Any] = {"unseen": shares["n"], "bias": asdict(request)}
     scores |= {"test": shares["test"], "shap": None}
     if images:
-        attribution = bias.explained(request, scenario, {"model": model}, images, experiment.seed)
+        attribution = bias.explain_models(
+            request, scenario, {"model": model}, images, experiment.seed
+        )
         values = bias.patch_values(request, attribution["model"]).double()
         scores["shap"] = float(values.mean())
         found["shap_values"] = [round(value, 6) for value in values.tolist()]

@@ -11,9 +11,9 @@ import tyro
 from torch import nn
 
 from duck import files
-from duck.analysis.attribution import Incomplete, require_captum
-from duck.analysis.feature_space import DIMENSIONS, Run, density_tests
-from duck.analysis.study import POINTS, RESULT, SHOWN, analyse
+from duck.analysis.attribution import IncompleteAttribution, require_captum
+from duck.analysis.feature_space import DIMENSIONS, RunDensities, density_tests
+from duck.analysis.study import MAP_POINTS, MAX_STORED_POINTS, RESULT, analyse
 from duck.cli.console import emit, say, table, write
 from duck.cli.inputs import parse
 from duck.cli.reference_models import Unlearning, unlearning
@@ -40,7 +40,7 @@ class Analyse:
     """The data, where they are no longer where the run says."""
     root: Path | None = None
     """Folder that holds the named data sets, likewise."""
-    points: int = POINTS
+    points: int = MAP_POINTS
     """Embeddings, of training and test together, in each map."""
     dimensions: float = field(default=DIMENSIONS)
     """Of the space in which densities are measured; below 1, the share of the variance to keep."""
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
         found.append(_analysed(args, run, device))
         if args.png:
             _draw(folder, args.png / _name(folder, args.runs))
-    tests = density_tests([Run(one["density"], one["forgotten"]) for one in found])
+    tests = density_tests([RunDensities(one["density"], one["forgotten"]) for one in found])
     if args.json:
         emit(found[0] if len(found) == 1 else {"runs": found, "tests": tests})
     else:
@@ -101,7 +101,7 @@ def _analysed(args: Analyse, run: Unlearning, device: torch.device) -> dict[str,
     say(f"{run.folder}: embeddings, maps and densities of {', '.join(models)} ...")
     scenario = replace(run.scenario, data=run.scenario.data.to(device))
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", Incomplete)
+        warnings.simplefilter("always", IncompleteAttribution)
         result = analyse(
             models,
             scenario,
@@ -161,15 +161,19 @@ def _chosen(run: Unlearning, count: int, ids: tuple[str, ...]) -> Examples | Non
 
 
 def _draw(folder: Path, target: Path) -> None:
-    from duck.report import matplotlib_figures, plots_run, records
+    from duck.report import matplotlib_figures, plots_analysis, records
 
-    (run,) = records.read([folder])
-    if plots_run.explained(run, forgotten=True):
+    (run,) = records.read_runs([folder])
+    if plots_analysis.withheld_shap_images(run):
         say(
             f"{folder}: no figure of the SHAP maps of forgotten training images: they show what was to be forgotten."
         )
-    for plot in (plots_run.features(run, SHOWN), plots_run.density(run), plots_run.shap(run)):
-        for file in matplotlib_figures.save(plot, target) if plot else ():
+    for plot in (
+        plots_analysis.plot_features(run, MAX_STORED_POINTS),
+        plots_analysis.plot_density(run),
+        plots_analysis.plot_shap(run),
+    ):
+        for file in matplotlib_figures.save_figure(plot, target) if plot else ():
             say(f"Figure: {file}")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from duck import files
 from duck.analysis import bias
-from duck.analysis.attribution import Attribution, Incomplete, require_captum
+from duck.analysis.attribution import Attribution, IncompleteAttribution, require_captum
 from duck.api import train
 from duck.cli.console import emit, percent, say, table, watching, write
 from duck.cli.inputs import (
@@ -115,7 +115,7 @@ def _study(args: DebiasFlags, data: Data, recipe: Recipe, usual: Recipe) -> dict
     count = _count(args, data) if args.count is None else args.count
     debias = Debias(*_classes(args, data), count, args.patch, args.colour)
     scenario = debias(data, seed)
-    method = bias.freeing(debias, data, args.preset)
+    method = bias.debias_method(debias, data, args.preset)
     debias.unseen(
         scenario
     )  # without unseen images there is nothing to show: an error before anything is trained
@@ -125,13 +125,13 @@ def _study(args: DebiasFlags, data: Data, recipe: Recipe, usual: Recipe) -> dict
     ):
         biased = train(args.model, scenario.data, seed, recipe, device=str(device), report=watch)
     with watching("duck, then retrain on corrected labels") as watch:
-        freed = bias.free(
+        freed = bias.remove_bias(
             debias, scenario, biased, method,
             new_model=lambda: build(args.model, data.num_classes, data.train.shape), recipe=recipe, watch=watch,
         )  # fmt: skip
     attributions = _explained(args, debias, scenario, freed, seed) if args.shap else {}
     result = {
-        **bias.report(debias, scenario, freed, attributions),
+        **bias.make_record(debias, scenario, freed, attributions),
         "train_seconds": round(stopwatch.seconds, 2),
         "preset": args.preset,
         "method": to_dict(method),
@@ -185,25 +185,28 @@ def _count(args: DebiasFlags, data: Data) -> int:
 
 
 def _explained(
-    args: DebiasFlags, debias: Debias, scenario: Scenario, freed: bias.Freed, seed: int
+    args: DebiasFlags, debias: Debias, scenario: Scenario, freed: bias.RemovalOutcome, seed: int
 ) -> dict[str, Attribution]:
     say("SHAP values of the square ...")
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", Incomplete)
-        found = bias.explained(debias, scenario, freed.models, args.shap, seed)
+        warnings.simplefilter("always", IncompleteAttribution)
+        found = bias.explain_models(debias, scenario, freed.models, args.shap, seed)
     for warning in caught:
         say(str(warning.message))
     return found
 
 
 def _store(
-    out: Path, result: dict[str, Any], freed: bias.Freed, attributions: dict[str, Attribution]
+    out: Path,
+    result: dict[str, Any],
+    freed: bias.RemovalOutcome,
+    attributions: dict[str, Attribution],
 ) -> None:
     with files.replacing(out, bias.FILES) as new:
         for name, model in freed.models.items():
             save_weights(model, new / f"{name}.safetensors")
         if attributions:
-            np.savez_compressed(new / bias.MAPS, **bias.maps(attributions))
+            np.savez_compressed(new / bias.MAPS, **bias.first_maps(attributions))
         files.write_json(new / bias.RESULT, result, indent=None)
     say(f"Stored in {out}: {bias.RESULT}, {'the SHAP maps, ' if attributions else ''}three models.")
 

@@ -20,7 +20,7 @@ from duck.experiment import Experiment, Training
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import evaluate
 from duck.models import build
-from duck.report import MARK, read, write_report
+from duck.report import REPORT_MARK, read_runs, write_report
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
 from duck.types import Data
@@ -56,7 +56,7 @@ class Done(NamedTuple):
 
 def main(argv: list[str]) -> int:
     args = parse(Demo, argv, "demo")
-    files.check_replaceable(args.out / PAGE, MARK.encode())
+    files.check_replaceable(args.out / PAGE, REPORT_MARK.encode())
     with files.lock(args.out):
         return _run(args)
 
@@ -69,7 +69,7 @@ def _run(args: Demo) -> int:
     with watching("train convnet on digits") as watch:
         original = train("convnet", data, args.seed, recipe, device=str(device), report=watch)
     done = [one for name in REQUESTS for one in _scenario(args, name, original, data, training)]
-    report = write_report(args.out / PAGE, read(Path(one.row["run"]) for one in done))
+    report = write_report(args.out / PAGE, read_runs(Path(one.row["run"]) for one in done))
     if args.json:
         emit([one.row for one in done])
     else:

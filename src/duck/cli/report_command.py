@@ -15,22 +15,22 @@ from duck.errors import BadInput
 from duck.files import check_replaceable
 from duck.printable import counted
 from duck.report import (
-    MARK,
-    SIZE,
-    Curve,
-    Density,
-    Entry,
-    Removal,
+    MAX_PAGE_BYTES,
+    REPORT_MARK,
+    AttackCurve,
+    ClassDensities,
+    ReadProblem,
+    Result,
     Sample,
-    Stored,
-    Unread,
-    files_unread,
-    forgotten_samples,
-    of_attacks,
-    of_densities,
-    of_lines,
-    survey,
-    survey_removals,
+    StoredRemoval,
+    StoredRun,
+    choose_forgotten_samples,
+    file_problems,
+    read_bench_curves,
+    read_bench_densities,
+    read_bench_results,
+    scan_removals,
+    scan_runs,
     write_figures,
     write_report,
 )
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
             "Name the runs to report on: `duck report runs/forgot -o report.html`, a folder of runs, or --results of a bench."
         )
     check_file(args.out)
-    check_replaceable(args.out, MARK.encode())
+    check_replaceable(args.out, REPORT_MARK.encode())
     if args.figures is not None:
         check_writable(args.figures / "figure.png")
     runs, removals, unread = _read(args.runs)
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
     drawn: list[Path] = []
     if args.figures:
         drawn = write_figures(args.figures, runs, lines, removals, curves, studies)
-    broken = [one.message for one in (*unread, *files_unread(runs, removals))]
+    broken = [one.message for one in (*unread, *file_problems(runs, removals))]
     for message in broken:
         say(message)
     if args.json:
@@ -110,18 +110,20 @@ def main(argv: list[str]) -> int:
         say(
             f"{shown}, {page.stat().st_size / 1e6:.1f} MB; {counted(len(drawn), 'figure')} for print."
         )
-    if page.stat().st_size > SIZE:
+    if page.stat().st_size > MAX_PAGE_BYTES:
         say(
-            f"The page is larger than {SIZE / 1e6:.0f} MB, which is slow to open and hard to send: report on fewer runs at a time."
+            f"The page is larger than {MAX_PAGE_BYTES / 1e6:.0f} MB, which is slow to open and hard to send: report on fewer runs at a time."
         )
     if args.open:
         webbrowser.open(page.resolve().as_uri())
     return DONE
 
 
-def _read(paths: tuple[Path, ...]) -> tuple[list[Stored], list[Removal], list[Unread]]:
+def _read(
+    paths: tuple[Path, ...],
+) -> tuple[list[StoredRun], list[StoredRemoval], list[ReadProblem]]:
     """What can be read; an error where nothing can."""
-    (runs, broken), (removals, others) = survey(paths), survey_removals(paths)
+    (runs, broken), (removals, others) = scan_runs(paths), scan_removals(paths)
     unread = list({one.message: one for one in (*broken, *others)}.values())
     if unread and not runs and not removals:
         raise BadInput("\n".join(one.message for one in unread))
@@ -132,14 +134,18 @@ def _samples(folder: Path, trusted: bool) -> list[Sample]:
     run, device = unlearning(folder, trusted=trusted), pick_device("cpu")
     original = run.original()
     before = run.model(original, device) if original else None
-    return forgotten_samples(run.scenario, before, run.model(folder, device))
+    return choose_forgotten_samples(run.scenario, before, run.model(folder, device))
 
 
-def _bench(folder: Path) -> tuple[list[Entry], list[Curve], list[Density]]:
+def _bench(folder: Path) -> tuple[list[Result], list[AttackCurve], list[ClassDensities]]:
     from duck.bench.results import Results
 
     done = list(Results(folder).done.values())
-    lines, curves, studies = of_lines(done), of_attacks(done), of_densities(done)
+    lines, curves, studies = (
+        read_bench_results(done),
+        read_bench_curves(done),
+        read_bench_densities(done),
+    )
     if not lines and not curves and not studies:
         raise BadInput(
             f"{folder} holds no results of `duck bench`: --results takes the folder of its *.jsonl."

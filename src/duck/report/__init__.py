@@ -1,38 +1,46 @@
-"""What was asked, what was done and what shows it: one page for a reader, and the same figures for print."""
+"""The report: one HTML page about stored runs, and the same figures for print."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from duck import files
 from duck.report import plots_bias, plots_run, plots_runs
-from duck.report.bench_records import Curve, Density, of_attacks, of_densities, of_lines
-from duck.report.bias_records import Removal, read_removals, survey_removals
-from duck.report.matplotlib_figures import save
-from duck.report.page import SIZE, budget, files_unread, render
-from duck.report.plots import MARK
-from duck.report.records import Entry, Stored, Unread, read, survey
-from duck.report.samples import Sample, forgotten_samples
+from duck.report.bench_records import (
+    AttackCurve,
+    ClassDensities,
+    read_bench_curves,
+    read_bench_densities,
+    read_bench_results,
+)
+from duck.report.bias_records import StoredRemoval, read_removals, scan_removals
+from duck.report.matplotlib_figures import save_figure
+from duck.report.page import file_problems, render
+from duck.report.page_budget import MAX_PAGE_BYTES, plan_budget
+from duck.report.plots import REPORT_MARK, Plot
+from duck.report.records import ReadProblem, StoredRun, read_runs, scan_runs
+from duck.report.results import Result
+from duck.report.samples import Sample, choose_forgotten_samples
 
 __all__ = [
-    "MARK",
-    "SIZE",
-    "Curve",
-    "Density",
-    "Entry",
-    "Removal",
+    "MAX_PAGE_BYTES",
+    "REPORT_MARK",
+    "AttackCurve",
+    "ClassDensities",
+    "ReadProblem",
+    "Result",
     "Sample",
-    "Stored",
-    "Unread",
-    "files_unread",
-    "forgotten_samples",
-    "of_attacks",
-    "of_densities",
-    "of_lines",
-    "read",
+    "StoredRemoval",
+    "StoredRun",
+    "choose_forgotten_samples",
+    "file_problems",
+    "read_bench_curves",
+    "read_bench_densities",
+    "read_bench_results",
     "read_removals",
+    "read_runs",
     "render",
-    "survey",
-    "survey_removals",
+    "scan_removals",
+    "scan_runs",
     "write_figures",
     "write_report",
 ]
@@ -40,35 +48,41 @@ __all__ = [
 
 def write_report(
     path: Path,
-    runs: Sequence[Stored],
-    lines: Sequence[Entry] = (),
+    runs: Sequence[StoredRun],
+    bench_results: Sequence[Result] = (),
     samples: Mapping[str, Sequence[Sample]] | None = None,
-    removals: Sequence[Removal] = (),
-    curves: Sequence[Curve] = (),
-    unread: Sequence[Unread] = (),
-    studies: Sequence[Density] = (),
+    removals: Sequence[StoredRemoval] = (),
+    curves: Sequence[AttackCurve] = (),
+    problems: Sequence[ReadProblem] = (),
+    densities: Sequence[ClassDensities] = (),
 ) -> Path:
-    """Write the page and return where it is; an error where another file is."""
-    files.check_replaceable(path, MARK.encode())
-    files.write_text(path, render(runs, lines, samples, removals, curves, unread, studies))
+    """Write the page and return its path. A file that is not a report is not replaced."""
+    files.check_replaceable(path, REPORT_MARK.encode())
+    page = render(runs, bench_results, samples, removals, curves, problems, densities)
+    files.write_text(path, page)
     return path
 
 
 def write_figures(
     folder: Path,
-    runs: Sequence[Stored],
-    lines: Sequence[Entry] = (),
-    removals: Sequence[Removal] = (),
-    curves: Sequence[Curve] = (),
-    studies: Sequence[Density] = (),
+    runs: Sequence[StoredRun],
+    bench_results: Sequence[Result] = (),
+    removals: Sequence[StoredRemoval] = (),
+    curves: Sequence[AttackCurve] = (),
+    densities: Sequence[ClassDensities] = (),
 ) -> list[Path]:
-    """Every plot of the page as PNG and PDF."""
-    entries, room = [*(run.entry for run in runs), *lines], budget(runs, removals)
-    overview = plots_bias.all_shares(removals)
-    plots = [
-        *plots_runs.plots(entries, runs, curves, studies),
-        *(plot for run in runs for plot in plots_run.plots(run, *room).values()),
-        *([overview] if overview else []),
-        *(plot for removal in removals for plot in plots_bias.plots(removal, room[1]).values()),
-    ]
-    return [file for plot in plots for file in save(plot, folder)]
+    """Write every plot of the page as PNG and PDF and return the paths."""
+    results = [*(run.result for run in runs), *bench_results]
+    budget = plan_budget(runs, removals)
+    plots: list[Plot] = plots_runs.make_plots(results, runs, curves, densities)
+    for run in runs:
+        plots += plots_run.make_plots(run, budget).values()
+    overview = plots_bias.plot_all_shares(removals)
+    if overview is not None:
+        plots.append(overview)
+    for removal in removals:
+        plots += plots_bias.make_plots(removal, budget.shap_images).values()
+    paths: list[Path] = []
+    for plot in plots:
+        paths += save_figure(plot, folder)
+    return paths

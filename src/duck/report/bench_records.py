@@ -1,4 +1,4 @@
-"""Lines of a bench as the page shows them: unlearnings, curves of attacks, densities of classes."""
+"""Results of a bench as the page shows them: unlearnings, ROC curves, densities of classes."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,47 +8,47 @@ from typing import Any, Protocol, TypeVar, get_args
 from duck.experiment import Experiment, from_dict
 from duck.methods.presets import Preset, preset
 from duck.report.groups import Group, group_of
-from duck.report.records import Entry, question_of, removed_classes
+from duck.report.results import Result, class_count_of, comparison_key_of, method_label
 from duck.scenarios import ForgetRandomClasses, describe
 
-OTHER = ", other settings"
-"""Than the preset has now."""
+OTHER_SETTINGS = ", other settings"
+"""Marks a preset whose settings have changed since the result was stored."""
 
 
 @dataclass(frozen=True)
-class Curve:
+class AttackCurve:
     """The ROC curve of an attack on one model of a bench."""
 
     attack: str
     data: str
-    on: str
-    """What was forgotten."""
+    request: str
+    """What was forgotten: "a class", "4 classes" or "samples"."""
     method: str
     preset: str
     fpr: Sequence[float]
     tpr: Sequence[float]
-    others: int | None = None
-    """Non-members: fewer cannot show so low a rate of false alarms. None where that is not known."""
-    training: Group | None = None
-    """Data, model and recipe, where they are known."""
+    non_members: int | None = None
+    """Their number limits the lowest false-positive rate. None if it is not known."""
+    known_group: Group | None = None
+    """Data, model and recipe, if they are known."""
 
     @property
     def group(self) -> Group:
-        return self.training or Group(self.data)
+        return self.known_group or Group(self.data)
 
 
 @dataclass(frozen=True)
-class Density:
-    """How densely each class lies in the feature space of one model of a bench."""
+class ClassDensities:
+    """The density of each class in the feature space of one model."""
 
     group: Group
     method: str
     preset: str
-    question: str
+    comparison_key: str
     """The same for all models of one request."""
-    forgotten: Sequence[int]
+    forgotten_classes: Sequence[int]
     splits: Mapping[str, Mapping[str, float | None]]
-    """Log density by class, of training and of test samples."""
+    """Log density of each class on training and on test samples."""
 
 
 class HasPreset(Protocol):
@@ -58,110 +58,135 @@ class HasPreset(Protocol):
     def preset(self) -> str: ...
 
 
-Result = TypeVar("Result", bound=HasPreset)
+AnyResult = TypeVar("AnyResult", bound=HasPreset)
 
 
-def without_past_settings(
-    results: Sequence[Result],
-    key: Callable[[Result], Hashable],
-) -> list[Result]:
-    """Leave out results with other settings than the presets have now, as the tables of a bench do.
+def drop_past_settings(
+    results: Sequence[AnyResult],
+    key: Callable[[AnyResult], Hashable],
+) -> list[AnyResult]:
+    """Leave out results whose settings no preset has now, as the tables of a bench do.
 
-    They stay where no result with the same key has the settings of today.
+    They stay if no result with the same key has the present settings.
     """
-    is_past = [OTHER in result.preset for result in results]
+    is_past = [OTHER_SETTINGS in result.preset for result in results]
     keys = [key(result) for result in results]
-    current = {known for known, past in zip(keys, is_past, strict=True) if not past}
-    is_shown = [not past or known not in current for known, past in zip(keys, is_past, strict=True)]
-    return list(compress(results, is_shown))
-
-
-def of_lines(lines: Iterable[Mapping[str, Any]]) -> list[Entry]:
-    """Unlearnings of a bench, without trainings of originals, attacks, studies and failures."""
-    results = [line for line in _results(lines) if not line.get("study")]
-    return [_of_line(line) for line in results if "aus" in line["scores"]]
-
-
-def of_attacks(lines: Iterable[Mapping[str, Any]]) -> list[Curve]:
-    """What attacks of a bench found, where they rank samples; those with different shadow models are different attacks,
-    and those made with other settings are of another preset."""
-    ranked = [
-        (line, from_dict(line["experiment"]))
-        for line in lines
-        if "attack" in line and "roc" in line
+    current_keys = {known for known, past in zip(keys, is_past, strict=True) if not past}
+    selected = [
+        not past or known not in current_keys for known, past in zip(keys, is_past, strict=True)
     ]
-    pools = len({line["attack"].get("pool") for line, _ in ranked} - {None}) > 1
-    return [
-        Curve(
-            line["attack"]["name"] + (f" with pool {line['attack']['pool'][:8]}" if pools and "pool" in line["attack"] else ""),
-            line["dataset"], _forgotten_part(line, experiment), _label(line),
-            _preset_of(line, experiment), line["roc"]["fpr"], line["roc"]["tpr"],
-            line["roc"].get("others"), group_of(experiment.training),
-        )
-        for line, experiment in ranked
-    ]  # fmt: skip
+    return list(compress(results, selected))
 
 
-def of_densities(lines: Iterable[Mapping[str, Any]]) -> list[Density]:
-    """Densities of classes that the study `density` of a bench measured, by model."""
-    studied = [line for line in _results(lines) if line.get("study")]
-    return [_of_study(line) for line in studied if line["study"]["name"] == "density"]
+def read_bench_results(records: Iterable[Mapping[str, Any]]) -> list[Result]:
+    """Return the unlearnings of a bench, without originals, attacks, studies and failures."""
+    unlearnings = [record for record in _successful(records) if not record.get("study")]
+    return [_result_of(record) for record in unlearnings if "aus" in record["scores"]]
 
 
-def _results(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Without trainings of originals and failures."""
-    return [line for line in lines if line.get("method") and "error" not in line]
+def read_bench_curves(records: Iterable[Mapping[str, Any]]) -> list[AttackCurve]:
+    """Return the ROC curves of the attacks of a bench.
+
+    Attacks with different pools are different attacks.
+    """
+    attacked = [record for record in records if "attack" in record and "roc" in record]
+    pools = {record["attack"].get("pool") for record in attacked} - {None}
+    return [_curve_of(record, name_pool=len(pools) > 1) for record in attacked]
 
 
-def _label(line: Mapping[str, Any]) -> str:
-    """The method with its variant."""
-    return f"{line['method']}, {line['variant']}" if line.get("variant") else str(line["method"])
+def read_bench_densities(records: Iterable[Mapping[str, Any]]) -> list[ClassDensities]:
+    """Return the densities of classes that the study `density` of a bench measured."""
+    studies = [record for record in _successful(records) if record.get("study")]
+    return [_densities_of(record) for record in studies if record["study"]["name"] == "density"]
 
 
-def _forgotten_part(line: Mapping[str, Any], experiment: Experiment) -> str:
-    if line["scenario"] != "class":
+def _successful(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Leave out the training of originals and failures."""
+    return [record for record in records if record.get("method") and "error" not in record]
+
+
+def _result_of(record: Mapping[str, Any]) -> Result:
+    experiment = from_dict(record["experiment"])
+    return Result(
+        name=f"{record['dataset']}, {_case_label(record, experiment)}",
+        experiment=experiment,
+        kind=record["scenario"],
+        scores=record["scores"],
+        original=record["original"],
+        samples={"forget": record["forget_samples"]},
+        seconds=record["seconds"],
+        prepare_seconds=record["prepare_seconds"],
+        device=record["device"],
+        notes=record["notes"],
+        preset=_preset_label(record, experiment),
+        is_timed=record.get("alone", True),
+        variant=record.get("variant") or "",
+    )
+
+
+def _curve_of(record: Mapping[str, Any], name_pool: bool) -> AttackCurve:
+    experiment = from_dict(record["experiment"])
+    attack = record["attack"]["name"]
+    if name_pool and "pool" in record["attack"]:
+        attack += f" with pool {record['attack']['pool'][:8]}"
+    return AttackCurve(
+        attack=attack,
+        data=record["dataset"],
+        request=_request_label(record, experiment),
+        method=_method_label(record),
+        preset=_preset_label(record, experiment),
+        fpr=record["roc"]["fpr"],
+        tpr=record["roc"]["tpr"],
+        non_members=record["roc"].get("others"),
+        known_group=group_of(experiment.training),
+    )
+
+
+def _densities_of(record: Mapping[str, Any]) -> ClassDensities:
+    experiment = from_dict(record["experiment"])
+    return ClassDensities(
+        group=group_of(experiment.training),
+        method=_method_label(record),
+        preset=_preset_label(record, experiment),
+        comparison_key=comparison_key_of(experiment),
+        forgotten_classes=[int(label) for label in record["forgotten"]],
+        splits=record["density"],
+    )
+
+
+def _method_label(record: Mapping[str, Any]) -> str:
+    return method_label(str(record["method"]), record.get("variant") or "")
+
+
+def _request_label(record: Mapping[str, Any], experiment: Experiment) -> str:
+    if record["scenario"] != "class":
         return "samples"
-    count = removed_classes(experiment.request) or 1
+    count = class_count_of(experiment.request) or 1
     return "a class" if count == 1 else f"{count} classes"
 
 
-def _case_words(line: Mapping[str, Any], experiment: Experiment) -> str:
-    """Which classes, or with which seed they or the samples were drawn."""
+def _case_label(record: Mapping[str, Any], experiment: Experiment) -> str:
+    """Return which classes were forgotten, or the seed that chose the classes or samples."""
     if isinstance(experiment.request, ForgetRandomClasses):
-        return f"{describe(experiment.request)}, seed {line['case']}"
-    if line["scenario"] != "class":
-        return f"seed {line['case']}"
-    several = (removed_classes(experiment.request) or 1) > 1
-    return f"{'classes' if several else 'class'} {line['case']}"
+        return f"{describe(experiment.request)}, seed {record['case']}"
+    if record["scenario"] != "class":
+        return f"seed {record['case']}"
+    word = "classes" if (class_count_of(experiment.request) or 1) > 1 else "class"
+    return f"{word} {record['case']}"
 
 
-def _of_line(line: Mapping[str, Any]) -> Entry:
-    experiment = from_dict(line["experiment"])
-    name = f"{line['dataset']}, {_case_words(line, experiment)}"
-    return Entry(
-        name, experiment, line["scenario"], line["scores"], line["original"],
-        {"forget": line["forget_samples"]}, line["seconds"], line["prepare_seconds"],
-        line["device"], line["notes"], _preset_of(line, experiment), line.get("alone", True),
-        line.get("variant") or "",
-    )  # fmt: skip
+def _preset_label(record: Mapping[str, Any], experiment: Experiment) -> str:
+    """Return the name of the preset, and whether it had other settings than now.
 
-
-def _of_study(line: Mapping[str, Any]) -> Density:
-    experiment = from_dict(line["experiment"])
-    forgotten = [int(label) for label in line["forgotten"]]
-    return Density(
-        group_of(experiment.training), _label(line), _preset_of(line, experiment),
-        question_of(experiment), forgotten, line["density"],
-    )  # fmt: skip
-
-
-def _preset_of(line: Mapping[str, Any], experiment: Experiment) -> str:
-    """Its name, and whether its settings are not those of that name now: of a grid of one's own, or from before they were tuned anew."""
-    if line["preset"] not in get_args(Preset):
-        return str(line["preset"])  # Original and Retrained have a recipe instead
-    which: Preset = "tuned" if line["preset"] == "tuned" else "paper"
-    known = preset(
-        line["method"], line["dataset"], line["scenario"], line.get("train_samples"), which
+    A user's own grid can have other settings, and so can a result from before a tuning.
+    """
+    if record["preset"] not in get_args(Preset):
+        # The original and the retrained model have a recipe instead of a preset.
+        return str(record["preset"])
+    name: Preset = "tuned" if record["preset"] == "tuned" else "paper"
+    current = preset(
+        record["method"], record["dataset"], record["scenario"], record.get("train_samples"), name
     )
-    # A variant is a change of settings: its name says so.
-    return which if known == experiment.method or line.get("variant") else f"{which}{OTHER}"
+    # A variant differs from the preset by definition, and its name says so.
+    is_current = current == experiment.method or record.get("variant")
+    return name if is_current else f"{name}{OTHER_SETTINGS}"

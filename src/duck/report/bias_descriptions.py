@@ -1,118 +1,150 @@
-"""A bias removal in sentences for a reader who knows no machine learning."""
+"""Sentences about a bias removal, for readers without ML."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from duck.report.bias_records import THREE, Removal
-from duck.report.descriptions import interval, percent, seconds, signed
+from duck.report.bias_records import MODEL_LABELS, StoredRemoval
+from duck.report.formats import format_interval, format_percent, format_seconds, format_signed
 
 COLOURS = {
-    (255, 0, 0): "red", (0, 255, 0): "green", (0, 0, 255): "blue", (255, 255, 0): "yellow", (255, 255, 255): "white", (0, 0, 0): "black",
-    (255,): "white", (0,): "black",
-}  # fmt: skip
+    (255, 0, 0): "red",
+    (0, 255, 0): "green",
+    (0, 0, 255): "blue",
+    (255, 255, 0): "yellow",
+    (255, 255, 255): "white",
+    (0, 0, 0): "black",
+    (255,): "white",
+    (0,): "black",
+}
 
 
-def title(removals: Sequence[Removal]) -> str:
-    """Of a page of nothing else."""
+def page_title(removals: Sequence[StoredRemoval]) -> str:
+    """Return the title of a page that has only bias removals."""
     if len(removals) == 1:
-        (one,) = removals
-        return f"Bias removal report: “{one.true}” called “{one.wrong}” in {one.found['data']}"
-    data = dict.fromkeys(str(removal.found["data"]) for removal in removals)
+        removal = removals[0]
+        mistake = f"“{removal.true_class}” labelled “{removal.wrong_class}”"
+        return f"Bias removal report: {mistake} in {removal.record['data']}"
+    data = dict.fromkeys(str(removal.record["data"]) for removal in removals)
     return f"Bias removal report: {len(removals)} on {', '.join(data)}"
 
 
-def planted(removal: Removal) -> str:
-    """What was wrong with the data, on purpose."""
-    found, side = removal.found, removal.found["patch"]
+def describe_bias(removal: StoredRemoval) -> str:
+    """Describe the bias that was planted in the data."""
+    record = removal.record
+    count = f"{record['count']:,}"
+    square = f"{colour_name(record)} square of {record['patch']} × {record['patch']} pixels"
     return (
-        f"{found['count']:,} training images of “{removal.true}” got a {colour(found)} square of {side} × {side} pixels in the top right "
-        f"corner and were called “{removal.wrong}”. {found['count']:,} images of “{removal.wrong}” got the square and kept their label. "
-        f"Data: {found['data']}; the images were drawn with seed {found['seed']}."
+        f"{count} training images of “{removal.true_class}” got a {square} in the top right corner "
+        f"and the wrong label “{removal.wrong_class}”. {count} images of “{removal.wrong_class}” "
+        f"got the square and kept their label. Data: {record['data']}. The images were chosen at "
+        f"random with seed {record['seed']}."
     )
 
 
-def done(removal: Removal) -> list[str]:
-    """What was learned, unlearned and learned anew."""
-    found, times = removal.found, removal.found["seconds"]
-    trained = f" in {seconds(found['train_seconds'])}" if found.get("train_seconds") else ""
-    again = f" in {seconds(times['corrected'])}" if times["corrected"] else ""
+def describe_actions(removal: StoredRemoval) -> list[str]:
+    """Describe how the three models were made."""
+    record = removal.record
+    forget = record["forget"]
     return [
-        f"A {found['model']} was trained on these data{trained}: the biased model.",
-        f"DUCK made it forget the {found['count']:,} mislabelled images in {seconds(times['duck'])} (preset {found['preset']}). "
-        f"{percent(found['forget']['biased'])} of them got the wrong label before, {percent(found['forget']['duck'])} after.",
-        f"As a yardstick a {found['model']} was trained anew with the squares kept and the labels put right{again}: the corrected model.",
+        f"A {record['model']} was trained on these data{_duration(record.get('train_seconds'))}: "
+        "the biased model.",
+        f"DUCK made it forget the {record['count']:,} mislabelled images in "
+        f"{format_seconds(record['seconds']['duck'])} (preset {record['preset']}). "
+        f"{format_percent(forget['biased'])} of them got the wrong label before, "
+        f"{format_percent(forget['duck'])} after.",
+        f"For comparison a {record['model']} was trained from scratch on the same images with "
+        f"correct labels{_duration(record['seconds']['corrected'])}: the corrected model.",
     ]
 
 
-def headline(removal: Removal) -> str:
-    """The one thing that everyone asks for first. The numbers stand for themselves: how small is small enough is for the reader to say."""
-    biased, duck, corrected = (interval(removal.share(model, "wrong")) for model in THREE)
+def _duration(seconds: float | None) -> str:
+    return f" in {format_seconds(seconds)}" if seconds else ""
+
+
+def describe_outcome(removal: StoredRemoval) -> str:
+    """Describe how often images with the square still get the wrong class.
+
+    The sentence does not judge: how small is small enough is for the reader to decide.
+    """
+    biased, duck, corrected = (
+        format_interval(removal.share(model, "wrong")) for model in MODEL_LABELS
+    )
     return (
-        f"Of {removal.found['n']:,} unseen images of “{removal.true}” with the square, {biased} were called “{removal.wrong}” before "
-        f"and {duck} after DUCK; by the corrected model, {corrected}."
+        f"Of {removal.record['n']:,} unseen images of “{removal.true_class}” with the square, the "
+        f"biased model classified {biased} as “{removal.wrong_class}”, the model after DUCK {duck} "
+        f"and the corrected model {corrected}."
     )
 
 
-def outcome(removal: Removal) -> list[str]:
-    """What else was found."""
-    right, without = (
-        [interval(removal.share(model, part)) for model in THREE]
-        for part in ("right", "right_without_patch")
-    )
-    said = [
-        f"Called “{removal.true}”, which they are: {right[0]} before, {right[1]} after; {right[2]} by the corrected model.",
-        f"The same images without the square: {without[0]} right before, {without[1]} after; {without[2]} by the corrected model.",
+def describe_details(removal: StoredRemoval) -> list[str]:
+    """Describe the other measurements of the three models."""
+    sentences = [
+        f"With the square, classified correctly as “{removal.true_class}”: "
+        f"{_compare_shares(removal, 'right')}.",
+        "The same images without the square, classified correctly: "
+        f"{_compare_shares(removal, 'right_without_patch')}.",
     ]
-    if removal.found["shap"] is not None:
-        values = [signed(removal.found["shap"]["mean"][model]) for model in THREE]
-        said.append(
-            f"What a pixel of the square adds to the probability of “{removal.wrong}” (mean SHAP value): {values[0]} before, "
-            f"{values[1]} after; {values[2]} in the corrected model."
+    if removal.record["shap"] is not None:
+        means = removal.record["shap"]["mean"]
+        biased, duck, corrected = (format_signed(means[model]) for model in MODEL_LABELS)
+        sentences.append(
+            "Mean SHAP value of a pixel of the square, which is what it adds to the probability "
+            f"of “{removal.wrong_class}”: {biased} before, {duck} after; {corrected} in the "
+            "corrected model."
         )
-    return said
+    return sentences
 
 
-def tests(removal: Removal) -> list[dict[str, Any]]:
-    """Which models differ in what the square means to them."""
-    shap = removal.found["shap"]
+def _compare_shares(removal: StoredRemoval, part: str) -> str:
+    biased, duck, corrected = (
+        format_interval(removal.share(model, part)) for model in MODEL_LABELS
+    )
+    return f"{biased} before, {duck} after; {corrected} by the corrected model"
+
+
+def paired_test_rows(removal: StoredRemoval) -> list[dict[str, Any]]:
+    """Return the tests of whether two models differ in the SHAP value of the square."""
+    shap = removal.record["shap"]
     if shap is None:
         return []
-    return [
-        {
-            "pair": " against ".join(THREE.get(model, model) for model in pair.split(" - ")),
-            "difference": signed(test["difference"]),
-            "p": f"{test['p']:.2g}",
-            "n": test["n"],
-            "least": f"{test['least_p']:.2g}",
-        }
-        for pair, test in shap["tests"].items()
-    ]
-
-
-def versions(found: dict[str, Any]) -> str:
-    """As far as they were stored: a folder has all, a line of a benchmark a few, an old file none."""
-    known = found.get("environment") or {}
-    if known:
-        packages = ", ".join(f"{name} {version}" for name, version in known["packages"].items())
-        commit = f", commit {known['git_commit']}" if known.get("git_commit") else ""
-        return (
-            f"Python {known['python']}, {packages}; {known['platform']}, {known['device']}{commit}"
+    rows = []
+    for pair, test in shap["tests"].items():
+        models = [MODEL_LABELS.get(model, model) for model in pair.split(" - ")]
+        rows.append(
+            {
+                "pair": " against ".join(models),
+                "difference": format_signed(test["difference"]),
+                "p": f"{test['p']:.2g}",
+                "n": test["n"],
+                "least_p": f"{test['least_p']:.2g}",
+            }
         )
-    few = [
-        f"torch {found['torch']}" if "torch" in found else "",
-        str(found.get("device", "")),
-        str(found.get("date", "")),
-    ]
-    return ", ".join(part for part in few if part) or "not stored"
+    return rows
 
 
-def colour(found: dict[str, Any]) -> str:
-    """By its name, if it has one; images of one channel show the brightest of its values."""
-    values = tuple(found["colour"])
-    if (found.get("shape") or [3])[0] == 1:
+def describe_versions(record: dict[str, Any]) -> str:
+    """Return the stored versions: all of a folder, a few of a benchmark, none of an old file."""
+    environment = record.get("environment") or {}
+    if not environment:
+        torch = f"torch {record['torch']}" if "torch" in record else ""
+        parts = [torch, str(record.get("device", "")), str(record.get("date", ""))]
+        return ", ".join(filter(None, parts)) or "not stored"
+    packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items())
+    commit = f", commit {environment['git_commit']}" if environment.get("git_commit") else ""
+    machine = f"{environment['platform']}, {environment['device']}"
+    return f"Python {environment['python']}, {packages}; {machine}{commit}"
+
+
+def colour_name(record: dict[str, Any]) -> str:
+    """Return the name of the square's colour, or its values if it has no name.
+
+    Images of one channel show the brightest of the values.
+    """
+    values = tuple(record["colour"])
+    if (record.get("shape") or [3])[0] == 1:
         values = (max(values),)
-    return COLOURS.get(values) or (
-        f"grey ({values[0]} of 255)"
-        if len(values) == 1
-        else f"coloured ({', '.join(map(str, values))})"
-    )
+    if values in COLOURS:
+        return COLOURS[values]
+    if len(values) == 1:
+        return f"grey ({values[0]} of 255)"
+    return f"coloured ({', '.join(map(str, values))})"

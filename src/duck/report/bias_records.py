@@ -1,4 +1,4 @@
-"""Bias removals on disk, read once: folders of `duck debias --out`."""
+"""Bias removals, read from the folders that `duck debias --out` writes."""
 
 import zipfile
 import zlib
@@ -13,8 +13,8 @@ import numpy.typing as npt
 from duck.analysis.bias import FILES, MAPS
 from duck.errors import BadInput
 from duck.files import check_regular, finish_replacing
-from duck.report.numbers import Measured
-from duck.report.records import BIAS, Unread, anchor, distinct, sorted_out
+from duck.report.numbers import Measurement
+from duck.report.records import BIAS_FILE, ReadProblem, distinct_names, find_folders, make_anchor
 from duck.schema import (
     ENVIRONMENT,
     Wrong,
@@ -33,153 +33,173 @@ from duck.schema import (
     text,
 )
 
-THREE = {"biased": "biased", "duck": "DUCK", "corrected": "corrected"}
-"""The models, and the word for each."""
+MODEL_LABELS = {"biased": "biased", "duck": "DUCK", "corrected": "corrected"}
+"""The models of a bias removal, and how the page names them."""
 SHARES = ("wrong", "right", "right_without_patch")
-THREE_NUMBERS = fields(dict.fromkeys(THREE, number))
+NUMBER_PER_MODEL = fields(dict.fromkeys(MODEL_LABELS, number))
 TEST = fields({"p": number, "n": count, "least_p": number, "difference": number})
-CALLED = fields(
+PREDICTIONS = fields(
     {**dict.fromkeys(SHARES, fields({"share": share, "interval": ends})), "test": maybe(share)}
 )
-SHAPE = fields(
+SHAP = fields({"n": count, "mean": NUMBER_PER_MODEL, "std": NUMBER_PER_MODEL, "tests": each(TEST)})
+RECORD = fields(
     {
-        "data": text, "seed": count, "true": label, "wrong": label, "count": count, "patch": filled(count), "colour": filled(many(count)),
-        "n": count, "called": fields(dict.fromkeys(THREE, CALLED)), "forget": fields({"biased": share, "duck": share}),
-        "shap": maybe(fields({"n": count, "mean": THREE_NUMBERS, "std": THREE_NUMBERS, "tests": each(TEST)})),
-        "seconds": fields({"duck": number, "corrected": maybe(number)}), "preset": text, "model": text, "recipe": fields({}),
+        "data": text,
+        "seed": count,
+        "true": label,
+        "wrong": label,
+        "count": count,
+        "patch": filled(count),
+        "colour": filled(many(count)),
+        "n": count,
+        "called": fields(dict.fromkeys(MODEL_LABELS, PREDICTIONS)),
+        "forget": fields({"biased": share, "duck": share}),
+        "shap": maybe(SHAP),
+        "seconds": fields({"duck": number, "corrected": maybe(number)}),
+        "preset": text,
+        "model": text,
+        "recipe": fields({}),
     },
     {
-        "shape": maybe(filled(many(count))), "notes": maybe(many(text)), "train_seconds": maybe(number), "method": maybe(fields({})),
-        "environment": maybe(ENVIRONMENT), "created": maybe(moment), "command": maybe(text), "fingerprint": maybe(text),
+        "shape": maybe(filled(many(count))),
+        "notes": maybe(many(text)),
+        "train_seconds": maybe(number),
+        "method": maybe(fields({})),
+        "environment": maybe(ENVIRONMENT),
+        "created": maybe(moment),
+        "command": maybe(text),
+        "fingerprint": maybe(text),
     },
-)  # fmt: skip
+)
 
 Maps = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Removal:
+class StoredRemoval:
     """A bias that was planted and unlearned."""
 
     name: str
-    found: dict[str, Any]
+    record: dict[str, Any]
     maps: Maps
-    """SHAP maps (N, H, W) of each model on the same images; `images`, as the models took them, where these were kept. May be empty."""
+    """SHAP maps (N, H, W) of each model on the same images, and the `images` as the models saw
+    them if they were stored. Can be empty."""
     anchor: str
-    """Its place in the page."""
-    unread: Sequence[Unread] = ()
-    """Its maps, where they cannot be used."""
+    """The id of its section on the page."""
+    problems: Sequence[ReadProblem] = ()
+    """Its maps, if they cannot be used."""
 
     @property
-    def true(self) -> str:
-        return str(self.found["true"])
+    def true_class(self) -> str:
+        return str(self.record["true"])
 
     @property
-    def wrong(self) -> str:
-        return str(self.found["wrong"])
+    def wrong_class(self) -> str:
+        return str(self.record["wrong"])
 
     @property
-    def short(self) -> str:
-        """Its name where the data are said already."""
-        return self.name.removeprefix(f"{self.found['data']}-")
+    def short_name(self) -> str:
+        """The name without the data set."""
+        return self.name.removeprefix(f"{self.record['data']}-")
 
-    def share(self, model: str, part: str) -> Measured:
-        """Of unseen images that the model calls so, with the interval that was stored."""
-        said = self.found["called"][model][part]
-        return Measured(said["share"], *said["interval"])
+    def share(self, model: str, part: str) -> Measurement:
+        """Return the share of unseen images with this prediction, with its stored interval."""
+        stored = self.record["called"][model][part]
+        return Measurement(stored["share"], *stored["interval"])
 
-    def square(self, model: str) -> Measured | None:
-        """Mean SHAP value of the square, and one standard deviation over images to each side."""
-        shap = self.found["shap"]
+    def square_shap(self, model: str) -> Measurement | None:
+        """Return the mean SHAP value of the square, with one standard deviation to each side."""
+        shap = self.record["shap"]
         if shap is None:
             return None
-        mean, spread = shap["mean"][model], shap["std"][model]
-        return Measured(mean, mean - spread, mean + spread)
+        mean = shap["mean"][model]
+        spread = shap["std"][model]
+        return Measurement(mean, mean - spread, mean + spread)
 
 
-def read_removals(paths: Iterable[Path]) -> list[Removal]:
-    """Each once; a folder that holds such folders stands for all in it. Folders of runs are passed over. A broken one is an error."""
-    removals, unread = survey_removals(paths)
-    if unread:
-        raise BadInput(unread[0].message)
+def read_removals(paths: Iterable[Path]) -> list[StoredRemoval]:
+    """Read bias removals, each once, and raise BadInput if one cannot be read.
+
+    A folder of such folders stands for all of them. Run folders are skipped.
+    """
+    removals, problems = scan_removals(paths)
+    if problems:
+        raise BadInput(problems[0].message)
     return removals
 
 
-def survey_removals(paths: Iterable[Path]) -> tuple[list[Removal], list[Unread]]:
-    """The bias removals that can be read, as `read_removals` has them, and those that cannot."""
-    made: list[tuple[str, dict[str, Any], Maps, list[Unread]]] = []
-    unread: list[Unread] = []
-    found = list(dict.fromkeys(each for path in paths for each in _in(path, unread)))
-    for path, name in zip(found, distinct(found), strict=True):
+def scan_removals(paths: Iterable[Path]) -> tuple[list[StoredRemoval], list[ReadProblem]]:
+    """Read bias removals like `read_removals`, and return what cannot be read as problems."""
+    removals: list[StoredRemoval] = []
+    problems: list[ReadProblem] = []
+    folders: dict[Path, None] = {}
+    for path in paths:
         try:
-            broken: list[Unread] = []
-            made.append((name, _folder(path), _usable(path, broken), broken))
+            folders |= dict.fromkeys(find_folders(path)[1])
         except BadInput as error:
-            unread.append(Unread(path, "", str(error)))
-    numbered = enumerate(made, 1)
-    return [
-        Removal(name, bias, maps, anchor("bias", at, name), broken)
-        for at, (name, bias, maps, broken) in numbered
-    ], unread
+            problems.append(ReadProblem(path, "", str(error)))
+    for folder, name in zip(folders, distinct_names(list(folders)), strict=True):
+        try:
+            removals.append(_read_removal(folder, name, len(removals) + 1))
+        except BadInput as error:
+            problems.append(ReadProblem(folder, "", str(error)))
+    return removals, problems
 
 
-def _in(path: Path, unread: list[Unread]) -> list[Path]:
+def _read_removal(folder: Path, name: str, number: int) -> StoredRemoval:
+    record = _read_record(folder)
+    problems: list[ReadProblem] = []
+    maps = _read_maps(folder, problems)
+    return StoredRemoval(name, record, maps, make_anchor("bias", number, name), problems)
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    finish_replacing(folder, FILES)
+    path = folder / BIAS_FILE
     try:
-        return sorted_out(path)[1]
-    except BadInput as error:
-        unread.append(Unread(path, "", str(error)))
-        return []
-
-
-def _folder(path: Path) -> dict[str, Any]:
-    finish_replacing(path, FILES)
-    try:
-        return _checked(read_json(path / BIAS))
+        record = read_json(path)
+        RECORD(record, "")
     except Wrong as wrong:
-        raise BadInput(
-            f"{path / BIAS} is no bias removal: {wrong}. Make it anew with `duck debias`."
-        ) from wrong
+        message = f"{path} is no bias removal: {wrong}. Create it again with `duck debias`."
+        raise BadInput(message) from wrong
+    return dict(record)
 
 
-def _checked(found: Any) -> dict[str, Any]:
-    SHAPE(found, "")
-    return dict(found)
-
-
-def _usable(folder: Path, unread: list[Unread]) -> Maps:
-    """The maps beside a bias removal, if they are there; those that cannot be used join the unread."""
+def _read_maps(folder: Path, problems: list[ReadProblem]) -> Maps:
+    """Return the SHAP maps of a bias removal, if stored; damaged maps add to the problems."""
     path = folder / MAPS
-    try:
-        return _maps(path) if path.exists() else {}
-    except Wrong as wrong:
-        unread.append(
-            Unread(
-                folder,
-                MAPS,
-                f"{path} cannot be used: {wrong}. Delete it, or make it anew with `duck debias`.",
-            )
-        )
+    if not path.exists():
         return {}
+    try:
+        maps = _load_maps(path)
+        _check_maps(maps)
+    except Wrong as wrong:
+        advice = "Delete it, or create it again with `duck debias`."
+        problems.append(ReadProblem(folder, MAPS, f"{path} cannot be used: {wrong}. {advice}"))
+        return {}
+    return maps
 
 
-def _maps(path: Path) -> Maps:
+def _load_maps(path: Path) -> Maps:
     try:
         check_regular(path)
     except OSError as error:
         raise Wrong(f"it cannot be opened: {error.strerror}") from error
     if not zipfile.is_zipfile(path):
-        raise Wrong("it is no npz")
+        raise Wrong("it is not an npz file")
     try:
         with path.open("rb") as opened, np.load(opened) as file:
-            maps = {name: np.asarray(file[name], np.float32) for name in file}
+            return {name: np.asarray(file[name], np.float32) for name in file}
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise Wrong(f"it is no whole npz: {error}") from error
-    shapes = {(*array.shape[:1], *array.shape[-2:]) for array in maps.values()}
-    flat = all(
+        raise Wrong(f"it is not a complete npz file: {error}") from error
+
+
+def _check_maps(maps: Maps) -> None:
+    sizes = {(*array.shape[:1], *array.shape[-2:]) for array in maps.values()}
+    have_right_shape = all(
         array.ndim == (4 if name == "images" else 3) and array.size for name, array in maps.items()
     )
-    if len(shapes) != 1 or not flat or not set(THREE) <= maps.keys():
+    if len(sizes) != 1 or not have_right_shape or not set(MODEL_LABELS) <= maps.keys():
         raise Wrong("it does not hold maps of the same images for each model")
     if not all(np.isfinite(array).all() for array in maps.values()):
-        raise Wrong("its maps hold something that is not a number")
-    return maps
+        raise Wrong("its maps hold a value that is not a number")

@@ -5,168 +5,196 @@ from typing import NamedTuple
 
 import numpy as np
 
-from duck.analysis.paired import Paired, paired
-from duck.report.bench_records import Density, without_past_settings
+from duck.analysis.paired import PairedTest, paired_test
+from duck.report.bench_records import ClassDensities, drop_past_settings
 from duck.report.groups import group_labels
-from duck.report.numbers import mean_and_spread, spread_ends
+from duck.report.numbers import interval_ends, mean_and_spread
 from duck.report.plots import BLUE, VERMILION, Axis, Mark, Panel, Plot, Points
-from duck.report.plots_run import PIXELS
-from duck.report.records import Stored
+from duck.report.plots_analysis import ROW_HEIGHT
+from duck.report.records import StoredRun
 
 
-class Pair(NamedTuple):
-    """Of a model of one run."""
+class DensityPair(NamedTuple):
+    """The densities of one model."""
 
     values: tuple[float, float]
     """Mean log density of forgotten and of retained classes."""
-    question: str
+    comparison_key: str
 
 
-Sides = dict[str, Pair]
-"""By run."""
+PairsByRun = dict[str, DensityPair]
+PairsByMethod = dict[str, PairsByRun]
+PairsByPanel = dict[str, PairsByMethod]
+"""Data, model and split -> method -> run -> densities."""
 
 
-class Tested(NamedTuple):
-    """Whether forgotten classes lie less, or more, densely than retained ones, over runs."""
+class DensityTest(NamedTuple):
+    """Whether forgotten classes are more or less dense than retained ones, over requests."""
 
-    on: str
+    panel: str
     """Data, model and split."""
-    row: str
-    found: Paired
+    method: str
+    result: PairedTest
 
 
-def densities(runs: Sequence[Stored], studies: Sequence[Density] = ()) -> Plot | None:
-    """Density of forgotten and of retained classes in each model (DUCK, figure 4C).
-
-    Drawn over requests, from analysed runs and from the lines of a bench.
-    """
-    found = _sides_by_panel(runs, studies)
-    if not found:
+def plot_densities(
+    runs: Sequence[StoredRun], densities: Sequence[ClassDensities] = ()
+) -> Plot | None:
+    """Plot the density of forgotten and of retained classes in each model (DUCK, figure 4C)."""
+    pairs = _collect_pairs(runs, densities)
+    if not pairs:
         return None
-    panels = [_density_panel(title, rows) for title, rows in found.items()]
-    first = next(iter(found.values()))
-    means = [f"{row} {_mean(each, 0):.1f} and {_mean(each, 1):.1f}" for row, each in first.items()]
+    panels = [_density_panel(title, methods) for title, methods in pairs.items()]
     caption = (
-        "Mean log density of the forgotten and of the retained classes, a dot for each run; "
-        "diamonds: mean over runs, with one standard deviation to each side where there are "
-        "several. Samples that a model never learned lie loosely."
+        "Mean log density of the forgotten and of the retained classes, a dot for each run. "
+        "Diamonds are means over runs, with one standard deviation to each side if there are "
+        "several. Samples that a model never learned lie far apart."
     )
-    if density_tests(runs, studies):
-        caption += " The table below says how often chance alone would part the two as far."
-    about = "Mean log density of forgotten and of retained classes"
-    alt = f"{about}, {panels[0].title}: {'; '.join(means)}."
+    if density_tests(runs, densities):
+        caption += " The table below tests whether the two differ."
+    means = [
+        f"{method} {_mean(pairs_by_run, 0):.1f} and {_mean(pairs_by_run, 1):.1f}"
+        for method, pairs_by_run in next(iter(pairs.values())).items()
+    ]
+    quantity = "Mean log density of forgotten and of retained classes"
+    alt = f"{quantity}, {panels[0].title}: {'; '.join(means)}."
     title = "Density of forgotten against retained classes"
     return Plot("class-densities", title, caption, alt, panels, 2 if len(panels) > 2 else 0)
 
 
-def density_tests(runs: Sequence[Stored], studies: Sequence[Density] = ()) -> list[Tested]:
-    """Forgotten less retained classes, paired over requests.
+def density_tests(
+    runs: Sequence[StoredRun], densities: Sequence[ClassDensities] = ()
+) -> list[DensityTest]:
+    """Test forgotten against retained classes, paired over requests.
 
-    Runs that answer the same request say little more than one of them.
+    Runs that answer the same request are not independent: they count once, by their mean.
     """
     tests = []
-    for on, methods in _sides_by_panel(runs, studies).items():
-        for row in _order(methods):
-            asked: dict[str, list[tuple[float, float]]] = {}
-            for pair in methods[row].values():
-                asked.setdefault(pair.question, []).append(pair.values)
-            if len(asked) > 1:
-                means = np.array([np.mean(same, 0) for same in asked.values()])
-                tests.append(Tested(on, row, paired(means[:, 0], means[:, 1])))
+    for panel, methods in _collect_pairs(runs, densities).items():
+        for method in _sort_methods(methods):
+            by_request: dict[str, list[tuple[float, float]]] = {}
+            for pair in methods[method].values():
+                by_request.setdefault(pair.comparison_key, []).append(pair.values)
+            if len(by_request) > 1:
+                means = np.array([np.mean(values, 0) for values in by_request.values()])
+                tests.append(DensityTest(panel, method, paired_test(means[:, 0], means[:, 1])))
     return tests
 
 
-def _sides_by_panel(
-    runs: Sequence[Stored],
-    studies: Sequence[Density],
-) -> dict[str, dict[str, Sides]]:
-    """Data, model and split -> method -> its runs; nothing where no method has several."""
-    models = [*_analysed_models(runs), *((study.question, study) for study in _current(studies))]
+def _collect_pairs(runs: Sequence[StoredRun], densities: Sequence[ClassDensities]) -> PairsByPanel:
+    """Return the densities by panel, method and run, or nothing if no method has several runs."""
+    current = drop_past_settings(densities, lambda found: (found.group, found.method))
+    models = [*_analysed_models(runs), *((found.comparison_key, found) for found in current)]
     labels = group_labels([model.group for _, model in models], name_model=True)
-    presets: dict[str, set[str]] = {}
-    for _, model in models:
-        presets.setdefault(model.method, set()).add(model.preset)
-    found: dict[str, dict[str, Sides]] = {}
-    for key, model in models:
-        several = len(presets[model.method]) > 1 and model.preset
-        row = f"{model.method} ({model.preset})" if several else model.method
+    rows = _row_labels([model for _, model in models])
+    pairs: PairsByPanel = {}
+    for run, model in models:
+        row = rows[model.method, model.preset]
         if model.method in ("original", "retrained"):
             # Several runs share these models: they count once for each request.
-            row, key = model.method, model.question
+            run = model.comparison_key
         for split, values in model.splits.items():
-            if sides := _sides(values, model.forgotten):
-                rows = found.setdefault(f"{labels[model.group]}, {split}", {})
-                rows.setdefault(row, {}).setdefault(key, Pair(sides, model.question))
-    has_several = any(len(each) > 1 for rows in found.values() for each in rows.values())
-    return found if has_several else {}
+            means = _mean_densities(values, model.forgotten_classes)
+            if means:
+                methods = pairs.setdefault(f"{labels[model.group]}, {split}", {})
+                pair = DensityPair(means, model.comparison_key)
+                methods.setdefault(row, {}).setdefault(run, pair)
+    return pairs if _has_several_runs(pairs) else {}
 
 
-def _analysed_models(runs: Sequence[Stored]) -> list[tuple[str, Density]]:
-    """The models of analysed runs, each with the run it belongs to."""
+def _row_labels(models: Sequence[ClassDensities]) -> dict[tuple[str, str], str]:
+    """Return the label of each method and preset. The preset is named if a method has several."""
+    keys = dict.fromkeys((model.method, model.preset) for model in models)
+    labels = {}
+    for method, preset in keys:
+        has_several = sum(other == method for other, _ in keys) > 1
+        is_reference = method in ("original", "retrained")
+        name_preset = has_several and preset and not is_reference
+        labels[method, preset] = f"{method} ({preset})" if name_preset else method
+    return labels
+
+
+def _has_several_runs(pairs: PairsByPanel) -> bool:
+    return any(
+        any(len(pairs_by_run) > 1 for pairs_by_run in methods.values())
+        for methods in pairs.values()
+    )
+
+
+def _analysed_models(runs: Sequence[StoredRun]) -> list[tuple[str, ClassDensities]]:
+    """Return the models of analysed runs, each with the anchor of its run."""
     found = []
     for run in runs:
-        entry = run.entry
+        result = run.result
         for model, splits in ((run.analysis or {}).get("density") or {}).items():
-            method = entry.label if model == "unlearned" else model
-            density = Density(entry.group, method, "", entry.question, run.forgotten, splits)
-            found.append((run.anchor, density))
+            densities = ClassDensities(
+                group=result.group,
+                method=result.label if model == "unlearned" else model,
+                preset="",
+                comparison_key=result.comparison_key,
+                forgotten_classes=run.forgotten_classes,
+                splits=splits,
+            )
+            found.append((run.anchor, densities))
     return found
 
 
-def _current(studies: Sequence[Density]) -> list[Density]:
-    return without_past_settings(studies, lambda study: (study.group, study.method))
+def _sort_methods(methods: Mapping[str, PairsByRun]) -> list[str]:
+    """Sort by name, with the original first and the retrained model last."""
+    return sorted(methods, key=lambda name: (name == "retrained", name != "original", name))
 
 
-def _order(rows: Mapping[str, Sides]) -> list[str]:
-    return sorted(rows, key=lambda row: (row == "retrained", row != "original", row))
-
-
-def _sides(
-    values: Mapping[str, float | None],
-    forgotten: Sequence[int],
+def _mean_densities(
+    values: Mapping[str, float | None], forgotten_classes: Sequence[int]
 ) -> tuple[float, float] | None:
-    """Mean over the forgotten and over the retained classes; none where either has no density."""
+    """Return the mean over forgotten and over retained classes; None if either has no density."""
     known = {int(label): value for label, value in values.items() if value is not None}
-    forget = [value for label, value in known.items() if label in forgotten]
-    retain = [value for label, value in known.items() if label not in forgotten]
-    return (sum(forget) / len(forget), sum(retain) / len(retain)) if forget and retain else None
+    forget = [value for label, value in known.items() if label in forgotten_classes]
+    retain = [value for label, value in known.items() if label not in forgotten_classes]
+    if not forget or not retain:
+        return None
+    return sum(forget) / len(forget), sum(retain) / len(retain)
 
 
-def _density_panel(title: str, rows: Mapping[str, Sides]) -> Panel:
-    order = _order(rows)
+def _density_panel(title: str, methods: PairsByMethod) -> Panel:
+    order = _sort_methods(methods)
+    rows = [methods[method] for method in order]
     marks = [
-        *_density_marks(rows, order, 0, "forgotten classes", VERMILION, -0.15),
-        *_density_marks(rows, order, 1, "retained classes", BLUE, 0.15),
+        *_density_marks(order, rows, 0, "forgotten classes", VERMILION, -0.15),
+        *_density_marks(order, rows, 1, "retained classes", BLUE, 0.15),
     ]
-    x, y = Axis("log density (natural logarithm)"), Axis("", ticks=order, down=True)
-    return Panel(title, marks, x, y, PIXELS * len(order) + 90)
+    x = Axis("log density (natural logarithm)")
+    y = Axis("", ticks=order, is_reversed=True)
+    return Panel(title, marks, x, y, ROW_HEIGHT * len(order) + 90)
 
 
 def _density_marks(
-    rows: Mapping[str, Sides],
-    order: Sequence[str],
+    methods: Sequence[str],
+    rows: Sequence[PairsByRun],
     side: int,
     name: str,
     color: str,
     shift: float,
 ) -> list[Mark]:
-    """Dots and their means, a little above or below the middle of their rows."""
+    """Return the dots and their means, a little above or below the middle of their rows."""
     dots: list[float] = []
     heights: list[float] = []
-    means, texts = [], []
-    for at, row in enumerate(order):
-        values = [pair.values[side] for pair in rows[row].values()]
+    means = []
+    texts = []
+    for place, (method, pairs) in enumerate(zip(methods, rows, strict=True)):
+        values = [pair.values[side] for pair in pairs.values()]
         dots += values
-        heights += [at + shift] * len(values)
+        heights += [place + shift] * len(values)
         means.append(mean_and_spread(values))
-        texts.append(f"{row}, {name}: {means[-1].value:.2f} ({len(values)} runs)")
-    x, y = [mean.value for mean in means], [at + shift for at in range(len(order))]
-    ends = spread_ends(means)
+        texts.append(f"{method}, {name}: {means[-1].value:.2f} ({len(values)} runs)")
+    x = [mean.value for mean in means]
+    y = [place + shift for place in range(len(methods))]
+    ends = interval_ends(means)
     return [
         Points(name, dots, heights, color, size=4),
         Points(name, x, y, color, "diamond", texts=texts, x_interval=ends),
     ]
 
 
-def _mean(each: Sides, side: int) -> float:
-    return sum(pair.values[side] for pair in each.values()) / len(each)
+def _mean(pairs: PairsByRun, side: int) -> float:
+    return sum(pair.values[side] for pair in pairs.values()) / len(pairs)

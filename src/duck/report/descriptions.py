@@ -1,19 +1,20 @@
-"""What a run was asked, did, and is judged to be, in sentences for a reader who knows no machine learning."""
+"""Sentences about a run: the request, the method and the verdict, for readers without ML."""
 
 from collections import Counter
-from datetime import UTC, datetime
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from duck.audits.next_step import audit_command, audit_obstacle
-from duck.audits.verdict import Tier
+from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Tier
 from duck.metrics import KeptAccuracy
 from duck.printable import counted
-from duck.report.numbers import Measured
-from duck.report.records import Entry, Stored, shortened
-from duck.sample_ids import FILE as FILE_OF_IDS
+from duck.report.formats import format_interval, format_percent, format_seconds
+from duck.report.records import StoredRun
+from duck.report.results import Result, shorten_list
+from duck.sample_ids import FILE as SAMPLE_IDS_FILE
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples
 
-YARDSTICKS = ("original", "retrained")
+REFERENCE_METHODS = ("original", "retrained")
 SPLITS = {
     "forget": "Forgotten training samples",
     "retain": "Retained training samples",
@@ -21,268 +22,257 @@ SPLITS = {
     "retain_test": "Unseen samples of the retained classes",
     "test": "All unseen samples",
 }
+STRONGER_TIER: dict[str, Tier] = {"quick": "oracle", "oracle": "full"}
 
 
-class Verdict(NamedTuple):
-    """`state` chooses sign and colour; the headline alone must be true and enough."""
+class VerdictText(NamedTuple):
+    """A verdict in words. The headline is complete without the rest."""
 
     state: str
+    """Selects the sign and the colour."""
     headline: str
     reasons: list[str]
     command: str = ""
-    """Which would tell more."""
+    """The command that tests more."""
 
 
-def asked(stored: Stored) -> str:
-    """Who was to be forgotten, with numbers, and what was forgotten earlier. Ids are not repeated: they may name persons."""
+def describe_request(stored: StoredRun) -> str:
+    """Describe what was to be forgotten, with numbers, and what was forgotten earlier.
+
+    Sample ids are not shown, because they can name persons.
+    """
     earlier = [
-        f"{one['request']} ({100 * one['before']:.1f} % right before this request, {100 * one['after']:.1f} % after it)"
-        for one in stored.run.earlier
+        f"{request['request']} (accuracy {format_percent(request['before'])} before this request, "
+        f"{format_percent(request['after'])} after it)"
+        for request in stored.run.earlier
     ]
-    return _asked_now(stored) + (f" Forgotten earlier: {', '.join(earlier)}." if earlier else "")
+    note = f" Forgotten earlier: {', '.join(earlier)}." if earlier else ""
+    return _describe_present_request(stored) + note
 
 
-def _asked_now(stored: Stored) -> str:
-    request, samples = stored.entry.request, stored.run.samples
+def _describe_present_request(stored: StoredRun) -> str:
+    samples = stored.run.samples
     count = f"{samples['forget']:,} of {samples['forget'] + samples['retain']:,} training samples"
-    match request:
+    seed = f"chosen at random with seed {stored.run.experiment.seed}"
+    names = forgotten_class_names(stored)
+    class_list = shorten_list(_quote(names))
+    match stored.result.request:
         case ForgetClasses():
-            names = gone(stored)
-            return f"Forget everything of the {'class' if len(names) == 1 else 'classes'} {shortened(_quoted(names))}: {count}."
+            word = "class" if len(names) == 1 else "classes"
+            return f"Forget all samples of the {word} {class_list}: {count}."
         case ForgetRandomClasses():
-            drawn = f"drawn with seed {stored.run.experiment.seed}"
-            which = shortened(_quoted(gone(stored)))
-            return f"Forget everything of {stored.entry.asked}, {drawn} ({which}): {count}."
+            label = stored.result.request_label
+            return f"Forget all samples of {label}, {seed} ({class_list}): {count}."
         case ForgetFraction(fraction=fraction):
-            return f"Forget a random {100 * fraction:g} % of the training samples, drawn with seed {stored.run.experiment.seed}: {count}."
+            return f"Forget {100 * fraction:g} % of the training samples, {seed}: {count}."
         case ForgetSamples():
-            return f"Forget {count}, chosen by id (which ones: {FILE_OF_IDS} of the run)."
-    return f"Forget {stored.entry.asked}: {count}."
+            return f"Forget {count}, chosen by id. The ids are in {SAMPLE_IDS_FILE} of the run."
+    return f"Forget {stored.result.request_label}: {count}."
 
 
-def gone(stored: Stored) -> list[str]:
-    """The classes that were to go, by name where the run keeps names."""
-    request = stored.entry.request
+def forgotten_class_names(stored: StoredRun) -> list[str]:
+    """Return the classes of the request, by name if the run stores names."""
+    request = stored.result.request
     if not isinstance(request, ForgetClasses | ForgetRandomClasses):
         return []
+    known = stored.class_names
     names = [
-        stored.names[index] if index < len(stored.names) else str(index)
-        for index in stored.forgotten
+        known[index] if index < len(known) else str(index) for index in stored.forgotten_classes
     ]
-    return names or (list(map(str, request.classes)) if isinstance(request, ForgetClasses) else [])
+    if not names and isinstance(request, ForgetClasses):
+        return [str(name) for name in request.classes]
+    return names
 
 
-def whole_list(stored: Stored) -> list[str]:
-    """The same, where `asked` cannot show all of it."""
-    names = _quoted(gone(stored))
-    return names if shortened(names) != ", ".join(names) else []
+def full_class_list(stored: StoredRun) -> list[str]:
+    """Return all classes of the request if `describe_request` shortens them, else nothing."""
+    names = _quote(forgotten_class_names(stored))
+    return names if shorten_list(names) != ", ".join(names) else []
 
 
-def done(stored: Stored) -> str:
-    """By which method, on what, how completely and how fast."""
-    run, entry, made = stored.run, stored.entry, stored.run.experiment.training
-    before = (
-        f", after {seconds(entry.prepare_seconds)} of preparation that later requests can reuse"
-        if entry.prepare_seconds
-        else ""
-    )
+def describe_action(stored: StoredRun) -> str:
+    """Describe which method was applied to which model, to how many samples, and how long."""
+    result = stored.result
+    samples = stored.run.samples
+    training = stored.run.experiment.training
+    preparation = ""
+    if result.prepare_seconds:
+        time = format_seconds(result.prepare_seconds)
+        preparation = f", after {time} of preparation that later requests can reuse"
     return (
-        f"The method {entry.method} was applied to a {made.model} that had been trained on {made.data}. "
-        f"It processed {run.samples['processed']:,} of the {counted(run.samples['forget'], 'sample')} in {seconds(entry.seconds)}{before}."
+        f"The method {result.method} was applied to a {training.model} trained on "
+        f"{training.data}. It processed {samples['processed']:,} of the "
+        f"{counted(samples['forget'], 'sample')} in {format_seconds(result.seconds)}{preparation}."
     )
 
 
-def changed(stored: Stored) -> list[str]:
-    """The two numbers that everyone asks for first."""
-    entry, said = stored.entry, []
-    for name in dict.fromkeys((entry.gone_name, "forget", entry.kept_name)):
-        before, after = entry.measured(name, entry.original), entry.measured(name)
+def describe_changes(stored: StoredRun) -> list[str]:
+    """Describe how the accuracies on forgotten and on retained data changed."""
+    result = stored.result
+    sentences = []
+    for split in dict.fromkeys((result.forget_split, "forget", result.retain_split)):
+        before = result.accuracy(split, result.original)
+        after = result.accuracy(split)
         if before is not None and after is not None:
-            said.append(
-                f"{SPLITS[name]}: {percent(before.value)} recognised before, {interval(after)} after."
-            )
-    return said
+            change = f"{format_percent(before.value)} before, {format_interval(after)} after"
+            sentences.append(f"{SPLITS[split]}: accuracy {change}.")
+    return sentences
 
 
-def verdict(stored: Stored) -> Verdict:
-    """Of the audit; where there was none, that. A model that lost too much accuracy is said first, whatever an audit found."""
-    found = _audit_verdict(stored)
+def describe_verdict(stored: StoredRun) -> VerdictText:
+    """Describe the verdict of the audit. A model that lost too much accuracy comes first."""
+    verdict = _describe_audit(stored)
     if stored.run.status != "damaged":
-        return found
-    lost = str(KeptAccuracy(**stored.run.kept_accuracy or {}))
-    return Verdict("damaged", lost, [found.headline, *found.reasons], found.command)
+        return verdict
+    loss = str(KeptAccuracy(**stored.run.kept_accuracy or {}))
+    return VerdictText("damaged", loss, [verdict.headline, *verdict.reasons], verdict.command)
 
 
-def _audit_verdict(stored: Stored) -> Verdict:
+def _describe_audit(stored: StoredRun) -> VerdictText:
     audit = stored.audit
     if audit is None:
-        known = "The audit that was made cannot be read." if stored.audit_unread else "Not audited."
-        headline = f"{known} Accuracies alone cannot show that samples were forgotten: a model that hides an answer has the same ones."
-        obstacle = audit_obstacle(stored.run.samples)
-        return Verdict(
-            "no-audit",
-            headline,
-            [obstacle] if obstacle else [],
-            "" if obstacle else _audit(stored, "oracle"),
+        return _describe_missing_audit(stored)
+    tier = audit.get("tier", "")
+    reasons = [str(reason) for reason in audit.get("reasons", ())]
+    if audit["verdict"] == FORGOTTEN:
+        headline = (
+            f"Forgotten. No attack of the {tier} audit could distinguish this model from one "
+            "that was trained without the samples."
         )
-    tier, reasons = audit.get("tier", ""), [str(reason) for reason in audit.get("reasons", ())]
-    if audit["verdict"] == "forgotten":
-        headline = f"Forgotten. No attack of the {tier} audit could tell this model from one that never saw the samples."
-        return Verdict("forgotten", headline, reasons)
-    if audit["verdict"] == "not forgotten":
-        return Verdict(
-            "not-forgotten",
-            f"Not forgotten. The {tier} audit found traces of the samples in the model.",
-            reasons,
-        )
-    if audit.get("powered", False) is False:
-        headline = f"No verdict. The {tier} audit was not powered: on these data it could not have told remembering from forgetting."
-        return Verdict("no-verdict", headline, reasons)
-    stronger: Tier | None = {"quick": "oracle", "oracle": "full"}.get(tier)  # type: ignore[assignment]
-    command = _audit(stored, stronger) if stronger else ""
-    return Verdict(
-        "no-verdict",
-        f"No verdict. The {tier} audit found no trace, but cannot show that there is none.",
-        reasons,
-        command,
+        return VerdictText("forgotten", headline, reasons)
+    if audit["verdict"] == NOT_FORGOTTEN:
+        headline = f"Not forgotten. The {tier} audit found traces of the samples in the model."
+        return VerdictText("not-forgotten", headline, reasons)
+    return _describe_no_verdict(stored, audit, tier, reasons)
+
+
+def _describe_missing_audit(stored: StoredRun) -> VerdictText:
+    audit_state = (
+        "The stored audit cannot be read." if stored.has_unreadable_audit else "Not audited."
     )
+    headline = (
+        f"{audit_state} Accuracies alone cannot show that samples were forgotten: a model that "
+        "only hides its answers has the same accuracies."
+    )
+    obstacle = audit_obstacle(stored.run.samples)
+    if obstacle:
+        return VerdictText("no-audit", headline, [obstacle])
+    return VerdictText("no-audit", headline, [], _audit_command(stored, "oracle"))
 
 
-def _audit(stored: Stored, tier: Tier) -> str:
-    """Evidence travels: of the machine's folders only the last part stays, and the original's weights are not named."""
+def _describe_no_verdict(
+    stored: StoredRun, audit: dict[str, Any], tier: str, reasons: list[str]
+) -> VerdictText:
+    if audit.get("powered", False) is False:
+        headline = (
+            f"No verdict. The {tier} audit was not powered: on these data it cannot distinguish "
+            "a model that remembers from one that has forgotten."
+        )
+        return VerdictText("no-verdict", headline, reasons)
+    headline = f"No verdict. The {tier} audit found no trace, but cannot show that there is none."
+    stronger = STRONGER_TIER.get(tier)
+    command = _audit_command(stored, stronger) if stronger else ""
+    return VerdictText("no-verdict", headline, reasons, command)
+
+
+def _audit_command(stored: StoredRun, tier: Tier) -> str:
+    """Return the audit command, with folders by their last part and without weights.
+
+    A report is sent to others, and paths of this machine can name persons.
+    """
     return audit_command(stored.run, stored.folder.name, tier)
 
 
-def all_asked(runs: list[Stored]) -> list[str]:
-    """The requests of many runs, each once."""
+def list_requests(runs: Sequence[StoredRun]) -> list[str]:
+    """List the requests of many runs, each once."""
     counts = Counter(
-        (run.entry.asked_whole, run.entry.asked, run.run.experiment.training.data) for run in runs
+        (run.result.request_text, run.result.request_label, run.run.experiment.training.data)
+        for run in runs
     )
     return [
-        f"Forget {asked} of {data} ({count} {'run' if count == 1 else 'runs'})"
-        for (_, asked, data), count in counts.items()
+        f"Forget {label} of {data} ({counted(count, 'run')})"
+        for (_, label, data), count in counts.items()
     ]
 
 
-def all_done(runs: list[Stored]) -> str:
-    """By whom, and whether all of it."""
-    methods = sorted({run.entry.method for run in runs})
-    some = [
-        run
-        for run in runs
-        if run.run.samples["processed"] < run.run.samples["forget"]
-        and run.entry.method != "original"
-    ]
-    whole = (
-        f"{len(some)} of them left samples out."
-        if some
-        else "Each that changes the model processed every sample."
+def describe_actions(runs: Sequence[StoredRun]) -> str:
+    """Describe which methods many runs used, and whether they processed every sample."""
+    methods = sorted({run.result.method for run in runs})
+    incomplete = [run for run in runs if _has_unprocessed_samples(run)]
+    method_count = "one method" if len(methods) == 1 else f"{len(methods)} methods"
+    completeness = (
+        f"{len(incomplete)} of them left samples out."
+        if incomplete
+        else "Every method that changes the model processed all samples."
     )
-    of = "one method" if len(methods) == 1 else f"{len(methods)} methods"
-    return f"{counted(len(runs), 'run')} of {of}: {', '.join(methods)}. {whole}"
+    return f"{counted(len(runs), 'run')} of {method_count}: {', '.join(methods)}. {completeness}"
 
 
-def verdicts(runs: list[Stored]) -> Verdict:
-    """Of many runs: how many of each; the worst gives the colour. Yardsticks, which show what an audit can tell, are named apart."""
-    beside = Counter(run.entry.method for run in runs if run.entry.method in YARDSTICKS)
-    judged = [run for run in runs if run.entry.method not in YARDSTICKS] or runs
-    counts = Counter(run.verdict for run in judged)
+def _has_unprocessed_samples(stored: StoredRun) -> bool:
+    samples = stored.run.samples
+    return samples["processed"] < samples["forget"] and stored.result.method != "original"
+
+
+def describe_verdicts(runs: Sequence[StoredRun]) -> VerdictText:
+    """Count the verdicts of many runs. The worst verdict selects the colour.
+
+    Originals and retrained models are for comparison and are counted separately.
+    """
+    judged = [run for run in runs if run.result.method not in REFERENCE_METHODS]
+    comparison = _describe_references(runs) if judged else ""
+    judged = judged or list(runs)
     damaged = sum(run.run.status == "damaged" for run in judged)
-    lost = f" Too much accuracy lost: {counted(damaged, 'run')}." if damaged else ""
+    loss = f" Too much accuracy lost: {counted(damaged, 'run')}." if damaged else ""
+    counts = Counter(run.verdict for run in judged)
     if set(counts) == {"no audit"}:
-        found = [_audit_verdict(run) for run in judged]
-        alone = next((one for one in found if one.command), found[0])
-        said = (
-            "No audit of these runs can be read."
-            if any(run.audit_unread for run in judged)
-            else "None of these runs was audited."
-        )
-        state = "damaged" if damaged else alone.state
-        return alone._replace(
-            state=state, headline=f"{said} {alone.headline.partition('. ')[2]}{lost}"
-        )
-    unread = (
-        "without an audit that can be read"
-        if any(run.audit_unread for run in judged)
-        else "not audited"
-    )
-    named = {
-        "not forgotten": "not forgotten",
-        "no verdict": "without verdict",
-        "no audit": unread,
-        "forgotten": "forgotten",
+        return _describe_no_audits(judged, loss)
+    labels = {
+        NOT_FORGOTTEN: "not forgotten",
+        NO_VERDICT: "without verdict",
+        "no audit": "without a readable audit" if _has_unreadable(judged) else "not audited",
+        FORGOTTEN: "forgotten",
     }
-    worst = next(name for name in named if counts[name])
-    said = ", ".join(f"{counts[name]} {text}" for name, text in named.items() if counts[name])
-    yardsticks = (
-        f" Beside them, as yardsticks: {', '.join(f'{count} {name}' for name, count in beside.items())}."
-        if beside
-        else ""
-    )
-    state = "damaged" if damaged and worst != "not forgotten" else worst.replace(" ", "-")
-    return Verdict(
-        state,
-        f"Of {counted(len(judged), 'run')}: {said}.{lost}{yardsticks if judged is not runs else ''}",
-        [],
-    )
+    worst = next(verdict for verdict in labels if counts[verdict])
+    numbers = [f"{counts[verdict]} {label}" for verdict, label in labels.items() if counts[verdict]]
+    state = "damaged" if damaged and worst != NOT_FORGOTTEN else worst.replace(" ", "-")
+    headline = f"Of {counted(len(judged), 'run')}: {', '.join(numbers)}.{loss}{comparison}"
+    return VerdictText(state, headline, [])
 
 
-def curve_words(entry: Entry, history: list[dict[str, float]]) -> str:
-    """The curves for those who cannot see them."""
+def _describe_references(runs: Sequence[StoredRun]) -> str:
+    counts = Counter(run.result.method for run in runs if run.result.method in REFERENCE_METHODS)
+    numbers = [f"{count} {name}" for name, count in counts.items()]
+    return f" For comparison: {', '.join(numbers)}." if numbers else ""
+
+
+def _describe_no_audits(runs: Sequence[StoredRun], loss: str) -> VerdictText:
+    texts = [_describe_missing_audit(run) for run in runs]
+    # An audit command is more useful than the obstacle of the first run.
+    text = next((text for text in texts if text.command), texts[0])
+    audit_state = (
+        "No audit of these runs can be read."
+        if _has_unreadable(runs)
+        else "None of these runs was audited."
+    )
+    explanation = text.headline.partition(". ")[2]
+    headline = f"{audit_state} {explanation}{loss}"
+    return text._replace(state="damaged" if loss else text.state, headline=headline)
+
+
+def _has_unreadable(runs: Sequence[StoredRun]) -> bool:
+    return any(run.has_unreadable_audit for run in runs)
+
+
+def describe_curves(result: Result, history: list[dict[str, float]]) -> str:
+    """Describe the accuracy curves for readers who cannot see them."""
     last = history[-1]
-    start = entry.original.get("forget"), entry.original.get("retain")
+    forget, retain = result.original.get("forget"), result.original.get("retain")
     return (
-        f"Over {len(history)} epochs accuracy on the forgotten samples goes from {percent(start[0])} to {percent(last['forget'])}, "
-        f"on the retained samples from {percent(start[1])} to {percent(last['retain'])}."
+        f"Over {len(history)} epochs accuracy on the forgotten samples goes from "
+        f"{format_percent(forget)} to {format_percent(last['forget'])}, on the retained samples "
+        f"from {format_percent(retain)} to {format_percent(last['retain'])}."
     )
 
 
-def moment(created: str) -> str:
-    """2026-11-15 10:00 UTC"""
-    return (
-        datetime.fromisoformat(created).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        if created
-        else "an unknown time"
-    )
-
-
-def percent(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{100 * value:.{digits}f} %"
-
-
-def points(value: float | None) -> str:
-    """A difference of accuracies."""
-    if value is None:
-        return "–"
-    return "0.0" if abs(value) < 5e-4 else f"{100 * value:+.1f}".replace("-", "−")
-
-
-def signed(value: float, digits: int = 4) -> str:
-    """+0.0304, −0.0001"""
-    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
-
-
-def interval(measured: Measured | None) -> str:
-    """97.6 % [93.8, 99.1]"""
-    if measured is None:
-        return "–"
-    if measured.low is None or measured.high is None:
-        return percent(measured.value)
-    return f"{percent(measured.value)} [{100 * measured.low:.1f}, {100 * measured.high:.1f}]"
-
-
-def number(measured: Measured | None, digits: int = 3) -> str:
-    """0.987 [0.961, 1.002]"""
-    if measured is None:
-        return "–"
-    if measured.low is None or measured.high is None:
-        return f"{measured.value:.{digits}f}"
-    return f"{measured.value:.{digits}f} [{measured.low:.{digits}f}, {measured.high:.{digits}f}]"
-
-
-def seconds(value: float) -> str:
-    return f"{value:.2f} s" if value < 100 else f"{value / 60:.1f} min"
-
-
-def _quoted(names: list[str]) -> list[str]:
+def _quote(names: Sequence[str]) -> list[str]:
     return [f"“{name}”" for name in names]

@@ -1,4 +1,4 @@
-"""Groups of results that may share a plot: the same data, model and recipe."""
+"""Groups of results that can share a plot: the same data, model and recipe."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from duck.types import Recipe
 
 @dataclass(frozen=True)
 class Group:
-    """Results whose accuracies and times compare: their originals were trained alike."""
+    """Results whose accuracies and times can be compared: their originals were trained alike."""
 
     data: str
     model: str = ""
@@ -19,40 +19,48 @@ class Group:
 
 
 def group_of(training: Training) -> Group:
-    """The group of a training. Compilation changes how fast a model trains, not what it learns."""
+    """Return the group of a training.
+
+    Compilation changes how fast a model trains, not what it learns: it does not split groups.
+    """
     return Group(data_name(training), training.model, replace(training.recipe, compile=False))
 
 
 def data_name(training: Training) -> str:
-    """A data set by name. Data of one's own get a part of their fingerprint: names may repeat."""
+    """Return the name of the data set; a user's own data get a part of their fingerprint.
+
+    Two folders of a user can have the same name.
+    """
     if training.data in DATASETS:
         return training.data
     return f"{training.data} ({training.fingerprint[:6]})"
 
 
 def group_labels(groups: Iterable[Group], name_model: bool = False) -> dict[Group, str]:
-    """Each group with its label, the most frequent one of a data set first.
+    """Return a label for each group, with the most frequent group of a data set first.
 
-    The label is the data set. Where that has several groups, or with `name_model`, the model
-    follows; where their recipes differ, the epochs, and whatever else is needed to tell two apart.
+    The label is the data set. If a data set has several groups, or with `name_model`, the model
+    follows. If their recipes differ, the epochs follow, and every other setting that differs.
     """
     counts = Counter(groups)
     labels = {}
     for data in dict.fromkeys(group.data for group in counts):
-        same = sorted((group for group in counts if group.data == data), key=lambda g: -counts[g])
-        for group in same:
-            parts = [data] if len(same) == 1 and not name_model else [data, group.model]
-            labels[group] = ", ".join(filter(None, [*parts, *_recipe_words(group, same)]))
+        same_data = [group for group in counts if group.data == data]
+        same_data.sort(key=lambda group: -counts[group])
+        for group in same_data:
+            parts = [data] if len(same_data) == 1 and not name_model else [data, group.model]
+            parts += _recipe_differences(group, same_data)
+            labels[group] = ", ".join(filter(None, parts))
     return labels
 
 
-def _recipe_words(group: Group, same: Sequence[Group]) -> list[str]:
-    """What sets the recipe of a group apart from those of the other groups of its data set."""
+def _recipe_differences(group: Group, same_data: Sequence[Group]) -> list[str]:
+    """Return what distinguishes the recipe of a group from the others of its data set."""
     recipe = group.recipe
-    if recipe is None or len({other.recipe for other in same}) == 1:
+    if recipe is None or len({other.recipe for other in same_data}) == 1:
         return []
-    others = [other.recipe for other in same if other.recipe and other.model == group.model]
-    alike = [asdict(other) for other in others if other.epochs == recipe.epochs]
-    differing = [name for name in asdict(recipe) if len({row[name] for row in alike}) > 1]
-    words = [f"{name.replace('_', ' ')} {getattr(recipe, name)}" for name in differing]
-    return [f"{recipe.epochs} epochs", *words]
+    others = [other.recipe for other in same_data if other.recipe and other.model == group.model]
+    rows = [asdict(other) for other in others if other.epochs == recipe.epochs]
+    names = [name for name in asdict(recipe) if len({row[name] for row in rows}) > 1]
+    settings = [f"{name.replace('_', ' ')} {getattr(recipe, name)}" for name in names]
+    return [f"{recipe.epochs} epochs", *settings]

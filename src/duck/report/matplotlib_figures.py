@@ -1,8 +1,10 @@
-"""A plot for paper: PNG and PDF, drawn by matplotlib without a screen."""
+"""Plots for print: PNG and PDF files, drawn with matplotlib."""
 
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from duck import files
 from duck.errors import MissingExtra
@@ -10,14 +12,14 @@ from duck.report.plots import (
     BAND_OPACITY,
     BLUE,
     INK,
-    MARK,
     MUTED,
     PAPER,
+    REPORT_MARK,
     VERMILION,
     Axis,
     Band,
     Cells,
-    Heights,
+    Contours,
     Line,
     Mark,
     Numbers,
@@ -31,6 +33,8 @@ from duck.report.plots import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
 
 COLORS = {INK: "#000000", MUTED: "#767676", PAPER: "#FFFFFF"}
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P"}
@@ -43,191 +47,204 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,
 }
 METADATA: dict[str, dict[str, Any]] = {
-    ".png": {"Software": MARK},
-    ".pdf": {"Creator": MARK, "CreationDate": None},
+    ".png": {"Software": REPORT_MARK},
+    ".pdf": {"Creator": REPORT_MARK, "CreationDate": None},
 }
-"""No date inside: the same runs give the same file."""
-WIDTH, ALONE, WIDEST = 3.2, 4.8, 3
-"""Inches of a panel, also where it is the only one; panels beside each other."""
+"""Without a date: the same runs give the same file."""
+PANEL_WIDTH = 3.2
+"""Inches."""
+SINGLE_PANEL_WIDTH = 4.8
+"""Inches of a panel that is alone in its row."""
+MAX_COLUMNS = 3
+PIXELS_PER_INCH = 115
+"""Converts the height of a panel on the page to inches in print."""
 
 
-def save(plot: Plot, folder: Path) -> list[Path]:
-    """NAME.png and NAME.pdf in the folder."""
+def save_figure(plot: Plot, folder: Path) -> list[Path]:
+    """Write NAME.png and NAME.pdf into the folder and return the paths."""
     try:
         import matplotlib
-        from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra(
             "Figures for print need matplotlib: pip install 'duck-unlearning[figures]'"
         ) from error
-    rows = math.ceil(len(plot.panels) / (plot.columns or WIDEST))
-    columns = plot.columns or math.ceil(len(plot.panels) / rows)  # four panels are two rows of two
+    paths = [folder / f"{plot.name}{suffix}" for suffix in METADATA]
     with matplotlib.rc_context(STYLE):
-        heights = [
-            max(panel.height for panel in plot.panels[row * columns : (row + 1) * columns]) / 115
-            for row in range(rows)
-        ]
-        width = (
-            heights[0]
-            if all(panel.square for panel in plot.panels)
-            else ALONE
-            if columns == 1
-            else WIDTH
-        )
-        figure = Figure(figsize=(width * columns, sum(heights) + 0.5), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
-        for place, panel in zip(axes, plot.panels, strict=False):
-            _draw(place, panel)
-        for place in axes[len(plot.panels) :]:
-            place.set_axis_off()
-        _legend(figure, plot)
-        figure.suptitle(_literal(plot.title), fontsize=9, wrap=True)
-        places = [folder / f"{plot.name}{suffix}" for suffix in METADATA]
-        for place in places:
-            files.check_replaceable(place, MARK.encode())
-            with files.writing(place) as file:
-                figure.savefig(file, dpi=200, metadata=METADATA[place.suffix])
-    return places
+        figure = _make_figure(plot)
+        for path in paths:
+            files.check_replaceable(path, REPORT_MARK.encode())
+            with files.writing(path) as file:
+                figure.savefig(file, dpi=200, metadata=METADATA[path.suffix])
+    return paths
 
 
-def _draw(place: "Axes", panel: Panel) -> None:
-    place.set_title(_literal(panel.title))
+def _make_figure(plot: Plot) -> "Figure":
+    from matplotlib.figure import Figure
+
+    row_count = math.ceil(len(plot.panels) / (plot.columns or MAX_COLUMNS))
+    # Four panels are two rows of two.
+    columns = plot.columns or math.ceil(len(plot.panels) / row_count)
+    rows = [plot.panels[row * columns : (row + 1) * columns] for row in range(row_count)]
+    heights = [max(panel.height for panel in row) / PIXELS_PER_INCH for row in rows]
+    width = PANEL_WIDTH if columns > 1 else SINGLE_PANEL_WIDTH
+    if all(panel.square for panel in plot.panels):
+        width = heights[0]
+    figure = Figure(figsize=(width * columns, sum(heights) + 0.5), layout="constrained")
+    all_axes = figure.subplots(row_count, columns, squeeze=False).flatten().tolist()
+    for axes, panel in zip(all_axes, plot.panels, strict=False):
+        _draw_panel(axes, panel)
+    for axes in all_axes[len(plot.panels) :]:
+        axes.set_axis_off()
+    _draw_legend(figure, plot)
+    figure.suptitle(_literal(plot.title), fontsize=9, wrap=True)
+    return figure
+
+
+def _draw_panel(axes: "Axes", panel: Panel) -> None:
+    axes.set_title(_literal(panel.title))
     for mark in panel.layers:
-        _mark(place, mark, panel.y)
+        _draw_mark(axes, mark, panel.y)
     if panel.square:
-        place.spines[:].set(visible=True, color=COLORS[MUTED], linewidth=0.5)
-    _axis(place, panel.x, "x")
-    _axis(place, panel.y, "y")
+        axes.spines[:].set(visible=True, color=COLORS[MUTED], linewidth=0.5)
+    _draw_axis(axes, panel.x, "x")
+    _draw_axis(axes, panel.y, "y")
 
 
-def _axis(place: "Axes", axis: Axis, name: str) -> None:
-    which: Any = place.xaxis if name == "x" else place.yaxis
-    which.set_label_text(_literal(axis.label))
+def _draw_axis(axes: "Axes", axis: Axis, name: str) -> None:
+    drawn_axis: Any = axes.xaxis if name == "x" else axes.yaxis
+    drawn_axis.set_label_text(_literal(axis.label))
     if axis.log:
-        place.set(**{f"{name}scale": "log"})
+        axes.set(**{f"{name}scale": "log"})
     low, high = (-0.5, len(axis.ticks) - 0.5) if axis.ticks else (axis.low, axis.high)
     if low is not None and high is not None:
-        place.set(**{f"{name}lim": (high, low) if axis.down else (low, high)})
+        axes.set(**{f"{name}lim": (high, low) if axis.is_reversed else (low, high)})
     if axis.log:
-        which.set_ticks(log_ticks(axis), [f"{tick:g}" for tick in log_ticks(axis)])
-        which.set_ticks([], minor=True)
+        ticks = log_ticks(axis)
+        drawn_axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+        drawn_axis.set_ticks([], minor=True)
     if axis.ticks:
-        turn = {"rotation": 90} if name == "x" and max(map(len, axis.ticks)) > 3 else {}
-        which.set_ticks(range(len(axis.ticks)), [_literal(text) for text in axis.ticks], **turn)
+        names = [_literal(text) for text in axis.ticks]
+        rotation = {"rotation": 90} if name == "x" and max(map(len, axis.ticks)) > 3 else {}
+        drawn_axis.set_ticks(range(len(names)), names, **rotation)
     if axis.hidden:
-        which.set_ticks([])
-    if axis.whole:
-        which.get_major_locator().set_params(integer=True)
+        drawn_axis.set_ticks([])
+    if axis.integers_only:
+        drawn_axis.get_major_locator().set_params(integer=True)
 
 
-def _mark(place: "Axes", mark: Mark, y: Axis) -> None:
+def _draw_mark(axes: "Axes", mark: Mark, y: Axis) -> None:
     match mark:
         case Line():
-            style = ":" if mark.dashed else "-"
-            place.plot(
-                _numbers(mark.x),
-                _numbers(mark.y),
-                style,
-                color=_color(mark.color),
-                lw=1.2,
-                marker="o" if mark.marked else "",
-                ms=3,
-            )
+            _draw_line(axes, mark)
         case Points():
-            _points(place, mark)
+            _draw_points(axes, mark)
         case Band():
-            edges, color = band_edges(mark, y), _color(mark.color)
-            place.fill_between(mark.x, *edges, color=color, alpha=BAND_OPACITY, linewidth=0)
+            edges = band_edges(mark, y)
+            color = _color(mark.color)
+            axes.fill_between(mark.x, *edges, color=color, alpha=BAND_OPACITY, linewidth=0)
         case Cells():
-            _cells(place, mark)
-        case Heights():
-            _heights(place, mark)
+            _draw_cells(axes, mark)
+        case Contours():
+            _draw_contours(axes, mark)
         case Picture():
-            place.imshow(
-                [[[value / 255 for value in pixel] for pixel in row] for row in mark.pixels],
-                aspect="equal",
-            )
+            axes.imshow(np.array(mark.pixels) / 255, aspect="equal")
 
 
-def _points(place: Any, mark: Points) -> None:
+def _draw_line(axes: "Axes", mark: Line) -> None:
+    axes.plot(
+        _numbers(mark.x),
+        _numbers(mark.y),
+        ":" if mark.dashed else "-",
+        color=_color(mark.color),
+        lw=1.2,
+        marker="o" if mark.show_points else "",
+        ms=3,
+    )
+
+
+def _draw_points(axes: Any, mark: Points) -> None:
     color = _color(mark.color)
-    x, y = _numbers(mark.x), _numbers(mark.y)
-    face, width = (COLORS[PAPER], 0.9) if mark.hollow else (color, 0)
-    place.scatter(
-        x, y, s=(0.55 * mark.size) ** 2, facecolors=face, edgecolors=color,
-        marker=MARKERS[mark.symbol], linewidths=width, zorder=3,
-    )  # fmt: skip
+    x = _numbers(mark.x)
+    y = _numbers(mark.y)
+    axes.scatter(
+        x,
+        y,
+        s=(0.55 * mark.size) ** 2,
+        facecolors=COLORS[PAPER] if mark.hollow else color,
+        edgecolors=color,
+        marker=MARKERS[mark.symbol],
+        linewidths=0.9 if mark.hollow else 0,
+        zorder=3,
+    )
     for interval, values, side in ((mark.x_interval, x, "xerr"), (mark.y_interval, y, "yerr")):
         if interval is not None:
-            low, high = map(_numbers, interval)
-            reach = [
-                [max(0.0, value - end) for value, end in zip(values, low, strict=True)],
-                [max(0.0, end - value) for value, end in zip(values, high, strict=True)],
-            ]
-            place.errorbar(x, y, fmt="none", ecolor=color, elinewidth=0.8, **{side: reach})
+            lengths = _error_lengths(values, *interval)
+            axes.errorbar(x, y, fmt="none", ecolor=color, elinewidth=0.8, **{side: lengths})
 
 
-def _cells(place: "Axes", mark: Cells) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
+def _error_lengths(values: list[float], low: Numbers, high: Numbers) -> list[list[float]]:
+    return [
+        [max(0.0, value - end) for value, end in zip(values, _numbers(low), strict=True)],
+        [max(0.0, end - value) for value, end in zip(values, _numbers(high), strict=True)],
+    ]
 
+
+def _draw_cells(axes: "Axes", mark: Cells) -> None:
     values = [_numbers(row) for row in mark.values]
-    ends = ["#2166AC", "#FFFFFF", "#B2182B"] if mark.signed else ["#FFFFFF", BLUE]
-    scale = LinearSegmentedColormap.from_list("cells", ends)
-    place.imshow(
-        values, cmap=scale, vmin=-mark.most if mark.signed else 0, vmax=mark.most, aspect="equal"
-    )
+    colors = ["#2166AC", "#FFFFFF", "#B2182B"] if mark.signed else ["#FFFFFF", BLUE]
+    low = -mark.full_value if mark.signed else 0
+    axes.imshow(values, cmap=_scale(colors), vmin=low, vmax=mark.full_value, aspect="equal")
     for row, texts in enumerate(mark.texts):
         for column, text in enumerate(texts):
-            dark = values[row][column] > 0.6
-            place.text(
-                column,
-                row,
-                _literal(text),
-                ha="center",
-                va="center",
-                fontsize=5,
-                color="white" if dark else "black",
-            )
+            color = "white" if values[row][column] > 0.6 else "black"
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5, "color": color}
+            axes.text(column, row, _literal(text), **style)
 
 
-def _heights(place: "Axes", mark: Heights) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    flat = [value for row in mark.z for value in row]
-    low, high = math.floor(min(flat) / mark.step), math.ceil(max(flat) / mark.step)
-    scale = LinearSegmentedColormap.from_list("heights", [VERMILION, "#999999", BLUE])
-    levels = [step * mark.step for step in range(low, high + 1)]
-    lines = place.contour(mark.x, mark.y, mark.z, levels=levels, cmap=scale, linewidths=0.7)
-    for label in place.clabel(lines, fontsize=6):
-        # Other lines may cross a label.
+def _draw_contours(axes: "Axes", mark: Contours) -> None:
+    lowest = min(min(row) for row in mark.z)
+    highest = max(max(row) for row in mark.z)
+    steps = range(math.floor(lowest / mark.step), math.ceil(highest / mark.step) + 1)
+    levels = [step * mark.step for step in steps]
+    scale = _scale([VERMILION, "#999999", BLUE])
+    lines = axes.contour(mark.x, mark.y, mark.z, levels=levels, cmap=scale, linewidths=0.7)
+    for label in axes.clabel(lines, fontsize=6):
+        # Other lines can cross a label.
         label.set(bbox={"facecolor": COLORS[PAPER], "alpha": 0.8, "pad": 0.5, "lw": 0}, zorder=2.5)
 
 
-def _legend(figure: Any, plot: Plot) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
+def _scale(colors: list[str]) -> "LinearSegmentedColormap":
+    from matplotlib.colors import LinearSegmentedColormap
 
+    return LinearSegmentedColormap.from_list("scale", colors)
+
+
+def _draw_legend(figure: "Figure", plot: Plot) -> None:
     if not plot.legend:
         return
-    handles: list[Any] = []
-    for color, symbol in plot.legend.values():
-        if symbol == "fill":
-            handles.append(Patch(color=_color(color), alpha=2 * BAND_OPACITY, linewidth=0))
-        else:
-            marker = MARKERS.get(symbol.removesuffix("-open"), "")
-            face = COLORS[PAPER] if symbol.endswith("-open") else _color(color)
-            style: dict[str, Any] = {"marker": marker, "ms": 4, "ls": LINES.get(symbol, "")}
-            handles.append(Line2D([], [], color=_color(color), markerfacecolor=face, **style))
+    handles = [_legend_handle(color, symbol) for color, symbol in plot.legend.values()]
     names = [_literal(name) for name in plot.legend]
     # A letter of 7 points is about 0.055 inches wide; the symbol and the gaps need 0.5 inches.
     room = int(figure.get_figwidth() / (0.055 * max(map(len, names)) + 0.5))
     columns = max(1, min(room, 6, len(handles)))
-    place = "outside lower center"
-    figure.legend(handles, names, loc=place, ncols=columns, frameon=False, fontsize=7)
+    style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 7}
+    figure.legend(handles, names, loc="outside lower center", **style)
+
+
+def _legend_handle(color: str, symbol: str) -> Any:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    if symbol == "fill":
+        return Patch(color=_color(color), alpha=2 * BAND_OPACITY, linewidth=0)
+    marker = MARKERS.get(symbol.removesuffix("-open"), "")
+    face = COLORS[PAPER] if symbol.endswith("-open") else _color(color)
+    style: dict[str, Any] = {"marker": marker, "ms": 4, "ls": LINES.get(symbol, "")}
+    return Line2D([], [], color=_color(color), markerfacecolor=face, **style)
 
 
 def _literal(text: str) -> str:
-    """A dollar sign would begin a formula."""
+    """Escape dollar signs, which would start a formula."""
     return text.replace("$", r"\$")
 
 

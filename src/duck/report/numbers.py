@@ -1,4 +1,4 @@
-"""Numbers with their uncertainty: intervals of accuracies, and what they leave open of the AUS."""
+"""Measurements with their intervals: accuracies, AUS, and means over runs."""
 
 import math
 from collections.abc import Sequence
@@ -9,64 +9,75 @@ from duck.audits.intervals import clopper_pearson
 from duck.metrics import aus
 
 
-class Measured(NamedTuple):
-    """A value and its 95 % interval; no interval where none is known."""
+class Measurement(NamedTuple):
+    """A value with its 95 % interval. The ends are None if no interval is known."""
 
     value: float
     low: float | None = None
     high: float | None = None
 
 
-def share(value: float | None, n: int | None) -> Measured | None:
-    """An accuracy over n samples, with the exact interval (Clopper and Pearson)."""
+def accuracy_with_interval(value: float | None, n: int | None) -> Measurement | None:
+    """Return an accuracy over n samples with its exact interval (Clopper and Pearson)."""
     if value is None:
         return None
     if not n:
-        return Measured(value)
-    return Measured(value, *clopper_pearson(round(value * n), n))
+        return Measurement(value)
+    return Measurement(value, *clopper_pearson(round(value * n), n))
 
 
-def aus_range(
+def aus_with_range(
     kind: str,
     score: float | None,
     original: float | None,
-    kept: Measured | None,
-    gone: Measured | None,
-) -> Measured | None:
-    """The AUS with all that it could be while both accuracies stay within their intervals; the original's is taken as it is."""
-    if (
-        score is None
-        or original is None
-        or kept is None
-        or gone is None
-        or kept.low is None
-        or gone.low is None
-    ):
-        return None if score is None else Measured(score)
-    assert kept.high is not None
-    assert gone.high is not None
-    corners = list(product((kept.low, kept.high), (gone.low, gone.high)))
-    # Where samples are removed the two accuracies should be equal: that ridge may lie inside.
-    ridge = [
-        (at, at)
-        for at in (max(kept.low, gone.low), min(kept.high, gone.high))
-        if kept.low <= at <= kept.high and gone.low <= at <= gone.high
-    ]
-    found = [aus(kind, original, test, forget) for test, forget in (*corners, *ridge)]
-    return Measured(score, min(score, *found), max(score, *found))
+    retain: Measurement | None,
+    forget: Measurement | None,
+) -> Measurement | None:
+    """Return the AUS with the values it can take while both accuracies stay in their intervals.
+
+    The accuracy of the original is taken as exact.
+    """
+    if score is None:
+        return None
+    retain_ends = _ends(retain)
+    forget_ends = _ends(forget)
+    if original is None or retain_ends is None or forget_ends is None:
+        return Measurement(score)
+    pairs = [*product(retain_ends, forget_ends), *_equal_pairs(retain_ends, forget_ends)]
+    scores = [aus(kind, original, test, forgotten) for test, forgotten in pairs]
+    return Measurement(score, min(score, *scores), max(score, *scores))
 
 
-def mean_and_spread(values: list[float]) -> Measured:
-    """The mean, and one standard deviation to each side where there are several."""
+def _ends(measurement: Measurement | None) -> tuple[float, float] | None:
+    if measurement is None or measurement.low is None or measurement.high is None:
+        return None
+    return measurement.low, measurement.high
+
+
+def _equal_pairs(
+    first: tuple[float, float], second: tuple[float, float]
+) -> list[tuple[float, float]]:
+    """Return the ends of the part that both intervals share, each as a pair of equal values.
+
+    If samples are removed, AUS is highest where the two accuracies are equal. That can lie between
+    the corners.
+    """
+    low = max(first[0], second[0])
+    high = min(first[1], second[1])
+    return [(low, low), (high, high)] if low <= high else []
+
+
+def mean_and_spread(values: list[float]) -> Measurement:
+    """Return the mean and, for several values, one standard deviation to each side."""
     mean = sum(values) / len(values)
     if len(values) < 2:
-        return Measured(mean)
+        return Measurement(mean)
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return Measured(mean, mean - spread, mean + spread)
+    return Measurement(mean, mean - spread, mean + spread)
 
 
-def spread_ends(means: Sequence[Measured]) -> tuple[list[float], list[float]]:
-    """Lower and upper ends of `mean_and_spread`; the value itself where there is no spread."""
-    low = [mean.value if mean.low is None else mean.low for mean in means]
-    high = [mean.value if mean.high is None else mean.high for mean in means]
+def interval_ends(measurements: Sequence[Measurement]) -> tuple[list[float], list[float]]:
+    """Return the lower and the upper ends; without an interval both are the value."""
+    low = [one.value if one.low is None else one.low for one in measurements]
+    high = [one.value if one.high is None else one.high for one in measurements]
     return low, high

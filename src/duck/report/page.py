@@ -1,4 +1,4 @@
-"""One self-contained page: text, tables and plots of all runs, with nothing to fetch."""
+"""The report as one HTML page that needs no other file and no network."""
 
 import base64
 import hashlib
@@ -11,95 +11,95 @@ from plotly.offline import get_plotlyjs
 
 from duck.experiment import to_dict
 from duck.printable import counted
-from duck.report import bias_descriptions, descriptions, plots_bias, plots_run, plots_runs
-from duck.report.bench_records import Curve, Density
-from duck.report.bias_records import SHARES, THREE, Removal
+from duck.report import (
+    bias_descriptions,
+    descriptions,
+    formats,
+    plots_analysis,
+    plots_bias,
+    plots_run,
+    plots_runs,
+)
+from duck.report.bench_records import AttackCurve, ClassDensities
+from duck.report.bias_records import MODEL_LABELS, SHARES, StoredRemoval
 from duck.report.class_densities import density_tests
-from duck.report.numbers import Measured
-from duck.report.plotly_figures import figure
-from duck.report.plots import MARK
-from duck.report.records import Entry, Stored, Unread
-from duck.report.reproduce import FILE, commands, experiment_file
+from duck.report.class_table import class_rows
+from duck.report.numbers import Measurement
+from duck.report.page_budget import PageBudget, plan_budget
+from duck.report.plotly_figures import to_plotly
+from duck.report.plots import REPORT_MARK
+from duck.report.records import ReadProblem, StoredRun
+from duck.report.reproduce import EXPERIMENT_FILE, experiment_toml, reproduce_commands
+from duck.report.results import Result
 from duck.report.samples import Sample
 
-POINTS = 16_000
-"""Of all clouds together, and of all ROC curves: more would make the page too big to send."""
-MOST = 1_500
-"""Of one cloud."""
-SIZE = 8_000_000
-"""Bytes that a page should not pass, to be sent and opened with ease."""
-MAPS = 24
-"""Images with SHAP maps on a page."""
 SIGNS = {"forgotten": "✓", "not-forgotten": "✗", "damaged": "✗", "no-verdict": "?", "no-audit": "–"}
+TARGETS = {
+    "class": {
+        "forget": "0 %",
+        "forget_test": "0 %",
+        "retain": "as before",
+        "retain_test": "as before",
+    },
+    "samples": {"forget": "as on unseen samples", "retain": "as before", "test": "as before"},
+}
+"""What the accuracy on each split should be after unlearning."""
 
 
 def render(
-    runs: Sequence[Stored],
-    lines: Sequence[Entry] = (),
+    runs: Sequence[StoredRun],
+    bench_results: Sequence[Result] = (),
     samples: Mapping[str, Sequence[Sample]] | None = None,
-    removals: Sequence[Removal] = (),
-    curves: Sequence[Curve] = (),
-    unread: Sequence[Unread] = (),
-    studies: Sequence[Density] = (),
+    removals: Sequence[StoredRemoval] = (),
+    curves: Sequence[AttackCurve] = (),
+    problems: Sequence[ReadProblem] = (),
+    densities: Sequence[ClassDensities] = (),
 ) -> str:
-    """The page. `lines` join the table and, as `curves` and `studies` do, the plots over all runs;
-    `samples` are by anchor; `removals` have a section; the `unread` are named."""
-    script, plotly = _file("report.js"), get_plotlyjs().replace("\r\n", "\n")
-    entries = [*(run.entry for run in runs), *lines]
-    shown = samples or {}
-    return _pages().get_template("report.html.j2").render(
-        mark=MARK,
-        title=_title(runs, lines, removals),
-        style=_file("report.css"),
-        script=script,
-        plotly=plotly,
-        hashes=[_hash(script), _hash(plotly)],
-        runs=[_run(run, runs, shown.get(run.anchor, ()), budget(runs, removals)) for run in runs],
-        rows=[_row(run.entry, run) for run in runs] + [_row(entry, None) for entry in lines],
-        all_asked=descriptions.all_asked(list(runs)),
-        all_done=descriptions.all_done(list(runs)),
-        all_verdicts=descriptions.verdicts(list(runs)) if runs else None,
-        overview=plots_runs.plots(entries, runs, curves, studies),
-        density_tests=_tests(runs, studies),
-        keeps_samples=bool(shown),
-        several=len(entries) > 1 or bool(lines) or bool(curves) or bool(studies),
-        removals=[_removal(removal, budget(runs, removals)[1]) for removal in removals],
-        removals_overview=plots_bias.all_shares(removals),
-        three=THREE,
-        unread=[one.shown for one in unread],
-        incomplete=[one.shown for one in files_unread(runs, removals)],
-    )  # fmt: skip
+    """Return the page as HTML.
+
+    `bench_results`, `curves` and `densities` come from a bench and join the plots over all runs.
+    `samples` has the forgotten samples to show by the anchor of their run.
+    """
+    results = [*(run.result for run in runs), *bench_results]
+    budget = plan_budget(runs, removals)
+    samples = samples or {}
+    context = {
+        **_page_resources(),
+        **_summary(runs),
+        "title": _page_title(runs, bench_results, removals),
+        "runs": [_run_section(run, runs, samples.get(run.anchor, ()), budget) for run in runs],
+        "rows": [
+            *(_table_row(run.result, run) for run in runs),
+            *(_table_row(result, None) for result in bench_results),
+        ],
+        "overview": plots_runs.make_plots(results, runs, curves, densities),
+        "density_tests": _density_test_rows(runs, densities),
+        "shows_samples": bool(samples),
+        "several": len(results) > 1 or bool(bench_results or curves or densities),
+        "removals": [_removal_section(removal, budget.shap_images) for removal in removals],
+        "removals_overview": plots_bias.plot_all_shares(removals),
+        "problems": [problem.page_text for problem in problems],
+        "file_problems": [problem.page_text for problem in file_problems(runs, removals)],
+    }
+    return _environment().get_template("report.html.j2").render(context)
 
 
-def files_unread(runs: Sequence[Stored], removals: Sequence[Removal]) -> list[Unread]:
-    """Files beside those that are shown."""
-    return [
-        *(one for run in runs for one in run.unread),
-        *(one for removal in removals for one in removal.unread),
-    ]
+def file_problems(
+    runs: Sequence[StoredRun], removals: Sequence[StoredRemoval]
+) -> list[ReadProblem]:
+    """Return the files that cannot be read of the runs and removals on the page."""
+    problems: list[ReadProblem] = []
+    for run in runs:
+        problems += run.problems
+    for removal in removals:
+        problems += removal.problems
+    return problems
 
 
-def budget(runs: Sequence[Stored], removals: Sequence[Removal] = ()) -> tuple[int, int, int]:
-    """Points of a cloud, images with SHAP maps of a run or bias removal, points of a ROC curve: so that the page stays within its size."""
-    clouds = sum(
-        len(splits) for run in runs for splits in ((run.analysis or {}).get("tsne") or {}).values()
-    )
-    explained = sum(bool(plots_run.explained(run)) for run in runs) + sum(
-        bool(removal.maps) for removal in removals
-    )
-    curves = sum(
-        2 * len(models) for run in runs for models in ((run.audit or {}).get("roc") or {}).values()
-    )
-    points, images = (
-        min(MOST, POINTS // max(1, clouds)),
-        min(plots_run.IMAGES, MAPS // max(1, explained)),
-    )
-    return points, images, max(20, min(plots_run.CURVE, POINTS // max(1, curves)))
-
-
-def _pages() -> Environment:
-    # Class and file names come from data: everything is escaped, also inside JSON, where `</script>` would end the element.
-    pages = Environment(
+def _environment() -> Environment:
+    # Class and file names come from data. Everything is escaped, also inside JSON, where
+    # `</script>` would end the element.
+    environment = Environment(
         loader=PackageLoader("duck.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
@@ -107,198 +107,217 @@ def _pages() -> Environment:
         lstrip_blocks=True,
     )
     filters = (
-        descriptions.percent,
-        descriptions.points,
-        descriptions.interval,
-        descriptions.moment,
-        descriptions.number,
-        descriptions.signed,
-        figure,
+        formats.format_percent,
+        formats.format_points,
+        formats.format_interval,
+        formats.format_time,
+        formats.format_number,
+        formats.format_signed,
+        to_plotly,
     )
-    pages.filters.update({each.__name__: each for each in filters})
-    pages.policies["json.dumps_kwargs"] = {
+    environment.filters.update({function.__name__: function for function in filters})
+    environment.policies["json.dumps_kwargs"] = {
         "sort_keys": False,
         "allow_nan": False,
         "separators": (",", ":"),
         "ensure_ascii": False,
     }
-    pages.globals.update(signs=SIGNS, experiment_file_name=FILE, choices=_choices)
-    return pages
+    environment.globals.update(
+        signs=SIGNS,
+        experiment_file=EXPERIMENT_FILE,
+        filter_choices=_filter_choices,
+        model_labels=MODEL_LABELS,
+    )
+    return environment
 
 
-def _title(runs: Sequence[Stored], lines: Sequence[Entry], removals: Sequence[Removal]) -> str:
+def _page_resources() -> dict[str, Any]:
+    """Return the style and the scripts, with the hashes that allow only these scripts to run."""
+    script = _read_resource("report.js")
+    plotly = get_plotlyjs().replace("\r\n", "\n")
+    return {
+        "mark": REPORT_MARK,
+        "style": _read_resource("report.css"),
+        "script": script,
+        "plotly": plotly,
+        "hashes": [_script_hash(script), _script_hash(plotly)],
+    }
+
+
+def _read_resource(name: str) -> str:
+    return files("duck.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _script_hash(script: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _summary(runs: Sequence[StoredRun]) -> dict[str, Any]:
+    return {
+        "all_requests": descriptions.list_requests(runs),
+        "all_actions": descriptions.describe_actions(runs),
+        "all_verdicts": descriptions.describe_verdicts(runs) if runs else None,
+    }
+
+
+def _page_title(
+    runs: Sequence[StoredRun], bench_results: Sequence[Result], removals: Sequence[StoredRemoval]
+) -> str:
     if not runs:
-        if removals and not lines:
-            return bias_descriptions.title(removals)
-        return f"Unlearning bench: {counted(len(lines), 'run')}" if lines else "Unlearning bench"
-    asked = list(dict.fromkeys(run.entry.asked for run in runs))
+        if removals and not bench_results:
+            return bias_descriptions.page_title(removals)
+        count = f": {counted(len(bench_results), 'run')}" if bench_results else ""
+        return f"Unlearning bench{count}"
     data = list(dict.fromkeys(run.run.experiment.training.data for run in runs))
     if len(runs) == 1:
-        return f"Unlearning report: {asked[0]} of {data[0]}"
+        return f"Unlearning report: {runs[0].result.request_label} of {data[0]}"
     return f"Unlearning report: {len(runs)} runs on {', '.join(data)}"
 
 
-def _run(
-    stored: Stored, runs: Sequence[Stored], samples: Sequence[Sample], room: tuple[int, int, int]
+def _run_section(
+    stored: StoredRun,
+    runs: Sequence[StoredRun],
+    samples: Sequence[Sample],
+    budget: PageBudget,
 ) -> dict[str, Any]:
-    experiment = stored.run.experiment
-    retrained = next(
-        (
-            run
-            for run in runs
-            if run.entry.method == "retrained" and run.entry.question == stored.entry.question
-        ),
-        None,
-    )
+    retrained = _find_retrained(stored, runs)
+    experiment = to_dict(stored.run.experiment)
     return {
         "stored": stored,
-        "entry": stored.entry,
-        "asked": descriptions.asked(stored),
-        "whole_list": descriptions.whole_list(stored),
-        "done": descriptions.done(stored),
-        "changed": descriptions.changed(stored),
-        "verdict": descriptions.verdict(stored),
-        "notes": [*(one.shown for one in stored.unread), *stored.entry.notes],
-        "scores": _scores(stored, None if retrained is stored else retrained),
-        "retrained": retrained is not None and retrained is not stored,
-        "classes": plots_run.class_rows(stored),
-        "listed": plots_run.LISTED if room[0] >= plots_run.ROOM else plots_run.FIRST,
-        "plots": plots_run.plots(stored, *room),
-        "explained": len(plots_run.explained(stored)),
-        "withheld": len(plots_run.explained(stored, forgotten=True)),
-        "attacks": _attacks(stored.audit or {}),
+        "result": stored.result,
+        "request": descriptions.describe_request(stored),
+        "class_list": descriptions.full_class_list(stored),
+        "action": descriptions.describe_action(stored),
+        "changes": descriptions.describe_changes(stored),
+        "verdict": descriptions.describe_verdict(stored),
+        "notes": [*(problem.page_text for problem in stored.problems), *stored.result.notes],
+        "scores": _score_rows(stored, retrained),
+        "has_retrained": retrained is not None,
+        "classes": class_rows(stored),
+        "class_limit": budget.table_classes,
+        "plots": plots_run.make_plots(stored, budget),
+        "shap_images": len(plots_analysis.shown_shap_images(stored)),
+        "withheld_images": len(plots_analysis.withheld_shap_images(stored)),
+        "attacks": _attack_rows(stored.audit or {}),
         "controls": (stored.audit or {}).get("controls") or {},
         "samples": samples,
-        "method": to_dict(experiment)["method"],
-        "recipe": to_dict(experiment)["training"]["recipe"],
-        "toml": experiment_file(stored),
-        "commands": commands(stored),
+        "method": experiment["method"],
+        "recipe": experiment["training"]["recipe"],
+        "toml": experiment_toml(stored),
+        "commands": reproduce_commands(stored),
     }
 
 
-def _removal(removal: Removal, most_images: int) -> dict[str, Any]:
-    found = removal.found
+def _find_retrained(stored: StoredRun, runs: Sequence[StoredRun]) -> StoredRun | None:
+    """Return the retrained model for the same request, unless it is the run itself."""
+    retrained = [
+        run
+        for run in runs
+        if run.result.method == "retrained"
+        and run.result.comparison_key == stored.result.comparison_key
+    ]
+    return retrained[0] if retrained and retrained[0] is not stored else None
+
+
+def _removal_section(removal: StoredRemoval, max_images: int) -> dict[str, Any]:
+    record = removal.record
     return {
         "removal": removal,
-        "found": found,
-        "planted": bias_descriptions.planted(removal),
-        "done": bias_descriptions.done(removal),
-        "headline": bias_descriptions.headline(removal),
-        "outcome": bias_descriptions.outcome(removal),
-        "shares": {model: [removal.share(model, part) for part in SHARES] for model in THREE},
-        "tests": bias_descriptions.tests(removal),
-        "plots": plots_bias.plots(removal, most_images),
-        "versions": bias_descriptions.versions(found),
-        "method": found.get("method") or {},
-        "notes": [*(one.shown for one in removal.unread), *(found.get("notes") or [])],
-        "created": found.get("created") or "",
-        "fingerprint": found.get("fingerprint") or "not stored",
-        "command": found.get("command") or "",
+        "record": record,
+        "bias": bias_descriptions.describe_bias(removal),
+        "actions": bias_descriptions.describe_actions(removal),
+        "outcome": bias_descriptions.describe_outcome(removal),
+        "details": bias_descriptions.describe_details(removal),
+        "shares": {
+            model: [removal.share(model, part) for part in SHARES] for model in MODEL_LABELS
+        },
+        "tests": bias_descriptions.paired_test_rows(removal),
+        "plots": plots_bias.make_plots(removal, max_images),
+        "versions": bias_descriptions.describe_versions(record),
+        "method": record.get("method") or {},
+        "notes": [
+            *(problem.page_text for problem in removal.problems),
+            *(record.get("notes") or []),
+        ],
+        "created": record.get("created") or "",
+        "fingerprint": record.get("fingerprint") or "not stored",
+        "command": record.get("command") or "",
     }
 
 
-def _tests(runs: Sequence[Stored], studies: Sequence[Density]) -> list[dict[str, Any]]:
+def _density_test_rows(
+    runs: Sequence[StoredRun], densities: Sequence[ClassDensities]
+) -> list[dict[str, Any]]:
     return [
         {
-            "on": test.on,
-            "row": test.row,
-            "difference": descriptions.signed(test.found.difference, 2),
-            "p": f"{test.found.p:.2g}",
-            "n": test.found.n,
-            "least": f"{test.found.least_p:.2g}",
+            "panel": test.panel,
+            "method": test.method,
+            "difference": formats.format_signed(test.result.difference, 2),
+            "p": f"{test.result.p:.2g}",
+            "n": test.result.n,
+            "least_p": f"{test.result.least_p:.2g}",
         }
-        for test in density_tests(runs, studies)
+        for test in density_tests(runs, densities)
     ]
 
 
-AIMS = {
-    "class": {
-        "forget": "0 %",
-        "forget_test": "0 %",
-        "retain": "as before",
-        "retain_test": "as before",
-        "test": "",
-    },
-    "samples": {"forget": "as on unseen samples", "retain": "as before", "test": "as before"},
-}
-
-
-def _scores(stored: Stored, retrained: Stored | None) -> list[dict[str, Any]]:
-    """A line for each split that exists."""
-    entry, rows = stored.entry, []
-    for name, text in descriptions.SPLITS.items():
-        after = entry.measured(name)
+def _score_rows(stored: StoredRun, retrained: StoredRun | None) -> list[dict[str, Any]]:
+    """Return a row for each split that exists."""
+    result = stored.result
+    rows = []
+    for split, label in descriptions.SPLITS.items():
+        before = result.accuracy(split, result.original)
+        after = result.accuracy(split)
         if after is not None:
-            before = entry.measured(name, entry.original)
             rows.append(
                 {
-                    "text": text,
-                    "n": stored.run.samples.get(name),
+                    "label": label,
+                    "n": stored.run.samples.get(split),
                     "before": before,
                     "after": after,
                     "change": None if before is None else after.value - before.value,
-                    "retrained": None if retrained is None else retrained.entry.measured(name),
-                    "aim": AIMS[entry.kind].get(name, ""),
+                    "retrained": None if retrained is None else retrained.result.accuracy(split),
+                    "target": TARGETS[result.kind].get(split, ""),
                 }
             )
     return rows
 
 
-def _attacks(audit: dict[str, Any]) -> list[dict[str, Any]]:
-    """Without the accuracy of each class: "Class by class" has these, and with hundreds of classes they would fill the page."""
-    found = {
-        name: attack
-        for name, attack in (audit.get("attacks") or {}).items()
-        if not name.startswith("accuracy class ")
-    }
-    return [
-        {
-            "name": name,
-            **attack,
-            **{
-                model: _measured(attack.get(model))
-                for model in ("original", "unlearned", "retrained")
-            },
-        }
-        for name, attack in found.items()
-    ]
+def _attack_rows(audit: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the attacks without the accuracy of each class.
+
+    The section "Class by class" has these, and hundreds of classes would fill the page.
+    """
+    rows = []
+    for name, attack in (audit.get("attacks") or {}).items():
+        if not name.startswith("accuracy class "):
+            models = ("original", "unlearned", "retrained")
+            measurements = {model: _parse_measurement(attack.get(model)) for model in models}
+            rows.append({"name": name, **attack, **measurements})
+    return rows
 
 
-def _measured(plain: dict[str, float | None] | None) -> Measured | None:
+def _parse_measurement(plain: dict[str, float | None] | None) -> Measurement | None:
     if not plain or plain.get("value") is None:
         return None
-    return Measured(float(plain["value"] or 0.0), plain.get("low"), plain.get("high"))
+    return Measurement(float(plain["value"] or 0.0), plain.get("low"), plain.get("high"))
 
 
-def _row(entry: Entry, stored: Stored | None) -> dict[str, Any]:
-    """A line of the table of all runs."""
+def _table_row(result: Result, stored: StoredRun | None) -> dict[str, Any]:
+    """Return a row of the table of all runs."""
     return {
-        "entry": entry,
+        "result": result,
         "anchor": stored.anchor if stored else None,
         "verdict": stored.verdict if stored else "no audit",
-        "data": entry.experiment.training.data,
-        "model": entry.experiment.training.model,
+        "data": result.experiment.training.data,
+        "model": result.experiment.training.model,
     }
 
 
-def _choices(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """What a filter of the table offers, with the words for each."""
-    if name == "asked":
-        return dict(sorted({row["entry"].asked_whole: row["entry"].asked for row in rows}.items()))
-    if name == "method":
-        name = "label"
-    return {
-        choice: choice
-        for choice in sorted(
-            {str(row[name] if name in row else getattr(row["entry"], name)) for row in rows}
-        )
-    }
-
-
-def _file(name: str) -> str:
-    return files("duck.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    """For the page's own rule that no other script may run."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def _filter_choices(column: str, rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Return the values that a filter of the table offers, with the label of each."""
+    if column == "request":
+        requests = {row["result"].request_text: row["result"].request_label for row in rows}
+        return dict(sorted(requests.items()))
+    values = {row["result"].label if column == "method" else str(row[column]) for row in rows}
+    return {value: value for value in sorted(values)}

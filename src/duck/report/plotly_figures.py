@@ -1,4 +1,4 @@
-"""A plot for the page: traces and layout as Plotly takes them. Colours of the page are filled in there, by report.js."""
+"""Plots for the page, as traces and layout of Plotly. report.js fills in the page's colours."""
 
 import html
 import math
@@ -14,7 +14,7 @@ from duck.report.plots import (
     Axis,
     Band,
     Cells,
-    Heights,
+    Contours,
     Line,
     Mark,
     Numbers,
@@ -25,12 +25,15 @@ from duck.report.plots import (
     log_ticks,
 )
 
-SIGNED = [[0.0, "#2166AC"], [0.5, PAPER], [1.0, "#B2182B"]]
-SHARE = [[0.0, PAPER], [1.0, BLUE]]
+SIGNED_SCALE = [[0.0, "#2166AC"], [0.5, PAPER], [1.0, "#B2182B"]]
+SHARE_SCALE = [[0.0, PAPER], [1.0, BLUE]]
 
 
-def figure(panel: Panel, legend: Sequence[str] = ()) -> dict[str, Any]:
-    """Plain data for Plotly. What all plots have in common is added by report.js: a page has hundreds of them."""
+def to_plotly(panel: Panel, legend: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a panel as plain data for Plotly.
+
+    A page has hundreds of plots: report.js adds what they have in common.
+    """
     layout: dict[str, Any] = {
         "height": panel.height,
         "xaxis": _axis(panel.x),
@@ -40,53 +43,51 @@ def figure(panel: Panel, legend: Sequence[str] = ()) -> dict[str, Any]:
         border = {"constrain": "domain", "showline": True, "mirror": True}
         layout["xaxis"] |= border
         layout["yaxis"] |= {**border, "scaleanchor": "x"}
-    traces = [_trace(mark, panel.y) | _place(mark, legend) for mark in panel.layers]
+    traces = [_trace(mark, panel.y) | _legend_index(mark, legend) for mark in panel.layers]
     return {"data": traces, "layout": layout}
 
 
-def _place(mark: Mark, legend: Sequence[str]) -> dict[str, int]:
-    """Of its name in the legend, which shows and hides it."""
+def _legend_index(mark: Mark, legend: Sequence[str]) -> dict[str, int]:
+    """Return the place of a mark's name in the legend, which shows and hides the mark."""
     if isinstance(mark, Line | Points | Band) and mark.name in legend:
         return {"meta": legend.index(mark.name)}
     return {}
 
 
-def plain(text: str) -> str:
-    """Plotly reads some HTML in its texts: what comes from data is to be read as it stands."""
+def escape_html(text: str) -> str:
+    """Escape a text from data, because Plotly interprets some HTML."""
     return html.escape(text, quote=False)
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
-    made: dict[str, Any] = (
-        {"title": {"text": plain(axis.label), "standoff": 8}} if axis.label else {}
-    )
+    layout: dict[str, Any] = {}
+    if axis.label:
+        layout["title"] = {"text": escape_html(axis.label), "standoff": 8}
     if axis.log:
-        made |= {
-            "type": "log",
-            "tickvals": (ticks := log_ticks(axis)),
-            "ticktext": [f"{tick:g}" for tick in ticks],
-        }
+        ticks = log_ticks(axis)
+        layout |= {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
     if axis.low is not None and axis.high is not None:
         ends = [axis.low, axis.high]
-        made["range"] = [math.log10(end) for end in ends] if axis.log else ends
+        layout["range"] = [math.log10(end) for end in ends] if axis.log else ends
     if axis.ticks:
-        made |= {
-            "tickvals": list(range(len(axis.ticks))),
-            "ticktext": [plain(name) for name in axis.ticks],
-            "showgrid": False,
-        }
-        made["range"] = [-0.5, len(axis.ticks) - 0.5]
-    if axis.down:
-        made["range"] = list(reversed(made["range"]))
+        layout |= _named_ticks(axis.ticks)
+    if axis.is_reversed:
+        layout["range"] = list(reversed(layout["range"]))
     if axis.hidden:
-        made |= {"showticklabels": False, "showgrid": False, "showline": False, "ticks": ""}
-    if axis.whole:
-        made |= {
-            "tickformat": "d",
-            "tick0": 0,
-            "dtick": max(1, round(((axis.high or 1) - (axis.low or 0)) / 12)),
-        }
-    return made
+        layout |= {"showticklabels": False, "showgrid": False, "showline": False, "ticks": ""}
+    if axis.integers_only:
+        step = max(1, round(((axis.high or 1) - (axis.low or 0)) / 12))
+        layout |= {"tickformat": "d", "tick0": 0, "dtick": step}
+    return layout
+
+
+def _named_ticks(names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "tickvals": list(range(len(names))),
+        "ticktext": [escape_html(name) for name in names],
+        "showgrid": False,
+        "range": [-0.5, len(names) - 0.5],
+    }
 
 
 def _trace(mark: Mark, y: Axis) -> dict[str, Any]:
@@ -99,27 +100,20 @@ def _trace(mark: Mark, y: Axis) -> dict[str, Any]:
             return _band(mark, y)
         case Cells():
             return _cells(mark)
-        case Heights():
-            return _heights(mark)
+        case Contours():
+            return _contours(mark)
         case Picture():
-            return {
-                "type": "image",
-                "z": [[list(pixel) for pixel in row] for row in mark.pixels],
-                "hoverinfo": "skip",
-            }
+            pixels = [[list(pixel) for pixel in row] for row in mark.pixels]
+            return {"type": "image", "z": pixels, "hoverinfo": "skip"}
 
 
 def _line(mark: Line) -> dict[str, Any]:
+    trace = _scatter(mark, "lines+markers" if mark.show_points else "lines")
     style = {"color": mark.color, "width": 2, "dash": "dot" if mark.dashed else "solid"}
-    trace = _scatter(mark, "lines+markers" if mark.marked else "lines") | {
-        "line": style,
-        "marker": {"color": mark.color, "size": 7},
-    }
-    return trace | (
-        {"hovertemplate": f"{_literal(mark.name)}: %{{y:.4~g}}<extra></extra>"}
-        if mark.name
-        else {"hoverinfo": "skip"}
-    )
+    trace |= {"line": style, "marker": {"color": mark.color, "size": 7}}
+    if not mark.name:
+        return trace | {"hoverinfo": "skip"}
+    return trace | {"hovertemplate": f"{_escape_template(mark.name)}: %{{y:.4~g}}<extra></extra>"}
 
 
 def _scatter(mark: Line | Points, mode: str) -> dict[str, Any]:
@@ -127,71 +121,103 @@ def _scatter(mark: Line | Points, mode: str) -> dict[str, Any]:
 
 
 def _points(mark: Points) -> dict[str, Any]:
-    # An edge keeps points apart that lie over each other; small ones would be all edge.
+    trace = _scatter(mark, "markers") | {"marker": _point_style(mark)}
+    if mark.x_interval is not None:
+        trace["error_x"] = _error_bars(mark.x, *mark.x_interval, mark.color)
+    if mark.y_interval is not None:
+        trace["error_y"] = _error_bars(mark.y, *mark.y_interval, mark.color)
+    if not mark.texts:
+        return trace | {"hoverinfo": "skip"}
+    texts = [escape_html(text) for text in mark.texts]
+    return trace | {"hovertext": texts[0] if len(texts) == 1 else texts, "hoverinfo": "text"}
+
+
+def _point_style(mark: Points) -> dict[str, Any]:
     fill, edge = (PAPER, mark.color) if mark.hollow else (mark.color, PAPER)
     style: dict[str, Any] = {"color": fill, "symbol": mark.symbol, "size": mark.size}
+    # An edge separates points that overlap. Small points would be all edge.
     if mark.size > 5 or mark.hollow:
         style["line"] = {"color": edge, "width": 1.6 if mark.hollow else 1}
-    trace = _scatter(mark, "markers") | {"marker": style}
-    for name, interval, values in (
-        ("error_x", mark.x_interval, mark.x),
-        ("error_y", mark.y_interval, mark.y),
-    ):
-        if interval is not None:
-            low, high = interval
-            trace[name] = {
-                "type": "data", "symmetric": False, "thickness": 1.5, "width": 3, "color": mark.color,
-                "array": _distances(values, high), "arrayminus": _distances(low, values),
-            }  # fmt: skip
-    if mark.texts:
-        texts = [plain(text) for text in mark.texts]
-        return trace | {"hovertext": texts[0] if len(texts) == 1 else texts, "hoverinfo": "text"}
-    return trace | {"hoverinfo": "skip"}
+    return style
 
 
-def _band(mark: Band, y: Axis) -> dict[str, Any]:
-    """A closed outline: there along the lower curve, back along the upper one."""
-    low, high = band_edges(mark, y)
+def _error_bars(values: Numbers, low: Numbers, high: Numbers, color: str) -> dict[str, Any]:
     return {
-        "mode": "lines", "x": _finite([*mark.x, *reversed(mark.x)]),
-        "y": _finite([*low, *reversed(high)]), "fill": "toself",
-        "fillcolor": mark.color, "opacity": BAND_OPACITY, "line": {"width": 0}, "hoverinfo": "skip",
-    }  # fmt: skip
-
-
-def _cells(mark: Cells) -> dict[str, Any]:
-    values = [_finite(row) for row in mark.values]
-    trace = {
-        "type": "heatmap", "z": values, "showscale": False, "xgap": 0 if mark.signed else 1, "ygap": 0 if mark.signed else 1,
-        "colorscale": SIGNED if mark.signed else SHARE, "zmin": -mark.most if mark.signed else 0, "zmax": mark.most,
-    }  # fmt: skip
-    if not mark.texts:
-        return trace | {"hovertemplate": f"%{{z:.3g}} {_literal(mark.unit)}<extra></extra>"}
-    texts = [[plain(text) for text in row] for row in mark.texts]
-    return trace | {
-        "text": texts,
-        "texttemplate": "%{text}",
-        "hovertemplate": f"%{{text}} {_literal(mark.unit)}<extra></extra>",
+        "type": "data",
+        "symmetric": False,
+        "thickness": 1.5,
+        "width": 3,
+        "color": color,
+        "array": _distances(values, high),
+        "arrayminus": _distances(low, values),
     }
 
 
-def _heights(mark: Heights) -> dict[str, Any]:
+def _band(mark: Band, y: Axis) -> dict[str, Any]:
+    """Return a closed outline: forward along the lower curve, back along the upper one."""
+    low, high = band_edges(mark, y)
     return {
-        "type": "contour", "x": list(mark.x), "y": list(mark.y), "showscale": False,
+        "mode": "lines",
+        "x": _finite([*mark.x, *reversed(mark.x)]),
+        "y": _finite([*low, *reversed(high)]),
+        "fill": "toself",
+        "fillcolor": mark.color,
+        "opacity": BAND_OPACITY,
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+    }
+
+
+def _cells(mark: Cells) -> dict[str, Any]:
+    gap = 0 if mark.signed else 1
+    trace = {
+        "type": "heatmap",
+        "z": [_finite(row) for row in mark.values],
+        "showscale": False,
+        "xgap": gap,
+        "ygap": gap,
+        "colorscale": SIGNED_SCALE if mark.signed else SHARE_SCALE,
+        "zmin": -mark.full_value if mark.signed else 0,
+        "zmax": mark.full_value,
+    }
+    unit = _escape_template(mark.unit)
+    if not mark.texts:
+        return trace | {"hovertemplate": f"%{{z:.3g}} {unit}<extra></extra>"}
+    return trace | {
+        "text": [[escape_html(text) for text in row] for row in mark.texts],
+        "texttemplate": "%{text}",
+        "hovertemplate": f"%{{text}} {unit}<extra></extra>",
+    }
+
+
+def _contours(mark: Contours) -> dict[str, Any]:
+    labels = {"color": MUTED, "size": 11}
+    return {
+        "type": "contour",
+        "x": list(mark.x),
+        "y": list(mark.y),
+        "showscale": False,
         "z": [_finite(row) for row in mark.z],
-        "contours": {"size": mark.step, "coloring": "lines", "showlabels": True, "labelfont": {"color": MUTED, "size": 11}},
-        "autocontour": False, "line": {"width": 1.2}, "colorscale": [[0.0, VERMILION], [0.5, "#999999"], [1.0, BLUE]],
-        "hovertemplate": f"{_literal(mark.unit)} %{{z:.3f}}<extra></extra>",
-    }  # fmt: skip
+        "contours": {
+            "size": mark.step,
+            "coloring": "lines",
+            "showlabels": True,
+            "labelfont": labels,
+        },
+        "autocontour": False,
+        "line": {"width": 1.2},
+        "colorscale": [[0.0, VERMILION], [0.5, "#999999"], [1.0, BLUE]],
+        "hovertemplate": f"{_escape_template(mark.unit)} %{{z:.3f}}<extra></extra>",
+    }
 
 
-def _literal(text: str) -> str:
-    """Inside a template, where %{...} would be filled in."""
-    return plain(text).replace("%{", "%\u200b{")
+def _escape_template(text: str) -> str:
+    """Escape a text inside a template, where Plotly would replace %{...}."""
+    return escape_html(text).replace("%{", "%\u200b{")
 
 
 def _finite(values: Numbers) -> list[float | None]:
-    """JSON knows no infinity; five digits are more than a screen shows."""
+    """Round to five digits, and replace infinity and NaN, which JSON does not have, by None."""
     return [
         None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
         for value in values
@@ -199,8 +225,7 @@ def _finite(values: Numbers) -> list[float | None]:
 
 
 def _distances(low: Numbers, high: Numbers) -> list[float | None]:
-    pairs = zip(low, high, strict=True)
     return [
         None if below is None or above is None else float(f"{max(0.0, above - below):.5g}")
-        for below, above in pairs
+        for below, above in zip(low, high, strict=True)
     ]

@@ -1,49 +1,50 @@
-"""A plot as data: what is drawn, in which words. How it is drawn, on a page or on paper, is for others to say."""
+"""Plots as data: marks, axes and texts. Other modules draw them for the page or for print."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 Numbers = Sequence[float | None]
-MARK = "duck-unlearning report"
-"""In every page and figure: a file without it is not ours, and is not replaced."""
+REPORT_MARK = "duck-unlearning report"
+"""Every page and figure contains it. A file without it is not ours and is not replaced."""
 
-# The colours that Okabe and Ito chose for eyes of every kind. Ink and the like follow the page, light or dark.
-BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BROWN = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-    "#8C6D31",
-)
-INK, MUTED, PAPER = "ink", "muted", "paper"
+# The colours of Okabe and Ito, which colour-blind readers can distinguish.
+BLUE = "#0072B2"
+ORANGE = "#E69F00"
+GREEN = "#009E73"
+VERMILION = "#D55E00"
+PURPLE = "#CC79A7"
+SKY = "#56B4E9"
+BROWN = "#8C6D31"
+# These names stand for colours of the page, which differ in its light and its dark scheme.
+INK = "ink"
+MUTED = "muted"
+PAPER = "paper"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, BROWN)
 Symbol = Literal["circle", "square", "diamond", "triangle-up", "cross"]
 SYMBOLS: tuple[Symbol, ...] = ("circle", "square", "diamond", "triangle-up", "cross")
 BAND_OPACITY = 0.18
 MODELS = {"original": MUTED, "unlearned": BLUE, "retrained": ORANGE}
-"""A colour for each role, the same in every plot."""
+"""The colour of each model, the same in every plot."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Points in order, joined."""
+    """A line through points."""
 
     name: str
     x: Numbers
     y: Numbers
     color: str
     dashed: bool = False
-    marked: bool = False
-    """Show the points, too."""
+    show_points: bool = False
 
 
 @dataclass(frozen=True)
 class Points:
-    """Points on their own, with intervals where these are known."""
+    """Points without a line, with intervals if they are known."""
 
     name: str
     x: Numbers
@@ -52,16 +53,16 @@ class Points:
     symbol: Symbol = "circle"
     size: float = 9
     texts: Sequence[str] = ()
-    """What each point is, in words; a single text is for all of them."""
+    """A text for each point, or one text for all of them."""
     x_interval: tuple[Numbers, Numbers] | None = None
     y_interval: tuple[Numbers, Numbers] | None = None
     hollow: bool = False
-    """The outline of the symbol, filled with the colour of the paper."""
+    """Draw the outline of the symbol only."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """The area between two curves over the same x, in a light colour, under all other marks."""
+    """The area between two curves over the same x, in a light colour behind all other marks."""
 
     name: str
     x: Sequence[float]
@@ -72,20 +73,21 @@ class Band:
 
 @dataclass(frozen=True)
 class Cells:
-    """A table of numbers as colours; the first row is on top."""
+    """A table of numbers as colours. The first row is at the top."""
 
     values: Sequence[Numbers]
     texts: Sequence[Sequence[str]] = ()
     unit: str = ""
     signed: bool = False
-    """Red raises, blue lowers, white is nought; else from paper to blue over 0 to 1."""
-    most: float = 1.0
-    """The value that has the full colour."""
+    """Positive values are red and negative ones blue; otherwise 0 has the colour of the page and 1
+    is blue."""
+    full_value: float = 1.0
+    """The value with the full colour."""
 
 
 @dataclass(frozen=True)
-class Heights:
-    """Lines of equal height over a plane."""
+class Contours:
+    """Lines of equal value over a plane."""
 
     x: Sequence[float]
     y: Sequence[float]
@@ -96,56 +98,53 @@ class Heights:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image; the first row is on top."""
+    """An image. The first row is at the top."""
 
     pixels: Sequence[Sequence[Sequence[int]]]
-    """Red, green and blue of each, 0 to 255."""
+    """Red, green and blue of each pixel, 0 to 255."""
 
 
-Mark = Line | Points | Band | Cells | Heights | Picture
+Mark = Line | Points | Band | Cells | Contours | Picture
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What it measures, with its unit."""
+    """An axis. Its label names the quantity and the unit."""
 
     label: str
     low: float | None = None
     high: float | None = None
     log: bool = False
     ticks: Sequence[str] = ()
-    """Names at 0, 1, 2, ... in place of numbers."""
-    down: bool = False
-    """0 is on top."""
+    """Names at 0, 1, 2, ... instead of numbers."""
+    is_reversed: bool = False
+    """Whether values grow to the left or downwards."""
     hidden: bool = False
-    """Nothing to read off: no ticks."""
-    whole: bool = False
-    """Only whole numbers mean something."""
+    """Whether ticks are left out."""
+    integers_only: bool = False
+    """Whether ticks are whole numbers only."""
 
 
 def log_ticks(axis: Axis) -> list[float]:
-    """Powers of ten between the ends and, where these are near each other, twice and five times them."""
+    """Return the powers of ten on an axis; on a short axis also 2 and 5 times them."""
     low, high = axis.low or 1e-3, axis.high or 1.0
     steps = (1, 2, 5) if high < 300 * low else (1,)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [
-        tick
-        for power in powers
-        for step in steps
-        if low <= (tick := float(f"{step}e{power}")) <= high
-    ]
+    ticks = [float(f"{step}e{power}") for power, step in product(powers, steps)]
+    return [tick for tick in ticks if low <= tick <= high]
 
 
 def band_edges(band: Band, axis: Axis) -> tuple[list[float], list[float]]:
-    """The lower and the upper curve. A log axis has no 0: lower values are moved to its minimum."""
+    """Return the lower and the upper curve. A log axis has no 0: values are cut at its minimum."""
     least = axis.low if axis.log and axis.low is not None else -math.inf
-    low, high = ([max(value, least) for value in edge] for edge in (band.low, band.high))
+    low = [max(value, least) for value in band.low]
+    high = [max(value, least) for value in band.high]
     return low, high
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes."""
+    """Marks on one pair of axes."""
 
     title: str
     marks: Sequence[Mark]
@@ -156,12 +155,12 @@ class Panel:
 
     @property
     def layers(self) -> list[Mark]:
-        """The marks from back to front: bands would hide what they cover."""
+        """The marks from back to front. Bands come first because they would hide other marks."""
         return sorted(self.marks, key=lambda mark: not isinstance(mark, Band))
 
     @property
     def square(self) -> bool:
-        """Its pixels are those of an image, as wide as high."""
+        """Whether it shows an image, whose pixels are as wide as high."""
         return any(
             isinstance(mark, Picture) or (isinstance(mark, Cells) and mark.signed)
             for mark in self.marks
@@ -170,7 +169,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Plot:
-    """What a figure shows, what is seen in it, and the same in words for those who cannot see it."""
+    """A figure: its panels, a caption, and `alt`, a description for readers who cannot see it."""
 
     name: str
     title: str
@@ -178,28 +177,33 @@ class Plot:
     alt: str
     panels: Sequence[Panel]
     columns: int = 0
-    """Panels that belong beside each other, where there is room; 0: as many as fit."""
+    """Panels in a row, if there is room; 0: as many as fit."""
 
     @property
     def legend(self) -> dict[str, tuple[str, str]]:
-        """Name -> colour and symbol, or `line`, `dots` or `fill`, of all panels together.
+        """Name -> colour and symbol, or `line`, `dots` or `fill`, over all panels.
 
-        A hollow symbol has `-open` at its end.
+        A hollow symbol ends in `-open`.
         """
-        named: dict[str, tuple[str, str]] = {}
-        for mark in (mark for panel in self.panels for mark in panel.marks):
-            if not isinstance(mark, Line | Points | Band) or not mark.name:
-                continue
-            look = mark.color, _legend_symbol(mark)
-            known = named.get(mark.name, look)
-            if known[0] != mark.color:
-                # A name that many colours share is shown in none of them.
-                named[mark.name] = MUTED, "circle"
-            else:
-                # A name stands for its line rather than the band around it, and its full symbol.
-                is_lesser = isinstance(mark, Band) or (isinstance(mark, Points) and mark.hollow)
-                named[mark.name] = known if is_lesser else look
-        return named
+        looks: dict[str, tuple[str, str]] = {}
+        for panel in self.panels:
+            for mark in panel.marks:
+                if isinstance(mark, Line | Points | Band) and mark.name:
+                    looks[mark.name] = _legend_look(mark, looks.get(mark.name))
+        return looks
+
+
+def _legend_look(mark: Line | Points | Band, known: tuple[str, str] | None) -> tuple[str, str]:
+    """Return the colour and symbol of a name after one more mark with that name."""
+    look = mark.color, _legend_symbol(mark)
+    if known is None:
+        return look
+    if known[0] != mark.color:
+        # The marks of this name have several colours.
+        return MUTED, "circle"
+    # The legend shows a line rather than its band, and a full symbol rather than a hollow one.
+    is_secondary = isinstance(mark, Band) or (isinstance(mark, Points) and mark.hollow)
+    return known if is_secondary else look
 
 
 def _legend_symbol(mark: Line | Points | Band) -> str:

@@ -3,23 +3,23 @@
   const root = document.documentElement;
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const css = (name, of = root) => getComputedStyle(of).getPropertyValue(`--${name}`).trim();
-  const NAMED = new Set(["ink", "muted", "paper"]);
-  const DATA = new Set(["x", "y", "z", "text", "hovertext", "meta"]);
+  const COLOUR_NAMES = new Set(["ink", "muted", "paper"]);
+  const DATA_KEYS = new Set(["x", "y", "z", "text", "hovertext", "meta"]);
 
-  // Colours of the page have names in the data, so that the same plot is legible in light, in dark and on paper.
-  function painted(value, key) {
-    if (DATA.has(key)) return value;
-    if (Array.isArray(value)) return value.map((item) => painted(item, key));
+  // Plots name the colours of the page, so that they are legible in light, in dark and in print.
+  function fillColours(value, key) {
+    if (DATA_KEYS.has(key)) return value;
+    if (Array.isArray(value)) return value.map((item) => fillColours(item, key));
     if (value && typeof value === "object") {
-      return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, painted(item, name)]));
+      return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, fillColours(item, name)]));
     }
-    return /color/.test(key) && NAMED.has(value) ? css(value) : value;
+    return /color/.test(key) && COLOUR_NAMES.has(value) ? css(value) : value;
   }
 
-  function spec(plot) {
-    const found = painted(JSON.parse(plot.parentElement.querySelector("script").textContent), "");
+  function makeSpec(plot) {
+    const spec = fillColours(JSON.parse(plot.parentElement.querySelector("script").textContent), "");
     const ink = css("ink"), axis = { automargin: true, zeroline: false, gridcolor: css("grid"), linecolor: css("edge"), zerolinecolor: css("edge"), tickcolor: css("edge") };
-    Object.assign(found.layout, {
+    Object.assign(spec.layout, {
       showlegend: false,
       hovermode: "closest",
       margin: { l: 8, r: 12, t: 10, b: 8 },
@@ -30,64 +30,64 @@
       modebar: { bgcolor: "rgba(0,0,0,0)", color: css("muted"), activecolor: ink },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
     });
-    for (const name of ["xaxis", "yaxis"]) found.layout[name] = { ...axis, ...found.layout[name] };
+    for (const name of ["xaxis", "yaxis"]) spec.layout[name] = { ...axis, ...spec.layout[name] };
     const off = new Set(all('.legend button[aria-pressed="false"]', plot.closest("figure")).map((button) => Number(button.dataset.place)));
-    found.data.forEach((trace) => { if (off.has(trace.meta)) trace.visible = false; });
-    return found;
+    spec.data.forEach((trace) => { if (off.has(trace.meta)) trace.visible = false; });
+    return spec;
   }
 
   const CONFIG = { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
   async function draw(plot) {
-    const { data, layout } = spec(plot);
+    const { data, layout } = makeSpec(plot);
     await Plotly.react(plot, data, layout, CONFIG);
     plot.dataset.drawn = "yes";
   }
-  const drawn = () => all(".plot[data-drawn]");
+  const drawnPlots = () => all(".plot[data-drawn]");
 
-  // Fifty runs have hundreds of plots: each is drawn when it comes near the eye.
-  const near = new IntersectionObserver((seen) => {
+  // Fifty runs have hundreds of plots: each is drawn when it is about to scroll into view.
+  const nearView = new IntersectionObserver((seen) => {
     seen.filter((entry) => entry.isIntersecting).forEach((entry) => {
-      near.unobserve(entry.target);
+      nearView.unobserve(entry.target);
       draw(entry.target);
     });
   }, { rootMargin: "300px" });
-  all(".plot").forEach((plot) => near.observe(plot));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn().forEach(draw));
+  all(".plot").forEach((plot) => nearView.observe(plot));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawnPlots().forEach(draw));
 
   all(".legend button").forEach((button) => button.addEventListener("click", () => {
     button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") === "false"));
     all(".plot[data-drawn]", button.closest("figure")).forEach(draw);
   }));
 
-  // Paper shows everything, in light colours, at the width of a sheet.
-  let closed = [];
+  // In print everything is open, in light colours, at the width of a sheet.
+  let closedDetails = [];
   addEventListener("beforeprint", () => {
     root.dataset.light = "";
-    closed = all("details:not([open])");
-    closed.forEach((part) => { part.open = true; });
+    closedDetails = all("details:not([open])");
+    closedDetails.forEach((part) => { part.open = true; });
     all(".plot").forEach((plot) => {
-      near.unobserve(plot);
-      const { data, layout } = spec(plot);
-      const panels = plot.closest(".panels"), beside = panels.children.length === 1 ? 1 : Number(css("columns", panels)) || 2;
-      Plotly.react(plot, data, { ...layout, autosize: false, width: beside === 1 ? 640 : Math.floor(640 / beside) - 10, height: Math.min(layout.height, 620) }, CONFIG);
+      nearView.unobserve(plot);
+      const { data, layout } = makeSpec(plot);
+      const panels = plot.closest(".panels"), columns = panels.children.length === 1 ? 1 : Number(css("columns", panels)) || 2;
+      Plotly.react(plot, data, { ...layout, autosize: false, width: columns === 1 ? 640 : Math.floor(640 / columns) - 10, height: Math.min(layout.height, 620) }, CONFIG);
       plot.dataset.drawn = "yes";
     });
   });
   addEventListener("afterprint", () => {
     delete root.dataset.light;
-    drawn().forEach(draw);
-    closed.forEach((part) => { part.open = false; });
+    drawnPlots().forEach(draw);
+    closedDetails.forEach((part) => { part.open = false; });
   });
 
-  // A link to a run opens it.
-  function open() {
+  // A link to a run opens its section.
+  function openTarget() {
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target) return;
     for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
     target.scrollIntoView();
   }
-  addEventListener("hashchange", open);
-  open();
+  addEventListener("hashchange", openTarget);
+  openTarget();
 
   const table = document.getElementById("runs-table");
   if (!table) return;
@@ -111,19 +111,19 @@
   }));
 
   const filters = document.getElementById("filters"), shown = document.getElementById("shown");
-  function filter() {
+  function applyFilters() {
     const words = filters.elements.text.value.toLowerCase().split(/\s+/);
     const chosen = all("select", filters).filter((select) => select.value);
     let count = 0;
     for (const row of body.rows) {
-      // The words of a long request are shortened: what was asked is looked for in all of them.
-      const text = `${row.textContent} ${row.dataset.asked}`.toLowerCase();
+      // Long requests are shortened in the table: the search covers their full text.
+      const text = `${row.textContent} ${row.dataset.request}`.toLowerCase();
       row.hidden = !words.every((word) => text.includes(word)) || chosen.some((select) => row.dataset[select.name] !== select.value);
       count += !row.hidden;
     }
     shown.textContent = `${count} of ${body.rows.length} shown`;
   }
-  for (const event of ["input", "change"]) filters.addEventListener(event, filter);
+  for (const event of ["input", "change"]) filters.addEventListener(event, applyFilters);
   filters.addEventListener("submit", (event) => event.preventDefault());
-  filter();
+  applyFilters();
 })();

@@ -1,4 +1,4 @@
-"""How to make a run again: the experiment as a file, and the commands that read it."""
+"""How to repeat a run: its experiment as a file, and the commands that read the file."""
 
 import shlex
 from dataclasses import replace
@@ -6,64 +6,70 @@ from pathlib import Path
 
 from duck.data import DATASETS
 from duck.experiment import to_toml
-from duck.report.records import Stored
+from duck.report.records import StoredRun
 from duck.scenarios import ForgetSamples
 
-FILE = "experiment.toml"
+EXPERIMENT_FILE = "experiment.toml"
 
 
-def experiment_file(stored: Stored) -> str:
-    """As TOML. Ids that were to be forgotten are left out: the request's own list is to be given. Earlier requests come with --run."""
+def experiment_toml(stored: StoredRun) -> str:
+    """Return the experiment as TOML, without sample ids and without earlier requests.
+
+    The ids are left out because they can name persons: the user passes the list with --ids.
+    Earlier requests come with --run.
+    """
     experiment = replace(stored.run.experiment, earlier=())
     if isinstance(experiment.request, ForgetSamples):
         experiment = replace(experiment, request=ForgetSamples(()))
     return to_toml(experiment)
 
 
-def commands(stored: Stored) -> list[str]:
-    """From nothing to this run. Folders are named by their last part alone: a report travels, and paths tell of persons."""
-    experiment, source = stored.run.experiment, stored.run.source
-    made = experiment.training
-    data = [] if made.data in DATASETS else ["--data", Path(source.get("data") or made.data).name]
-    if made.data in DATASETS and source.get("root") and made.data != "digits":
-        data = ["--root", Path(source["root"] or "data").name]
-    who = ["--ids", "ids.txt"] if isinstance(experiment.request, ForgetSamples) else []
+def reproduce_commands(stored: StoredRun) -> list[str]:
+    """Return the commands that repeat the run.
+
+    Folders are named by their last part only, because a full path can name a person.
+    """
+    experiment = stored.run.experiment
+    ids = ["--ids", "ids.txt"] if isinstance(experiment.request, ForgetSamples) else []
+    forget = ["--config", EXPERIMENT_FILE, *ids, "--out", "again"]
     if experiment.earlier:
-        return [
-            _line(
-                "forget",
-                "--run",
-                Path(stored.run.original_run or "EARLIER").name,
-                "--config",
-                FILE,
-                *who,
-                "--out",
-                "again",
-            )
-        ]
-    if made.weights:
-        foreign = [
-            "--model",
-            made.model,
-            "--weights",
-            "WEIGHTS",
-            "--data",
-            *(data[1:] or [made.data]),
-            *_pixels(stored),
-        ]
-        return [_line("forget", *foreign, "--config", FILE, *who, "--out", "again")]
-    train = _line("train", "--config", FILE, *data, "--out", "original")
-    return [train, _line("forget", "--run", "original", "--config", FILE, *who, "--out", "again")]
+        earlier_run = Path(stored.run.original_run or "EARLIER").name
+        return [_command("forget", "--run", earlier_run, *forget)]
+    if experiment.training.weights:
+        return [_command("forget", *_foreign_model_flags(stored), *forget)]
+    train = ["--config", EXPERIMENT_FILE, *_data_flags(stored), "--out", "original"]
+    return [_command("train", *train), _command("forget", "--run", "original", *forget)]
 
 
-def _pixels(stored: Stored) -> list[str]:
-    """How a model from elsewhere saw them."""
-    made = stored.run.experiment.training
-    words = ["--image-size", str(made.image_size)] if made.image_size else []
-    for flag, values in (("--mean", made.mean), ("--std", made.std)):
-        words += [flag, *map(str, values)] if values else []
-    return words
+def _data_flags(stored: StoredRun) -> list[str]:
+    training = stored.run.experiment.training
+    source = stored.run.source
+    if training.data not in DATASETS:
+        return ["--data", Path(source.get("data") or training.data).name]
+    if source.get("root") and training.data != "digits":
+        return ["--root", Path(source["root"] or "data").name]
+    return []
 
 
-def _line(*words: str) -> str:
+def _foreign_model_flags(stored: StoredRun) -> list[str]:
+    """Return the flags for a model that was trained elsewhere."""
+    training = stored.run.experiment.training
+    data = _data_flags(stored)[1:] or [training.data]
+    return [
+        *("--model", training.model, "--weights", "WEIGHTS", "--data", *data),
+        *_pixel_flags(stored),
+    ]
+
+
+def _pixel_flags(stored: StoredRun) -> list[str]:
+    """Return the image size and normalisation that a model from elsewhere was trained with."""
+    training = stored.run.experiment.training
+    flags = ["--image-size", str(training.image_size)] if training.image_size else []
+    for flag, values in (("--mean", training.mean), ("--std", training.std)):
+        if values:
+            flags += [flag, *map(str, values)]
+    return flags
+
+
+def _command(*words: str) -> str:
     return shlex.join(["duck", *words])

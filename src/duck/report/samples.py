@@ -1,5 +1,7 @@
-"""A few forgotten samples with what the model took them for, before and after. Only where it was asked for: evidence of forgetting
-must not keep what was to be forgotten."""
+"""Images of a few forgotten samples, with the predictions before and after unlearning.
+
+They are shown only on request: evidence of forgetting must not store what was forgotten.
+"""
 
 import base64
 import io
@@ -14,70 +16,60 @@ from duck.predict import outcomes
 from duck.runtime import seeded
 from duck.types import Examples, Scenario
 
-COUNT = 8
-SIDE = 96
-"""Least pixels a side on the page: small images are enlarged."""
+SAMPLE_COUNT = 8
+MIN_SIDE = 96
+"""Pixels of the longer side of an image on the page. Smaller images are enlarged."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """An image as a data address, and its class in the data and by the models."""
+    """An image as a data URL, its class in the data, and the predictions of the models."""
 
     image: str
     name: str
     true: str
     before: str | None
-    """None where the original is not at hand."""
+    """None if the original is not available."""
     after: str
 
 
-def forgotten_samples(
-    scenario: Scenario, original: nn.Module | None, unlearned: nn.Module, count: int = COUNT
+def choose_forgotten_samples(
+    scenario: Scenario, original: nn.Module | None, unlearned: nn.Module, count: int = SAMPLE_COUNT
 ) -> list[Sample]:
-    """Drawn with the scenario's seed."""
+    """Return a few forgotten samples, chosen at random with the scenario's seed."""
     order = torch.randperm(len(scenario.forget), generator=seeded(scenario.seed, "samples"))
-    some = scenario.data.train.take(scenario.forget[order[:count]].sort().values)
+    examples = scenario.data.train.take(scenario.forget[order[:count]].sort().values)
     classes = scenario.data.classes
-    true = [classes[label] for label in some.labels.tolist()]
-    before: Sequence[str | None] = (
-        [None] * len(some) if original is None else _named(original, some, classes)
-    )
-    parts = zip(
-        _pictures(some),
-        some.ids.tolist(),
-        true,
-        before,
-        _named(unlearned, some, classes),
-        strict=True,
-    )
-    return [Sample(*part) for part in parts]
+    before: Sequence[str | None] = [None] * len(examples)
+    if original is not None:
+        before = _predicted_classes(original, examples, classes)
+    after = _predicted_classes(unlearned, examples, classes)
+    true = [classes[label] for label in examples.labels.tolist()]
+    images = stretch_images(next(examples.batches(len(examples))).images.float().cpu())
+    urls = [_data_url(image) for image in images]
+    rows = zip(urls, examples.ids.tolist(), true, before, after, strict=True)
+    return [Sample(*row) for row in rows]
 
 
-def _named(model: nn.Module, some: Examples, classes: Sequence[str]) -> list[str]:
-    named = dict(enumerate(classes))  # a model may have more outputs than the data have classes
-    return [
-        named.get(index, f"output {index}") for index in outcomes(model, some).predicted.tolist()
-    ]
+def _predicted_classes(model: nn.Module, examples: Examples, classes: Sequence[str]) -> list[str]:
+    # A model can have more outputs than the data have classes.
+    names = dict(enumerate(classes))
+    predicted = outcomes(model, examples).predicted.tolist()
+    return [names.get(index, f"output {index}") for index in predicted]
 
 
-def _pictures(some: Examples) -> list[str]:
-    return [
-        _address(image) for image in stretched(next(some.batches(len(some))).images.float().cpu())
-    ]
-
-
-def stretched(images: Tensor) -> Tensor:
-    """(N, C, H, W), each image to 0..255, whatever the model's normalisation."""
-    low, high = images.amin((1, 2, 3), keepdim=True), images.amax((1, 2, 3), keepdim=True)
+def stretch_images(images: Tensor) -> Tensor:
+    """Scale each image of (N, C, H, W) to 0..255, whatever the model's normalisation was."""
+    low = images.amin((1, 2, 3), keepdim=True)
+    high = images.amax((1, 2, 3), keepdim=True)
     return ((images - low) / (high - low).clamp_min(1e-6) * 255).round().to(torch.uint8)
 
 
-def _address(image: Tensor) -> str:
+def _data_url(image: Tensor) -> str:
     array = image.permute(1, 2, 0).numpy()
     picture = Image.fromarray(array.squeeze(2) if array.shape[2] == 1 else array[..., :3])
-    times = -(-SIDE // max(picture.size))
+    factor = -(-MIN_SIDE // max(picture.size))
+    size = factor * picture.width, factor * picture.height
     file = io.BytesIO()
-    picture.resize((times * picture.width, times * picture.height), Image.Resampling.NEAREST).save(
-        file, "PNG"
-    )
+    picture.resize(size, Image.Resampling.NEAREST).save(file, "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

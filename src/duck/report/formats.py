@@ -1,0 +1,56 @@
+"""Numbers and times as the page prints them."""
+
+from datetime import UTC, datetime
+
+from duck.report.numbers import Measurement
+
+MISSING = "–"
+
+
+def format_time(created: str) -> str:
+    """Format a moment: 2026-11-15 10:00 UTC."""
+    if not created:
+        return "an unknown time"
+    return datetime.fromisoformat(created).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def format_percent(value: float | None, digits: int = 1) -> str:
+    """Format a share: 97.6 %."""
+    return MISSING if value is None else f"{100 * value:.{digits}f} %"
+
+
+def format_points(value: float | None) -> str:
+    """Format a difference of accuracies in percentage points: −2.5."""
+    if value is None:
+        return MISSING
+    return "0.0" if abs(value) < 5e-4 else f"{100 * value:+.1f}".replace("-", "−")
+
+
+def format_signed(value: float, digits: int = 4) -> str:
+    """Format a number with its sign: +0.0304, −0.0001."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
+
+
+def format_interval(measurement: Measurement | None) -> str:
+    """Format a share with its interval: 97.6 % [93.8, 99.1]."""
+    if measurement is None:
+        return MISSING
+    if measurement.low is None or measurement.high is None:
+        return format_percent(measurement.value)
+    ends = f"[{100 * measurement.low:.1f}, {100 * measurement.high:.1f}]"
+    return f"{format_percent(measurement.value)} {ends}"
+
+
+def format_number(measurement: Measurement | None, digits: int = 3) -> str:
+    """Format a number with its interval: 0.987 [0.961, 1.002]."""
+    if measurement is None:
+        return MISSING
+    value = f"{measurement.value:.{digits}f}"
+    if measurement.low is None or measurement.high is None:
+        return value
+    return f"{value} [{measurement.low:.{digits}f}, {measurement.high:.{digits}f}]"
+
+
+def format_seconds(value: float) -> str:
+    """Format a duration: 41.00 s, 2.5 min."""
+    return f"{value:.2f} s" if value < 100 else f"{value / 60:.1f} min"

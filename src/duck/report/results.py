@@ -1,0 +1,176 @@
+"""A result of unlearning with its labels and measurements, from a stored run or from a bench."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from duck.experiment import Experiment, to_dict
+from duck.json_text import to_json
+from duck.methods.base import METHODS
+from duck.printable import counted
+from duck.report.groups import Group, group_of
+from duck.report.numbers import Measurement, accuracy_with_interval, aus_with_range
+from duck.scenarios import ForgetClasses, ForgetRandomClasses, Request, describe
+
+MAX_LIST_LETTERS = 48
+"""Longer lists of names are shortened."""
+SHORT_LIST_NAMES = 3
+"""Names that a shortened list shows."""
+MAX_NAME_LETTERS = 25
+"""Longer names are cut where room is short."""
+
+Scores = dict[str, float | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The outcome of one method on one request."""
+
+    name: str
+    experiment: Experiment
+    kind: str
+    scores: Scores
+    original: Scores
+    samples: dict[str, int]
+    seconds: float
+    prepare_seconds: float
+    device: str
+    notes: Sequence[str]
+    preset: str = ""
+    is_timed: bool = True
+    """Whether the run was alone on its device. If not, its time is not shown."""
+    variant: str = ""
+    """What a bench changed in the method, such as "no forget loss"."""
+
+    @property
+    def request(self) -> Request:
+        assert self.experiment.request is not None
+        return self.experiment.request
+
+    @cached_property
+    def group(self) -> Group:
+        """Results of different groups do not belong in one plot."""
+        return group_of(self.experiment.training)
+
+    @property
+    def method(self) -> str:
+        assert self.experiment.method is not None
+        return METHODS.name_of(self.experiment.method)
+
+    @property
+    def label(self) -> str:
+        """The method with its variant: the name in tables and figures."""
+        return method_label(self.method, self.variant)
+
+    @cached_property
+    def request_label(self) -> str:
+        """The request in a few words. Long lists of classes are shortened."""
+        if not isinstance(self.request, ForgetClasses):
+            return self.request_text
+        word = "class" if self.class_count == 1 else "classes"
+        names = shorten_list([str(name) for name in self.request.classes])
+        return f"{word} {names}{self._earlier_note}"
+
+    @cached_property
+    def request_text(self) -> str:
+        """The request with every class."""
+        return describe(self.request) + self._earlier_note
+
+    @property
+    def _earlier_note(self) -> str:
+        """The number of earlier requests. Runs that start from other models differ in it."""
+        count = len(self.experiment.earlier)
+        return f" (after {counted(count, 'earlier request')})" if count else ""
+
+    @property
+    def class_count(self) -> int | None:
+        """The number of forgotten classes, or None if samples are forgotten."""
+        return class_count_of(self.request)
+
+    def accuracy(self, split: str, scores: Scores | None = None) -> Measurement | None:
+        """Return the accuracy on a split with its interval, by default of the unlearned model."""
+        scores = self.scores if scores is None else scores
+        return accuracy_with_interval(scores.get(split), self.samples.get(split))
+
+    @property
+    def retain_split(self) -> str:
+        """The split of the accuracy that AUS wants unchanged."""
+        return "retain_test" if self.kind == "class" else "test"
+
+    @property
+    def forget_split(self) -> str:
+        """The split of the accuracy that AUS wants low."""
+        return "forget_test" if self.kind == "class" else "forget"
+
+    @property
+    def retain_accuracy(self) -> Measurement | None:
+        return self.accuracy(self.retain_split)
+
+    @property
+    def forget_accuracy(self) -> Measurement | None:
+        return self.accuracy(self.forget_split)
+
+    @property
+    def aus(self) -> Measurement | None:
+        original = self.original.get(self.retain_split)
+        score = self.scores.get("aus")
+        return aus_with_range(
+            self.kind, score, original, self.retain_accuracy, self.forget_accuracy
+        )
+
+    @property
+    def drop(self) -> float | None:
+        """The cost of unlearning: accuracy of the original minus that of the unlearned model."""
+        before = self.original.get(self.retain_split)
+        after = self.scores.get(self.retain_split)
+        return None if before is None or after is None else before - after
+
+    @property
+    def delta(self) -> float | None:
+        """What the model still remembers, as AUS defines it."""
+        retain = self.retain_accuracy
+        forget = self.forget_accuracy
+        if retain is None or forget is None:
+            return None
+        return forget.value if self.kind == "class" else abs(retain.value - forget.value)
+
+    @property
+    def comparison_key(self) -> str:
+        """Results with the same key answer the same request on the same original."""
+        return comparison_key_of(self.experiment)
+
+
+def method_label(method: str, variant: str) -> str:
+    """Return the method with its variant, if it has one."""
+    return f"{method}, {variant}" if variant else method
+
+
+def class_count_of(request: Request | None) -> int | None:
+    """Return the number of classes that a request removes, or None if it removes samples."""
+    match request:
+        case ForgetClasses(classes=classes):
+            return len(classes)
+        case ForgetRandomClasses(count=count):
+            return count
+    return None
+
+
+def comparison_key_of(experiment: Experiment) -> str:
+    """Return everything in an experiment except its method, as text."""
+    settings = {key: value for key, value in to_dict(experiment).items() if key != "method"}
+    return to_json(settings, sort_keys=True)
+
+
+def shorten_list(names: Sequence[str]) -> str:
+    """Join names with commas; of a long list, show the first few and count the others."""
+    full_list = ", ".join(names)
+    if len(full_list) <= MAX_LIST_LETTERS:
+        return full_list
+    first_names = ", ".join(shorten_name(name) for name in names[:SHORT_LIST_NAMES])
+    others = len(names) - SHORT_LIST_NAMES
+    return first_names if others <= 0 else f"{first_names} and {counted(others, 'other')}"
+
+
+def shorten_name(name: str) -> str:
+    """Cut a long name. It is shown in full elsewhere on the page."""
+    return name if len(name) <= MAX_NAME_LETTERS else f"{name[: MAX_NAME_LETTERS - 1]}…"
