@@ -1,4 +1,5 @@
-"""The one writer: whole files or none, private where asked, nothing left by a killed process, one writer per run folder."""
+"""The one writer: whole files or none, private where asked, nothing left by a killed process, one
+writer per run folder."""
 
 import json
 import os

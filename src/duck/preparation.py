@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from duck import files
 from duck.json_text import to_json
-from duck.methods.base import METHODS, Method, Prepares
+from duck.methods.base import METHODS, Method, PreparingMethod
 from duck.runtime import Stopwatch, device_of
 from duck.types import Ids, Task
 
@@ -31,7 +31,7 @@ class Preparations:
         self, method: Method, model: nn.Module, task: Task
     ) -> tuple[Mapping[str, Tensor] | None, float]:
         """What `method` prepares for this task and how long that took; None for a method that prepares nothing."""
-        if not isinstance(method, Prepares):
+        if not isinstance(method, PreparingMethod):
             return None, 0.0
         key = _key(method, model, task)
         if key not in self._kept:
@@ -41,7 +41,7 @@ class Preparations:
         return self._kept[key]
 
     def _make(
-        self, key: str, method: Prepares, model: nn.Module, task: Task
+        self, key: str, method: PreparingMethod, model: nn.Module, task: Task
     ) -> tuple[Mapping[str, Tensor], float]:
         with Stopwatch(device_of(model)) as stopwatch:
             tensors = method.prepare(model, task)
@@ -84,7 +84,7 @@ def _some(task: Task, everyone: Ids) -> list[bytes]:
 
 
 def _key(method: Method, model: nn.Module, task: Task) -> str:
-    assert isinstance(method, Prepares)
+    assert isinstance(method, PreparingMethod)
     digest = hashlib.blake2b(digest_size=12)
     settings = {name: getattr(method, name) for name in method.prepared_from}
     frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
