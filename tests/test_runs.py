@@ -372,7 +372,7 @@ from tests.toys import trained_net
 made, model = run(), trained_net()
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 try:
-    store.save(made, model, Path(sys.argv[1]))
+    runs.save(made, model, Path(sys.argv[1]))
 except BadInput as error:
     print(error)
 """

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from duck.errors import BadInput, MissingExtra
 from duck.models.head import logits_of
-from duck.predict import PIXELS
+from duck.predict import MAX_BATCH_VALUES
 from duck.runtime import device_of, evaluating, seeded
 from duck.types import Examples
 
@@ -113,7 +113,7 @@ def images_of(examples: Examples) -> Tensor:
 
 def at_once(images: Tensor) -> int:
     """How many of them go into one pass: big images fill a device with fewer."""
-    return min(AT_ONCE, max(1, PIXELS // images[0].numel()))
+    return min(AT_ONCE, max(1, MAX_BATCH_VALUES // images[0].numel()))
 
 
 def _mean_over(
