@@ -29,8 +29,8 @@ from duck.models.head import logits_of
 from duck.predict import batch_size
 from duck.runtime import evaluating, pick_device, seeded
 from duck.training import loop
-from duck.training.batching import Passes, Step
-from duck.training.stacked import train_together
+from duck.training.batching import ShuffledPass, Step
+from duck.training.stacked import train_stacked
 from duck.types import Examples, Progress, Recipe
 
 # The most telling first: what the time does not suffice for is said at the end.
@@ -62,7 +62,7 @@ class Pace:
 
     def __call__(self, news: Progress) -> None:
         """The loss of an epoch has been read: the device's queue is empty."""
-        if not news.ended:
+        if not news.is_epoch_end:
             return
         if news.epoch == 1:
             self.first = time.perf_counter() - self.created
@@ -139,18 +139,18 @@ def measure(args: argparse.Namespace, variant: str, wait: bool = False) -> dict[
     pace = Pace(args.seconds, say_ready if wait else lambda: None)
     try:
         if kind == "stacked":
-            train_together(
+            train_stacked(
                 models, [data] * count, recipe, [seeded(index) for index in range(count)], pace
             )
         else:
             loop.fit(
                 models[0],
-                Passes("train", data, args.batch, args.augment),
+                ShuffledPass("train", data, args.batch, args.augment),
                 loss,
                 recipe,
                 seeded(0),
                 report=pace,
-                steady=rest != "plain",
+                capturable=rest != "plain",
             )
     except EnoughError:
         pass

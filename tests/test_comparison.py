@@ -11,7 +11,7 @@ from torch import nn
 from duck.cli import list_command
 from duck.comparison import compare, rows, suited
 from duck.methods import METHODS, Duck, Original, Retrained
-from duck.methods.base import Forgets, Kinds, Method
+from duck.methods.base import ForgetsBy, Kinds, Method
 from duck.types import Progress, Task
 from duck.unlearning import Epoch
 from tests.toys import RECIPE, class_scenario, toy_net, trained_net
@@ -24,7 +24,7 @@ class Broken:
     paper: ClassVar[str] = "none"
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = False
-    forgets_by: ClassVar[Forgets] = "nothing"
+    forgets_by: ClassVar[ForgetsBy] = "nothing"
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         raise RuntimeError("the disk of the moon is full")

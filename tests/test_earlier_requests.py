@@ -1,4 +1,5 @@
-"""A request that follows others: what they forgot stays out of the retain set and is scored again."""
+"""A request that follows others: what they forgot stays out of the retain set and is scored
+again."""
 
 from dataclasses import asdict, replace
 

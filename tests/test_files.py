@@ -1,4 +1,5 @@
-"""The one writer: whole files or none, private where asked, nothing left by a killed process, one writer per run folder."""
+"""The one writer: whole files or none, private where asked, nothing left by a killed process, one
+writer per run folder."""
 
 import json
 import os
@@ -253,7 +254,9 @@ def dying(real):
             os._exit(9)
         return real(*words, **more)
     return call
-os.replace, os.unlink, os.rmdir, os.rename, Path.unlink = map(dying, (os.replace, os.unlink, os.rmdir, os.rename, Path.unlink))
+os.replace, os.unlink, os.rmdir, os.rename, Path.unlink = map(
+    dying, (os.replace, os.unlink, os.rmdir, os.rename, Path.unlink)
+)
 with files.replacing(folder, ["run.json", "model", "audit.json"]) as new:
     for name in ("run.json", "model"):
         (new / name).write_text("2")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from duck.data.examples import examples
 from duck.files import CacheWarning
 from duck.methods import METHODS, Original
-from duck.methods.base import Forgets, Kinds, clone
+from duck.methods.base import ForgetsBy, Kinds, clone
 from duck.preparation import Preparations
 from duck.scenarios import ForgetClasses
 from duck.types import Task
@@ -29,7 +29,7 @@ class Slow:
     paper: ClassVar[str] = "none"
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = False
-    forgets_by: ClassVar[Forgets] = "nothing"
+    forgets_by: ClassVar[ForgetsBy] = "nothing"
     prepared_from: ClassVar[tuple[str, ...]] = ("power",)
     prepared_per_request: ClassVar[bool] = False
     power: int = 2

@@ -372,14 +372,15 @@ from tests.toys import trained_net
 made, model = run(), trained_net()
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 try:
-    store.save(made, model, Path(sys.argv[1]))
+    runs.save(made, model, Path(sys.argv[1]))
 except BadInput as error:
     print(error)
 """
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    """A limit on the size of files stands in for the end of the disk: the write fails in the same place."""
+    """A limit on the size of files stands in for the end of the disk: the write fails in the same
+    place."""
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
     root = Path(__file__).parent.parent
     done = subprocess.run(
@@ -441,7 +442,8 @@ VALUES: list[list[Any] | None] = [None, [None], ["x"], [-1], [[]], [{"a": None}]
 def test_a_tampered_record_is_used_or_named_with_its_file_and_field(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A command that ends with 4 or without the name of the file leaves the user with nothing to do."""
+    """A command that ends with 4 or without the name of the file leaves the user with nothing to
+    do."""
     folder = runs.save(run(), trained_net(), tmp_path / "one")
     record, refused = json.loads((folder / runs.RECORD).read_text()), 0
     for place in list(places_in(record)):

@@ -1,4 +1,5 @@
-"""The search looks at holdout data alone, starts from the preset, and its space fits the methods."""
+"""The search looks at holdout data alone, starts from the preset, and its space fits the
+methods."""
 
 import dataclasses
 import sys
@@ -132,7 +133,8 @@ def test_settings_that_belong_together_are_drawn_together_and_a_schedule_of_the_
 
 
 def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
-    """A retrained model has no gap to itself; the score of a trial is worked out from its measures."""
+    """A retrained model has no gap to itself; the score of a trial is worked out from its
+    measures."""
     scenario = samples_scenario()
     task = scenario.task(recipe=RECIPE)
     retrained = toy_net()

@@ -1,4 +1,5 @@
-"""Running a method: what it saw is counted, what it took is timed alone, and what to be careful about is said."""
+"""Running a method: what it saw is counted, what it took is timed alone, and what to be careful
+about is said."""
 
 import subprocess
 import sys
@@ -13,17 +14,17 @@ from torch import Tensor, nn
 
 from duck.errors import BadInput
 from duck.methods import METHODS, Duck, FineTuning, NegGrad, Original, RandomLabel, Retrained
-from duck.methods.base import Forgets, Kinds, Method, clone
+from duck.methods.base import ForgetsBy, Kinds, Method, clone
 from duck.runtime import Stopwatch, seeded
 from duck.scenarios import ForgetSamples
 from duck.training import loop
 from duck.types import Progress, Scenario, Task
-from duck.unlearning import Counted, Epoch, notes, unlearn
+from duck.unlearning import CountingExamples, Epoch, notes, unlearn
 from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, trained_net
 
 
 def test_only_what_is_drawn_for_training_counts() -> None:
-    counted = Counted(toy_data().train.take(torch.arange(20, 30)))
+    counted = CountingExamples(toy_data().train.take(torch.arange(20, 30)))
     next(iter(counted.batches(4)))
     assert int(counted.seen.sum()) == 0
     batch = next(iter(counted.batches(4, torch.Generator().manual_seed(0))))
@@ -40,7 +41,7 @@ class Half:
     paper: ClassVar[str] = "none"
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = False
-    forgets_by: ClassVar[Forgets] = "training"
+    forgets_by: ClassVar[ForgetsBy] = "training"
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         list(
@@ -50,7 +51,7 @@ class Half:
         )
         time.sleep(0.2)
         if task.report:
-            task.report(Progress("half", 1, 1, 1, 1, 0.5, model, ended=True))
+            task.report(Progress("half", 1, 1, 1, 1, 0.5, model, is_epoch_end=True))
         return clone(model)
 
 
@@ -139,7 +140,7 @@ class OnlyPrepares:
     paper: ClassVar[str] = "none"
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = False
-    forgets_by: ClassVar[Forgets] = "training"
+    forgets_by: ClassVar[ForgetsBy] = "training"
     prepared_from: ClassVar[tuple[str, ...]] = ()
     prepared_per_request: ClassVar[bool] = False
 
@@ -192,7 +193,8 @@ def test_the_time_of_a_method_that_trains_beforehand_is_its_own() -> None:
     )
     assert 0 < outcome.seconds < 60
     assert 0 < outcome.prepare_seconds < 60
-    # Its own original was trained for two epochs before: no part of the curves, which are the same when it comes from a folder.
+    # Its own original was trained for two epochs before: no part of the curves, which are the same
+    # when it comes from a folder.
     assert [(epoch.phase, epoch.epoch) for epoch in outcome.history] == [("transfer", 1)]
 
 
@@ -222,7 +224,7 @@ def test_a_stop_rule_that_was_never_met_is_noted(method: Method) -> None:
     scenario = class_scenario()
     said = notes(scenario, unlearn(method, trained_net(), scenario, recipe=RECIPE))
     assert (
-        "The stop rule was not met within max_epochs = 1: less was forgotten than it asks for."
+        "The stop rule was not met within max_epochs = 1: less was forgotten than it requires."
         in said
     )
     assert said[0] == "Nothing was forgotten: accuracy on the forget samples did not fall."
@@ -235,7 +237,7 @@ def test_few_samples_and_the_papers_protocol_are_noted() -> None:
     outcome = unlearn(
         Duck(batch_size=64, max_epochs=1, low_epochs=0), trained_net(), scenario, recipe=RECIPE
     )
-    assert any(note.startswith("n too small: AUS over 60") for note in notes(scenario, outcome))
+    assert any(note.startswith("AUS is imprecise: only 60") for note in notes(scenario, outcome))
     assert any(
         "Protocol 'paper'" in note for note in notes(replace(scenario, protocol="paper"), outcome)
     )

@@ -1,4 +1,5 @@
-"""The smallest data and net on which the real code can fail: nested, with BatchNorm, dropout and a functional forward."""
+"""The smallest data and net on which the real code can fail: nested, with BatchNorm, dropout and a
+functional forward."""
 
 import copy
 from collections.abc import Callable
@@ -186,7 +187,8 @@ TOYS = {
     "random-label": Toy(_random_label, 0.01, 0.95),
     "boundary-shrink": Toy(_boundary_shrink, 0.01, 0.95),
     "boundary-shrink-retain": Toy(_boundary_shrink_retain, 0.01, 0.95),
-    # Twelve features serve four classes: what leads away from one of them to the shadow class leads others there, too.
+    # Twelve features serve four classes: what leads away from one of them to the shadow class leads
+    # others there, too.
     "boundary-expand": Toy(_boundary_expand, 0.3, 0.85),
     "l1-sparse": Toy(_l1_sparse, 0.01, 0.95),
     "neg-grad-plus": Toy(_neg_grad_plus, 0.01, 0.95),

@@ -1,4 +1,4 @@
-"""Checks of numbers that a user gives: finite, not negative, a seed that generators take."""
+"""Checks of numbers from a user: finite, not negative, a valid seed."""
 
 import math
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def check_settings(settings: object) -> None:
 
 
 def check_numbers(settings: object) -> None:
-    """Raise an error for a value that is not a number (NaN), and for a seed out of range, in a dataclass and those inside it."""
+    """Raise an error for NaN and for a seed out of range, in a dataclass and those inside it."""
     for name, value in _numbers(settings):
         if value != value:  # NaN alone differs from itself
             raise BadInput(f"{name} must be a finite number, got {value}.")
@@ -35,7 +35,7 @@ def check_seed(seed: float) -> None:
 
 
 def _numbers(settings: object) -> Iterator[tuple[str, float]]:
-    """The numbers of a dataclass and of those inside it, with the names of their fields."""
+    """Iterate over the numbers of a dataclass and those inside it, with their field names."""
     if not is_dataclass(settings):
         return
     for field in fields(settings):

@@ -1,4 +1,4 @@
-"""One scenario through many methods, on equal terms."""
+"""Compare methods on one scenario."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -13,19 +13,19 @@ from duck.types import Recipe, Scenario
 from duck.unlearning import Outcome, Watch, notes, unlearn
 
 COLUMNS = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
-"""The scores that tables show."""
+"""The scores that tables contain."""
 
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One row: what a method reached, or why it did not."""
+    """The outcome of one method, or the error that ended it."""
 
     name: str
     method: Method
     outcome: Outcome | None
     error: str | None = None
     notes: tuple[str, ...] = ()
-    """What a reader must know before believing its scores."""
+    """What a reader must know about the scores."""
 
 
 def compare(
@@ -40,18 +40,28 @@ def compare(
     preparations: Preparations | None = None,
     max_accuracy_loss: float | None = None,
 ) -> Iterator[Compared]:
-    """A row for each method as it ends; one that fails says why and does not stop the others.
+    """Run the methods one after another and yield the outcome of each.
 
-    With a `watch` each outcome has its history; looking does not count as the method's time. `max_accuracy_loss` as in `unlearn`.
+    A method that fails yields its error and does not stop the others. The arguments are those of
+    `unlearn`.
     """
     check_limit(max_accuracy_loss)
-    original, shared = evaluate(model, scenario), preparations or Preparations()
+    original = evaluate(model, scenario)
+    shared_preparations = preparations or Preparations()
     for name, method in methods.items():
         try:
             outcome = unlearn(
-                method, model, scenario, new_model=new_model, recipe=recipe, head=head,
-                original=original, watch=watch, preparations=shared, max_accuracy_loss=max_accuracy_loss,
-            )  # fmt: skip
+                method,
+                model,
+                scenario,
+                new_model=new_model,
+                recipe=recipe,
+                head=head,
+                original=original,
+                watch=watch,
+                preparations=shared_preparations,
+                max_accuracy_loss=max_accuracy_loss,
+            )
         except Exception as error:
             yield Compared(name, method, None, f"{type(error).__name__}: {error}")
         else:
@@ -59,30 +69,33 @@ def compare(
 
 
 def suited(kind: str | None = None) -> list[str]:
-    """The methods for a kind of scenario, or for any: baselines first, then the others in the table's order."""
+    """Return the methods for a kind of scenario, or all methods; baselines come first."""
     baselines = ("original", "retrained")
     able = (name for name, cls in METHODS.items() if kind is None or kind in cls.scenarios)
     return [*baselines, *(name for name in able if name not in baselines)]
 
 
 def rows(compared: list[Compared]) -> list[dict[str, Any]]:
-    """Scores of each, and how far they are from the retrained model's."""
-    oracle = next(
+    """Return the scores of each method and their differences from the retrained model."""
+    retrained = next(
         (row.outcome for row in compared if row.name == "retrained" and row.outcome), None
     )
-    return [_row(row, oracle) for row in compared]
+    return [_row(row, retrained) for row in compared]
 
 
-def _row(row: Compared, oracle: Outcome | None) -> dict[str, Any]:
+def _row(row: Compared, retrained: Outcome | None) -> dict[str, Any]:
     if row.outcome is None:
         return {"method": row.name, "error": row.error}
     scores = {name: value for name, value in asdict(row.outcome.scores).items() if name in COLUMNS}
+    gaps = None
+    if retrained:
+        gaps = {
+            name: _gap(value, getattr(retrained.scores, name)) for name, value in scores.items()
+        }
     return {
         "method": row.name,
         "scores": scores,
-        "gaps": {name: _gap(value, getattr(oracle.scores, name)) for name, value in scores.items()}
-        if oracle
-        else None,
+        "gaps": gaps,
         "seconds": row.outcome.seconds,
         "prepare_seconds": row.outcome.prepare_seconds,
         "forget_samples": row.outcome.forget_samples,
@@ -93,5 +106,5 @@ def _row(row: Compared, oracle: Outcome | None) -> dict[str, Any]:
     }
 
 
-def _gap(value: float | None, oracle: float | None) -> float | None:
-    return None if value is None or oracle is None else value - oracle
+def _gap(value: float | None, retrained: float | None) -> float | None:
+    return None if value is None or retrained is None else value - retrained

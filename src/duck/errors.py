@@ -1,17 +1,20 @@
-"""Errors that a user can cause and can mend; the command prints them in one line and exits with 2."""
+"""Errors that a user can cause and correct; the command prints them and exits with 2."""
 
 from duck.printable import printable
 
 
 class DuckError(Exception):
-    """What was wrong with which input, and what to do next. Names in it are shown without terminal escapes."""
+    """The base class. The message says what is wrong with which input, and what to do.
+
+    Control characters in it are escaped.
+    """
 
     def __str__(self) -> str:
         return printable(super().__str__())
 
 
 class UnknownName(DuckError, KeyError):
-    """A name that no table holds."""
+    """A name that is not registered."""
 
     def __str__(self) -> str:  # KeyError would print the repr
         return printable(str(self.args[0]))
@@ -22,12 +25,12 @@ class BadInput(DuckError, ValueError):
 
 
 class TooFewOutputs(BadInput):
-    """Some label has no output of the model."""
+    """The model has fewer outputs than there are labels."""
 
     def __init__(self, highest: int, outputs: int) -> None:
         super().__init__(
-            f"The labels go up to {highest}, and the model has {outputs} outputs: it needs {highest + 1}, one a class, the first for "
-            "label 0. Is it the model of these data?"
+            f"The labels go up to {highest}, and the model has {outputs} outputs: it needs "
+            f"{highest + 1}, one a class, the first for label 0. Is it the model of these data?"
         )
 
 
@@ -40,4 +43,4 @@ class Diverged(DuckError):
 
 
 class OutOfMemory(DuckError):
-    """The device has no room for the asked sizes."""
+    """The device does not have enough memory."""

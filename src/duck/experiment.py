@@ -1,4 +1,4 @@
-"""An experiment as data: to and from JSON and TOML, with an id; a misspelt key is an error."""
+"""Experiments: configurations with an id, read from and written to JSON and TOML."""
 
 import dataclasses
 import hashlib
@@ -34,7 +34,7 @@ RECIPE_ASSUMED = (
 
 @dataclass(frozen=True)
 class Training:
-    """How the original came to be."""
+    """The training of the original."""
 
     data: str
     model: str
@@ -43,18 +43,18 @@ class Training:
     image_size: int | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
-    """Of the pixels, where they are not the data's own."""
+    """Mean and standard deviation of the pixels, if they are not those of the data."""
     fingerprint: str = ""
-    """Of the data."""
+    """Fingerprint of the data."""
     weights: str = ""
     """Fingerprint of weights that were trained elsewhere."""
     recipe_assumed: bool = False
-    """The original was trained elsewhere: the recipe is the default one for such data, not the one that was used."""
+    """Whether the original was trained elsewhere, so that the recipe is only the default one."""
 
 
 @dataclass(frozen=True)
 class EarlierRequest:
-    """A request that the model had forgotten before, and how."""
+    """A request that the model has already forgotten, with its method."""
 
     request: Request
     method: Method
@@ -64,9 +64,10 @@ class EarlierRequest:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All that decides a result: the same experiment has the same id on every machine.
+    """The configuration of a run. The same experiment has the same id on every machine.
 
-    Who can guess sample ids can test a guess by `id`. Where others may read it, `public_id` or `run_id` stands for it.
+    `id` must stay private: someone who guesses sample ids could check the guess with it. Public
+    places use `public_id` or `run_id`.
     """
 
     training: Training
@@ -75,48 +76,57 @@ class Experiment:
     seed: int = 0
     protocol: Protocols = "holdout"
     earlier: tuple[EarlierRequest, ...] = ()
-    """Of the run that this one starts from, the first one first; empty where it starts from the original."""
+    """Requests that the starting model has already forgotten, oldest first."""
     head: str | None = None
-    """Name of the classifier head inside the model, where it is another than a probe finds."""
+    """Name of the classifier head inside the model. None: it is detected."""
 
     @property
     def id(self) -> str:
+        """The digest of all fields."""
         return _id_of(to_dict(self))
 
     @property
     def public_id(self) -> str:
-        """As `id`, but of requests for samples it knows only how many they are."""
+        """Like `id`, with the number of sample ids in place of the ids."""
         return _id_of(without_ids(to_dict(self)))
 
     def run_id(self, salt: str) -> str:
-        """The id of a run of this experiment: as `id`, with keyed digests in place of sample ids."""
+        """Return the id of a run: like `id`, with keyed digests in place of sample ids."""
         plain = to_dict(self)
         return _id_of(hide_ids(plain, salt)[0] if salt else plain)
 
     @property
     def names_samples(self) -> bool:
-        """Whether it holds sample ids."""
+        """Whether a request contains sample ids."""
         return names_samples(to_dict(self))
 
     @property
     def all_requests(self) -> tuple[EarlierRequest, ...]:
-        """What its model has forgotten: the earlier requests and this one."""
+        """The requests that the model has forgotten after the run: earlier ones and this one."""
         if self.request is None or self.method is None or self.method.forgets_by == "nothing":
             return self.earlier
         return (*self.earlier, EarlierRequest(self.request, self.method, self.seed, self.protocol))
 
     @property
     def previous(self) -> "Experiment":
-        """The experiment of the model that this one starts from."""
+        """The experiment that produced the starting model."""
         if not self.earlier:
             return Experiment(self.training, seed=self.training.seed)
         last = self.earlier[-1]
         return replace(
-            self, request=last.request, method=last.method, seed=last.seed, protocol=last.protocol, earlier=self.earlier[:-1]
-        )  # fmt: skip
+            self,
+            request=last.request,
+            method=last.method,
+            seed=last.seed,
+            protocol=last.protocol,
+            earlier=self.earlier[:-1],
+        )
 
     def request_digest(self, salt: str) -> str:
-        """Digest of who was forgotten so far, on these data; "" where nothing was. Sample ids are in it as digests with this key."""
+        """Return a digest of the data and of all forgotten requests, or "" if there are none.
+
+        Sample ids enter it as digests with the key `salt`.
+        """
         requests = [(to_dict(step.request), step.seed) for step in self.all_requests]
         if not requests:
             return ""
@@ -124,9 +134,9 @@ class Experiment:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def scenario(self, data: Data) -> Scenario:
-        """Apply its request to the data, after the earlier ones."""
+        """Apply the request to the data, after the earlier requests."""
         if self.request is None:
-            raise BadInput("The experiment is a training: it names nobody to forget.")
+            raise BadInput("The experiment is a training: it has no request.")
         return scenario_of(self.earlier, self.request, data, self.seed, self.protocol)
 
 
@@ -137,7 +147,7 @@ def _id_of(plain: dict[str, Any]) -> str:
 def scenario_of(
     earlier: Sequence[EarlierRequest], request: Request, data: Data, seed: int, protocol: Protocols
 ) -> Scenario:
-    """Apply a request to the data, after the earlier ones."""
+    """Apply a request to the data, after the earlier requests."""
     if not earlier:
         return request(data, seed, protocol)
     *before, last = earlier
@@ -147,7 +157,7 @@ def scenario_of(
 
 
 def data_left(earlier: Sequence[EarlierRequest], data: Data) -> Data:
-    """Return the data without what the earlier requests forgot."""
+    """Return the data without the forget sets of the earlier requests."""
     if not earlier:
         return data
     *before, last = earlier
@@ -155,19 +165,19 @@ def data_left(earlier: Sequence[EarlierRequest], data: Data) -> Data:
 
 
 def fingerprint(data: Data) -> str:
-    """Of everything: training and test samples."""
+    """Return a fingerprint of the training and test samples."""
     parts = [data.train.fingerprint(), "" if data.test is None else data.test.fingerprint()]
     return hashlib.blake2b("/".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def to_dict(value: Any) -> dict[str, Any]:
-    """Plain data; a method or scenario carries its registered name."""
+    """Return plain data; methods and requests are stored with their registered names."""
     plain: dict[str, Any] = _converter.unstructure(value)
     return plain
 
 
 def from_dict(plain: dict[str, Any]) -> Experiment:
-    """The experiment, or an error that names the key that does not belong or the field whose value is wrong."""
+    """Return the experiment, or raise an error that names the wrong key or field."""
     experiment = structure(plain, Experiment)
     check_numbers(experiment)
     check_recipe(experiment.training.recipe)
@@ -176,7 +186,7 @@ def from_dict(plain: dict[str, Any]) -> Experiment:
 
 
 def structure(plain: dict[str, Any], cls: type[T]) -> T:
-    """Plain data as that dataclass, or an error that names the key that does not belong."""
+    """Convert plain data to a dataclass, or raise an error that names the wrong key."""
     try:
         return _converter.structure(plain, cls)
     except (cattrs.BaseValidationError, ForbiddenExtraKeysError) as error:
@@ -184,12 +194,13 @@ def structure(plain: dict[str, Any], cls: type[T]) -> T:
 
 
 def to_toml(experiment: Experiment) -> str:
-    """The experiment as a file; a recipe that was not used to train the original is marked in a comment, too."""
+    """Return the experiment as TOML; a comment marks a recipe that is only assumed."""
     text = tomli_w.dumps(_without_none(to_dict(experiment)))
     return f"# {RECIPE_ASSUMED}\n{text}" if experiment.training.recipe_assumed else text
 
 
 def from_toml(path: Path) -> Experiment:
+    """Read an experiment from a TOML file."""
     try:
         return from_dict(tomllib.loads(read_text(path)))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
@@ -203,31 +214,33 @@ def _without_none(plain: Any) -> Any:
 
 
 def _explain(error: BaseException) -> str:
-    """The first thing that is wrong, in one line. A misspelt key is both unknown and missing: the unknown one tells more."""
+    """Return the first problem in one line."""
     if isinstance(error, ForbiddenExtraKeysError):
         wrong = sorted(error.extra_fields)[0]
-        known = [f.name for f in dataclasses.fields(error.cl)]
+        known = [field.name for field in dataclasses.fields(error.cl)]
         return f"{error.cl.__name__} has no setting {wrong!r}. {suggest(wrong, known)}"
     if isinstance(error, cattrs.BaseValidationError):
-        inner = min(
-            error.exceptions, key=lambda part: not isinstance(part, ForbiddenExtraKeysError)
-        )
-        if type(inner) is KeyError:
-            return f"{getattr(error.cl, '__name__', error.cl)} needs the setting {inner}."
-        names = [
-            note.name
-            for note in getattr(inner, "__notes__", ())
-            if isinstance(note, AttributeValidationNote)
-        ]
-        where = f"{getattr(error.cl, '__name__', error.cl)}: {names[0]!r}" if names else ""
-        if (
-            not isinstance(inner, DuckError | cattrs.BaseValidationError | ForbiddenExtraKeysError)
-            and where
-        ):
-            return f"{where} has a value of the wrong kind."
-        text = _explain(inner)
-        return f"{where} {text}" if where and text.startswith("must be") else text
+        return _explain_validation(error)
     return str(error)
+
+
+def _explain_validation(error: cattrs.BaseValidationError) -> str:
+    class_name = getattr(error.cl, "__name__", error.cl)
+    # A misspelt key is both unknown and missing: the message about the unknown key is clearer.
+    inner = min(error.exceptions, key=lambda part: not isinstance(part, ForbiddenExtraKeysError))
+    if type(inner) is KeyError:
+        return f"{class_name} needs the setting {inner}."
+    names = [
+        note.name
+        for note in getattr(inner, "__notes__", ())
+        if isinstance(note, AttributeValidationNote)
+    ]
+    where = f"{class_name}: {names[0]!r}" if names else ""
+    ours = DuckError | cattrs.BaseValidationError | ForbiddenExtraKeysError
+    if where and not isinstance(inner, ours):
+        return f"{where} has a value of the wrong kind."
+    text = _explain(inner)
+    return f"{where} {text}" if where and text.startswith("must be") else text
 
 
 def _build_converter() -> cattrs.Converter:
@@ -246,7 +259,7 @@ def _build_converter() -> cattrs.Converter:
     converter.register_structure_hook(
         int | tuple[int, ...], lambda value, _: _class_or_group(value)
     )
-    # Left out where they have their defaults: the ids of experiments without them stay as they were.
+    # Omitted if they have their defaults: ids of experiments without them stay the same.
     optional = override(omit_if_default=True)
     training = make_dict_unstructure_fn(Training, converter, recipe_assumed=optional)
     converter.register_unstructure_hook(Training, training)
@@ -302,7 +315,7 @@ def _tag(converter: cattrs.Converter, protocol: Any, registry: Registry[Any]) ->
 
     @cache
     def hook(cls: Any) -> Any:
-        # The classes of a registry may define their own __init__: the hook is made for the class at hand.
+        # Classes of a registry may define __init__, so that each class needs its own hook.
         return make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
 
     def structure(plain: dict[str, Any], _: Any) -> Any:

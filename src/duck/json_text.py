@@ -1,4 +1,4 @@
-"""The one place that turns values into JSON text: strict JSON, which every parser reads."""
+"""The one JSON writer: strict JSON, which every parser can read."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def to_json(value: Any, **options: Any) -> str:
-    """Return the JSON text of a value; NaN and infinite numbers, which JSON does not have, become null.
+    """Return a value as JSON text; NaN and infinite numbers become null.
 
     options     as for `json.dumps`
     """

@@ -1,4 +1,4 @@
-"""Scores of an unlearned model: accuracies of every split, AUS, and whether too much accuracy was lost or nothing forgotten."""
+"""Scores of an unlearned model: accuracies, AUS, loss of accuracy, and whether it forgot."""
 
 import math
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ SMALL = 200
 """Below so many forget samples an accuracy on them is too coarse for AUS to rank by."""
 
 MAX_ACCURACY_LOSS = 0.05
-"""Accuracy that an unlearned model may lose on what it was to keep, where the user sets no limit."""
+"""Accuracy on retained classes that a model may lose, if the user sets no limit."""
 STANDARD_ERRORS = 3
-"""The default limit is at least so many standard errors of the loss: few samples cannot show a small one."""
+"""The default limit is at least this many standard errors: few samples show no small loss."""
 ONE_SIDED = 1.645
-"""Standard errors below 0.5 from which a mean rank is called low: 5 % of the ranks of unseen samples are."""
+"""Standard errors below 0.5 from which a mean rank is low: 5 % of unseen samples have one."""
 TOO_MUCH_LOST = "The model lost too much accuracy"
 
 Confusion = dict[str, dict[str, int]]
-"""True class -> class by the model -> how many; pairs that do not occur are left out. The keys are text, as in JSON."""
+"""True class -> predicted class -> count, without zeros. The keys are text, as in JSON."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,18 @@ class Scores:
     forget_loss: float
     """Mean cross-entropy on the forget samples: moves where the accuracy of few samples cannot."""
     forget_rank: float | None = None
-    """Mean rank, in 0..1, of the forget samples' losses among those of unseen samples of the same class: about 0.5 where the model never
-    saw them, lower where it knows them. None where whole classes go or there are no such samples."""
+    """Mean rank, in 0..1, of the forget samples' losses among those of unseen samples of the same
+    class: about 0.5 if the model never saw them, lower if it knows them. None if whole classes are
+    forgotten or there are no such samples."""
 
 
 @dataclass(frozen=True)
 class KeptAccuracy:
-    """Accuracy on what was to be kept, before and after, and whether more of it was lost than is accepted."""
+    """Accuracy on unseen samples before and after, and whether the loss exceeds the limit."""
 
     split: str
-    """Unseen samples, those of retained classes where classes go; retained training samples where there are no unseen ones."""
+    """The split: unseen samples, of retained classes if classes are forgotten; retain samples if
+    there are no unseen ones."""
     original: float
     unlearned: float
     n: int
@@ -57,17 +59,20 @@ class KeptAccuracy:
     damaged: bool
 
     def __str__(self) -> str:
-        fell = f"{self.split.replace('_', '-')} accuracy fell from {100 * self.original:.1f} % to {100 * self.unlearned:.1f} %"
+        split = self.split.replace("_", "-")
         return (
-            f"{TOO_MUCH_LOST}: {fell} (n = {self.n}); the limit is {100 * self.limit:.1f} points."
+            f"{TOO_MUCH_LOST}: {split} accuracy fell from {100 * self.original:.1f} % to "
+            f"{100 * self.unlearned:.1f} % (n = {self.n}); "
+            f"the limit is {100 * self.limit:.1f} points."
         )
 
 
 def aus(kind: str, original_test: float, test: float, forget: float) -> float:
-    """Adaptive Unlearning Score (DUCK, eq. 6): kept accuracy over what is still remembered.
+    """Return the Adaptive Unlearning Score (DUCK, eq. 6).
 
-    In class removal the accuracies are those on the test split (retained classes; forgotten class). Else `forget` is the accuracy
-    on the forgotten training samples, which should be that of unseen ones.
+    In class removal the accuracies are those on the test split, of retained and of forgotten
+    classes. Otherwise `forget` is the accuracy on the forget samples, which should equal that on
+    unseen samples.
     """
     for name, value in (("original_test", original_test), ("test", test), ("forget", forget)):
         if not 0 <= value <= 1:
@@ -79,9 +84,9 @@ def aus(kind: str, original_test: float, test: float, forget: float) -> float:
 def kept_accuracy(
     split: str, original: float, unlearned: float, n: int, limit: float | None = None
 ) -> KeptAccuracy:
-    """Compare the accuracy on what was to be kept with that of the original.
+    """Compare the accuracy with that of the original.
 
-    limit       largest loss that is accepted, in 0..1; None: the larger of 5 points and 3 standard errors of the loss
+    limit       largest acceptable loss, in 0..1; None: the larger of 5 points and 3 standard errors
     """
     check_limit(limit)
     if limit is None:
@@ -93,16 +98,20 @@ def kept_accuracy(
 
 
 def check_limit(limit: float | None) -> None:
-    """Raise an error where a limit of the accuracy loss is not a share."""
+    """Raise an error if a limit on the accuracy loss is not in [0, 1]."""
     if limit is not None and not 0 <= limit <= 1:
         raise BadInput(
-            f"The largest accepted loss of accuracy is a share in [0, 1], such as 0.05 for 5 points; got {limit}."
+            "The largest accepted loss of accuracy is a share in [0, 1], such as 0.05 for 5 points;"
+            f" got {limit}."
         )
 
 
 def _error_of_difference(first: float, second: float, n: int) -> float:
-    """Standard error of the difference of two accuracies. One success and one failure are added to each (Agresti and Caffo 2000), so that
-    it is not 0 where all of a few samples are right."""
+    """Return the standard error of the difference of two accuracies.
+
+    One success and one failure are added to each (Agresti and Caffo 2000), so that it is not 0 if
+    all of a few samples are right.
+    """
     shares = ((share * n + 1) / (n + 2) for share in (first, second))
     return math.sqrt(sum(share * (1 - share) for share in shares) / (n + 2))
 
@@ -166,7 +175,7 @@ def judge_kept(
 
 
 def _peers(scenario: Scenario) -> tuple[Tensor, Tensor]:
-    """Return which forget samples and which reported test samples share a class with one of the others."""
+    """Return which forget samples and which reported test samples have a class in common."""
     assert scenario.data.test is not None
     forget, unseen = (
         scenario.data.train.labels[scenario.forget],
@@ -176,7 +185,10 @@ def _peers(scenario: Scenario) -> tuple[Tensor, Tensor]:
 
 
 def _mean_rank(scenario: Scenario, forget: Tensor, unseen: Tensor) -> float | None:
-    """Among unseen samples of the same class; of equal losses half count as lower. `unseen` are the losses of all test samples."""
+    """Return ranks among unseen samples of the same class; half of equal losses count as lower.
+
+    `unseen` are the losses of all test samples.
+    """
     data = scenario.data
     assert data.test is not None
     compared, _ = _peers(scenario)
@@ -193,7 +205,7 @@ def _mean_rank(scenario: Scenario, forget: Tensor, unseen: Tensor) -> float | No
 
 
 def confusion(model: nn.Module, scenario: Scenario) -> Confusion | None:
-    """How often each class of the reported test samples is taken for which; None where there are none."""
+    """Return the confusion matrix of the reported test samples; None if there are none."""
     data = scenario.data
     if data.test is None or not len(scenario.test):
         return None
@@ -219,9 +231,10 @@ def training_scores(model: nn.Module, data: Data) -> dict[str, float | None]:
 def loss_change(
     original: Mapping[str, float | None], unlearned: Mapping[str, float | None]
 ) -> list[str]:
-    """Say in one line how the losses of the forget samples changed: of few samples the accuracy may stay at 100 %.
+    """Describe in one line how the losses of the forget samples changed.
 
-    The arguments are fields of `Scores`; no line where a record does not have them.
+    The accuracy on few samples may stay at 100 %. The arguments are fields of `Scores`; without
+    losses there is no line.
     """
     (loss, new_loss), (rank, new_rank) = (
         [scores.get(name) for scores in (original, unlearned)]
@@ -233,16 +246,18 @@ def loss_change(
     if rank is None or new_rank is None:
         return [f"{line}."]
     return [
-        f"{line}; mean rank of the losses among unseen samples of the same class {rank:.3f} -> {new_rank:.3f} (0.5: as if never seen)."
+        f"{line}; mean rank of the losses among unseen samples of the same class {rank:.3f} -> "
+        f"{new_rank:.3f} (0.5: as if never seen)."
     ]
 
 
 def forgot(scenario: Scenario, original: Scores, unlearned: Scores) -> bool | None:
-    """Return whether the scores show that something was forgotten; None where they cannot tell.
+    """Return whether the scores show that something was forgotten; None if they do not show it.
 
-    Of whole classes the accuracy must fall. Of single samples accuracy or loss gets worse; where neither does, nothing was forgotten if
-    nothing changed or if the samples still stand out from unseen ones. Else a model that goes on improving, or a few samples that any
-    good model gets right, would be taken for remembering.
+    For whole classes the accuracy must fall. For single samples accuracy or loss must get worse. If
+    neither does, nothing was forgotten if nothing changed or if the samples still differ from
+    unseen ones. In other cases the model may just have improved in general, or any good model
+    classifies the samples right.
     """
     if scenario.kind == "class":
         return unlearned.forget < original.forget or not unlearned.forget

@@ -1,4 +1,4 @@
-"""What a model says of a split: logits and embeddings, once, in float32."""
+"""Predictions of a model on a split: logits and embeddings in float32."""
 
 import math
 from typing import NamedTuple
@@ -12,16 +12,18 @@ from duck.models.head import PROBES, check_logits, classified, embedded, logits_
 from duck.runtime import Precision, autocast, device_of, evaluating
 from duck.types import Examples, Predictions
 
-PIXELS = 2**22
-"""In one batch, all channels: 1,365 images of CIFAR, 27 of ImageNet. With four times as many a ResNet-18 on CIFAR took 8.5 GiB."""
+MAX_BATCH_VALUES = 2**22
+"""Pixel values in a batch: 1,365 images of CIFAR or 27 of ImageNet. With four times as many, a
+ResNet-18 on CIFAR took 8.5 GiB."""
 
 
 def batch_size(examples: Examples) -> int:
-    return max(1, PIXELS // max(1, math.prod(examples.shape)))
+    """Return the number of images in a batch for prediction."""
+    return max(1, MAX_BATCH_VALUES // max(1, math.prod(examples.shape)))
 
 
 def predict(model: nn.Module, examples: Examples, head: str | None = None) -> Predictions:
-    """Logits and embeddings of every sample, in order, on the host."""
+    """Return logits and embeddings of every sample, in order, on the host."""
     logits, embeddings = [], []
     probe = next(examples.batches(PROBES)).images
     with embedded(model, head, probe) as net, evaluating(net):
@@ -34,12 +36,12 @@ def predict(model: nn.Module, examples: Examples, head: str | None = None) -> Pr
 
 
 def check_model(model: nn.Module, examples: Examples) -> None:
-    """Raise BadInput where the model cannot take the samples, or returns no logits."""
+    """Raise an error if the model cannot process the samples or does not return logits."""
     check_logits(classified(model, next(examples.batches(PROBES)).images))
 
 
 def check_width(logits: Tensor, examples: Examples) -> None:
-    """An error where a label has no output."""
+    """Raise an error if a label has no output."""
     highest = int(examples.labels.max())
     if highest >= logits.shape[1]:
         raise TooFewOutputs(highest, logits.shape[1])
@@ -57,7 +59,7 @@ def logits_on(model: nn.Module, examples: Examples, precision: Precision = "floa
 
 
 class Outcomes(NamedTuple):
-    """Per sample, in order, on the model's device."""
+    """One value per sample, in order, on the model's device."""
 
     correct: Tensor
     losses: Tensor
@@ -65,7 +67,7 @@ class Outcomes(NamedTuple):
 
 
 def outcomes(model: nn.Module, examples: Examples, precision: Precision = "float32") -> Outcomes:
-    """Whether each sample is classified right, its cross-entropy and its class by the model: all that a stop rule or a score needs."""
+    """Return whether each sample is classified right, its cross-entropy and its predicted class."""
     correct, losses, predicted = [], [], []
     with evaluating(model), autocast(precision, device_of(model)):
         for batch in examples.batches(batch_size(examples)):
@@ -79,4 +81,5 @@ def outcomes(model: nn.Module, examples: Examples, precision: Precision = "float
 
 
 def accuracy(model: nn.Module, examples: Examples, precision: Precision = "float32") -> float:
+    """Return the share of samples that are classified right."""
     return float(outcomes(model, examples, precision).correct.double().mean())

@@ -1,4 +1,4 @@
-"""What methods compute beforehand, kept by what it depends on: in memory, and in a folder where one is given."""
+"""The cache of preparations of methods: in memory, and in a folder if one is given."""
 
 import hashlib
 import json
@@ -13,35 +13,35 @@ from torch import Tensor, nn
 
 from duck import files
 from duck.json_text import to_json
-from duck.methods.base import METHODS, Method, Prepares
+from duck.methods.base import METHODS, Method, PreparingMethod
 from duck.runtime import Stopwatch, device_of
 from duck.types import Ids, Task
 
-LOOKED_AT = 16
+PIXEL_SAMPLES = 16
+"""Images whose pixels are part of the key of a preparation, about."""
 
 
 class Preparations:
-    """A cache of prepared tensors. The seconds are those of the first making, also when it comes from the folder."""
+    """A cache of prepared tensors and of the time that they took when they were computed."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
-        self._kept: dict[str, tuple[Mapping[str, Tensor], float]] = {}
+        self._cache: dict[str, tuple[Mapping[str, Tensor], float]] = {}
 
     def __call__(
         self, method: Method, model: nn.Module, task: Task
     ) -> tuple[Mapping[str, Tensor] | None, float]:
-        """What `method` prepares for this task and how long that took; None for a method that prepares nothing."""
-        if not isinstance(method, Prepares):
+        """Return the preparation of a method for a task, or None if it has none, and its time."""
+        if not isinstance(method, PreparingMethod):
             return None, 0.0
         key = _key(method, model, task)
-        if key not in self._kept:
-            self._kept[key] = self._read(key, device_of(model)) or self._make(
-                key, method, model, task
-            )
-        return self._kept[key]
+        if key not in self._cache:
+            stored = self._read(key, device_of(model))
+            self._cache[key] = stored or self._compute(key, method, model, task)
+        return self._cache[key]
 
-    def _make(
-        self, key: str, method: Prepares, model: nn.Module, task: Task
+    def _compute(
+        self, key: str, method: PreparingMethod, model: nn.Module, task: Task
     ) -> tuple[Mapping[str, Tensor], float]:
         with Stopwatch(device_of(model)) as stopwatch:
             tensors = method.prepare(model, task)
@@ -58,33 +58,40 @@ class Preparations:
         return tensors, stopwatch.seconds
 
     def _read(self, key: str, device: object) -> tuple[Mapping[str, Tensor], float] | None:
-        place = self.folder / f"{key}.safetensors" if self.folder is not None else None
-        if place is None or not place.exists():
+        path = self.folder / f"{key}.safetensors" if self.folder is not None else None
+        if path is None or not path.exists():
             return None
         try:
-            files.check_regular(place)
-            with safe_open(place, "pt") as file:
+            files.check_regular(path)
+            with safe_open(path, "pt") as file:
                 seconds = float(json.loads(file.metadata()["seconds"]))
-            return load_file(place, device=str(device)), seconds
+            return load_file(path, device=str(device)), seconds
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            files.warn(f"{place} cannot be read ({error}): it is computed again.")
+            files.warn(f"{path} cannot be read ({error}): it is computed again.")
             return None
 
 
-def _some(task: Task, everyone: Ids) -> list[bytes]:
-    """A few images as the model gets them: other pixels or another normalisation under the same ids are other data."""
-    chosen = everyone[:: max(1, len(everyone) // LOOKED_AT)]
-    found: dict[str, Tensor] = {}
+def _sample_pixels(task: Task, ids: Ids) -> list[bytes]:
+    """Return the pixels of a few images as the model receives them.
+
+    They reveal other pixels or another normalisation under the same ids.
+    """
+    chosen = ids[:: max(1, len(ids) // PIXEL_SAMPLES)]
+    images: dict[str, Tensor] = {}
     for part in (task.forget, task.retain):
         rows = np.isin(part.ids, chosen).nonzero()[0]
-        some = part.take(torch.from_numpy(rows))
-        for batch in some.batches(LOOKED_AT) if len(rows) else ():
-            found.update(zip(some.ids[batch.rows.cpu().numpy()], batch.images.cpu(), strict=True))
-    return [found[name].contiguous().numpy().tobytes() for name in chosen]
+        if not len(rows):
+            continue
+        samples = part.take(torch.from_numpy(rows))
+        for batch in samples.batches(PIXEL_SAMPLES):
+            names = samples.ids[batch.rows.cpu().numpy()]
+            images.update(zip(names, batch.images.cpu(), strict=True))
+    return [images[name].contiguous().numpy().tobytes() for name in chosen]
 
 
 def _key(method: Method, model: nn.Module, task: Task) -> str:
-    assert isinstance(method, Prepares)
+    """Return a digest of everything that the preparation depends on."""
+    assert isinstance(method, PreparingMethod)
     digest = hashlib.blake2b(digest_size=12)
     settings = {name: getattr(method, name) for name in method.prepared_from}
     frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
@@ -99,16 +106,14 @@ def _key(method: Method, model: nn.Module, task: Task) -> str:
     digest.update(to_json(facts, default=str).encode())
     for value in model.state_dict().values():
         digest.update(value.detach().cpu().contiguous().view(-1).numpy().tobytes())
-    ids, labels = (
-        np.concatenate([task.forget.ids, task.retain.ids]),
-        torch.cat([task.forget.labels, task.retain.labels]),
-    )
+    ids = np.concatenate([task.forget.ids, task.retain.ids])
+    labels = torch.cat([task.forget.labels, task.retain.labels])
     order = np.argsort(ids, kind="stable")
-    everyone = ids[order]
-    digest.update("\n".join(everyone.tolist()).encode())
+    sorted_ids = ids[order]
+    digest.update("\n".join(sorted_ids.tolist()).encode())
     digest.update(labels.numpy()[order].tobytes())
-    for image in _some(task, everyone):
-        digest.update(image)
+    for pixels in _sample_pixels(task, sorted_ids):
+        digest.update(pixels)
     if method.prepared_per_request:
         digest.update("\n".join(np.sort(task.forget.ids).tolist()).encode())
     return digest.hexdigest()

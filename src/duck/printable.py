@@ -1,14 +1,15 @@
-"""Text from outside, safe to print."""
+"""Make text from outside safe to print."""
 
 import unicodedata
 
 HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode categories that move the cursor, colour the terminal or turn the direction of writing; and broken file names."""
+"""Unicode categories of characters that control the terminal or the direction of writing, and of
+bytes in file names that are not valid text."""
 
 
 def printable(text: str) -> str:
-    """Return the text with control characters, terminal escapes among them, written as in a Python literal; line ends stay."""
-    return text if text.isprintable() else "".join(map(_shown, text))
+    """Return the text with control characters escaped as in a Python literal, except line ends."""
+    return text if text.isprintable() else "".join(map(_escape, text))
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -16,7 +17,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
-def _shown(character: str) -> str:
+def _escape(character: str) -> str:
     if character in "\n\t" or unicodedata.category(character) not in HIDDEN:
         return character
     return character.encode("unicode_escape").decode()

@@ -1,4 +1,4 @@
-"""Tables from a name to what it stands for: methods, data sets, models, scenarios."""
+"""Registries: names of methods, data sets, models and requests with their entries."""
 
 import difflib
 import warnings
@@ -12,16 +12,16 @@ T = TypeVar("T")
 
 
 def suggest(word: str, known: Mapping[str, object] | list[str]) -> str:
-    """The end of an error message: the nearest known name, or all of them."""
+    """Return the end of an error message: the most similar known name, or all names."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known) or 'none'}."
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Name -> entry. An unknown name answers from the table itself; a name given twice is an error.
+    """A mapping from names to entries. An unknown name is an error with a suggestion.
 
-    Packages outside add entries under the entry-point group, which is read at the first look-up. One that cannot be loaded is told of
-    then, is left out of the list, and is an error where its name is asked for.
+    Other packages add entries through the entry-point group, which is read at the first look-up. An
+    entry that cannot be loaded causes a warning, is not listed, and is an error if it is used.
     """
 
     def __init__(self, kind: str, group: str | None = None) -> None:
@@ -31,6 +31,8 @@ class Registry(Mapping[str, T], Generic[T]):
         self._failed: dict[str, tuple[str, Exception]] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that adds an entry."""
+
         def add(entry: T) -> T:
             if name in self._entries:
                 raise ValueError(
@@ -50,7 +52,10 @@ class Registry(Mapping[str, T], Generic[T]):
                 self.register(point.name)(point.load())
             except Exception as error:  # whatever a package does when it is imported
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
-                message = f"The {self.kind} {point.name!r} from {point.value} cannot be loaded: {reason}. Update or uninstall its package."
+                message = (
+                    f"The {self.kind} {point.name!r} from {point.value} cannot be loaded: "
+                    f"{reason}. Update or uninstall its package."
+                )
                 self._failed[point.name] = message, error
         for message, _ in self._failed.values():
             warnings.warn(message, stacklevel=3)
@@ -79,7 +84,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return sum(1 for _ in self)
 
     def name_of(self, entry: object) -> str:
-        """The name under which an entry, or the class of an instance, stands in the table."""
+        """Return the registered name of an entry or of the class of an instance."""
         self._load_plugins()
         for name, known in self._entries.items():
             if known is entry or known is type(entry):

@@ -1,4 +1,4 @@
-"""Runs on disk: a folder with run.json and model.safetensors, written whole or not at all."""
+"""Runs on disk: a folder with run.json and model.safetensors, written atomically."""
 
 import errno
 import itertools
@@ -33,7 +33,7 @@ from duck.types import Scenario
 from duck.unlearning import Outcome, Status, notes, status_of
 
 RECORD, WEIGHTS = "run.json", "model.safetensors"
-OURS = (
+RUN_FILES = (
     RECORD,
     WEIGHTS,
     FILE_OF_IDS,
@@ -43,70 +43,66 @@ OURS = (
     "audit-full.json",
     "analysis.json",
 )
-"""The files of a run folder that we write: the run, and what was found out about it."""
+"""The files that duck writes into a run folder."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What run.json holds."""
+    """The content of run.json."""
 
     experiment: Experiment
     scores: dict[str, float | None]
     seconds: float
     samples: dict[str, int]
-    """How many of each split; for an unlearning also how many forget samples were `processed`."""
+    """Samples in each split; for an unlearning also the number of `processed` forget samples."""
     prepare_seconds: float = 0.0
-    """Of what the method computed beforehand."""
+    """Time of the preparation."""
     original: dict[str, float | None] | None = None
     """Scores of the original on the same splits."""
     history: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     by_class: dict[str, Any] = field(default_factory=dict)
-    """For a report: the names of the classes, how many of each were to be forgotten, who is taken for whom before and after."""
+    """For reports: class names, forget samples per class, confusion matrices before and after."""
     earlier: list[dict[str, Any]] = field(default_factory=list)
-    """What earlier requests forgot, scored again: the fields of `EarlierScores`."""
+    """Scores on the forget sets of earlier requests: the fields of `EarlierScores`."""
     original_run: str | None = None
     source: dict[str, str | None] = field(default_factory=dict)
-    """Where data and weights were read from: for finding them again, not part of the id."""
+    """Paths of data and weights; not part of the id."""
     environment: dict[str, Any] = field(default_factory=dict)
     created: str = ""
     kept_accuracy: dict[str, Any] | None = None
-    """Fields of `metrics.KeptAccuracy`: what the unlearning cost, and whether the model is `damaged`."""
+    """Fields of `metrics.KeptAccuracy`: the accuracy lost, and whether the model is `damaged`."""
     id: str = ""
-    """As run.json holds it: `Experiment.run_id` with the salt of this run. Set by `save`."""
+    """`Experiment.run_id` with the salt of this run. Set by `save`."""
     forgot: bool | None = None
-    """False: nothing was forgotten. None: the scores cannot tell, or it is an original."""
+    """False: nothing was forgotten. None: the scores do not show it, or it is an original."""
 
     @property
     def earlier_scores(self) -> tuple[EarlierScores, ...]:
-        """`earlier` with its types."""
+        """`earlier` as typed records."""
         return tuple(EarlierScores(**scores) for scores in self.earlier)
 
     @property
     def status(self) -> Status:
-        """The exit code of `duck forget` follows from it."""
+        """The outcome, from which `duck forget` takes its exit code."""
         return status_of(self.forgot, bool(self.kept_accuracy and self.kept_accuracy["damaged"]))
 
 
 def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest: Any) -> Run:
-    """What the store keeps of an unlearning."""
-    splits = {
-        name: len(getattr(scenario, name))
-        for name in ("forget", "retain", "holdout", "test", "forget_test", "retain_test")
-    }
-    samples = {**splits, "processed": outcome.processed}
-    history = [epoch._asdict() for epoch in outcome.history]
+    """Return the record of an unlearning."""
+    splits = ("forget", "retain", "holdout", "test", "forget_test", "retain_test")
+    samples = {name: len(getattr(scenario, name)) for name in splits}
     return Run(
-        experiment,
-        asdict(outcome.scores),
-        outcome.seconds,
-        samples,
-        outcome.prepare_seconds,
-        asdict(outcome.original),
-        history,
-        notes(scenario, outcome),
-        _by_class(scenario, outcome),
-        [asdict(scores) for scores in outcome.earlier],
+        experiment=experiment,
+        scores=asdict(outcome.scores),
+        seconds=outcome.seconds,
+        samples={**samples, "processed": outcome.processed},
+        prepare_seconds=outcome.prepare_seconds,
+        original=asdict(outcome.original),
+        history=[epoch._asdict() for epoch in outcome.history],
+        notes=notes(scenario, outcome),
+        by_class=_by_class(scenario, outcome),
+        earlier=[asdict(scores) for scores in outcome.earlier],
         kept_accuracy=asdict(outcome.kept_accuracy),
         forgot=outcome.forgot,
         **rest,
@@ -114,34 +110,36 @@ def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest:
 
 
 def _by_class(scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
-    labels = scenario.data.train.labels[scenario.forget]
+    counts = scenario.data.train.labels[scenario.forget].bincount().tolist()
     before, after = outcome.confusions
     return {
         "kind": scenario.kind,
         "names": list(scenario.data.classes),
-        "forget": {
-            str(index): count for index, count in enumerate(labels.bincount().tolist()) if count
-        },
+        "forget": {str(index): count for index, count in enumerate(counts) if count},
         "original": before,
         "unlearned": after,
     }
 
 
 def judge(run: Run, limit: float | None = None) -> Run:
-    """Return the run judged by a limit of the loss of accuracy, the default where None; that of its command is no part of a run."""
+    """Return the run judged by a limit on the loss of accuracy; None: the default limit.
+
+    The limit that was given to `duck forget` is not stored with the run.
+    """
     if run.kept_accuracy is None:
         return run
     known = KeptAccuracy(**run.kept_accuracy)
     judged = kept_accuracy(known.split, known.original, known.unlearned, known.n, limit)
     others = [note for note in run.notes if note != str(known)]
-    # After what is known of earlier requests, as in a fresh run.
-    place = sum(scores.is_known for scores in run.earlier_scores)
-    notes = [*others[:place], str(judged), *others[place:]] if judged.damaged else others
-    return replace(run, kept_accuracy=asdict(judged), notes=notes)
+    if judged.damaged:
+        # After the notes on earlier requests, as in a new run.
+        position = sum(scores.is_known for scores in run.earlier_scores)
+        others.insert(position, str(judged))
+    return replace(run, kept_accuracy=asdict(judged), notes=others)
 
 
 def row(folder: Path, run: Run) -> dict[str, Any]:
-    """An unlearning as one line of a table or of JSON."""
+    """Return an unlearning as a row of a table or of JSON."""
     method, request = run.experiment.method, run.experiment.request
     if method is None or request is None:
         raise BadInput(f"{folder} is an original model, not an unlearning.")
@@ -163,7 +161,10 @@ def row(folder: Path, run: Run) -> dict[str, Any]:
 
 
 def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> Path:
-    """Write a run in one step. The same run that is there already stays as it is, with its audits, unless it is to be overwritten."""
+    """Write a run atomically and return its folder.
+
+    If the folder already contains the same run, nothing is written unless `overwrite` is set.
+    """
     if check_free(folder, run.experiment, overwrite):
         return folder
     salt = new_salt() if run.experiment.names_samples else NO_SALT
@@ -174,7 +175,7 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
         environment=environment(device_of(model)),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    with _explained(folder), files.replacing(folder, OURS) as new:
+    with _explain_write_errors(folder), files.replacing(folder, RUN_FILES) as new:
         save_weights(model, new / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
         write_ids(ids, salt, new)
         files.write_json(new / RECORD, record)
@@ -182,33 +183,35 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
 
 
 def load(folder: Path) -> Run:
-    """The record of a run, judged by the default limit of the loss of accuracy."""
+    """Read the record of a run, judged by the default limit on the loss of accuracy."""
     record = restore_ids(read_record(folder), folder)
     if "forgot" not in record:
-        # Records of earlier versions have it in their notes alone.
-        record["forgot"] = (
-            False
-            if any(note.startswith("Nothing was forgotten") for note in record.get("notes", []))
-            else None
-        )
+        # Records of earlier versions say it only in their notes.
+        notes = record.get("notes", [])
+        is_unforgotten = any(note.startswith("Nothing was forgotten") for note in notes)
+        record["forgot"] = False if is_unforgotten else None
     names = set(Run.__dataclass_fields__)
     try:
         experiment = from_dict(record["experiment"])
     except (DuckError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise _broken(folder, f"experiment: {error}") from error
-    return judge(
-        Run(**{**{k: v for k, v in record.items() if k in names}, "experiment": experiment})
-    )
+    values = {name: value for name, value in record.items() if name in names}
+    return judge(Run(**{**values, "experiment": experiment}))
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """run.json as plain data, checked, with digests in place of sample ids; what an older version did not write has its default."""
-    files.finish_replacing(folder, OURS)
+    """Read run.json as plain data and check it.
+
+    It contains digests in place of sample ids. Fields that older versions did not write get their
+    defaults.
+    """
+    files.finish_replacing(folder, RUN_FILES)
     try:
         record = json.loads(files.read_text(folder / RECORD))
     except FileNotFoundError:
         raise BadInput(
-            f"{folder} is not a run: it has no {RECORD}. `duck train --out {folder}` would make one."
+            f"{folder} is not a run: it has no {RECORD}. "
+            f"`duck train --out {folder}` would make one."
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{folder / RECORD} cannot be read: {error}") from error
@@ -222,40 +225,42 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def _defaults() -> dict[str, Any]:
-    made = (
-        (field.name, field.default if field.default_factory is MISSING else field.default_factory())
-        for field in fields(Run)
-    )
-    return {name: value for name, value in made if value is not MISSING}
+    defaults: dict[str, Any] = {}
+    for item in fields(Run):
+        if item.default_factory is not MISSING:
+            defaults[item.name] = item.default_factory()
+        elif item.default is not MISSING:
+            defaults[item.name] = item.default
+    return defaults
 
 
 def _broken(folder: Path, why: str) -> BadInput:
     reason = why.removesuffix(".")
     return BadInput(
-        f"{folder / RECORD} does not hold what a run holds ({reason}): it is broken, or of another version. Leave it out, or make it anew."
+        f"{folder / RECORD} does not hold what a run holds ({reason}): it is broken, or of another "
+        "version. Leave it out, or make it anew."
     )
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run."""
-    files.finish_replacing(folder, OURS)
+    """Return whether a folder contains a run."""
+    files.finish_replacing(folder, RUN_FILES)
     return (folder / RECORD).exists()
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """The runs in a folder, by name; hidden ones are half-written."""
-    found = {
-        file.parent for name in (RECORD, files.REPLACEMENT) for file in folder.glob(f"*/{name}")
-    }
+    """Return the runs in a folder, sorted by name. Hidden folders are incomplete runs."""
+    markers = [*folder.glob(f"*/{RECORD}"), *folder.glob(f"*/{files.REPLACEMENT}")]
+    found = {file.parent for file in markers}
     return sorted(run for run in found if not run.name.startswith(".") and is_run(run))
 
 
 @contextmanager
 def reserve(folder: Path, experiment: Experiment, overwrite: bool) -> Iterator[bool]:
-    """Check the place of a run and keep other processes away from it. Yield whether the same run is there already."""
+    """Lock the folder of a run. Yield whether it already contains the same run."""
     if check_free(folder, experiment, overwrite):
         yield True
-    elif not is_first():  # of several processes of one training the first one writes
+    elif not is_first():  # in a distributed training only the first process writes
         yield False
     else:
         with files.lock(folder):
@@ -263,7 +268,10 @@ def reserve(folder: Path, experiment: Experiment, overwrite: bool) -> Iterator[b
 
 
 def check_free(folder: Path, experiment: Experiment, overwrite: bool) -> bool:
-    """True if the same run is there already; an error if something else is, or if nothing can be written there."""
+    """Return whether the folder already contains the same run.
+
+    Raise an error if it contains something else or cannot be written.
+    """
     if not folder.exists():
         check_writable(folder)
         return False
@@ -278,36 +286,44 @@ def check_free(folder: Path, experiment: Experiment, overwrite: bool) -> bool:
 
 
 def holds(folder: Path, experiment: Experiment) -> bool:
-    """Whether a folder holds the run of this experiment; an error where it holds no run that can be read."""
+    """Return whether a folder contains the run of this experiment."""
     return bool(read_record(folder).get("id") == experiment.run_id(read_salt(folder)))
 
 
 def default_folder(experiment: Experiment, runs: Path = Path("runs")) -> Path:
-    """The folder of a run for which the user names none: the one that holds it, or a free one.
+    """Return the default folder of a run: the one that contains it, or a free one.
 
-    Everybody can read its name, so that sample ids have no part in it: requests that differ in these alone are numbered.
+    Its name is public and does not depend on sample ids. Requests that differ only in these are
+    numbered.
     """
-    for number in itertools.count(1):
-        folder = runs / (
-            experiment.public_id if number == 1 else f"{experiment.public_id}-{number}"
-        )
-        if not experiment.names_samples or not is_run(folder) or holds(folder, experiment):
-            return folder
-    raise AssertionError
+    folder = runs / experiment.public_id
+    numbers = itertools.count(2)
+    while experiment.names_samples and is_run(folder) and not holds(folder, experiment):
+        folder = runs / f"{experiment.public_id}-{next(numbers)}"
+    return folder
 
 
 def path_from(folder: Path, place: Path) -> str:
-    """A place as a record names it, from the run's folder: no absolute path, which tells of the machine and its user."""
+    """Return a path relative to the run folder, for its record.
+
+    An absolute path would reveal the machine and its user.
+    """
     return os.path.relpath(place.resolve(), folder.resolve())
 
 
 def place_of(folder: Path, path: str) -> Path:
-    """The place that the record of this run names; records of older versions have absolute paths."""
+    """Return the location of a path from the record of a run.
+
+    Records of older versions contain absolute paths.
+    """
     return Path(os.path.normpath(folder.resolve() / path))
 
 
 def original_of(folder: Path, run: Run) -> Path | None:
-    """Where the run says that its original lies; older versions named it from the working folder."""
+    """Return the folder of the original according to the record.
+
+    Older versions stored it relative to the working folder.
+    """
     if run.original_run is None:
         return None
     place = place_of(folder, run.original_run)
@@ -315,7 +331,7 @@ def original_of(folder: Path, run: Run) -> Path | None:
 
 
 def check_writable(place: Path) -> None:
-    """An error where no file or folder can be made at this place: asked before the work that is to be kept there."""
+    """Raise an error if no file or folder can be created here, before long work starts."""
     above = next(folder for folder in place.absolute().parents if folder.exists())
     if not above.is_dir():
         raise BadInput(f"{place} cannot be written: {above} is not a folder. Choose another place.")
@@ -324,36 +340,37 @@ def check_writable(place: Path) -> None:
             pass
     except OSError as error:
         raise BadInput(
-            f"{place} cannot be written: nothing can be made in {above} ({error.strerror}). Choose another place."
+            f"{place} cannot be written: nothing can be made in {above} ({error.strerror}). "
+            "Choose another place."
         ) from error
 
 
 def unfinished(folder: Path, run_id: str) -> Path:
-    """Where a training keeps its checkpoint until it is done."""
+    """Return the path of the checkpoint of a training that is not finished."""
     return folder.parent / f".{folder.name}-{run_id}.unfinished"
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def _explain_write_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except files.WRITE_ERRORS as error:
         advice = "free some space or choose" if _is_full(error) else "choose"
         raise BadInput(
-            f"{folder} cannot be written: {files.reason(error)}. Nothing new was kept; {advice} another --out."
+            f"{folder} cannot be written: {files.reason(error)}. "
+            f"Nothing new was kept; {advice} another --out."
         ) from error
 
 
 def _is_full(error: Exception) -> bool:
-    """Whether it is about a full disk; safetensors says so in its text alone."""
-    return getattr(error, "errno", None) in (
-        errno.ENOSPC,
-        errno.EDQUOT,
-    ) or f"(os error {errno.ENOSPC})" in str(error)
+    """Return whether the disk is full; safetensors says so only in its message."""
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return f"(os error {errno.ENOSPC})" in str(error)
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """What the result may depend on and the experiment does not say; the device is the one that was used."""
+    """Return versions and hardware that the result may depend on."""
     packages = {name: version(name) for name in ("torch", "numpy", "safetensors")}
     try:
         packages["duck-unlearning"] = version("duck-unlearning")
@@ -370,11 +387,11 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def _git_commit() -> str | None:
-    """Of the project in whose folder the run was made."""
+    """Return the commit of the project in the working folder."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
+    return process.stdout.strip() or None if process.returncode == 0 else None

@@ -1,4 +1,4 @@
-"""Device, precision, random state and time: what every stage needs and no stage is about."""
+"""Device, precision, random state and time measurement."""
 
 import gc
 import os
@@ -22,17 +22,20 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 
 def worker_command(module: str, *words: str) -> list[str]:
-    """The command line of a Python process that runs a module of ours. It does not look for modules in the working folder."""
+    """Return the command line of a Python process that runs one of our modules.
+
+    The process does not import modules from the working folder.
+    """
     return [sys.executable, "-P", "-m", module, *words]
 
 
 def worker_environment(**more: str) -> dict[str, str]:
-    """The environment of such a process: it finds modules where this one does."""
+    """Return the environment of a worker: it imports modules from the same paths."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **more}
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The GPU where there is one, else the CPU; or the named device, if it is there."""
+    """Return the named device; for `auto` the GPU if there is one, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -46,13 +49,14 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Of the first weight or buffer."""
+    """Return the device of the first parameter or buffer."""
     for tensor in (*model.parameters(), *model.buffers()):
         return tensor.device
     return torch.device("cpu")
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """Return the autocast context for a precision, which does nothing for float32."""
     if precision == "float32" or (precision == "auto" and device.type != "cuda"):
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16)
@@ -60,7 +64,7 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode and no gradients; afterwards each submodule is back in its own mode."""
+    """Switch to eval mode without gradients; afterwards restore the mode of each module."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -72,7 +76,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def seeded(seed: int, *streams: str) -> torch.Generator:
-    """A generator of its own for each purpose: the same seed and purpose give the same numbers."""
+    """Return a generator for a purpose: the same seed and names give the same numbers."""
     check_seed(seed)
     generator = torch.Generator()
     mixed = seed
@@ -82,7 +86,7 @@ def seeded(seed: int, *streams: str) -> torch.Generator:
 
 
 def device_name(device: torch.device) -> str:
-    """The GPU's model; for the CPU its kind."""
+    """Return the name of the GPU or the type of the CPU."""
     return (
         torch.cuda.get_device_name(device)
         if device.type == "cuda"
@@ -92,14 +96,20 @@ def device_name(device: torch.device) -> str:
 
 @contextmanager
 def global_seed(generator: torch.Generator, device: torch.device) -> Iterator[None]:
-    """For initialisation and dropout, which take no generator: the global ones, seeded here and put back after."""
+    """Seed the global generators from a generator; afterwards restore them.
+
+    Initialisation and dropout accept no generator.
+    """
     with fixed_seed(int(torch.randint(2**62, (), generator=generator)), device):
         yield
 
 
 @contextmanager
 def fixed_seed(seed: int, device: torch.device) -> Iterator[None]:
-    """The same, with a number. Of the accelerators only the given one is seeded: the others' generators would not be put back."""
+    """Seed the global generators with a number; afterwards restore them.
+
+    Only the given device is seeded, because the generators of other devices are not restored.
+    """
     check_seed(seed)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         if device.type in ("cpu", "cuda"):
@@ -114,7 +124,10 @@ def fixed_seed(seed: int, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def host_generators() -> Iterator[Callable[[int], None]]:
-    """Seeds the global generators of Python, NumPy and torch on the host, as often as wanted; they are put back after."""
+    """Yield a function that seeds the global generators of Python, NumPy and torch on the host.
+
+    Afterwards they are restored.
+    """
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - data sets use it
 
     def seed(value: int) -> None:
@@ -131,7 +144,7 @@ def host_generators() -> Iterator[Callable[[int], None]]:
 
 
 class Stopwatch:
-    """Seconds spent inside, the device's queued work included, what ran under `paused` not."""
+    """Measures time, including queued device work, but not what runs inside `paused`."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -154,7 +167,7 @@ class Stopwatch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Time that does not count; where the watch does not run, nothing to pause."""
+        """Pause the measurement, if it is running."""
         if self._since is None:
             yield
             return
@@ -167,7 +180,7 @@ class Stopwatch:
 
 @contextmanager
 def distributed(device: str) -> Iterator[str]:
-    """Under torchrun: join the other processes, one GPU each; else nothing. Gives the device to use."""
+    """Join the process group if started by torchrun; yield the device to use."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield device
         return
@@ -175,13 +188,14 @@ def distributed(device: str) -> Iterator[str]:
     dist.init_process_group("nccl" if on_gpu else "gloo")
     try:
         yield f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else "cpu"
-        dist.barrier()  # one that leaves early breaks the others' connections
+        dist.barrier()  # a process that leaves early breaks the connections of the others
     finally:
-        # DistributedDataParallel lies in a reference cycle; freed after its group, at exit, it aborts the process now and then.
+        # DistributedDataParallel is part of a reference cycle. If it is freed after its group, at
+        # exit, it sometimes aborts the process.
         gc.collect()
         dist.destroy_process_group()
 
 
 def is_first() -> bool:
-    """The process that prints and writes."""
+    """Return whether this is the process that prints and writes."""
     return not dist.is_initialized() or dist.get_rank() == 0

@@ -1,4 +1,4 @@
-"""What flows between the stages. Nothing here computes."""
+"""The data types that the stages pass to each other. Nothing here computes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ Ids = npt.NDArray[np.str_]
 
 
 class Batch(NamedTuple):
-    """Normalised images on the device, their labels, and their rows in the Examples they came from."""
+    """Normalised images on the device, their labels, and their rows in the source Examples."""
 
     images: Tensor
     labels: Tensor
@@ -23,7 +23,10 @@ class Batch(NamedTuple):
 
 
 class Examples(Protocol):
-    """Labelled images with a stable id each. Labels and ids are always on the host; the images may be anywhere."""
+    """Labelled images, each with a stable id.
+
+    Labels and ids are always on the host. The images may be on any device or on disk.
+    """
 
     @property
     def labels(self) -> Tensor: ...
@@ -31,52 +34,56 @@ class Examples(Protocol):
     def ids(self) -> Ids: ...
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one image, channels first."""
+        """The shape of one image, channels first."""
 
     @property
     def device(self) -> torch.device:
-        """Where the batches lie."""
+        """The device of the batches."""
 
     def __len__(self) -> int: ...
     def take(self, rows: Tensor) -> "Examples":
-        """A view of these rows, in this order; no image is copied."""
+        """Return a view of these rows, in this order. No image is copied."""
 
     def to(self, device: torch.device | str) -> "Examples":
-        """The same examples with batches on that device."""
+        """Return the same examples with batches on that device."""
 
     def batches(
         self, size: int, generator: torch.Generator | None = None, augment: Augment = "none"
     ) -> Iterator[Batch]:
-        """One pass. With a generator: shuffled, every sample seen, every batch full (the last one is filled up from the
-        beginning of the order, so that no short batch disturbs BatchNorm). Without: in order, the last may be short."""
+        """Iterate over all samples once.
+
+        With a generator the order is random and every batch is full: the last one is filled up
+        from the beginning of the order, because a short batch would disturb BatchNorm.
+        Without a generator the samples come in order and the last batch may be short.
+        """
 
     @property
     def digests(self) -> list[bytes]:
-        """A hash of the pixels of each sample, in order: equal for exact copies."""
+        """A hash of the pixels of each sample, in order. Exact copies have equal hashes."""
 
     def fingerprint(self) -> str:
-        """A hash of ids, labels and pixels."""
+        """Return a hash of all ids, labels and pixels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A data set: what the original was trained on, and what it never saw."""
+    """A data set: the training samples of the original and, if any, test samples."""
 
     name: str
     train: Examples
     test: Examples | None
     classes: tuple[str, ...]
     holdout: Tensor
-    """Rows of `test` that stop rules and tuning may look at; never reported."""
+    """Rows of `test` for stop rules and tuning. They are never reported."""
     augment: Augment = "none"
-    """What training may do to these images (a mirrored digit is another digit)."""
+    """Augmentation that is safe for these images (a mirrored digit is another digit)."""
 
     @property
     def num_classes(self) -> int:
         return len(self.classes)
 
     def to(self, device: torch.device | str) -> "Data":
-        """The same data with batches on that device."""
+        """Return the same data with batches on that device."""
         return replace(
             self,
             train=self.train.to(device),
@@ -86,7 +93,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train: every number of `fit`, nothing about data."""
+    """How to train a model: all hyperparameters of `fit`, nothing about the data."""
 
     epochs: int = 40
     batch_size: int = 512
@@ -97,10 +104,10 @@ class Recipe:
     weight_decay: float = 5e-4
     schedule: Literal["constant", "one-cycle", "cosine", "step"] = "one-cycle"
     milestones: tuple[int, ...] = ()
-    """Epochs after which `step` multiplies the rate by gamma."""
+    """Epochs after which the schedule `step` multiplies the learning rate by gamma."""
     gamma: float = 0.1
     warmup: float = 0.25
-    """Share of the steps in which `one-cycle` rises."""
+    """Share of the steps in which the learning rate of `one-cycle` rises."""
     label_smoothing: float = 0.0
     augment: Augment = "none"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -109,7 +116,7 @@ class Recipe:
 
 
 class Progress(NamedTuple):
-    """One line of news from `fit`: sent after each epoch, and after steps at most twice a second."""
+    """Progress of `fit`: sent after each epoch, and after steps at most twice a second."""
 
     phase: str
     epoch: int
@@ -118,60 +125,65 @@ class Progress(NamedTuple):
     steps: int
     loss: float
     model: nn.Module
-    ended: bool
-    """An epoch just ended."""
+    is_epoch_end: bool
+    """Whether this was the last step of an epoch."""
 
 
 Report = Callable[[Progress], None]
+"""Progress callback."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """All that a method may see: no test data, no retrained model."""
+    """Everything that a method may see: no test data, no retrained model."""
 
     forget: Examples
     retain: Examples
     holdout: Examples | None
-    """Unseen data for stop rules; None where the user has none."""
+    """Unseen data for stop rules. None if the user has none."""
     num_classes: int
     seed: int = 0
     new_model: Callable[[], nn.Module] | None = None
-    """A fresh, randomly initialised model of the original's architecture."""
+    """Builds a randomly initialised model of the original's architecture."""
     recipe: Recipe = field(default_factory=Recipe)
-    """The original's."""
+    """The recipe of the original."""
     head: str | None = None
-    """Name of the classifier head inside the model; found by a probe where None."""
+    """Name of the classifier head inside the model. None: it is detected."""
     prepared: Mapping[str, Tensor] | None = None
-    """What the method's `prepare` gave, where it has one and it was run beforehand."""
+    """The result of the method's `prepare`, if the method has one and it ran already."""
     report: Report | None = None
     note: Callable[[str], None] = lambda _: None
-    """Takes what a reader of the result must know."""
+    """Adds a note for readers of the result."""
 
 
 @dataclass(frozen=True, eq=False)
 class EarlierForgetSet:
-    """The samples that an earlier request forgot."""
+    """The forget set of an earlier request."""
 
     request: str
-    """In a few words, such as "class 3"."""
+    """A short description, such as "class 3"."""
     kind: Literal["class", "samples"]
     forget: Examples
     forgot: bool | None = None
-    """Whether its own request, or a later one, forgot them; None: only numbers can tell."""
+    """Whether its own request or a later one forgot them. None: unknown."""
     best: float | None = None
-    """The lowest accuracy on them after its own request and later ones, as far as it is known."""
+    """The lowest known accuracy on them after its own request and later ones."""
     best_rank: float | None = None
-    """The highest mean rank of their losses, likewise."""
+    """The highest known mean rank of their losses after its own request and later ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """Who is to be forgotten. Forget and retain partition the training rows; the rest are rows of the test split."""
+    """A request applied to a data set: index sets.
+
+    `forget` and `retain` partition the rows of the training data. The other sets are rows of the
+    test split.
+    """
 
     data: Data
-    """What earlier requests forgot is not among its training samples."""
+    """The data without the forget sets of earlier requests."""
     kind: Literal["class", "samples"]
-    """`class`: whole classes (the paper's CR); `samples`: the classes stay (HR)."""
+    """`class`: whole classes are forgotten (the paper's CR); `samples`: all classes remain (HR)."""
     seed: int
     protocol: Protocols
     forget: Tensor
@@ -181,10 +193,10 @@ class Scenario:
     forget_test: Tensor
     retain_test: Tensor
     earlier: tuple[EarlierForgetSet, ...] = ()
-    """Of requests that the model has already forgotten, the first one first."""
+    """The forget sets of requests that the model has already forgotten, oldest first."""
 
     def task(self, **rest: Any) -> Task:
-        """What a method may see of it; `rest` are further fields of Task."""
+        """Return the part of the scenario that a method may see; `rest` are further Task fields."""
         data = self.data
         holdout = (
             data.test.take(self.holdout) if data.test is not None and len(self.holdout) else None
@@ -200,7 +212,7 @@ class Scenario:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Of one model over one split; rows aligned with ids."""
+    """Logits and embeddings of one model on one split. Row i belongs to ids[i]."""
 
     logits: Tensor
     embeddings: Tensor

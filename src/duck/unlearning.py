@@ -1,4 +1,4 @@
-"""One line from the original to the scores: run a method on a scenario, time it alone, count what it saw."""
+"""Run one method on one scenario: time it, count the samples it used, and score the result."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -30,12 +30,12 @@ from duck.printable import counted
 from duck.runtime import Stopwatch, device_of
 from duck.types import Augment, Batch, Examples, Ids, Progress, Recipe, Scenario, Task
 
-WATCHED = 2000
-"""Retain samples that the live table looks at."""
+MAX_RETAIN_WATCHED = 2000
+"""Retain samples that are scored after each epoch for the live table, about."""
 
 
 class Epoch(NamedTuple):
-    """A line of the live table."""
+    """Accuracies after an epoch: a row of the live table."""
 
     phase: str
     epoch: int
@@ -46,12 +46,13 @@ class Epoch(NamedTuple):
 
 
 Watch = Callable[[Progress | Epoch], None]
+"""Progress callback: called after steps and after each epoch."""
 Status = Literal["done", "nothing forgotten", "damaged"]
-"""damaged: more accuracy was lost than is accepted."""
+"""damaged: more accuracy was lost than the limit allows."""
 
 
 def status_of(forgot: bool | None, damaged: bool) -> Status:
-    """Return how an unlearning ended, the worst first."""
+    """Return the outcome of an unlearning; `damaged` has precedence."""
     if damaged:
         return "damaged"
     return "nothing forgotten" if forgot is False else "done"
@@ -59,48 +60,51 @@ def status_of(forgot: bool | None, damaged: bool) -> Status:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The unlearned model and what is known of it."""
+    """The unlearned model with its scores."""
 
     model: nn.Module
     scores: Scores
     original: Scores
     seconds: float
-    """Of the method alone, the device's queue emptied; compilation is in it where the recipe compiles."""
+    """Time of the method alone, including queued device work and any compilation."""
     prepare_seconds: float
-    """Of what the method computed beforehand; 0 where it computes nothing."""
+    """Time of the preparation; 0 if the method has none."""
     forget_samples: int
     processed: int
-    """Forget samples that the method trained on or, where it works by omission, left out."""
+    """Forget samples that the method trained on or, if it forgets by omission, omitted."""
     history: tuple[Epoch, ...]
     confusions: tuple[Confusion | None, Confusion | None]
-    """Of the original and of the unlearned model, on the test samples that are reported."""
+    """Confusion matrices of the original and the unlearned model on the reported test samples."""
     kept_accuracy: KeptAccuracy
-    """What the unlearning cost, and whether that is more than is accepted."""
+    """The accuracy before and after, and whether the loss exceeds the limit."""
     forgot: bool | None
-    """False: nothing was forgotten. None: the scores cannot tell."""
-    said: tuple[str, ...] = ()
-    """What the method notes of this run."""
+    """False: nothing was forgotten. None: the scores do not show it."""
+    method_notes: tuple[str, ...] = ()
+    """Notes of the method about this run."""
     earlier: tuple[EarlierScores, ...] = ()
-    """Of what earlier requests forgot, the first one first."""
+    """Scores on the forget sets of earlier requests, oldest first."""
 
     @property
     def status(self) -> Status:
+        """Whether it succeeded, forgot nothing, or damaged the model."""
         return status_of(self.forgot, self.kept_accuracy.damaged)
 
 
-class Counted:
-    """Examples that remember which of them were drawn for training."""
+class CountingExamples:
+    """Examples that record which of them were drawn for training."""
 
     def __init__(
-        self, examples: Examples, seen: Tensor | None = None, places: Tensor | None = None
+        self, examples: Examples, seen: Tensor | None = None, positions: Tensor | None = None
     ) -> None:
+        if seen is None:
+            seen = torch.zeros(len(examples), dtype=torch.bool, device=examples.device)
+        if positions is None:
+            positions = torch.arange(len(examples))
         self.examples = examples
-        self.seen = (
-            seen
-            if seen is not None
-            else torch.zeros(len(examples), dtype=torch.bool, device=examples.device)
-        )
-        self.places = places if places is not None else torch.arange(len(examples))
+        self.seen = seen
+        """By sample of the whole set, which views of it share."""
+        self.positions = positions
+        """By sample of this view, its position in the whole set."""
 
     @property
     def labels(self) -> Tensor:
@@ -121,19 +125,19 @@ class Counted:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def take(self, rows: Tensor) -> "Counted":
-        return Counted(self.examples.take(rows), self.seen, self.places[rows])
+    def take(self, rows: Tensor) -> "CountingExamples":
+        return CountingExamples(self.examples.take(rows), self.seen, self.positions[rows])
 
-    def to(self, device: torch.device | str) -> "Counted":
-        return Counted(self.examples.to(device), self.seen.to(device), self.places)
+    def to(self, device: torch.device | str) -> "CountingExamples":
+        return CountingExamples(self.examples.to(device), self.seen.to(device), self.positions)
 
     def batches(
         self, size: int, generator: torch.Generator | None = None, augment: Augment = "none"
     ) -> Iterator[Batch]:
-        places = self.places.to(self.device)
+        positions = self.positions.to(self.device)
         for batch in self.examples.batches(size, generator, augment):
             if generator is not None:
-                self.seen[places[batch.rows]] = True
+                self.seen[positions[batch.rows]] = True
             yield batch
 
     @property
@@ -157,186 +161,222 @@ def unlearn(
     preparations: Preparations | None = None,
     max_accuracy_loss: float | None = None,
 ) -> Outcome:
-    """Run the method and score the result. `watch` hears of each epoch; its time does not count.
+    """Run the method and score the result.
 
-    Half-precision models are computed in float32; the result has their precision, and the scores are those of its rounded weights.
-    What the method computes beforehand comes from `preparations`, or is made now, and is timed apart. A model that loses more kept
-    accuracy than `max_accuracy_loss` is damaged; None: the larger of 5 points and 3 standard errors.
+    original            scores of the model, if they are known
+    watch               progress callback; its time is not counted
+    preparations        cached preparations of methods that have one; timed separately
+    max_accuracy_loss   the model is damaged if it loses more accuracy; None: the larger of 5 points
+                        and 3 standard errors
+
+    Half-precision models are computed in float32. The result has the model's own precision, and the
+    scores are those of its rounded weights.
     """
     check_limit(max_accuracy_loss)
     check_kind(METHODS.name_of(method), scenario.kind)
     check_settings(method)
     check_weights(model.state_dict(), "The model")
-    given, model = model, in_float32(model)
-    check_model(model, scenario.data.train)
+    model_float32 = in_float32(model)
+    check_model(model_float32, scenario.data.train)
     task = scenario.task(
         new_model=None if new_model is None else lambda: in_float32(new_model()),
         recipe=recipe or Recipe(),
         head=head,
     )
-    forget = Counted(task.forget)
+    original = original or evaluate(model_float32, scenario)
+    # Epochs of a preparation are reported but not recorded in the history: they may be reused by
+    # requests that did not run them.
+    prepared, prepare_seconds = (preparations or Preparations())(
+        method, model_float32, replace(task, report=watch)
+    )
+    execution = _execute(method, model_float32, replace(task, prepared=prepared), watch)
+    returned = in_dtypes_of(execution.model, model)
+    unlearned = in_float32(returned)
+    scores = evaluate(unlearned, scenario, original)
+    outcome = Outcome(
+        model=returned,
+        scores=scores,
+        original=original,
+        seconds=execution.seconds,
+        prepare_seconds=prepare_seconds,
+        forget_samples=len(task.forget),
+        processed=execution.processed,
+        history=execution.history,
+        confusions=(confusion(model_float32, scenario), confusion(unlearned, scenario)),
+        kept_accuracy=judge_kept(scenario, original, scores, max_accuracy_loss),
+        forgot=_has_forgotten(method, scenario, original, scores),
+        method_notes=execution.notes,
+        earlier=score_earlier(model_float32, unlearned, scenario, _is_retraining(method)),
+    )
+    return outcome if recipe else note_guessed_recipe(outcome, method, task.recipe)
+
+
+class _Execution(NamedTuple):
+    """The result of calling a method."""
+
+    model: nn.Module
+    seconds: float
+    processed: int
+    history: tuple[Epoch, ...]
+    notes: tuple[str, ...]
+
+
+def _execute(method: Method, model: nn.Module, task: Task, watch: Watch | None) -> _Execution:
+    """Call the method, measure its time and count the forget samples that it used."""
+    forget = CountingExamples(task.forget)
     stopwatch = Stopwatch(device_of(model))
     history: list[Epoch] = []
-    said: list[str] = []
-    report = _observer(task, stopwatch, history, watch) if watch else None
-    original = original or evaluate(model, scenario)
-    # Heard of, but neither looked at nor counted: what is prepared once is no epoch of this run, and serves others that did not see it.
-    prepared, prepare_seconds = (preparations or Preparations())(
-        method, model, replace(task, report=watch)
-    )
+    notes: list[str] = []
+    report = _make_report(task, stopwatch, history, watch) if watch else None
     _load_optimizers()
     with stopwatch:
-        unlearned = method(
-            model, replace(task, forget=forget, prepared=prepared, report=report, note=said.append)
-        )
-    returned = in_dtypes_of(unlearned, given)
-    unlearned = in_float32(returned)
-    processed = {"training": int(forget.seen.sum()), "omission": len(forget), "nothing": 0}[
-        method.forgets_by
-    ]
-    scores = evaluate(unlearned, scenario, original)
-    confusions = confusion(model, scenario), confusion(unlearned, scenario)
-    times = stopwatch.seconds, prepare_seconds
-    judged = (
-        judge_kept(scenario, original, scores, max_accuracy_loss),
-        _forgot(method, scenario, original, scores),
+        unlearned = method(model, replace(task, forget=forget, report=report, note=notes.append))
+    processed = {"training": int(forget.seen.sum()), "omission": len(forget), "nothing": 0}
+    return _Execution(
+        unlearned, stopwatch.seconds, processed[method.forgets_by], tuple(history), tuple(notes)
     )
-    earlier = score_earlier(model, unlearned, scenario, _is_retraining(method))
-    outcome = Outcome(
-        returned,
-        scores,
-        original,
-        *times,
-        len(forget),
-        processed,
-        tuple(history),
-        confusions,
-        *judged,
-        tuple(said),
-        earlier,
-    )
-    return outcome if recipe else by_guess(outcome, method, task.recipe)
 
 
-def _forgot(method: Method, scenario: Scenario, original: Scores, scores: Scores) -> bool | None:
-    """As the scores show it, unless the method leaves no doubt: a fresh model never saw the samples."""
+def _has_forgotten(
+    method: Method, scenario: Scenario, original: Scores, scores: Scores
+) -> bool | None:
+    """Return what the scores show; a retrained model never saw the samples."""
     if _is_retraining(method):
         return True
     return False if method.forgets_by == "nothing" else forgot(scenario, original, scores)
 
 
 def surely_forgot(method: Method, forgot: bool | None) -> bool | None:
-    """Return whether a run forgot its request, where that is beyond doubt; a score that got a little worse is no proof."""
-    return True if _is_retraining(method) else False if forgot is False else None
+    """Return whether a run forgot its request, or None if this is not certain.
+
+    A score that became slightly worse is no proof.
+    """
+    if _is_retraining(method):
+        return True
+    return False if forgot is False else None
 
 
 def _is_retraining(method: Method) -> bool:
     return METHODS.name_of(method) == "retrained"
 
 
-def by_guess(outcome: Outcome, method: Method, recipe: Recipe) -> Outcome:
-    """The outcome with a note, where the method is a retraining, that its recipe is not known to be the original's."""
-    if METHODS.name_of(method) != "retrained":
+def note_guessed_recipe(outcome: Outcome, method: Method, recipe: Recipe) -> Outcome:
+    """Add a note to the outcome of a retraining whose recipe may differ from the original's."""
+    if not _is_retraining(method):
         return outcome
-    steps = f"{recipe.epochs} epochs of {recipe.optimizer}, batch size {recipe.batch_size}"
-    taken = f"{steps}, learning rate {recipe.lr:g} ({recipe.schedule}), augment {recipe.augment}"
-    note = f"The original's recipe is not known: retrained with {taken}. A gap to Retrained may come from that."
-    return replace(outcome, said=(*outcome.said, note))
+    note = (
+        f"The original's recipe is not known: retrained with {recipe.epochs} epochs of "
+        f"{recipe.optimizer}, batch size {recipe.batch_size}, learning rate {recipe.lr:g} "
+        f"({recipe.schedule}), augment {recipe.augment}. "
+        "A gap to Retrained may come from that."
+    )
+    return replace(outcome, method_notes=(*outcome.method_notes, note))
 
 
 @cache
 def _load_optimizers() -> None:
-    """The first optimizer of a process loads for seconds: not the time of the method that happens to come first."""
+    """Create an optimizer: the first one of a process takes seconds, which are not the method's."""
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
 
 
-def _observer(
+def _make_report(
     task: Task, stopwatch: Stopwatch, history: list[Epoch], watch: Watch
 ) -> Callable[[Progress], None]:
-    some = task.retain.take(torch.arange(0, len(task.retain), max(1, len(task.retain) // WATCHED)))
+    """Return a callback that passes progress on and scores the model after each epoch."""
+    stride = max(1, len(task.retain) // MAX_RETAIN_WATCHED)
+    retain = task.retain.take(torch.arange(0, len(task.retain), stride))
+    precision = task.recipe.precision
 
-    def observe(news: Progress) -> None:
+    def report(progress: Progress) -> None:
         with stopwatch.paused():
-            watch(news)
-            if news.ended:
-                splits = (some, task.forget, task.holdout)
-                seen = [
-                    None if split is None else accuracy(news.model, split, task.recipe.precision)
-                    for split in splits
-                ]
-                history.append(
-                    Epoch(
-                        news.phase, news.epoch, news.loss, seen[0] or 0.0, seen[1] or 0.0, seen[2]
-                    )
+            watch(progress)
+            if progress.is_epoch_end:
+                model = progress.model
+                epoch = Epoch(
+                    progress.phase,
+                    progress.epoch,
+                    progress.loss,
+                    accuracy(model, retain, precision),
+                    accuracy(model, task.forget, precision),
+                    None if task.holdout is None else accuracy(model, task.holdout, precision),
                 )
-                watch(history[-1])
+                history.append(epoch)
+                watch(epoch)
 
-    return observe
+    return report
 
 
 def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
-    """What a reader must know before believing the scores; the worst first."""
-    said = [earlier_note(scores) for scores in outcome.earlier if scores.is_known]
-    if outcome.kept_accuracy.damaged:
-        said.append(str(outcome.kept_accuracy))
-    if outcome.forgot is False:
-        whole = scenario.kind == "class"
-        same = (
-            "accuracy on the forget samples did not fall"
-            if whole
-            else "neither accuracy nor loss on the forget samples got worse"
-        )
-        said.append(f"Nothing was forgotten: {same}.")
-    if outcome.forgot is None:
-        said.append(
-            "The scores do not show whether the samples were forgotten: on them the model is no worse than before, and no better than on "
-            "unseen samples."
-        )
-    said += [*_unknown(scenario, outcome.original), *outcome.said]
-    if outcome.processed < outcome.forget_samples:
-        said.append(
-            f"Only {outcome.processed} of {counted(outcome.forget_samples, 'forget sample')} were processed."
-        )
-    if outcome.scores.test is None:
-        said.append(
-            "No unseen data: no AUS, and the stop rule compared with retained samples. Give test data (test= in Python) for both."
-        )
-    elif scenario.kind == "samples" and not len(scenario.holdout):
-        said.append(
-            "The test data are too few to hold some back: the stop rule compared with retained samples, and AUS is coarse. "
-            "Give at least two test samples of each class."
-        )
-    elif scenario.kind == "samples" and outcome.forget_samples < SMALL:
-        said.append(
-            f"n too small: AUS over {counted(outcome.forget_samples, 'forget sample')} is coarse (below {SMALL})."
-        )
-    if scenario.protocol == "paper":
-        said.append("Protocol 'paper': the stop rule saw the data that are reported.")
-    return [*said, *_strange(scenario)]
-
-
-def _unknown(scenario: Scenario, original: Scores) -> list[str]:
-    """Where the original hardly does better than chance, what follows says nothing."""
-    forget, retain = len(scenario.forget), len(scenario.retain)
-    right = (original.forget * forget + original.retain * retain) / (forget + retain)
-    chance = 1 / len(scenario.data.train.labels.unique())
-    # Twice chance is out of reach with two classes.
-    if right > min(2 * chance, chance + 0.1):
-        return []
+    """Return what a reader must know about the scores, the most important first."""
     return [
-        f"The original gets {100 * right:.0f} % of the training samples right: are weights, mean and std of the pixels and the order of "
-        "the classes those it was trained with?"
+        *(earlier_note(scores) for scores in outcome.earlier if scores.is_known),
+        *_outcome_notes(scenario, outcome),
+        *_weak_original_notes(scenario, outcome.original),
+        *outcome.method_notes,
+        *_coverage_notes(outcome),
+        *_test_data_notes(scenario, outcome),
+        *_unscored_class_notes(scenario),
     ]
 
 
-def _strange(scenario: Scenario) -> list[str]:
+def _outcome_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
+    if outcome.kept_accuracy.damaged:
+        yield str(outcome.kept_accuracy)
+    if outcome.forgot is False and scenario.kind == "class":
+        yield "Nothing was forgotten: accuracy on the forget samples did not fall."
+    elif outcome.forgot is False:
+        yield "Nothing was forgotten: neither accuracy nor loss on the forget samples got worse."
+    elif outcome.forgot is None:
+        yield (
+            "The scores do not show whether the samples were forgotten: on them the model is no "
+            "worse than before, and no better than on unseen samples."
+        )
+
+
+def _coverage_notes(outcome: Outcome) -> Iterator[str]:
+    if outcome.processed < outcome.forget_samples:
+        samples = counted(outcome.forget_samples, "forget sample")
+        yield f"Only {outcome.processed} of {samples} were processed."
+
+
+def _test_data_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
+    if outcome.scores.test is None:
+        yield (
+            "No unseen data: no AUS, and the stop rule compared with retain samples. "
+            "Give test data (test= in Python) for both."
+        )
+    elif scenario.kind == "samples" and not len(scenario.holdout):
+        yield (
+            "The test data are too few to hold some back: the stop rule compared with retained "
+            "samples, and AUS is imprecise. Give at least two test samples of each class."
+        )
+    elif scenario.kind == "samples" and outcome.forget_samples < SMALL:
+        samples = counted(outcome.forget_samples, "forget sample")
+        yield f"AUS is imprecise: only {samples} ({SMALL} or more recommended)."
+    if scenario.protocol == "paper":
+        yield "Protocol 'paper': the stop rule used the test data that are reported."
+
+
+def _weak_original_notes(scenario: Scenario, original: Scores) -> Iterator[str]:
+    """Warn if the original is hardly better than chance: then the scores are meaningless."""
+    forget, retain = len(scenario.forget), len(scenario.retain)
+    correct = (original.forget * forget + original.retain * retain) / (forget + retain)
+    chance = 1 / len(scenario.data.train.labels.unique())
+    # With two classes, twice chance is out of reach.
+    if correct <= min(2 * chance, chance + 0.1):
+        yield (
+            f"The original gets {100 * correct:.0f} % of the training samples right: are weights, "
+            "mean and std of the pixels and the order of the classes those it was trained with?"
+        )
+
+
+def _unscored_class_notes(scenario: Scenario) -> Iterator[str]:
     data = scenario.data
     if data.test is None:
-        return []
+        return
     known = torch.cat([data.train.labels, *(earlier.forget.labels for earlier in scenario.earlier)])
-    strange = data.test.labels[~torch.isin(data.test.labels, known)]
-    if not len(strange):
-        return []
-    names = ", ".join(data.classes[label] for label in strange.unique().tolist())
-    samples = f"{counted(len(strange), 'test sample')} {'is' if len(strange) == 1 else 'are'}"
-    return [f"{samples} of classes without training samples ({names}), which are not scored."]
+    unknown = data.test.labels[~torch.isin(data.test.labels, known)]
+    if len(unknown):
+        names = ", ".join(data.classes[label] for label in unknown.unique().tolist())
+        samples = f"{counted(len(unknown), 'test sample')} {'is' if len(unknown) == 1 else 'are'}"
+        yield f"{samples} of classes without training samples ({names}), which are not scored."

@@ -32,7 +32,7 @@ from duck.bench.runner import in_short
 from duck.experiment import from_dict, to_dict
 from duck.files import CacheWarning
 from duck.methods import METHODS
-from duck.methods.base import Forgets, Kinds, clone
+from duck.methods.base import ForgetsBy, Kinds, clone
 from duck.metrics import evaluate
 from duck.models import build
 from duck.models.weights import load_weights
@@ -234,7 +234,7 @@ class Moody:
     paper: ClassVar[str] = "none"
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = False
-    forgets_by: ClassVar[Forgets] = "nothing"
+    forgets_by: ClassVar[ForgetsBy] = "nothing"
     mood: ClassVar[list[str]] = []
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:

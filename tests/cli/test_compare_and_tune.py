@@ -330,7 +330,7 @@ def test_a_comparison_in_which_everything_failed_fails(
     capsys.readouterr()
     assert cli.main([*words[:-2], "original", "neg-grad", "ssd", "boundary-shrink"]) == 0
     out = capsys.readouterr().out
-    assert "neg-grad, ssd: n too small: AUS over 147 forget samples is coarse (below 200)." in out
+    assert "neg-grad, ssd: AUS is imprecise: only 147 forget samples" in out
     assert "original: " not in out
 
 

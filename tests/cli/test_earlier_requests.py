@@ -14,7 +14,7 @@ from torch import nn
 
 from duck import cli
 from duck import runs as runs_module
-from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
 from duck.models.weights import load_weights
 from duck.types import Task
 
@@ -146,7 +146,7 @@ def test_an_earlier_class_that_comes_back_is_said_first_and_exits_1(
         paper: ClassVar[str] = "none"
         scenarios: ClassVar[Kinds] = ("class",)
         needs_retain: ClassVar[bool] = False
-        forgets_by: ClassVar[Forgets] = "omission"
+        forgets_by: ClassVar[ForgetsBy] = "omission"
 
         def __call__(self, model: nn.Module, task: Task) -> nn.Module:
             recalled = clone(model)

@@ -71,7 +71,8 @@ def write_cifar100(root: Path, names: Sequence[str] | None = None) -> Path:
 
 
 def python2_pickle(data: npt.NDArray[np.uint8], labels: list[int], names: list[bytes]) -> bytes:
-    """A batch as Python 2 wrote the official files: protocol 2, byte strings, the old module name of numpy."""
+    """A batch as Python 2 wrote the official files: protocol 2, byte strings, the old module name
+    of numpy."""
 
     def text(value: bytes) -> bytes:
         return b"T" + struct.pack("<I", len(value)) + value

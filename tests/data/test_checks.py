@@ -206,7 +206,8 @@ def test_log_probabilities_are_logits() -> None:
 
 
 def test_all_copies_in_the_test_set_are_counted() -> None:
-    """10 copies of forget samples and 8 of others among 200 test samples: neither group alone is above 5 %."""
+    """10 copies of forget samples and 8 of others among 200 test samples: neither group alone is
+    above 5 %."""
     test: Dataset[Any] = ConcatDataset([Subset(TEST, range(182)), Subset(TRAIN, range(18))])
     with pytest.raises(
         BadInput, match=r"18 of 200 test samples .*10 of forget samples, 8 of others"
@@ -219,7 +220,8 @@ def test_all_copies_in_the_test_set_are_counted() -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model on an .npz in which training sample 100 is a copy of sample 3, and test sample 0 of sample 5."""
+    """A small model on an .npz in which training sample 100 is a copy of sample 3, and test sample
+    0 of sample 5."""
     folder = tmp_path_factory.mktemp("copies")
     train, test = toy_examples(120, seed=0), toy_examples(60, seed=1)
     with_copies = train.images.clone()

@@ -48,7 +48,8 @@ def test_a_damaged_file_in_a_process_is_named(files: list[Path], tmp_path: Path)
 
 
 def test_an_interruption_ends_the_processes(files: list[Path], tmp_path: Path) -> None:
-    # Opening a pipe that nobody writes to waits for ever: only a process that is ended lets go of it.
+    # Opening a pipe that nobody writes to waits for ever: only a process that is ended lets go of
+    # it.
     os.mkfifo(tmp_path / "pipe.png")
 
     def interrupt(done: int, total: int) -> None:

@@ -13,7 +13,7 @@ from duck.methods._relabelling import label_loss
 from duck.methods.boundary_shrink import BoundaryShrink, BoundaryShrinkRetain, limits
 from duck.methods.presets import preset
 from duck.types import Batch, Examples, Task
-from duck.unlearning import Counted
+from duck.unlearning import CountingExamples
 from tests.methods.test_duck import points
 from tests.toys import class_scenario, toy_examples, toy_task, trained_net
 
@@ -21,7 +21,8 @@ PIXELS = Pixels((0.5, 0.25), (0.5, 0.25))
 
 
 def dots(values: list[tuple[int, int]], labels: list[int]) -> Resident:
-    """Images of one pixel with two channels; a step of a tenth of the range is 0.2 in one and 0.4 in the other."""
+    """Images of one pixel with two channels; a step of a tenth of the range is 0.2 in one and 0.4
+    in the other."""
     images = torch.tensor(values, dtype=torch.uint8).view(-1, 2, 1, 1)
     return examples(
         images, torch.tensor(labels), np.array([str(i) for i in range(len(values))]), PIXELS
@@ -29,7 +30,8 @@ def dots(values: list[tuple[int, int]], labels: list[int]) -> Resident:
 
 
 def net(bias: list[float]) -> nn.Module:
-    """Class 1 looks at the first channel, class 2 at the second, 0 and 3 at none; a step away from 0 raises both channels."""
+    """Class 1 looks at the first channel, class 2 at the second, 0 and 3 at none; a step away from
+    0 raises both channels."""
     head = nn.Linear(2, 4)
     with torch.no_grad():
         head.weight.copy_(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
@@ -43,12 +45,13 @@ def targets(forget: Examples, bias: list[float], **settings: float) -> list[int]
 
 
 def test_the_step_is_in_pixels_and_crosses_the_boundary() -> None:
-    # About (0.00, 1.01) after normalising. With 1.11 for class 1, the image itself is nearer to class 1 (1.11 to 1.01); moved by
-    # (0.2, 0.4) it is nearer to class 2 (1.31 to 1.41), and moved by (0.1, 0.1) it would not be.
+    # About (0.00, 1.01) after normalising. With 1.11 for class 1, the image itself is nearer to
+    # class 1 (1.11 to 1.01); moved by (0.2, 0.4) it is nearer to class 2 (1.31 to 1.41), and moved
+    # by (0.1, 0.1) it would not be.
     forget = dots([(128, 128)], [0])
     assert targets(forget, [5.0, 1.11, 0.0, 0.0]) == [2]
     assert targets(forget, [5.0, 1.11, 0.0, 0.0], epsilon=0.0) == [1]
-    assert targets(Counted(forget), [5.0, 1.11, 0.0, 0.0]) == [2]
+    assert targets(CountingExamples(forget), [5.0, 1.11, 0.0, 0.0]) == [2]
 
 
 def test_the_step_ends_at_white() -> None:
@@ -98,7 +101,7 @@ def test_retain_samples_are_used_by_the_variant_alone() -> None:
         BoundaryShrink(lr=1e-3, batch_size=32, epochs=1),
         BoundaryShrinkRetain(lr=1e-3, batch_size=32, epochs=1),
     ):
-        retain = Counted(task.retain)
+        retain = CountingExamples(task.retain)
         method(trained_net(), replace(task, retain=retain))
         drawn.append(int(retain.seen.sum()))
     # 60 forget samples are two batches of 32, each with as many retain samples.

@@ -11,7 +11,7 @@ from torch import nn
 from duck import experiment as experiment_module
 from duck.errors import BadInput
 from duck.methods import METHODS
-from duck.methods.base import Prepares
+from duck.methods.base import PreparingMethod
 from duck.methods.presets import preset
 from duck.predict import accuracy
 from duck.preparation import Preparations
@@ -131,7 +131,7 @@ def test_every_forget_sample_is_processed(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, cls in METHODS.items() if isinstance(cls(), Prepares)]
+    "name", [name for name, cls in METHODS.items() if isinstance(cls(), PreparingMethod)]
 )
 def test_what_is_processed_does_not_depend_on_what_was_prepared_before(name: str) -> None:
     scenario, cache, method = class_scenario(), Preparations(), TOYS[name].method("class")

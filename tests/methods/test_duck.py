@@ -17,14 +17,20 @@ import duck.methods.duck
 from duck.data.examples import Resident, examples
 from duck.errors import BadInput
 from duck.methods._relabelling import label_loss
-from duck.methods._stopping import RankReached, mean_loss, stop_rule, unseen_loss
+from duck.methods._stopping import (
+    RankStopRule,
+    costs_accuracy,
+    make_stop_rule,
+    mean_loss,
+    unseen_loss,
+)
 from duck.methods.duck import Duck, FewSampleRates, class_centroids
 from duck.methods.presets import default_recipe, preset
 from duck.models.head import WithEmbedding, probe
 from duck.predict import accuracy, outcomes
 from duck.runtime import evaluating, seeded
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
-from duck.training.batching import Batches, Nested, Passes, Step
+from duck.training.batching import Batches, NestedBatches, ShuffledPass, Step
 from duck.training.loop import Loss, fit
 from duck.types import Batch, Recipe, Task
 from tests.toys import (
@@ -75,7 +81,8 @@ def test_centroids_are_means_and_the_row_is_the_class() -> None:
 
 
 def test_centroids_of_many_samples_are_exact() -> None:
-    # Three batches of a thousand, summed to 2**24, 1 and 1: in single precision the ones would be lost.
+    # Three batches of a thousand, summed to 2**24, 1 and 1: in single precision the ones would be
+    # lost.
     rows = torch.zeros(3000, 2)
     rows[[0, 1000, 2000], 0] = torch.tensor([2.0**24, 1.0, 1.0])
     retain = examples(rows, torch.zeros(3000, dtype=torch.int64), np.arange(3000).astype(str))
@@ -120,8 +127,8 @@ def test_the_search_for_the_nearest_takes_no_room_for_every_pair_of_embeddings()
 
 
 def test_the_nearest_wrong_centroid_by_cosine_for_each_row() -> None:
-    # Class 2 has no retain samples; a sample of class 0 may not go to centroid 0 though it lies on it; (9, 10) is nearer in angle to
-    # class 1 whatever its length.
+    # Class 2 has no retain samples; a sample of class 0 may not go to centroid 0 though it lies on
+    # it; (9, 10) is nearer in angle to class 1 whatever its length.
     forget = points([(5.0, 1.0), (9.0, 10.0), (-1.0, -1.1), (1.0, 0.0)], [2, 2, 2, 0])
     net, task = plane_task(forget)
     targets = Duck()._targets(net, task)
@@ -162,27 +169,29 @@ def test_the_loss_is_the_weighted_sum_of_eq_3_and_4() -> None:
         torch.tensor([[3.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 0]), torch.tensor([1, 0])
     )
     retain = Batch(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
-    # Row 1 is drawn first: (3, 0) against (1, 0) is 0 apart; (1, 1) against (0, 5) is 1 - cos 45 degrees.
+    # Row 1 is drawn first: (3, 0) against (1, 0) is 0 apart; (1, 1) against (0, 5) is 1 - cos 45
+    # degrees.
     pull = (0 + 1 - math.cos(math.pi / 4)) / 2
     keep = math.log(1 + math.exp(-2.0 / 2.0))
     step = {"forget": forget, "retain": retain}
     duck = Duck(lambda_forget=1.5, lambda_retain=0.5, temperature=2.0)
-    assert duck._loss(targets, 1.0)(net, step).item() == pytest.approx(
+    assert duck.loss(targets, 1.0)(net, step).item() == pytest.approx(
         1.5 * pull + 0.5 * keep, rel=1e-5
     )
-    assert duck._loss(targets, 0.1)(net, step).item() == pytest.approx(
+    assert duck.loss(targets, 0.1)(net, step).item() == pytest.approx(
         0.15 * pull + 0.5 * keep, rel=1e-5
     )
-    assert replace(duck, forget_loss=False)._loss(targets, 1.0)(net, step).item() == pytest.approx(
+    assert replace(duck, forget_loss=False).loss(targets, 1.0)(net, step).item() == pytest.approx(
         0.5 * keep, rel=1e-5
     )
-    assert replace(duck, retain_loss=False)._loss(targets, 1.0)(net, step).item() == pytest.approx(
+    assert replace(duck, retain_loss=False).loss(targets, 1.0)(net, step).item() == pytest.approx(
         1.5 * pull, rel=1e-5
     )
 
 
 def test_two_forward_passes_normalise_each_batch_by_itself_in_the_first_phase_alone() -> None:
-    """On a net with BatchNorm; and label smoothing, by hand: a tenth of the loss is the mean over both classes."""
+    """On a net with BatchNorm; and label smoothing, by hand: a tenth of the loss is the mean over
+    both classes."""
     seen: list[int] = []
     net = wrapped(Plane(2), torch.ones(8, 2))
     net.register_forward_pre_hook(lambda module, args: seen.append(len(args[0])))
@@ -192,7 +201,7 @@ def test_two_forward_passes_normalise_each_batch_by_itself_in_the_first_phase_al
     retain = Batch(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
     targets, step = torch.tensor([[0.0, 5.0], [1.0, 0.0]]), {"forget": forget, "retain": retain}
     joint, two = (
-        Duck()._loss(targets, 1.0, joint=together)(net, step).item() for together in (True, False)
+        Duck().loss(targets, 1.0, joint=together)(net, step).item() for together in (True, False)
     )
     assert seen == [3, 2, 1]
     assert joint == pytest.approx(two, rel=1e-5)  # without BatchNorm it is the same
@@ -200,7 +209,7 @@ def test_two_forward_passes_normalise_each_batch_by_itself_in_the_first_phase_al
     with torch.no_grad():
         head.weight.copy_(torch.eye(2))
         head.bias.zero_()
-    smooth = Duck(forget_loss=False, lambda_retain=1.0, temperature=2.0, label_smoothing=0.2)._loss(
+    smooth = Duck(forget_loss=False, lambda_retain=1.0, temperature=2.0, label_smoothing=0.2).loss(
         targets, 1.0
     )(net, step)
     right, wrong = math.log(1 + math.exp(-1.0)), math.log(1 + math.exp(1.0))
@@ -224,8 +233,10 @@ def test_a_forget_batch_meets_fresh_retain_batches() -> None:
         toy_data().train.take(torch.arange(10)),
         toy_data().train.take(torch.arange(10, 70)),
     )
-    steps = list(Nested(forget, retain, size=8, ratio=3).epoch(torch.Generator().manual_seed(0)))
-    assert len(steps) == len(Nested(forget, retain, 8, 3)) == 6
+    steps = list(
+        NestedBatches(forget, retain, size=8, ratio=3).epoch(torch.Generator().manual_seed(0))
+    )
+    assert len(steps) == len(NestedBatches(forget, retain, 8, 3)) == 6
     assert all(
         torch.equal(step["forget"].rows, steps[3 * (i // 3)]["forget"].rows)
         for i, step in enumerate(steps)
@@ -292,17 +303,17 @@ def test_the_low_forget_phase_has_its_own_weight_rate_and_batch(
 def test_many_removed_classes_get_one_step_a_batch_and_those_that_stay_do_not_count() -> None:
     duck = Duck(batch_ratio=5, many_classes=2)
     ratios = [
-        duck._ratio(ForgetClasses(classes)(toy_data()).task())
+        duck.steps_per_forget_batch(ForgetClasses(classes)(toy_data()).task())
         for classes in ([0], [0, 1], [0, 1, 2])
     ]
     assert ratios == [5, 1, 1]
-    assert duck._ratio(samples_scenario().task()) == 5
-    assert Duck()._ratio(ForgetClasses([0, 1, 2])(toy_data()).task()) == 5
+    assert duck.steps_per_forget_batch(samples_scenario().task()) == 5
+    assert Duck().steps_per_forget_batch(ForgetClasses([0, 1, 2])(toy_data()).task()) == 5
 
 
 def test_the_class_stop_rule_waits_for_the_tolerance() -> None:
     scenario, model = class_scenario(), trained_net()
-    enough = stop_rule(model, toy_task(scenario))
+    enough = make_stop_rule(model, toy_task(scenario))
     assert not enough()
     with torch.no_grad():
         head_of(model).bias[2] = -100.0
@@ -315,7 +326,7 @@ def test_the_samples_stop_rule_compares_with_the_originals_holdout_accuracy() ->
     assert len(task.forget) >= 200
     assert task.holdout is not None
     target = accuracy(model, task.holdout)
-    enough = stop_rule(model, task)
+    enough = make_stop_rule(model, task)
     assert enough() == (accuracy(model, task.forget) < target)
     with torch.no_grad():
         head_of(model).bias[2] = -100.0
@@ -328,8 +339,8 @@ def test_of_samples_whose_class_goes_none_may_be_remembered() -> None:
     ids = [str(row) for row in (*range(2, 240, 4), *range(1, 81, 4))]
     task, model = toy_task(ForgetSamples(ids)(toy_data())), trained_net()
     enough, lenient = (
-        stop_rule(model, task, "accuracy"),
-        stop_rule(model, task, "accuracy", tolerance=0.8),
+        make_stop_rule(model, task, "accuracy"),
+        make_stop_rule(model, task, "accuracy", tolerance=0.8),
     )
     with torch.no_grad():
         head_of(model).bias[1] = -100.0
@@ -351,7 +362,7 @@ def test_many_samples_can_stop_at_the_mean_loss_of_unseen_ones_of_the_same_class
     shares = task.forget.labels.bincount(minlength=4) / len(task.forget)
     expected = sum(shares[label] * losses[labels == label].mean() for label in range(4))
     assert unseen_loss(model, task.holdout, task) == pytest.approx(float(expected), rel=1e-5)
-    assert stop_rule(model, task, "loss")() == (
+    assert make_stop_rule(model, task, "loss")() == (
         mean_loss(model, task.forget, task) >= float(expected)
     )
 
@@ -359,7 +370,8 @@ def test_many_samples_can_stop_at_the_mean_loss_of_unseen_ones_of_the_same_class
 def threshold_task(
     forget: list[float], retain: list[float], unseen: list[float]
 ) -> tuple[nn.Linear, Task]:
-    """Samples of class 0 with one number each; the loss of a sample falls with its number, and rises with the net's bias."""
+    """Samples of class 0 with one number each; the loss of a sample falls with its number, and
+    rises with the net's bias."""
     net = nn.Linear(1, 2)
     with torch.no_grad():
         net.weight.copy_(torch.tensor([[1.0], [0.0]]))
@@ -379,29 +391,30 @@ def one_number(values: list[float], labels: list[int] | None = None) -> Resident
 
 def test_few_samples_are_to_be_as_hard_among_unseen_samples_as_among_training_samples() -> None:
     tens = [float(number) for number in range(10)]
-    # 4.5 is harder than five of ten training samples (larger numbers), 8.5 than one: but no rank below 0.2 is asked for.
+    # 4.5 is harder than five of ten training samples (larger numbers), 8.5 than one: but no rank
+    # below 0.2 is asked for.
     net, task = threshold_task([4.5, 8.5], tens, [number + 0.1 for number in tens])
-    rule = stop_rule(net, task)
-    assert isinstance(rule, RankReached)
-    assert rule.wanted.tolist() == [0.5, 0.2]
+    rule = make_stop_rule(net, task)
+    assert isinstance(rule, RankStopRule)
+    assert rule.target_ranks.tolist() == [0.5, 0.2]
     assert rule.active.tolist() == [1, 1]
     # Among the unseen ones 4.5 has its rank, 8.5 lacks a tenth.
     assert not rule()
     assert rule.active.tolist() == [0, 1]
-    assert (rule.met, rule.overshot) == (False, False)
+    assert (rule.is_met, rule.overshot) == (False, False)
 
 
 def test_a_step_that_makes_a_sample_too_hard_is_taken_back() -> None:
     net, task = threshold_task(
         [4.5], [float(number) for number in range(10)], [5.0 + number for number in range(10)]
     )
-    rule = stop_rule(net, task)
-    assert isinstance(rule, RankReached)
+    rule = make_stop_rule(net, task)
+    assert isinstance(rule, RankStopRule)
     before = net.weight.detach().clone()
     with torch.no_grad():
         net.weight.mul_(-1)  # now the smallest number has the lowest loss
     assert rule()  # ends the round
-    assert (rule.met, rule.overshot) == (False, True)
+    assert (rule.is_met, rule.overshot) == (False, True)
     assert torch.equal(net.weight, before)
 
 
@@ -411,8 +424,8 @@ def test_a_step_that_costs_holdout_accuracy_is_taken_back() -> None:
         [float(number) for number in range(10)],
         [float(number) + 0.1 for number in range(10)],
     )
-    rule = stop_rule(net, task)
-    assert isinstance(rule, RankReached)
+    rule = make_stop_rule(net, task)
+    assert isinstance(rule, RankStopRule)
     with torch.no_grad():
         net.bias[1] = 4.0  # 0.1 to 3.1 are called class 1; the ranks are as they were
     assert rule()
@@ -420,29 +433,23 @@ def test_a_step_that_costs_holdout_accuracy_is_taken_back() -> None:
     assert net.bias.tolist() == [0.0, 0.0]
 
 
-def test_predictions_that_flip_both_ways_are_no_loss_of_accuracy() -> None:
-    net, task = threshold_task(
-        [4.5],
-        [float(number) for number in range(10)],
-        [float(number) + 0.1 for number in range(10)],
-    )
-    rule = stop_rule(net, task)
-    assert isinstance(rule, RankReached)
-    rule.compared_correct_before = torch.tensor([True] * 300 + [False] * 300)
-    for lost, gained, costs in (
-        (3, 0, False),
-        (4, 0, True),
-        (10, 6, False),
-        (12, 6, True),
-        (0, 5, False),
-    ):
-        correct = rule.compared_correct_before.clone()
-        correct[:lost], correct[300 : 300 + gained] = False, True
-        assert rule._costs_accuracy(correct) == costs
+@pytest.mark.parametrize(
+    ("lost", "gained", "costs"),
+    [(3, 0, False), (4, 0, True), (10, 6, False), (12, 6, True), (0, 5, False)],
+)
+def test_predictions_that_flip_both_ways_are_no_loss_of_accuracy(
+    lost: int, gained: int, costs: bool
+) -> None:
+    before = torch.tensor([True] * 300 + [False] * 300)
+    after = before.clone()
+    after[:lost] = False
+    after[300 : 300 + gained] = True
+    assert costs_accuracy(before, after) == costs
 
 
 def test_single_samples_end_among_the_unseen_ones() -> None:
-    """The losses of forgotten samples lie inside those of test samples of their class, and the test accuracy stays."""
+    """The losses of forgotten samples lie inside those of test samples of their class, and the test
+    accuracy stays."""
     data = duck.load("digits")
     model = duck.train("convnet", data, 0, default_recipe("digits", len(data.train), data.augment))
     assert data.test is not None
@@ -464,7 +471,7 @@ def test_single_samples_end_among_the_unseen_ones() -> None:
 
 def test_the_rate_for_few_samples_rises_until_a_step_went_too_far_and_then_falls() -> None:
     rates = FewSampleRates(9.0)
-    assert [rates.after_round(overshot) for overshot in (False, False, True, False, True)] == [
+    assert [rates.update(overshot) for overshot in (False, False, True, False, True)] == [
         27.0,
         81.0,
         27.0,
@@ -474,7 +481,8 @@ def test_the_rate_for_few_samples_rises_until_a_step_went_too_far_and_then_falls
 
 
 def test_the_stop_rule_holds_for_the_model_that_is_returned() -> None:
-    """Retain samples at a high rate teach samples of the same classes again: the phase is repeated with the forget loss or left out."""
+    """Retain samples at a high rate teach samples of the same classes again: the phase is repeated
+    with the forget loss or left out."""
     task, notes = toy_task(samples_scenario()), list[str]()
     assert task.holdout is not None
     target = accuracy(trained_net(), task.holdout)
@@ -494,14 +502,14 @@ def test_the_stop_rule_holds_for_the_model_that_is_returned() -> None:
     assert accuracy(unlearned, task.forget) < target
     # One phase without the forget loss, as it is asked for, would have brought them back.
     again = copy.deepcopy(alone)
-    retain = Passes("retain", task.retain, 64)
+    retain = ShuffledPass("retain", task.retain, 64)
     recipe = replace(
         RECIPE, optimizer="adam", lr=9e-3, weight_decay=5e-4, schedule="cosine", epochs=8
     )
     fit(again, retain, label_loss, recipe, seeded(0, "again"))
     assert accuracy(again, task.forget) >= target
     left_out = notes == [
-        "The low-forget phase was left out: it undid what the high-forget phase had forgotten."
+        "The low-forget phase was omitted: it reversed the forgetting of the high-forget phase."
     ]
     assert left_out == same_weights(unlearned, alone)
 
@@ -513,16 +521,14 @@ def same_weights(one: nn.Module, other: nn.Module) -> bool:
     )
 
 
-def test_without_unseen_data_few_samples_become_as_hard_as_the_hardest_retain_samples_and_stay_right() -> (
-    None
-):
+def test_without_unseen_data_few_samples_become_as_hard_as_the_hardest_retain_samples() -> None:
     task, model = (
         replace(toy_task(ForgetSamples(["1", "5"])(toy_data())), holdout=None),
         trained_net(),
     )
-    rule = stop_rule(model, task)
-    assert isinstance(rule, RankReached)
-    assert rule.wanted.tolist() == [0.95, 0.95]
+    rule = make_stop_rule(model, task)
+    assert isinstance(rule, RankStopRule)
+    assert rule.target_ranks.tolist() == [0.95, 0.95]
     unlearned = Duck(batch_size=64, lr=3e-3, low_batch=32)(model, task)
     before, after = outcomes(model, task.forget), outcomes(unlearned, task.forget)
     assert (after.losses > before.losses).all()
@@ -533,39 +539,40 @@ def test_without_unseen_data_few_samples_become_as_hard_as_the_hardest_retain_sa
 
 def test_without_unseen_data_a_step_that_misclassifies_a_sample_is_taken_back() -> None:
     net, task = threshold_task([4.5], [float(number) for number in range(10)], [1.0])
-    rule = stop_rule(net, replace(task, holdout=None))
-    assert isinstance(rule, RankReached)
+    rule = make_stop_rule(net, replace(task, holdout=None))
+    assert isinstance(rule, RankStopRule)
     before = net.weight.detach().clone()
     with torch.no_grad():
         net.weight.mul_(-1)
     assert rule()
-    assert (rule.met, rule.overshot) == (False, True)
+    assert (rule.is_met, rule.overshot) == (False, True)
     assert torch.equal(net.weight, before)
 
 
 def test_samples_that_the_rule_cannot_judge_are_noted() -> None:
-    """The loss of a memorised wrong label can be like that of unseen samples before anything is done."""
+    """The loss of a memorised wrong label can be like that of unseen samples before anything is
+    done."""
     notes: list[str] = []
     tens = [float(number) for number in range(10)]
     net, task = threshold_task([4.5, 0.5], tens, [number + 6.0 for number in tens])
-    stop_rule(net, replace(task, note=notes.append))
+    make_stop_rule(net, replace(task, note=notes.append))
     assert [note.split(" forget samples")[0] for note in notes] == ["2 of 2"]
     net, task = threshold_task([4.5, 3.5], tens, [number - 6.0 for number in tens])
     notes.clear()
-    stop_rule(net, replace(task, note=notes.append))
+    make_stop_rule(net, replace(task, note=notes.append))
     assert notes == []
 
 
 def test_mislabelled_samples_must_lose_their_label_though_the_class_stays() -> None:
     task, model = toy_task(samples_scenario()), trained_net()
-    assert not stop_rule(model, task, mislabelled=True)()
+    assert not make_stop_rule(model, task, mislabelled=True)()
 
 
 def test_the_phases_are_reported_in_order_and_the_stop_rule_ends_the_first() -> None:
     heard: list[tuple[str, int]] = []
     task = toy_task(
         class_scenario(),
-        report=lambda news: heard.append((news.phase, news.epoch)) if news.ended else None,
+        report=lambda news: heard.append((news.phase, news.epoch)) if news.is_epoch_end else None,
     )
     Duck(batch_size=64, lr=3e-3, low_batch=32)(trained_net(), task)
     phases = [phase for phase, _ in heard]

@@ -1,4 +1,5 @@
-"""How the details of three rivals decide what they do: the authors' rules against plausible other ones, on digits."""
+"""How the details of three rivals decide what they do: the authors' rules against plausible other
+ones, on digits."""
 
 from dataclasses import replace
 from functools import cache
@@ -9,13 +10,13 @@ from torch.nn.functional import cross_entropy
 
 import duck
 from duck.methods import NegGradPlus, RandomLabel, SalUn
-from duck.methods._relabelling import Relabelled, fixed_labels, label_loss
+from duck.methods._relabelling import RelabelledBatches, fixed_labels, label_loss
 from duck.methods.base import clone
 from duck.methods.presets import default_recipe
 from duck.predict import accuracy, outcomes
 from duck.runtime import seeded
 from duck.scenarios import ForgetFraction
-from duck.training.batching import Batches, Joined, Mixed, Passes, Step
+from duck.training.batching import Batches, JoinedBatches, MixedBatches, ShuffledPass, Step
 from duck.training.loop import Loss, Masks, fit
 from duck.types import Data, Recipe, Scenario, Task
 
@@ -71,7 +72,7 @@ def test_salun_memorises_wrong_labels_where_they_are_fixed_and_mixed_with_the_re
         return cross_entropy(net(step["mixed"].images), labels[step["mixed"].rows])
 
     masks = theirs.prepare(original, task)
-    other = trained(Mixed(task.forget, task.retain, 64), loss, sgd(recipe, 0.013, 20), masks)
+    other = trained(MixedBatches(task.forget, task.retain, 64), loss, sgd(recipe, 0.013, 20), masks)
     model = theirs(original, task)
     # With four seeds of the original: 94 to 97 % by the authors' rule, 14 to 27 % by the other.
     assert accuracy(model, task.forget) >= 0.85
@@ -84,12 +85,13 @@ def test_random_label_memorises_labels_where_they_are_fixed() -> None:
     _, task = tenth()
     wrong = fixed_wrong_labels(task)
     theirs = RandomLabel(lr=1e-2, batch_size=64, max_epochs=40, tolerance=0.0, stop="accuracy")
-    forget = Relabelled(Passes("forget", task.forget, 64), fixed_labels(wrong))
+    forget = RelabelledBatches(ShuffledPass("forget", task.forget, 64), fixed_labels(wrong))
 
     def memorised(model: nn.Module) -> float:
         return float((outcomes(model, task.forget).predicted == wrong).double().mean())
 
-    # With four seeds of the original: 99 to 100 % of the fixed labels, 14 to 16 % of fresh ones; a tenth by chance.
+    # With four seeds of the original: 99 to 100 % of the fixed labels, 14 to 16 % of fresh ones; a
+    # tenth by chance.
     assert memorised(trained(forget, label_loss, sgd(recipe, 1e-2, 40))) >= 0.9
     assert memorised(theirs(original, replace(task, holdout=None))) <= 0.25
 
@@ -107,7 +109,7 @@ def test_neg_grad_plus_loses_the_retained_classes_with_momentum_and_one_forward_
             logits[:count], forget.labels
         )
 
-    other = trained(Joined(task.forget, task.retain, 32, 32), joint, sgd(recipe, 1e-2, 10))
+    other = trained(JoinedBatches(task.forget, task.retain, 32, 32), joint, sgd(recipe, 1e-2, 10))
     assert accuracy(theirs, task.forget) <= 0.01
     assert accuracy(theirs, task.retain) >= 0.97
     assert accuracy(other, task.retain) <= 0.6

@@ -30,7 +30,8 @@ def test_two_epochs_by_hand_with_momentum_decay_and_a_milestone() -> None:
     unlearned = tuned(linear(), task)
     weight, speed = START, torch.zeros(3, 2)
     for rate in (0.5, 0.1):
-        # The retain points are the unit vectors, so their logits are the columns of the weights: softmax minus one-hot, over 2.
+        # The retain points are the unit vectors, so their logits are the columns of the weights:
+        # softmax minus one-hot, over 2.
         slope = (weight.softmax(0) - torch.eye(3)[:, :2]) / 2
         speed = 0.9 * speed + slope + 0.01 * weight
         weight = weight - rate * speed

@@ -32,7 +32,7 @@ def test_the_penalty_of_all_weights_fades_epoch_by_epoch() -> None:
 def test_an_epoch_of_the_penalty_is_a_pass_over_the_retain_samples() -> None:
     heard: list[float] = []
     task = toy_task(
-        class_scenario(), report=lambda news: heard.append(news.loss) if news.ended else None
+        class_scenario(), report=lambda news: heard.append(news.loss) if news.is_epoch_end else None
     )
     # At a rate of 0 the losses differ by the penalty alone, but for dropout.
     L1Sparse(lr=0.0, batch_size=32, epochs=4, gamma=1.0)(trained_net(), task)

@@ -28,7 +28,9 @@ def identity() -> nn.Linear:
 def epochs_of(method: NegGrad, **rest: object) -> tuple[nn.Module, list[Progress]]:
     heard: list[Progress] = []
     task = toy_task(
-        class_scenario(), report=lambda news: heard.append(news) if news.ended else None, **rest
+        class_scenario(),
+        report=lambda news: heard.append(news) if news.is_epoch_end else None,
+        **rest,
     )
     return method(trained_net(), task), heard
 
@@ -100,4 +102,4 @@ def test_a_step_that_overshoots_ends_it_and_is_noted() -> None:
             unlearned.state_dict().values(), trained_net().state_dict().values(), strict=True
         )
     )
-    assert "was taken back. Lower the learning rate." in notes[-1]
+    assert "Lower the learning rate." in notes[-1]

@@ -11,7 +11,15 @@ import duck
 from duck.data import load
 from duck.errors import BadInput
 from duck.methods import METHODS
-from duck.methods.presets import Origin, Preset, default_recipe, preset, presets, sources, speaks_of
+from duck.methods.presets import (
+    Origin,
+    Preset,
+    default_recipe,
+    has_settings,
+    preset,
+    presets,
+    sources,
+)
 from duck.tuning import spaces
 
 
@@ -31,19 +39,20 @@ def test_of_data_by_name_the_size_is_known() -> None:
 def test_a_file_goes_on_top_where_it_speaks_of_this(tmp_path: Path) -> None:
     file = tmp_path / "found.toml"
     file.write_text(
-        "[duck.'my.images'.tuned.class]\nlr = 0.5\n[scrub.digits.tuned.class]\nmilestones = [1, 2]\n"
+        "[duck.'my.images'.tuned.class]\nlr = 0.5\n"
+        "[scrub.digits.tuned.class]\nmilestones = [1, 2]\n"
     )
     assert preset("duck", "my.images", "class", 10, more=file).lr == 0.5  # type: ignore[attr-defined]
     assert preset("scrub", "digits", "class", more=file).milestones == (1, 2)  # type: ignore[attr-defined]
-    assert speaks_of(file, "scrub", "digits", "class")
+    assert has_settings(file, "scrub", "digits", "class")
     for about in (
         ("scrub", "digits", "samples"),
         ("duck", "digits", "class"),
         ("ssd", "my.images", "class"),
     ):
-        assert not speaks_of(file, *about)
+        assert not has_settings(file, *about)
         with pytest.raises(
-            BadInput, match=r"it has \[duck.my.images.tuned.class\], \[scrub.digits.tuned.class\]\."
+            BadInput, match=r"\[duck.my.images.tuned.class\], \[scrub.digits.tuned.class\]\."
         ):
             preset(*about, more=file)
 
@@ -120,7 +129,7 @@ def test_the_papers_recipe_is_that_of_its_tables(data: str) -> None:
 def test_data_without_a_recipe_of_the_paper_name_those_that_have_one() -> None:
     with pytest.raises(
         BadInput,
-        match=r"digits has no recipe 'paper'\. Data sets that have one: cifar10, cifar100, tiny-imagenet\.",
+        match=r"cifar10, cifar100, tiny-imagenet\.",
     ):
         default_recipe("digits", None, "none", name="paper")
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from duck.errors import BadInput
-from duck.methods._relabelling import Relabelled, random_labels
+from duck.methods._relabelling import RelabelledBatches, random_labels
 from duck.methods.presets import preset
 from duck.methods.random_label import RandomLabel
 from duck.runtime import seeded
-from duck.training.batching import Passes
+from duck.training.batching import ShuffledPass
 from duck.types import Progress, Task
 from tests.methods.test_duck import points
 from tests.toys import class_scenario, toy_task, trained_net
@@ -20,9 +20,12 @@ RETAIN = points([(0.0, 0.0)] * 3, [0, 1, 3])
 
 
 def drawn_labels(forget_label: int, epochs: int = 1) -> list[Tensor]:
-    """The labels of 400 forget samples in each epoch of Random Label, of four classes of which 2 has no retain samples."""
+    """The labels of 400 forget samples in each epoch of Random Label, of four classes of which 2
+    has no retain samples."""
     forget = points([(0.0, 0.0)] * 400, [forget_label] * 400)
-    batches = Relabelled(Passes("forget", forget, 100), random_labels(RETAIN.labels.unique()))
+    batches = RelabelledBatches(
+        ShuffledPass("forget", forget, 100), random_labels(RETAIN.labels.unique())
+    )
     generator = seeded(0, "random-label")
     found = []
     for _ in range(epochs):
@@ -54,7 +57,8 @@ def test_one_class_is_not_enough() -> None:
 
 
 def test_two_steps_by_hand() -> None:
-    """Momentum, decay, a rate that a milestone halves, and in each step a new label of classes 0, 1 and 3."""
+    """Momentum, decay, a rate that a milestone halves, and in each step a new label of classes 0, 1
+    and 3."""
     image = torch.tensor([3.0, 2.0])
     start = torch.arange(8.0).view(4, 2) / 10
     net = nn.Linear(2, 4, bias=False)
@@ -88,7 +92,7 @@ def test_two_steps_by_hand() -> None:
 def test_the_stop_rule_ends_it_when_the_class_is_gone() -> None:
     heard: list[Progress] = []
     task = toy_task(
-        class_scenario(), report=lambda news: heard.append(news) if news.ended else None
+        class_scenario(), report=lambda news: heard.append(news) if news.is_epoch_end else None
     )
     RandomLabel(lr=1e-2, batch_size=32)(trained_net(), task)
     assert 1 < len(heard) < 100

@@ -15,7 +15,8 @@ from tests.toys import RECIPE, class_scenario, head_of, samples_scenario, toy_ta
 
 
 def two_layers() -> nn.Module:
-    """At weights 0 the gradient of a sample x of class 0 is -x/2 in row 0 and x/2 in row 1, and the bias's -1/2 and 1/2."""
+    """At weights 0 the gradient of a sample x of class 0 is -x/2 in row 0 and x/2 in row 1, and the
+    bias's -1/2 and 1/2."""
     net = nn.Linear(2, 2)
     with torch.no_grad():
         net.weight.zero_()
@@ -92,7 +93,8 @@ def test_an_epoch_is_a_forget_pass_with_random_labels_and_then_a_retain_pass() -
 
 
 def test_two_steps_by_hand() -> None:
-    """A forget step towards a drawn label, then a retain step; momentum goes on from one to the other; a masked weight stays."""
+    """A forget step towards a drawn label, then a retain step; momentum goes on from one to the
+    other; a masked weight stays."""
     forget = examples(torch.tensor([[1.0, 2.0]]), torch.tensor([0]), np.array(["f"]))
     retain = examples(torch.tensor([[3.0, -1.0]]), torch.tensor([1]), np.array(["r"]))
     start = torch.tensor([[0.5, 0.0], [0.0, 0.5]])

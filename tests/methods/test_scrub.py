@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from duck.errors import BadInput
-from duck.methods._distillation import divergence, frozen
+from duck.methods._distillation import divergence, frozen_copy
 from duck.methods.scrub import Scrub, _History
 from duck.predict import accuracy
-from duck.training.batching import InTurn, Passes
+from duck.training.batching import ConsecutivePasses, ShuffledPass
 from duck.types import Batch, Progress, Task
 from tests.methods.test_duck import points
 from tests.toys import class_scenario, samples_scenario, toy_data, toy_task, trained_net
@@ -28,7 +28,8 @@ def linear(weight: torch.Tensor) -> nn.Linear:
     return net
 
 
-# Teacher (3/4, 1/4), student (1/2, 1/2): KL = 3/4 log(3/2) + 1/4 log(1/2); the other way round 1/2 log(2/3) + 1/2 log 2.
+# Teacher (3/4, 1/4), student (1/2, 1/2): KL = 3/4 log(3/2) + 1/4 log(1/2); the other way round 1/2
+# log(2/3) + 1/2 log 2.
 KL = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
 
 
@@ -59,7 +60,7 @@ def test_forget_batches_come_first_and_all_samples_come() -> None:
         toy_data().train.take(torch.arange(10)),
         toy_data().train.take(torch.arange(10, 40)),
     )
-    plan = InTurn(Passes("forget", forget, 8), Passes("retain", retain, 10))
+    plan = ConsecutivePasses(ShuffledPass("forget", forget, 8), ShuffledPass("retain", retain, 10))
     steps = list(plan.epoch(torch.Generator().manual_seed(0)))
     assert [name for step in steps for name in step] == ["forget"] * 2 + ["retain"] * 3
     assert len(plan) == 5
@@ -70,7 +71,7 @@ def test_epochs_with_and_without_the_forget_pass_and_the_rate_goes_on() -> None:
     heard: list[tuple[str, int, int]] = []
 
     def report(news: Progress) -> None:
-        if news.ended:
+        if news.is_epoch_end:
             heard.append((news.phase, news.epoch, news.steps))
 
     task = toy_task(class_scenario(), report=report)
@@ -103,7 +104,7 @@ def test_forget_epochs_must_be_some_of_the_epochs(forget_epochs: int) -> None:
 
 def test_a_lone_sample_passes_a_net_that_normalises_single_pixels() -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    teacher = frozen(net)
+    teacher = frozen_copy(net)
     batch = Batch(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), torch.tensor([0]))
     before = net[1].running_mean.clone()  # type: ignore[operator]
     assert Scrub().loss(net.train(), teacher, {"forget": batch}).isfinite()
@@ -113,7 +114,8 @@ def test_a_lone_sample_passes_a_net_that_normalises_single_pixels() -> None:
 
 
 def test_rewind_takes_the_epoch_closest_to_the_accuracy_on_unseen_samples() -> None:
-    """Forget accuracies of three epochs 1, 0.5 and 0; at the end half of the unseen samples of class 0 are right."""
+    """Forget accuracies of three epochs 1, 0.5 and 0; at the end half of the unseen samples of
+    class 0 are right."""
     forget, holdout = (
         points([(1.0, 0.0), (3.0, 0.0)], [0, 0]),
         points([(1.0, 0.0), (9.0, 0.0), (9.0, 0.0)], [0, 0, 1]),

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from duck.data.examples import Resident, examples
 from duck.methods.ssd import Ssd, importance
-from duck.training.batching import Mixed
+from duck.training.batching import MixedBatches
 from duck.types import Batch, Task
 from tests.toys import samples_scenario, toy_data, toy_task, trained_net
 
@@ -50,12 +50,13 @@ def test_importance_is_the_mean_over_batches_of_the_squared_mean_gradient() -> N
 
 
 def test_weights_that_matter_more_to_the_forget_samples_are_dampened() -> None:
-    # p = 1/2 for every sample, as the weights are orthogonal to all points but in the last row: gradients are x / 2.
+    # p = 1/2 for every sample, as the weights are orthogonal to all points but in the last row:
+    # gradients are x / 2.
     forget = points([(2.0, 2.0)], [1], "f")
     retain = points([(2.0, 2.0), (0.0, 2.0), (0.0, 2.0)], [0, 1, 1], "r")
     net = TwoWeights(3.0, -3.0)
     overall = importance(
-        net, [step["mixed"] for step in Mixed(forget, retain, 64).epoch(torch.Generator())]
+        net, [step["mixed"] for step in MixedBatches(forget, retain, 64).epoch(torch.Generator())]
     )["weight"]
     special = importance(net, list(forget.batches(64)))["weight"]
     # All: mean gradient of ((1, 1) - (1, 1) + 2 (0, 2 p)) / 4 with p = sigmoid(-6); forget: (1, 1).
@@ -88,7 +89,7 @@ def test_the_importance_of_all_samples_does_not_depend_on_who_is_to_be_forgotten
 def test_every_sample_is_in_the_mixed_stream_with_its_own_label_and_image() -> None:
     train = toy_data().train
     forget, retain = train.take(torch.arange(0, 50)), train.take(torch.arange(50, 240))
-    plan = Mixed(forget, retain, 32)
+    plan = MixedBatches(forget, retain, 32)
     steps = [step["mixed"] for step in plan.epoch(torch.Generator().manual_seed(3))]
     assert len(steps) == len(plan) == 8
     assert all(len(step.labels) == 32 for step in steps)

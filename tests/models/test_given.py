@@ -1,4 +1,5 @@
-"""Models as users have them: what cannot be used is said with what to do, what can be used works."""
+"""Models as users have them: what cannot be used is said with what to do, what can be used
+works."""
 
 import copy
 import sys

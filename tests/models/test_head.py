@@ -23,7 +23,8 @@ IMAGES = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
 class Nested(nn.Module):
-    """Functional forward; the head comes first among the children and an unused Linear of its width last."""
+    """Functional forward; the head comes first among the children and an unused Linear of its width
+    last."""
 
     def __init__(self, classes: int = 4) -> None:
         super().__init__()

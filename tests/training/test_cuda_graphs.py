@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from duck.runtime import seeded
-from duck.training.batching import InTurn, Passes, Step
+from duck.training.batching import ConsecutivePasses, ShuffledPass, Step
 from duck.training.loop import fit
 from duck.types import Recipe
 from tests.toys import ToyNet, toy_data, toy_net
@@ -25,7 +25,7 @@ RECIPES = {
 
 def trained(
     recipe: Recipe,
-    steady: bool,
+    capturable: bool,
     net: nn.Module | None = None,
     masks: dict[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
@@ -41,8 +41,8 @@ def trained(
         value = nn.functional.cross_entropy(net(batch.images).float(), batch.labels)
         return value if name == "large" else 0.1 * value
 
-    batches = InTurn(Passes("large", data, 32), Passes("small", data, 24))
-    fit(model, batches, loss, recipe, seeded(0), masks=masks, steady=steady)
+    batches = ConsecutivePasses(ShuffledPass("large", data, 32), ShuffledPass("small", data, 24))
+    fit(model, batches, loss, recipe, seeded(0), masks=masks, capturable=capturable)
     return {name: value.detach().float().cpu() for name, value in model.state_dict().items()}
 
 

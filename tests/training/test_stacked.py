@@ -11,7 +11,7 @@ from duck.errors import BadInput
 from duck.models import build
 from duck.runtime import seeded
 from duck.training import loop
-from duck.training.stacked import train_together
+from duck.training.stacked import train_stacked
 from duck.types import Recipe
 from tests.toys import toy_examples, toy_net
 
@@ -52,7 +52,7 @@ def test_together_is_one_after_another(name: str, optimizer: str) -> None:
     ]
     for index, (net, part) in enumerate(zip(apart, parts, strict=True)):
         loop.train(net, part, recipe, seeded(index, "train"))
-    train_together(together, parts, recipe, [seeded(index, "train") for index in range(3)])
+    train_stacked(together, parts, recipe, [seeded(index, "train") for index in range(3)])
     for one, other, untrained in zip(apart, together, fresh, strict=True):
         for key, value in one.state_dict().items():
             torch.testing.assert_close(other.state_dict()[key], value)
@@ -61,7 +61,7 @@ def test_together_is_one_after_another(name: str, optimizer: str) -> None:
 
 def test_epochs_of_different_length_cannot_go_together() -> None:
     parts = [exact_data().take(torch.arange(count)) for count in (96, 97)]
-    with pytest.raises(BadInput, match="epochs of one length"):
-        train_together(nets("toy")[:2], parts, RECIPE, [seeded(0), seeded(1)])
-    with pytest.raises(BadInput, match="3 models, 2 sets of examples"):
-        train_together(nets("toy"), parts, RECIPE, [seeded(0), seeded(1)])
+    with pytest.raises(BadInput, match="epochs of the same length"):
+        train_stacked(nets("toy")[:2], parts, RECIPE, [seeded(0), seeded(1)])
+    with pytest.raises(BadInput, match="3 models, 2 sets"):
+        train_stacked(nets("toy"), parts, RECIPE, [seeded(0), seeded(1)])

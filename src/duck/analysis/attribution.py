@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from duck.errors import BadInput, MissingExtra
 from duck.models.head import logits_of
-from duck.predict import PIXELS
+from duck.predict import MAX_BATCH_VALUES
 from duck.runtime import device_of, evaluating, seeded
 from duck.types import Examples
 
@@ -127,7 +127,7 @@ def images_of(examples: Examples) -> Tensor:
 
 def images_per_pass(images: Tensor) -> int:
     """Return how many images fit in one pass. Large images need more memory."""
-    return min(IMAGES_PER_PASS, max(1, PIXELS // images[0].numel()))
+    return min(IMAGES_PER_PASS, max(1, MAX_BATCH_VALUES // images[0].numel()))
 
 
 def _mean_over_background(

@@ -12,7 +12,7 @@ from duck.methods.base import clone
 from duck.models.head import logits_of
 from duck.predict import accuracy
 from duck.runtime import seeded
-from duck.training.batching import Passes, Step
+from duck.training.batching import ShuffledPass, Step
 from duck.training.loop import fit
 from duck.types import Recipe, Scenario
 
@@ -73,7 +73,7 @@ def steps(model: nn.Module, scenario: Scenario, goal: float) -> int:
     try:
         fit(
             learner,
-            Passes("forget", forget, size, "none"),
+            ShuffledPass("forget", forget, size, "none"),
             loss,
             LEARNING,
             generator,

@@ -79,7 +79,7 @@ def bias_line(biased: nn.Module, experiment: Experiment, data: Data, images: int
         # For a few epochs compilation would cost more than it saves.
         recipe = replace(made.recipe, compile=False)
         outcome = unlearn(method, biased, scenario, new_model=new_model, recipe=recipe)
-        model, seconds, notes = outcome.model, outcome.seconds, outcome.said
+        model, seconds, notes = outcome.model, outcome.seconds, outcome.method_notes
     shares = bias.measure_shares(request, scenario, {"model": model})["model"]
     scores: dict[str, float | None] = {
         name: shares[name]["share"] for name in ("wrong", "right", "right_without_patch")

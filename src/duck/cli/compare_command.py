@@ -26,7 +26,7 @@ from duck.comparison import Compared, compare, rows, suited
 from duck.data.checks import Finding
 from duck.experiment import Experiment, Training
 from duck.methods.base import METHODS, Method
-from duck.methods.presets import Preset, default_recipe, off_topic, preset, speaks_of
+from duck.methods.presets import Preset, default_recipe, has_settings, missing_settings, preset
 from duck.metrics import KeptAccuracy, check_limit
 from duck.preparation import Preparations
 from duck.runtime import pick_device
@@ -151,10 +151,10 @@ def _methods(args: Compare, scenario: Scenario) -> dict[str, Method]:
         more = {
             name: args.presets
             for name in names
-            if speaks_of(args.presets, name, scenario.data.name, scenario.kind)
+            if has_settings(args.presets, name, scenario.data.name, scenario.kind)
         }
         if not more:
-            raise off_topic(args.presets, "METHOD", scenario.data.name, scenario.kind)
+            raise missing_settings(args.presets, "METHOD", scenario.data.name, scenario.kind)
     return {name: _settings(name, scenario, args.preset, more.get(name)) for name in names}
 
 

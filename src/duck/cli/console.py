@@ -160,7 +160,7 @@ class _Lines:
 
     def __call__(self, news: News | Epoch) -> None:
         now = time.monotonic()
-        if isinstance(news, News) and not (news.ended and news.phase == "train"):
+        if isinstance(news, News) and not (news.is_epoch_end and news.phase == "train"):
             return
         if news.phase == "train" and now < self.next:
             return

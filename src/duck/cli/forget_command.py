@@ -29,7 +29,7 @@ from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods import METHODS
 from duck.methods.base import Method
-from duck.methods.presets import Preset, preset, speaks_of
+from duck.methods.presets import Preset, has_settings, preset
 from duck.metrics import SMALL, check_limit, loss_change
 from duck.preparation import Preparations
 from duck.printable import counted
@@ -117,7 +117,7 @@ def _shown(argv: list[str]) -> Method:
         return METHODS[name]()
     chosen: Any = peek(argv, "--preset", "tuned")
     data, file = data_name(argv), peek(argv, "--presets")
-    more = Path(file) if file and speaks_of(Path(file), name, data, kind) else None
+    more = Path(file) if file and has_settings(Path(file), name, data, kind) else None
     return preset(name, data, kind, data_samples(argv), chosen, more)
 
 

@@ -36,7 +36,7 @@ from duck.scenarios import (
     class_from_word,
 )
 from duck.types import Data, Protocols, Scenario
-from duck.unlearning import Outcome, by_guess, surely_forgot
+from duck.unlearning import Outcome, note_guessed_recipe, surely_forgot
 
 
 @dataclass
@@ -247,19 +247,25 @@ def noted(
     """
     outcome = replace(
         outcome,
-        said=(*outcome.said, *filter(None, [copies]), *(finding.text for finding in findings)),
+        method_notes=(
+            *outcome.method_notes,
+            *filter(None, [copies]),
+            *(finding.text for finding in findings),
+        ),
     )
     if not training.weights:
         return outcome
     digest = request_digest(original.weights) if original.weights else ""
     if digest:
         ignored = f"The original had forgotten something before (digest of the request: {digest}), which was ignored: it may be known again."
-        outcome = replace(outcome, said=(*outcome.said, ignored))
+        outcome = replace(outcome, method_notes=(*outcome.method_notes, ignored))
     pixels = getattr(data.train, "pixels", None)
     if pixels is None or training.mean or training.std:
-        return by_guess(outcome, method, training.recipe)
+        return note_guessed_recipe(outcome, method, training.recipe)
     note = f"Pixels were normalised by the data's own {pixels}: give --mean and --std if the model was trained with others."
-    return by_guess(replace(outcome, said=(*outcome.said, note)), method, training.recipe)
+    return note_guessed_recipe(
+        replace(outcome, method_notes=(*outcome.method_notes, note)), method, training.recipe
+    )
 
 
 def factory(training: Training, data: Data) -> Callable[[], nn.Module]:

@@ -1,4 +1,7 @@
-"""Unlearning methods: a file and an import line each. Outside packages add theirs under the entry point `duck.methods`."""
+"""Unlearning methods: one file and one import line each.
+
+Other packages register methods through the entry point `duck.methods`.
+"""
 
 from duck.methods.bad_teacher import BadTeacher
 from duck.methods.base import METHODS

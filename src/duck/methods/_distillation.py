@@ -1,4 +1,4 @@
-"""Teachers, and how far a student is from them."""
+"""Knowledge distillation: teachers, and the divergence between a teacher and a student."""
 
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
@@ -6,12 +6,13 @@ from torch.nn.functional import kl_div
 from duck.methods.base import clone
 
 
-def frozen(model: nn.Module) -> nn.Module:
-    """A copy in eval mode that no training reaches."""
+def frozen_copy(model: nn.Module) -> nn.Module:
+    """Return a copy in eval mode without gradients."""
     return clone(model).eval().requires_grad_(False)
 
 
 def divergence(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Tensor:
-    """T^2 KL(teacher || student) of softened logits, mean over the batch."""
-    target, log_p = (teacher / temperature).log_softmax(1), (student / temperature).log_softmax(1)
+    """Return T^2 KL(teacher || student) of softened logits, mean over the batch."""
+    target = (teacher / temperature).log_softmax(1)
+    log_p = (student / temperature).log_softmax(1)
     return temperature**2 * kl_div(log_p, target, reduction="batchmean", log_target=True)

@@ -1,4 +1,4 @@
-"""Batches with other labels than the data's, and the loss of methods that train towards labels."""
+"""Batches with labels other than their own, and the loss of methods that train towards labels."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from duck.models.head import logits_of
 from duck.training.batching import Batches, Step
 from duck.types import Batch, Task
 
-Labels = Callable[[Batch, torch.Generator], Tensor]
+LabelFunction = Callable[[Batch, torch.Generator], Tensor]
 """Returns the labels to train a batch towards."""
 
 
 @dataclass(frozen=True)
-class Relabelled:
-    """Batches whose forget samples have the labels that `labels` returns; asked again for every step."""
+class RelabelledBatches:
+    """Batches whose forget samples get new labels in every step."""
 
     batches: Batches
-    labels: Labels
+    labels: LabelFunction
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -35,8 +35,8 @@ class Relabelled:
             yield step
 
 
-def random_labels(classes: Tensor) -> Labels:
-    """Return labels drawn evenly from `classes`, a new one for each sample of each batch."""
+def random_labels(classes: Tensor) -> LabelFunction:
+    """Return a function that draws a label from `classes` for each sample, uniformly."""
 
     def draw(batch: Batch, generator: torch.Generator) -> Tensor:
         return classes[torch.randint(len(classes), (len(batch.labels),), generator=generator)]
@@ -44,28 +44,34 @@ def random_labels(classes: Tensor) -> Labels:
     return draw
 
 
-def fixed_labels(targets: Tensor) -> Labels:
-    """Return the label of each sample from `targets`, which has one for each row of the forget set."""
+def fixed_labels(targets: Tensor) -> LabelFunction:
+    """Return a function that looks labels up in `targets`, one for each row of the forget set."""
     return lambda batch, _: targets[batch.rows]
 
 
 def other_classes(task: Task) -> Tensor:
-    """Return which classes a forget sample could be given instead of its own, (samples, classes).
+    """Return which classes a forget sample may get instead of its own, (samples, classes).
 
-    These are the classes with retain samples.
+    These are the other classes with retain samples.
     """
     allowed = torch.zeros(len(task.forget), task.num_classes, dtype=torch.bool)
     allowed[:, task.retain.labels.unique()] = True
     allowed[torch.arange(len(allowed)), task.forget.labels] = False
-    if not allowed.any(1).all():
-        raise BadInput(
-            "Some forget samples have no other class to go to: retain samples of at least two classes are needed."
-        )
+    check_other_class(allowed.any(1))
     return allowed
 
 
+def check_other_class(has_other_class: Tensor) -> None:
+    """Raise an error if a forget sample has no retained class other than its own."""
+    if not has_other_class.all():
+        raise BadInput(
+            "Some forget samples have no other class to go to. "
+            "Retain samples of at least two classes are needed."
+        )
+
+
 def label_loss(net: nn.Module, step: Step) -> Tensor:
-    """Cross-entropy of all samples of a step against the labels of their batches, in one forward pass."""
+    """Return the cross-entropy of all samples of a step, from one forward pass."""
     images = torch.cat([batch.images for batch in step.values()])
     labels = torch.cat([batch.labels for batch in step.values()])
     return cross_entropy(training_logits(net, images), labels)
@@ -74,8 +80,8 @@ def label_loss(net: nn.Module, step: Step) -> Tensor:
 def training_logits(net: nn.Module, images: Tensor) -> Tensor:
     """Return the logits of a net in train mode, in float32.
 
-    BatchNorm cannot normalise a single sample by itself, so for one it uses its running statistics.
-    (From two samples on, that lost more retain accuracy in every trial on digits.)
+    BatchNorm cannot normalise a single sample by itself and uses its running statistics for it.
+    (With two or more samples this lost more retain accuracy in every trial on digits.)
     """
     single = len(images) == 1
     if single:
@@ -87,7 +93,7 @@ def training_logits(net: nn.Module, images: Tensor) -> Tensor:
 
 
 def freeze_norms(model: nn.Module) -> None:
-    """Put the BatchNorm layers in eval mode: they use their running statistics and do not update them."""
+    """Put the BatchNorm layers in eval mode: running statistics are used and not updated."""
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.training = False

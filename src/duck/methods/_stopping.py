@@ -1,14 +1,15 @@
-"""When has enough been forgotten: DUCK's stop rule, and what Negative Gradient and Random Label, which also go by it, share."""
+"""DUCK's stop rule, and the base class of Negative Gradient and Random Label, which use it too."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from duck.methods.base import Forgets, Kinds
+from duck.methods._recipes import sgd_recipe
+from duck.methods.base import ForgetsBy, Kinds
 from duck.predict import Outcomes, accuracy, outcomes
 from duck.runtime import seeded
 from duck.training.batching import Batches
@@ -16,48 +17,51 @@ from duck.training.loop import Loss, fit
 from duck.types import Examples, Task
 
 Stop = Literal["auto", "accuracy", "loss"]
-LOOKED_AT = 2000
-FEW = 200
-"""Below so many samples, forcing each to be misclassified would be over-forgetting."""
-EASIEST, HARD = 0.2, 0.8
-"""Lowest and highest rank among unseen samples that a forget sample is given."""
-TOO_HARD = 0.93
-"""Rank beyond which a forget sample is over-forgotten."""
-LOST = 0.005
+MAX_RETAIN_COMPARED = 2000
+"""Retain samples that a stop rule evaluates after each epoch, at most."""
+FEW_SAMPLES = 200
+"""Below this number, forcing each forget sample to be misclassified would forget too much."""
+MIN_TARGET_RANK = 0.2
+MAX_TARGET_RANK = 0.8
+"""Limits of the rank among unseen samples that is the target of a forget sample."""
+MAX_RANK = 0.93
+"""A forget sample with a higher rank is forgotten too much."""
+MAX_ACCURACY_LOSS = 0.005
 """Holdout accuracy that a request of few samples may cost."""
-SAME, OTHERS = 400, 200
-"""Unseen samples of the forget samples' classes, and of other classes, that are looked at after every step."""
-HARDEST_RETAIN = 0.95
-"""Rank among retain samples that a forget sample is given where there are no unseen samples."""
-REACHED = 0.9
-"""Share of the forget samples that must have reached their rank."""
-FEWEST_UNSEEN = 10
-"""Unseen samples of a class below which all unseen samples serve for it."""
+MAX_SAME_CLASS = 400
+MAX_OTHER_CLASSES = 200
+"""Unseen samples of the forget samples' classes, and of other classes, evaluated in every step."""
+RETAIN_TARGET_RANK = 0.95
+"""The target rank among retain samples if there are no unseen samples."""
+REQUIRED_SHARE = 0.9
+"""Share of the forget samples that must reach their target rank."""
+MIN_UNSEEN = 10
+"""If a class has fewer unseen samples, its forget samples are ranked among all unseen samples."""
 
 
 @dataclass(frozen=True)
-class UntilForgotten:
-    """Trains on the forget samples alone until DUCK's stop rule says enough."""
+class ForgetSetTraining:
+    """A method that trains on the forget samples alone until DUCK's stop rule is met."""
 
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = False
-    forgets_by: ClassVar[Forgets] = "training"
+    forgets_by: ClassVar[ForgetsBy] = "training"
 
     lr: float = 1e-2
     batch_size: int = 256
     max_epochs: int = 100
-    """If the stop rule does not end it."""
+    """Number of epochs if the stop rule is never met."""
     milestones: tuple[int, ...] = ()
-    """Epochs after which the rate is multiplied by `gamma`."""
+    """Epochs after which the learning rate is multiplied by `gamma`."""
     gamma: float = 0.5
     momentum: float = 0.9
     weight_decay: float = 5e-4
     stop: Stop = "auto"
     """As in DUCK."""
     tolerance: float = 0.01
-    """Target of the forget accuracy where whole classes go."""
+    """Target of the forget accuracy if whole classes are forgotten."""
     check_every: int = 0
-    """Steps between two looks at the stop rule; 0: once an epoch."""
+    """Steps between two checks of the stop rule; 0: once an epoch."""
 
     def train(
         self,
@@ -68,212 +72,251 @@ class UntilForgotten:
         generator: torch.Generator,
         phase: str,
     ) -> None:
-        """Train in place until the stop rule is met; `unlearned` is still the original when this is called."""
-        recipe = replace(
-            task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
-            schedule="step", milestones=self.milestones, gamma=self.gamma, epochs=self.max_epochs, batch_size=self.batch_size,
-        )  # fmt: skip
-        enough = stop_rule(unlearned, task, self.stop, self.tolerance)
+        """Train in place until the stop rule is met; `unlearned` must start as the original."""
+        recipe = sgd_recipe(
+            task.recipe, self, epochs=self.max_epochs, milestones=self.milestones, gamma=self.gamma
+        )
+        stop = make_stop_rule(unlearned, task, self.stop, self.tolerance)
         fit(
-            unlearned, batches, loss, recipe, generator,
-            phase=phase, stop=enough, check_every=self.check_every, report=task.report, steady=True,
-        )  # fmt: skip
-        enough.tell(task, self.max_epochs)
+            unlearned,
+            batches,
+            loss,
+            recipe,
+            generator,
+            phase=phase,
+            stop=stop,
+            check_every=self.check_every,
+            report=task.report,
+            capturable=True,
+        )
+        stop.note_if_unmet(task, self.max_epochs)
 
 
-class Enough:
-    """A stop rule that knows whether it was met."""
+class StopRule:
+    """A condition that remembers whether it was met when it was last checked."""
 
-    def __init__(self, rule: Callable[[], bool]) -> None:
-        self.rule, self.met = rule, False
+    def __init__(self, condition: Callable[[], bool]) -> None:
+        self.condition = condition
+        self.is_met = False
 
     def __call__(self) -> bool:
-        self.met = self.rule()
-        return self.met
+        self.is_met = self.condition()
+        return self.is_met
 
-    def tell(self, task: Task, epochs: int) -> None:
-        """To be called when the training has ended."""
-        if not self.met:
+    def note_if_unmet(self, task: Task, epochs: int) -> None:
+        """Add a note to the task if the training ended before the rule was met."""
+        if not self.is_met:
             task.note(
-                f"The stop rule was not met within max_epochs = {epochs}: less was forgotten than it asks for."
+                f"The stop rule was not met within max_epochs = {epochs}: "
+                "less was forgotten than it requires."
             )
 
 
-class RankReached(Enough):
-    """The stop rule for few samples of classes that are kept, to be asked after every step.
+class RankStopRule(StopRule):
+    """The stop rule for few samples of classes that remain. It is checked after every step.
 
-    Each forget sample is to be as hard among unseen samples of its class as it was among the training samples of its class. Its hardness
-    is the rank of its loss. A model that never saw the sample would give it such a rank on average; pulling further would mark the
-    sample as forgotten. A step after which a sample is too hard, or the holdout accuracy has fallen, is taken back.
+    The rank of a sample is the share of other samples of its class with a lower loss. The target of
+    a forget sample is to rank among unseen samples as it ranked among training samples. A model
+    that never saw the sample would give it this rank on average; a higher rank would reveal that
+    the sample was forgotten. A step is undone if it raises a sample above `MAX_RANK` or lowers the
+    holdout accuracy.
 
-    Without unseen samples the retain samples of its class take their place: a forget sample is to be as hard as the hardest twentieth of
-    them, and is too hard where it is misclassified.
+    Without unseen samples, retain samples of the same class replace them: the target is the rank
+    `RETAIN_TARGET_RANK`, and a step is undone if it makes the model misclassify a forget sample.
     """
 
     def __init__(self, model: nn.Module, task: Task) -> None:
-        super().__init__(self._is_over)
-        self.model, self.task = model, task
+        super().__init__(self._should_stop)
+        self.model = model
+        self.task = task
         self.has_unseen = task.holdout is not None
-        self.compared = _some_compared(task, task.retain if task.holdout is None else task.holdout)
-        self.wanted = self._wanted_ranks()
-        self.ranks_before, self.correct_before, self.compared_correct_before = self._measure()
+        self.comparison = _comparison_samples(
+            task, task.retain if task.holdout is None else task.holdout
+        )
+        self.target_ranks = self._target_ranks()
+        self.before = self._measure()
         self.active = torch.ones(len(task.forget), device=task.forget.device)
-        """1 for samples that have not reached their rank; all of them before the first step."""
+        """1 for samples below their target rank, else 0. Before the first step all are 1."""
         self.overshot = False
-        """Whether the last step was taken back."""
-        self._good = snapshot(model)
+        """Whether the last step was undone."""
+        self._last_good = snapshot(model)
         self._note_hard_samples()
 
-    def _wanted_ranks(self) -> Tensor:
+    def _target_ranks(self) -> Tensor:
+        forget = self.task.forget
         if not self.has_unseen:
-            return torch.full((len(self.task.forget),), HARDEST_RETAIN, dtype=torch.float64)
-        trained, forget = _same_classes(self.task), self.task.forget
+            return torch.full((len(forget),), RETAIN_TARGET_RANK, dtype=torch.float64)
+        retain = _retain_of_forget_classes(self.task)
         ranks = _ranks(
             self._outcomes(forget).losses,
             forget.labels,
-            self._outcomes(trained).losses,
-            trained.labels,
+            self._outcomes(retain).losses,
+            retain.labels,
         )
-        return ranks.clamp(EASIEST, HARD)
+        return ranks.clamp(MIN_TARGET_RANK, MAX_TARGET_RANK)
 
     def _note_hard_samples(self) -> None:
-        """Say which samples the rule cannot judge: a memorised wrong label has a small loss among clean samples too."""
-        count = int((self.ranks_before >= self.wanted).sum())
+        """Add a note about samples that the rule cannot judge.
+
+        A memorised wrong label also has a rank like that of a clean sample.
+        """
+        count = int((self.before.ranks >= self.target_ranks).sum())
         if self.has_unseen and count:
             self.task.note(
-                f"{count} of {len(self.task.forget)} forget samples were as hard as unseen ones before the start and were hardly changed. "
-                "If the model memorised them all the same (a wrong label, for example), only a comparison "
-                "with retrained models shows it."
+                f"{count} of {len(self.task.forget)} forget samples were as hard as unseen samples "
+                "before the start and were hardly changed. If the model memorised them anyway "
+                "(for example, a wrong label), only a comparison with retrained models shows it."
             )
 
-    def _is_over(self) -> bool:
-        ranks, correct, compared_correct = self._measure()
-        self.overshot = self._costs_accuracy(compared_correct) or bool(
-            self._too_hard(ranks, correct).any()
-        )
+    def _should_stop(self) -> bool:
+        now = self._measure()
+        costs = costs_accuracy(self.before.comparison_correct, now.comparison_correct)
+        self.overshot = costs or bool(self._is_too_hard(now).any())
         if self.overshot:
-            self.model.load_state_dict(self._good)
+            self.model.load_state_dict(self._last_good)
             return True
-        self._good = snapshot(self.model)
-        waiting = (ranks < self.wanted).to(self.active)
-        self.active.copy_(waiting)
-        return float(waiting.mean()) <= 1 - REACHED
+        self._last_good = snapshot(self.model)
+        active = (now.ranks < self.target_ranks).to(self.active)
+        self.active.copy_(active)
+        return float(active.mean()) <= 1 - REQUIRED_SHARE
 
-    def _costs_accuracy(self, correct: Tensor) -> bool:
-        """Return whether accuracy was lost: more than `LOST`, one sample, and what predictions that flip both ways explain."""
-        lost = int((self.compared_correct_before & ~correct).sum())
-        gained = int((~self.compared_correct_before & correct).sum())
-        return lost - gained > max(LOST * len(correct), 1.5, math.sqrt(lost + gained))
-
-    def _too_hard(self, ranks: Tensor, correct: Tensor) -> Tensor:
+    def _is_too_hard(self, now: "_Measurement") -> Tensor:
         if self.has_unseen:
-            return (ranks > TOO_HARD) & (self.ranks_before <= TOO_HARD)
-        return ~correct & self.correct_before
+            return (now.ranks > MAX_RANK) & (self.before.ranks <= MAX_RANK)
+        return ~now.forget_correct & self.before.forget_correct
 
     def __call__(self) -> bool:
-        over = self.rule()
-        self.met = over and not self.overshot
-        return over
+        should_stop = self.condition()
+        self.is_met = should_stop and not self.overshot
+        return should_stop
 
-    def tell(self, task: Task, epochs: int) -> None:
+    def note_if_unmet(self, task: Task, epochs: int) -> None:
         if not self.overshot:
-            return super().tell(task, epochs)
+            return super().note_if_unmet(task, epochs)
         task.note(
-            "Less was forgotten than the stop rule asks for: the next step would have made a sample too hard, or cost accuracy, "
-            "and was taken back. Lower the learning rate."
+            "Less was forgotten than the stop rule requires: the next step would have made a sample"
+            " too hard, or cost accuracy, and was undone. Lower the learning rate."
         )
 
-    def _measure(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the ranks of the forget samples among those compared with, and which samples of both are right."""
-        compared, forget = self._outcomes(self.compared), self._outcomes(self.task.forget)
+    def _measure(self) -> "_Measurement":
+        comparison = self._outcomes(self.comparison)
+        forget = self._outcomes(self.task.forget)
         ranks = _ranks(
-            forget.losses, self.task.forget.labels, compared.losses, self.compared.labels
+            forget.losses, self.task.forget.labels, comparison.losses, self.comparison.labels
         )
-        return ranks, forget.correct, compared.correct
+        return _Measurement(ranks, forget.correct, comparison.correct)
 
     def _outcomes(self, examples: Examples) -> Outcomes:
         return outcomes(self.model, examples, self.task.recipe.precision)
 
 
+class _Measurement(NamedTuple):
+    """Ranks of the forget samples, and which forget and comparison samples are classified right."""
+
+    ranks: Tensor
+    forget_correct: Tensor
+    comparison_correct: Tensor
+
+
+def costs_accuracy(correct_before: Tensor, correct_after: Tensor) -> bool:
+    """Return whether accuracy was lost, given which samples were classified right.
+
+    That is: more than `MAX_ACCURACY_LOSS`, more than one sample, and more than predictions that
+    change at random in both directions explain.
+    """
+    lost = int((correct_before & ~correct_after).sum())
+    gained = int((~correct_before & correct_after).sum())
+    chance = math.sqrt(lost + gained)
+    return lost - gained > max(MAX_ACCURACY_LOSS * len(correct_after), 1.5, chance)
+
+
 def snapshot(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the weights and buffers of a model."""
+    """Return a copy of the parameters and buffers of a model."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-def _some_compared(task: Task, examples: Examples) -> Examples:
-    """Return as many samples as a rule can look at after every step, those of the forget samples' classes first."""
+def _comparison_samples(task: Task, examples: Examples) -> Examples:
+    """Return a random choice, small enough to be evaluated after every step."""
     order = torch.randperm(len(examples), generator=seeded(task.seed, "unseen"))
     same = torch.isin(examples.labels[order], task.forget.labels)
-    return examples.take(torch.cat([order[same][:SAME], order[~same][:OTHERS]]))
+    rows = torch.cat([order[same][:MAX_SAME_CLASS], order[~same][:MAX_OTHER_CLASSES]])
+    return examples.take(rows)
 
 
 def _ranks(losses: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Tensor:
-    """Return the share of the others of the same class with a lower loss; of all others where there are few of the class."""
+    """Return the share of other samples of the same class with a lower loss.
+
+    Classes with fewer than `MIN_UNSEEN` other samples are compared with all of them.
+    """
     losses, others = losses.cpu(), others.cpu()
-    found = torch.empty(len(losses), dtype=torch.float64)
+    ranks = torch.empty(len(losses), dtype=torch.float64)
     for label in labels.unique():
-        same, rows = others[other_labels == label], labels == label
-        found[rows] = (
-            ((same if len(same) >= FEWEST_UNSEEN else others) < losses[rows, None]).double().mean(1)
-        )
-    return found
+        same_class = others[other_labels == label]
+        reference = same_class if len(same_class) >= MIN_UNSEEN else others
+        rows = labels == label
+        ranks[rows] = (reference < losses[rows, None]).double().mean(1)
+    return ranks
 
 
-def stop_rule(
+def make_stop_rule(
     model: nn.Module,
     task: Task,
     stop: Stop = "auto",
     tolerance: float = 0.01,
     mislabelled: bool = False,
-) -> Enough:
-    """Return the rule that says whether enough was forgotten; `model` must be the original when this is called.
+) -> StopRule:
+    """Return the rule that decides when enough was forgotten; `model` must be the original.
 
-    Classes that go, and labels that were wrong from the start (`mislabelled`): forget accuracy below `tolerance`. Classes that stay:
-    forget accuracy below the original's on holdout or, for few samples, forget losses that rank among those of holdout samples of the
-    same classes as they ranked among those of training samples (`RankReached`). Without holdout nothing unseen can be compared with:
-    forget losses as high as those of the hardest twentieth of the retain samples of the same classes.
+    - Whole classes, and samples whose labels were wrong from the start (`mislabelled`): the forget
+      accuracy is below `tolerance`.
+    - Samples of classes that remain: the forget accuracy is below the original's holdout accuracy.
+    - Few samples of classes that remain: `RankStopRule`.
+    - Without a holdout set: the mean forget loss reaches the 95th percentile of the losses of
+      retain samples of the same classes.
     """
-    stays = torch.isin(task.forget.labels, task.retain.labels)
-    if stays.all() and not mislabelled and len(stays) < FEW and stop != "accuracy":
-        return RankReached(model, task)
-    return Enough(_rule(model, task, stop, tolerance, mislabelled))
+    remains = torch.isin(task.forget.labels, task.retain.labels)
+    is_small_request = len(remains) < FEW_SAMPLES and bool(remains.all())
+    if is_small_request and not mislabelled and stop != "accuracy":
+        return RankStopRule(model, task)
+    return StopRule(_condition(model, task, stop, tolerance, mislabelled))
 
 
-def _rule(
+def _condition(
     model: nn.Module, task: Task, stop: Stop, tolerance: float, mislabelled: bool
 ) -> Callable[[], bool]:
     precision = task.recipe.precision
-    stays = torch.isin(task.forget.labels, task.retain.labels)
+    remains = torch.isin(task.forget.labels, task.retain.labels)
     holdout = task.holdout
-    if mislabelled or not stays.any():
+    if mislabelled or not remains.any():
         return lambda: accuracy(model, task.forget, precision) < tolerance
     if holdout is None:
-        some = _same_classes(task)
+        retain = _retain_of_forget_classes(task)
         return lambda: (
             mean_loss(model, task.forget, task)
-            >= float(outcomes(model, some, precision).losses.quantile(0.95))
+            >= float(outcomes(model, retain, precision).losses.quantile(0.95))
         )
-    if stop == "loss" or (stop == "auto" and len(stays) < FEW):
+    if stop == "loss" or (stop == "auto" and len(remains) < FEW_SAMPLES):
         return lambda: mean_loss(model, task.forget, task) >= unseen_loss(model, holdout, task)
-    target = max(tolerance, float(stays.double().mean()) * accuracy(model, holdout, precision))
+    target = max(tolerance, float(remains.double().mean()) * accuracy(model, holdout, precision))
     return lambda: accuracy(model, task.forget, precision) < target
 
 
-def _same_classes(task: Task) -> Examples:
-    """At most so many retain samples of the forget samples' classes as a stop rule can afford to look at after each epoch."""
+def _retain_of_forget_classes(task: Task) -> Examples:
+    """Return at most `MAX_RETAIN_COMPARED` retain samples of the forget samples' classes."""
     rows = torch.isin(task.retain.labels, task.forget.labels).nonzero().flatten()
-    chosen = rows[torch.randperm(len(rows), generator=seeded(task.seed, "stop"))[:LOOKED_AT]]
-    return task.retain.take(chosen)
+    order = torch.randperm(len(rows), generator=seeded(task.seed, "stop"))
+    return task.retain.take(rows[order[:MAX_RETAIN_COMPARED]])
 
 
 def mean_loss(model: nn.Module, examples: Examples, task: Task) -> float:
+    """Return the mean cross-entropy of a model on examples."""
     return float(outcomes(model, examples, task.recipe.precision).losses.mean())
 
 
 def unseen_loss(model: nn.Module, holdout: Examples, task: Task) -> float:
-    """Mean loss on holdout samples, weighted so that their classes are those of the forget samples."""
+    """Return the mean loss on the holdout set, weighted by the classes of the forget samples."""
     losses = outcomes(model, holdout, task.recipe.precision).losses.cpu()
     labels, counts = task.forget.labels.unique(return_counts=True)
-    matched = [losses[holdout.labels == label] for label in labels]
-    means = torch.stack([part.mean() if len(part) else losses.mean() for part in matched])
+    losses_by_class = [losses[holdout.labels == label] for label in labels]
+    means = torch.stack([part.mean() if len(part) else losses.mean() for part in losses_by_class])
     return float((means * counts).sum() / counts.sum())

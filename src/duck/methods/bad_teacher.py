@@ -1,4 +1,4 @@
-"""Bad Teacher: can bad teaching induce forgetting? (Chundawat et al. 2023)."""
+"""Bad Teacher (Chundawat et al. 2023, "Can bad teaching induce forgetting?")."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -7,79 +7,98 @@ import torch
 from torch import Tensor, nn
 
 from duck.errors import BadInput
-from duck.methods._distillation import divergence, frozen
-from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods._distillation import divergence, frozen_copy
+from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
 from duck.models.head import logits_of
 from duck.runtime import device_of, global_seed, seeded
-from duck.training.batching import Mixed, Step
+from duck.training.batching import MixedBatches, Step
 from duck.training.loop import fit
-from duck.types import Augment, Task
+from duck.types import Augment, Examples, Recipe, Task
 
 
 @METHODS.register("bad-teacher")
 @dataclass(frozen=True)
 class BadTeacher:
-    """Learn from a randomly initialised net on the forget samples, from the original on some of the others (eq. 3)."""
+    """Distil from a random model on forget samples and from the original on the others (eq. 3)."""
 
     paper: ClassVar[str] = "Chundawat 2023, arXiv:2205.08096"
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = True
-    forgets_by: ClassVar[Forgets] = "training"
+    forgets_by: ClassVar[ForgetsBy] = "training"
 
     lr: float = 5e-4
     epochs: int = 3
     batch_size: int = 256
     retain_share: float = 0.3
-    """Of the retain samples, drawn once."""
+    """Share of the retain samples that is used, drawn once."""
     temperature: float = 1.0
-    """Of both softmaxes."""
+    """Temperature of both softmaxes."""
     weight_decay: float = 0.0
     augment: Augment = "none"
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         if task.new_model is None:
             raise BadInput(
-                "bad-teacher learns from a randomly initialised net: pass new_model=, a function that builds one."
+                "bad-teacher learns from a randomly initialised model: "
+                "pass new_model=, a function that builds one."
             )
         if not 0 < self.retain_share <= 1:
             raise BadInput(f"retain_share must be in (0, 1], got {self.retain_share}.")
-        unlearned, generator = clone(model), seeded(task.seed, "bad-teacher")
+        unlearned = clone(model)
+        generator = seeded(task.seed, "bad-teacher")
         with global_seed(generator, device_of(model)):
-            bad = frozen(task.new_model().to(device_of(model)))
-        good, forgets = frozen(model), len(task.forget)
-        some = torch.randperm(len(task.retain), generator=generator)[
-            : max(1, round(self.retain_share * len(task.retain)))
-        ]
-        recipe = replace(
-            task.recipe, optimizer="adam", lr=self.lr, weight_decay=self.weight_decay, schedule="constant",
-            epochs=self.epochs, batch_size=self.batch_size, augment=self.augment,
-        )  # fmt: skip
+            bad_teacher = frozen_copy(task.new_model().to(device_of(model)))
+        good_teacher = frozen_copy(model)
+        retain = self._draw(task.retain, generator)
 
         def loss(net: nn.Module, step: Step) -> Tensor:
-            return self.loss(net, good, bad, step, forgets)
+            return self.loss(net, good_teacher, bad_teacher, step, len(task.forget))
 
-        mixed = Mixed(task.forget, task.retain.take(some), self.batch_size, self.augment)
         fit(
             unlearned,
-            mixed,
+            MixedBatches(task.forget, retain, self.batch_size, self.augment),
             loss,
-            recipe,
+            self._recipe(task.recipe),
             generator,
             phase="teaching",
             report=task.report,
-            steady=True,
+            capturable=True,
         )
         return unlearned
 
+    def _draw(self, retain: Examples, generator: torch.Generator) -> Examples:
+        count = max(1, round(self.retain_share * len(retain)))
+        return retain.take(torch.randperm(len(retain), generator=generator)[:count])
+
+    def _recipe(self, original: Recipe) -> Recipe:
+        return replace(
+            original,
+            optimizer="adam",
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            schedule="constant",
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            augment=self.augment,
+        )
+
     def loss(
-        self, net: nn.Module, good: nn.Module, bad: nn.Module, step: Step, forgets: int
+        self,
+        net: nn.Module,
+        good_teacher: nn.Module,
+        bad_teacher: nn.Module,
+        step: Step,
+        forget_count: int,
     ) -> Tensor:
-        """Divergence from each sample's own teacher; the first `forgets` rows are the forget samples."""
+        """Return the divergence from the teacher of each sample.
+
+        Rows below `forget_count` are forget samples.
+        """
         images, _, rows = step["mixed"]
         with torch.no_grad():
-            wanted = torch.where(
-                (rows < forgets).unsqueeze(1),
-                logits_of(bad(images)).float(),
-                logits_of(good(images)).float(),
+            teacher_logits = torch.where(
+                (rows < forget_count).unsqueeze(1),
+                logits_of(bad_teacher(images)).float(),
+                logits_of(good_teacher(images)).float(),
             )
-        return divergence(wanted, logits_of(net(images)).float(), self.temperature)
+        return divergence(teacher_logits, logits_of(net(images)).float(), self.temperature)

@@ -1,4 +1,4 @@
-"""What every method is: the table of them, and the copy they work on."""
+"""The interface of a method, the registry of methods, and the copy that a method trains."""
 
 import copy
 from collections.abc import Mapping
@@ -11,61 +11,70 @@ from duck.registry import Registry
 from duck.types import Task
 
 Kinds = tuple[Literal["class", "samples"], ...]
-Forgets = Literal["training", "omission", "nothing"]
-"""training: passes over the forget samples; omission: never sees them."""
+ForgetsBy = Literal["training", "omission", "nothing"]
+"""training: the method trains on the forget samples; omission: it never uses them."""
 
 
 class Method(Protocol):
-    """A frozen dataclass: its fields are the hyperparameters, its class attributes what `duck list methods` shows."""
+    """A frozen dataclass whose fields are the hyperparameters of an unlearning method.
+
+    `duck list methods` shows the class attributes.
+    """
 
     paper: ClassVar[str]
     scenarios: ClassVar[Kinds]
     needs_retain: ClassVar[bool]
-    forgets_by: ClassVar[Forgets]
+    forgets_by: ClassVar[ForgetsBy]
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        """A new model; the given one stays as it was."""
+        """Return the unlearned model; `model` does not change."""
 
 
 @runtime_checkable
-class Prepares(Protocol):
-    """A method that computes something beforehand: timed apart and cached, so that other requests to the same original find it."""
+class PreparingMethod(Protocol):
+    """A method with a preparation, which is timed separately and cached.
+
+    Later requests to the same original reuse it.
+    """
 
     prepared_from: ClassVar[tuple[str, ...]]
     """The fields that `prepare` depends on."""
     prepared_per_request: ClassVar[bool]
-    """Whether it depends on who is to be forgotten."""
+    """Whether `prepare` depends on the forget set."""
 
     def prepare(self, model: nn.Module, task: Task) -> Mapping[str, Tensor]:
-        """Tensors for `task.prepared`. `__call__` must call it itself where `task.prepared` is None."""
+        """Return the tensors for `task.prepared`.
+
+        `__call__` must call `prepare` itself if `task.prepared` is None.
+        """
 
 
 METHODS: Registry[type[Method]] = Registry("method", group="duck.methods")
 
 
 def clone(model: nn.Module) -> nn.Module:
-    """A copy that shares nothing with the original and can be trained.
+    """Return a trainable copy that shares no tensors with the model.
 
-    Weights that are frozen among others stay so; of a model that is frozen as a whole, as for use, the copy is thawed.
+    Frozen parameters stay frozen. If all parameters are frozen, as in a model that was prepared
+    for inference, the copy is unfrozen.
     """
-    twin = copy.deepcopy(model)
-    frozen = not any(parameter.requires_grad for parameter in twin.parameters())
-    for parameter in twin.parameters():
+    copied = copy.deepcopy(model)
+    all_frozen = not any(parameter.requires_grad for parameter in copied.parameters())
+    for parameter in copied.parameters():
         parameter.grad = None
-        # Of quantised models some are whole numbers, which have no gradients.
-        parameter.requires_grad_(
-            parameter.requires_grad or (frozen and parameter.is_floating_point())
-        )
-    return twin
+        # Quantised models have integer parameters, which cannot have gradients.
+        unfreeze = all_frozen and parameter.is_floating_point()
+        parameter.requires_grad_(parameter.requires_grad or unfreeze)
+    return copied
 
 
 def check_kind(method: str, kind: str) -> None:
-    """An error where a method that removes classes is asked to forget single samples, or the other way round."""
-    if kind not in METHODS[method].scenarios:
-        able = ", ".join(name for name, cls in METHODS.items() if kind in cls.scenarios)
-        can, asked = (
-            ("whole classes", "single samples")
-            if kind == "samples"
-            else ("single samples", "whole classes")
-        )
-        raise BadInput(f"{method} can only forget {can}, not {asked}. Methods that can: {able}.")
+    """Raise an error if the method cannot forget whole classes or single samples, as requested."""
+    if kind in METHODS[method].scenarios:
+        return
+    alternatives = ", ".join(name for name, cls in METHODS.items() if kind in cls.scenarios)
+    if kind == "samples":
+        limits = "can only forget whole classes, not single samples"
+    else:
+        limits = "can only forget single samples, not whole classes"
+    raise BadInput(f"{method} {limits}. Methods that can: {alternatives}.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -10,43 +10,71 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from duck.errors import BadInput
-from duck.methods._distillation import frozen
-from duck.methods.base import METHODS, Forgets, Kinds
+from duck.methods._distillation import frozen_copy
+from duck.methods._recipes import sgd_recipe
+from duck.methods.base import METHODS, ForgetsBy, Kinds
 from duck.models.head import PROBES, embedded, logits_of
 from duck.runtime import device_of, evaluating, global_seed, seeded
-from duck.training.batching import Batches, Mixed, Passes, Step
+from duck.training.batching import Batches, MixedBatches, ShuffledPass, Step
 from duck.training.loop import fit
-from duck.types import Recipe, Task
+from duck.types import Task
+
+# A gate on the channels of a map is the same gate on their mean or maximum: a mask before the
+# pooling acts like a mask after it.
+POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda maps: maps.mean((2, 3)),
+    "maximum": lambda maps: maps.amax((2, 3)),
+}
+
+
+class FeatureMap(NamedTuple):
+    """The last feature map of a model: its module, pooling and channels, and the head's name."""
+
+    module: str
+    pool: str
+    channels: int
+    head: str
 
 
 @METHODS.register("erm-ktp")
 @dataclass(frozen=True)
 class ErmKtp:
-    """Train an original whose channels belong to classes; then teach a fresh net its features without those of the forgotten classes.
+    """Train a masked original, then transfer its features to a fresh model, except forgotten ones.
 
-    The original that was given is not used: only one that was trained with the mask can be taken apart.
+    The mask assigns channels to classes. The given original is not used: channels of forgotten
+    classes can only be removed from a model that was trained with the mask.
     """
 
     paper: ClassVar[str] = "Lin 2023, CVPR (Entanglement-Reduced Mask)"
     scenarios: ClassVar[Kinds] = ("class",)
     needs_retain: ClassVar[bool] = True
-    forgets_by: ClassVar[Forgets] = "omission"
+    forgets_by: ClassVar[ForgetsBy] = "omission"
     prepared_from: ClassVar[tuple[str, ...]] = (
-        "original_lr", "original_epochs", "original_milestones", "original_batch", "momentum", "weight_decay", "decay",
-        "mask_every", "mask_weight", "mask_density", "mask_overlap",
-    )  # fmt: skip
+        "original_lr",
+        "original_epochs",
+        "original_milestones",
+        "original_batch",
+        "momentum",
+        "weight_decay",
+        "decay",
+        "mask_every",
+        "mask_weight",
+        "mask_density",
+        "mask_overlap",
+    )
     prepared_per_request: ClassVar[bool] = False
 
     lr: float = 0.1
-    """Of the knowledge transfer."""
+    """Learning rate of the knowledge transfer."""
     epochs: int = 50
     milestones: tuple[int, ...] = (10, 20)
-    """Epochs after which the rate is multiplied by `decay`, counted from the start of the schedule."""
+    """Epochs after which the learning rate is multiplied by `decay`, counted from the start of the
+    schedule."""
     schedule_start: int = 5
     """Epochs of the knowledge transfer before its schedule starts."""
     batch_size: int = 256
     original_lr: float = 0.1
-    """Of the masked original."""
+    """Learning rate of the masked original."""
     original_epochs: int = 200
     original_milestones: tuple[int, ...] = (100, 150)
     original_batch: int = 256
@@ -54,119 +82,136 @@ class ErmKtp:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     mask_every: int = 3
-    """In every so many-th epoch the features pass through the mask of their class."""
+    """Every n-th epoch of the masked original uses the mask."""
     mask_weight: float = 1e-3
-    """Of the regulariser."""
+    """Weight of the regulariser."""
     mask_density: float = 0.1
     """Share of the mask that costs nothing."""
     mask_overlap: float = 0.1
-    """Weight, in the regulariser, of channels that classes share."""
+    """Weight of channels that several classes share, in the regulariser."""
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        gone = task.forget.labels.unique()
-        if torch.isin(gone, task.retain.labels).any():
+        forgotten = task.forget.labels.unique()
+        if torch.isin(forgotten, task.retain.labels).any():
             raise BadInput(
-                "erm-ktp can only forget whole classes, and some forget samples have retain samples of their class."
+                "erm-ktp can only forget whole classes, and some classes of the forget samples "
+                "have retain samples."
             )
-        where, generator = find(model, task), seeded(task.seed, "erm-ktp")
+        location = find_feature_map(model, task)
         prepared = task.prepared or self.prepare(model, task)
-        teacher, student = (
-            frozen(_fresh(model, task, seeded(0, "erm-ktp"))),
-            _fresh(model, task, generator),
-        )
-        teacher.load_state_dict(
-            {name.removeprefix("net."): value for name, value in prepared.items() if name != "mask"}
-        )
-        removed = class_channels(prepared["mask"], gone)
+        teacher = frozen_copy(_fresh_model(model, task, seeded(0, "erm-ktp")))
+        weights = {
+            name.removeprefix("net."): value for name, value in prepared.items() if name != "mask"
+        }
+        teacher.load_state_dict(weights)
+        generator = seeded(task.seed, "erm-ktp")
+        student = _fresh_model(model, task, generator)
+        removed = class_channels(prepared["mask"], forgotten)
         if removed.all():
             task.note(
-                "Every channel of the mask serves a forgotten class, so all were removed and the result is useless. "
-                "Train the masked original for more epochs or raise mask_weight."
+                "Every channel of the mask serves a forgotten class, so all were removed and the "
+                "result is useless. Train the masked original for more epochs or raise mask_weight."
             )
-        head = take_head(student, teacher, where.head, gone, removed)
-        milestones = tuple(self.schedule_start + milestone for milestone in self.milestones)
-        recipe = replace(
-            self._recipe(task.recipe),
-            lr=self.lr,
-            milestones=milestones,
+        head = copy_head(student, teacher, location.head, forgotten, removed)
+        # The loss does not depend on the head, and DistributedDataParallel would wait for its
+        # gradients.
+        head.requires_grad_(False)
+        self._transfer(student, teacher, location, removed, task, generator)
+        head.requires_grad_(True)
+        return student.train(model.training)
+
+    def _transfer(
+        self,
+        student: nn.Module,
+        teacher: nn.Module,
+        location: FeatureMap,
+        removed: Tensor,
+        task: Task,
+        generator: torch.Generator,
+    ) -> None:
+        """Train the student to reproduce the teacher's features except for removed channels."""
+        recipe = sgd_recipe(
+            task.recipe,
+            self,
             epochs=self.epochs,
-            batch_size=self.batch_size,
+            milestones=tuple(self.schedule_start + milestone for milestone in self.milestones),
+            gamma=self.decay,
         )
-        with Mapped(student, where.map) as learner, Mapped(teacher, where.map) as original:
+        retain = ShuffledPass("retain", task.retain, self.batch_size, recipe.augment)
+        with (
+            WithFeatureMap(student, location.module) as student_map,
+            WithFeatureMap(teacher, location.module) as teacher_map,
+        ):
 
             def loss(net: nn.Module, step: Step) -> Tensor:
                 images = step["retain"].images
                 with torch.no_grad():
-                    wanted = original(images)[1].float()
-                return transfer_loss(net(images)[1].float(), wanted, removed, where.pool)
+                    target = teacher_map(images)[1].float()
+                return transfer_loss(net(images)[1].float(), target, removed, location.pool)
 
-            # The loss does not reach the head; a DistributedDataParallel wants to be told.
-            head.requires_grad_(False)
-            retain = Passes("retain", task.retain, self.batch_size, recipe.augment)
             fit(
-                learner,
+                student_map,
                 retain,
                 loss,
                 recipe,
                 generator,
                 phase="transfer",
                 report=task.report,
-                steady=True,
+                capturable=True,
             )
-            head.requires_grad_(True)
-        return student.train(model.training)
 
     def prepare(self, model: nn.Module, task: Task) -> Mapping[str, Tensor]:
-        """The masked original (`net.*`) and its `mask`, of all samples. Not task.seed: it serves requests of every seed."""
-        where, generator = find(model, task), seeded(0, "erm-ktp", "original")
-        net = _fresh(model, task, generator)
-        recipe = replace(
-            self._recipe(task.recipe), lr=self.original_lr, milestones=self.original_milestones,
-            epochs=self.original_epochs, batch_size=self.original_batch,
-        )  # fmt: skip
+        """Return the weights of the masked original (`net.*`) and its `mask`.
 
-        def loss(masked: nn.Module, step: Step) -> Tensor:
-            ((name, batch),) = step.items()
-            logits, mask = masked(batch.images, batch.labels if name == "masked" else None)
-            fitted = cross_entropy(logits.float(), batch.labels)
-            return fitted + self.regulariser(mask) if name == "masked" else fitted
-
-        with Masked(net, where, task.num_classes) as masked:
-            batches = Gated(
-                Mixed(task.forget, task.retain, self.original_batch, recipe.augment),
-                self.mask_every,
-            )
+        It is trained on all samples and serves requests with any seed, so that the seed of the task
+        is not used.
+        """
+        location = find_feature_map(model, task)
+        generator = seeded(0, "erm-ktp", "original")
+        net = _fresh_model(model, task, generator)
+        recipe = sgd_recipe(
+            task.recipe,
+            self,
+            lr=self.original_lr,
+            epochs=self.original_epochs,
+            milestones=self.original_milestones,
+            gamma=self.decay,
+            batch_size=self.original_batch,
+        )
+        mixed = MixedBatches(task.forget, task.retain, self.original_batch, recipe.augment)
+        with MaskedModel(net, location, task.num_classes) as masked:
             fit(
                 masked,
-                batches,
-                loss,
+                AlternatingBatches(mixed, self.mask_every),
+                self._masked_loss,
                 recipe,
                 generator,
                 phase="masked original",
                 report=task.report,
-                steady=True,
+                capturable=True,
             )
             mask = normalised(masked.mask.detach())
-        return {
-            "mask": mask,
-            **{f"net.{name}": value.clone() for name, value in net.state_dict().items()},
-        }
+        weights = {f"net.{name}": value.clone() for name, value in net.state_dict().items()}
+        return {"mask": mask, **weights}
+
+    def _masked_loss(self, masked: nn.Module, step: Step) -> Tensor:
+        ((name, batch),) = step.items()
+        logits, mask = masked(batch.images, batch.labels if name == "masked" else None)
+        loss = cross_entropy(logits.float(), batch.labels)
+        return loss + self.regulariser(mask) if name == "masked" else loss
 
     def regulariser(self, mask: Tensor) -> Tensor:
-        """Few entries, and few channels that two classes share: the sum over pairs of classes i < j of M_i . M_j."""
+        """Return the penalty for many entries and for channels that classes share.
+
+        The second term is the sum over pairs of classes i < j of M_i . M_j.
+        """
         dense = (mask.abs().sum() - self.mask_density * mask.numel()).relu()
         shared = (mask.sum(1).square() - mask.square().sum(1)).sum() / 2
         return self.mask_weight * (dense + self.mask_overlap * shared)
 
-    def _recipe(self, recipe: Recipe) -> Recipe:
-        return replace(
-            recipe, optimizer="sgd", momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay, schedule="step",
-            gamma=self.decay,
-        )  # fmt: skip
-
 
 def normalised(mask: Tensor) -> Tensor:
-    """Each channel's largest entry 1, none below 0."""
+    """Return the mask scaled so that the largest entry of each channel is 1 and none is below 0."""
     return (mask / mask.amax(1, keepdim=True).clamp(min=1e-12)).clamp(0, 1)
 
 
@@ -175,65 +220,53 @@ def class_channels(mask: Tensor, classes: Tensor) -> Tensor:
     return mask[:, classes].amax(1) > 0
 
 
-def take_head(
-    student: nn.Module, teacher: nn.Module, name: str, gone: Tensor, removed: Tensor
+def copy_head(
+    student: nn.Module, teacher: nn.Module, name: str, forgotten: Tensor, removed: Tensor
 ) -> nn.Module:
-    """Give the student the teacher's head, without the rows of the forgotten classes and without their channels."""
+    """Copy the teacher's head without the rows of forgotten classes and without their channels."""
     head = student.get_submodule(name)
     head.load_state_dict(teacher.get_submodule(name).state_dict())
     with torch.no_grad():
         for parameter in head.parameters():
-            parameter[gone] = 0
+            parameter[forgotten] = 0
             if parameter.dim() > 1:
                 parameter[:, removed] = 0
     return head
 
 
-def transfer_loss(maps: Tensor, wanted: Tensor, removed: Tensor, pool: str) -> Tensor:
-    """The teacher's map, and its pooled features without the removed channels."""
-    return mse_loss(maps, wanted) + mse_loss(SPACE[pool](maps), SPACE[pool](wanted) * ~removed)
+def transfer_loss(maps: Tensor, target: Tensor, removed: Tensor, pool: str) -> Tensor:
+    """Return the error of the map plus that of the pooled features without removed channels."""
+    pool_maps = POOLINGS[pool]
+    return mse_loss(maps, target) + mse_loss(pool_maps(maps), pool_maps(target) * ~removed)
 
 
 @dataclass
-class Gated:
-    """The batches of every `every`-th epoch are named `masked`, the others `plain`."""
+class AlternatingBatches:
+    """Batches that are named `masked` in every `every`-th epoch and `plain` in the others."""
 
     batches: Batches
     every: int
-    begun: int = 0
+    epoch_count: int = 0
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def epoch(self, generator: torch.Generator) -> Iterator[Step]:
-        self.begun += 1
-        name = "plain" if self.begun % self.every else "masked"
+        self.epoch_count += 1
+        name = "plain" if self.epoch_count % self.every else "masked"
         for step in self.batches.epoch(generator):
             yield {name: step["mixed"]}
 
 
-# A gate on the channels of a map is the same gate on their mean or maximum: what is masked before the pooling is masked after.
-SPACE: dict[str, Callable[[Tensor], Tensor]] = {
-    "mean": lambda maps: maps.mean((2, 3)),
-    "maximum": lambda maps: maps.amax((2, 3)),
-}
+def find_feature_map(model: nn.Module, task: Task) -> FeatureMap:
+    """Return the last module whose output (N, C, H, W), pooled over space, is the embedding.
 
-
-class Where(NamedTuple):
-    """The last feature map of a model: its module, how it is pooled, its channels; and the head."""
-
-    map: str
-    pool: str
-    channels: int
-    head: str
-
-
-def find(model: nn.Module, task: Task) -> Where:
-    """The last module whose output (N, C, H, W), pooled over space, is the embedding; a single pixel only where there is no larger one."""
+    A map of a single pixel is only chosen if there is no larger one.
+    """
     images = next(iter(task.retain.batches(PROBES))).images
     maps: dict[str, Tensor] = {}
 
-    def keep(name: str) -> Any:
+    def store_as(name: str) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             maps.pop(name, None)
             if isinstance(output, Tensor) and output.dim() == 4:
@@ -243,60 +276,65 @@ def find(model: nn.Module, task: Task) -> Where:
 
     with embedded(model, task.head, images) as net, ExitStack() as hooks, evaluating(net):
         for name, module in net.model.named_modules():
-            hooks.callback(module.register_forward_hook(keep(name)).remove)
-        embedding, head = net(images)[1], net.head.name
+            hooks.callback(module.register_forward_hook(store_as(name)).remove)
+        embedding = net(images)[1]
+        head = net.head.name
     latest_first = list(reversed(maps))
     for name in sorted(latest_first, key=lambda name: maps[name][0, 0].numel() == 1):
-        for pool, reduce in SPACE.items():
-            if _same(reduce(maps[name]), embedding):
-                return Where(name, pool, embedding.shape[1], head)
+        for pool, pool_maps in POOLINGS.items():
+            if _is_close(pool_maps(maps[name]), embedding):
+                return FeatureMap(name, pool, embedding.shape[1], head)
     raise BadInput(
-        "erm-ktp needs a net whose embedding is the mean or maximum over space of a last feature map; this one has no such map."
+        "erm-ktp needs a model whose embedding is the mean or maximum over space of a last "
+        "feature map; this model has no such map."
     )
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(
-        one, other, rtol=1e-4, atol=1e-5 * float(other.abs().max())
+def _is_close(pooled: Tensor, embedding: Tensor) -> bool:
+    return pooled.shape == embedding.shape and torch.allclose(
+        pooled, embedding, rtol=1e-4, atol=1e-5 * float(embedding.abs().max())
     )
 
 
-class Mapped(nn.Module):
-    """A net that returns (logits, last feature map) within a `with`."""
+class WithFeatureMap(nn.Module):
+    """A model that returns (logits, last feature map) while it is used as a context manager."""
 
-    def __init__(self, net: nn.Module, place: str) -> None:
+    def __init__(self, net: nn.Module, module: str) -> None:
         super().__init__()
-        self.net, self.place = net, place
+        self.net = net
+        self.module = module
         self.gate: Tensor | None = None
-        self.caught: Tensor | None = None
+        self.feature_map: Tensor | None = None
 
     def __enter__(self) -> Any:
-        self.hook = self.net.get_submodule(self.place).register_forward_hook(self._catch)
+        self.hook = self.net.get_submodule(self.module).register_forward_hook(self._store)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.hook.remove()
 
-    def _catch(self, module: nn.Module, args: Any, output: Tensor) -> Tensor | None:
-        self.caught = output
+    def _store(self, module: nn.Module, args: Any, output: Tensor) -> Tensor | None:
+        self.feature_map = output
         return None if self.gate is None else output * self.gate[:, :, None, None]
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
         logits = logits_of(self.net(images))
-        maps, self.caught = self.caught, None
-        return logits, maps
+        feature_map = self.feature_map
+        self.feature_map = None
+        return logits, feature_map
 
 
-class Masked(Mapped):
-    """A net with a mask (channels, classes) on its last feature map; returns (logits, mask)."""
+class MaskedModel(WithFeatureMap):
+    """A model with a mask (channels, classes) on its last feature map; returns (logits, mask)."""
 
-    def __init__(self, net: nn.Module, where: Where, classes: int) -> None:
-        super().__init__(net, where.map)
-        self.mask = nn.Parameter(torch.full((where.channels, classes), 0.5, device=device_of(net)))
+    def __init__(self, net: nn.Module, location: FeatureMap, classes: int) -> None:
+        super().__init__(net, location.module)
+        shape = (location.channels, classes)
+        self.mask = nn.Parameter(torch.full(shape, 0.5, device=device_of(net)))
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            # Here instead of after each step.
+            # Here, because the training loop has no hook after a step.
             self.mask.copy_(normalised(self.mask))
         self.gate = None if labels is None else self.mask.T[labels]
         logits = super().forward(images)[0]
@@ -304,10 +342,11 @@ class Masked(Mapped):
         return logits, self.mask.clone()
 
 
-def _fresh(model: nn.Module, task: Task, generator: torch.Generator) -> nn.Module:
+def _fresh_model(model: nn.Module, task: Task, generator: torch.Generator) -> nn.Module:
     if task.new_model is None:
         raise BadInput(
-            "erm-ktp trains an original of its own and a fresh student: pass new_model=, a function that builds one."
+            "erm-ktp trains an original of its own and a fresh student: "
+            "pass new_model=, a function that builds one."
         )
     with global_seed(generator, device_of(model)):
         return task.new_model().to(device_of(model))

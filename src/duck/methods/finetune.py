@@ -1,11 +1,12 @@
-"""FineTuning: go on training on the retain samples at a high rate until the rest fades (baseline of Cotogni et al. 2023)."""
+"""Fine-tuning on the retain set with a high learning rate (baseline of Cotogni et al. 2023)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
 
-from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods._recipes import sgd_recipe
+from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
 from duck.runtime import seeded
 from duck.training.loop import train
 from duck.types import Task
@@ -14,28 +15,31 @@ from duck.types import Task
 @METHODS.register("finetune")
 @dataclass(frozen=True)
 class FineTuning:
-    """Cross-entropy on the retain samples alone, augmented as the original's training was."""
+    """Cross-entropy on the retain samples alone, augmented as in the original's training."""
 
     paper: ClassVar[str] = "baseline, Cotogni 2023, arXiv:2312.02052"
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = True
-    forgets_by: ClassVar[Forgets] = "omission"
+    forgets_by: ClassVar[ForgetsBy] = "omission"
 
     lr: float = 0.1
     batch_size: int = 32
     epochs: int = 30
     milestones: tuple[int, ...] = (8, 15)
-    """Epochs after which the rate is multiplied by `gamma`."""
+    """Epochs after which the learning rate is multiplied by `gamma`."""
     gamma: float = 0.5
     momentum: float = 0.9
     weight_decay: float = 5e-4
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         unlearned = clone(model)
-        recipe = replace(
-            task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
-            schedule="step", milestones=self.milestones, gamma=self.gamma, epochs=self.epochs, batch_size=self.batch_size,
+        recipe = sgd_recipe(
+            task.recipe,
+            self,
+            epochs=self.epochs,
+            milestones=self.milestones,
+            gamma=self.gamma,
             label_smoothing=0.0,
-        )  # fmt: skip
+        )
         train(unlearned, task.retain, recipe, seeded(task.seed, "finetune"), task.report)
         return unlearned

@@ -1,17 +1,18 @@
-"""L1-Sparse (Jia et al. 2023, "Model sparsity can simplify machine unlearning"): fine-tune with a fading L1 penalty."""
+"""L1-Sparse (Jia et al. 2023): fine-tune with an L1 penalty that decreases."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods._recipes import sgd_recipe
+from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
 from duck.models.head import logits_of
 from duck.runtime import seeded
-from duck.training.batching import Passes, Step
+from duck.training.batching import ShuffledPass, Step
 from duck.training.loop import Loss, fit
 from duck.types import Task
 
@@ -19,54 +20,51 @@ from duck.types import Task
 @METHODS.register("l1-sparse")
 @dataclass(frozen=True)
 class L1Sparse:
-    """Cross-entropy on the retain samples, and gamma_t times the sum of all absolute weights."""
+    """Cross-entropy on the retain samples plus gamma_t times the sum of all absolute weights."""
 
     paper: ClassVar[str] = "Jia 2023, arXiv:2304.04934"
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = True
-    forgets_by: ClassVar[Forgets] = "omission"
+    forgets_by: ClassVar[ForgetsBy] = "omission"
 
     lr: float = 1e-2
     batch_size: int = 256
     epochs: int = 10
     gamma: float = 1e-4
-    """Weight of the penalty in the first epoch; it falls by the same amount after each, to a last one of gamma / epochs."""
+    """Weight of the penalty in the first epoch. It decreases linearly to gamma / epochs."""
     momentum: float = 0.9
     weight_decay: float = 5e-4
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        unlearned, generator = clone(model), seeded(task.seed, "l1-sparse")
-        recipe = replace(
-            task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
-            schedule="constant", epochs=self.epochs, batch_size=self.batch_size,
-        )  # fmt: skip
-        batches = Passes("retain", task.retain, self.batch_size, recipe.augment)
-        loss = self._loss(len(batches), task.retain.device)
+        unlearned = clone(model)
+        recipe = sgd_recipe(task.recipe, self, epochs=self.epochs)
+        batches = ShuffledPass("retain", task.retain, self.batch_size, recipe.augment)
         fit(
             unlearned,
             batches,
-            loss,
+            self._loss(len(batches), task.retain.device),
             recipe,
-            generator,
+            seeded(task.seed, "l1-sparse"),
             phase="l1-sparse",
             report=task.report,
-            steady=True,
+            capturable=True,
         )
         return unlearned
 
-    def _loss(self, steps_an_epoch: int, device: torch.device) -> Loss:
-        begun = torch.zeros(
-            (), dtype=torch.int64, device=device
-        )  # steps, counted where they are taken
+    def _loss(self, steps_per_epoch: int, device: torch.device) -> Loss:
+        # A tensor: a CUDA graph does not run the Python code of the loss again.
+        step_count = torch.zeros((), dtype=torch.int64, device=device)
 
         def loss(net: nn.Module, step: Step) -> Tensor:
-            batch, epoch = step["retain"], begun // steps_an_epoch
-            begun.add_(1)
-            keep = cross_entropy(logits_of(net(batch.images)).float(), batch.labels)
-            return keep + self.gamma * (1 - epoch / self.epochs) * l1_norm(net.parameters())
+            batch = step["retain"]
+            epoch = step_count // steps_per_epoch
+            step_count.add_(1)
+            retain_loss = cross_entropy(logits_of(net(batch.images)).float(), batch.labels)
+            return retain_loss + self.gamma * (1 - epoch / self.epochs) * l1_norm(net.parameters())
 
         return loss
 
 
 def l1_norm(weights: Iterable[Tensor]) -> Tensor:
+    """Return the sum of the absolute values of all weights."""
     return torch.stack([weight.abs().sum() for weight in weights]).sum()

@@ -1,16 +1,17 @@
-"""NegGrad+ (Kurmanji et al. 2023, "Towards unbounded machine unlearning"): climb on the forget samples, descend on the others."""
+"""NegGrad+ (Kurmanji et al. 2023, "Towards unbounded machine unlearning")."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.errors import BadInput
+from duck.methods._recipes import sgd_recipe
 from duck.methods._relabelling import training_logits
-from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
 from duck.runtime import seeded
-from duck.training.batching import Batches, Joined, Nested, Step
+from duck.training.batching import Batches, JoinedBatches, NestedBatches, Step
 from duck.training.loop import fit
 from duck.types import Augment, Task
 
@@ -18,12 +19,12 @@ from duck.types import Augment, Task
 @METHODS.register("neg-grad-plus")
 @dataclass(frozen=True)
 class NegGradPlus:
-    """Each step alpha CE(retain) - (1 - alpha) CE(forget)."""
+    """Minimise alpha CE(retain) - (1 - alpha) CE(forget)."""
 
     paper: ClassVar[str] = "Kurmanji 2023, arXiv:2302.09880"
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = True
-    forgets_by: ClassVar[Forgets] = "training"
+    forgets_by: ClassVar[ForgetsBy] = "training"
 
     alpha: float = 0.95
     """Weight of the retain loss; the forget loss has the weight 1 - alpha."""
@@ -32,7 +33,7 @@ class NegGradPlus:
     """Of forget samples, and of retain samples."""
     epochs: int = 10
     milestones: tuple[int, ...] = ()
-    """Epochs after which the rate is multiplied by `gamma`."""
+    """Epochs after which the learning rate is multiplied by `gamma`."""
     gamma: float = 0.1
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -40,33 +41,34 @@ class NegGradPlus:
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         if not 0 <= self.alpha <= 1:
             raise BadInput(f"alpha must be in [0, 1], got {self.alpha}.")
-        unlearned, generator = clone(model), seeded(task.seed, "neg-grad-plus")
-        recipe = replace(
-            task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
-            schedule="step", milestones=self.milestones, gamma=self.gamma, epochs=self.epochs, batch_size=self.batch_size,
-        )  # fmt: skip
-        batches = self._batches(task, recipe.augment)
+        unlearned = clone(model)
+        recipe = sgd_recipe(
+            task.recipe, self, epochs=self.epochs, milestones=self.milestones, gamma=self.gamma
+        )
         fit(
             unlearned,
-            batches,
+            self._batches(task, recipe.augment),
             self._loss,
             recipe,
-            generator,
+            seeded(task.seed, "neg-grad-plus"),
             phase="neg-grad-plus",
             report=task.report,
-            steady=True,
+            capturable=True,
         )
         return unlearned
 
     def _batches(self, task: Task, augment: Augment) -> Batches:
-        """A pass over the larger of the two sets, so that every sample comes in each epoch; the other one cycles."""
+        """Return one pass over the larger of the two sets; the smaller one is repeated."""
         if len(task.forget) > len(task.retain):
-            return Nested(task.forget, task.retain, self.batch_size, 1, augment)
-        return Joined(task.forget, task.retain, self.batch_size, self.batch_size, augment)
+            return NestedBatches(task.forget, task.retain, self.batch_size, 1, augment)
+        return JoinedBatches(task.forget, task.retain, self.batch_size, self.batch_size, augment)
 
     def _loss(self, net: nn.Module, step: Step) -> Tensor:
-        """Two forward passes, retain samples first: BatchNorm normalises each of the two batches by itself."""
+        """Return the loss from two forward passes, retain samples first.
+
+        BatchNorm normalises each of the two batches by itself.
+        """
         retain, forget = step["retain"], step["forget"]
-        keep = cross_entropy(training_logits(net, retain.images), retain.labels)
-        climb = cross_entropy(training_logits(net, forget.images), forget.labels)
-        return self.alpha * keep - (1 - self.alpha) * climb
+        retain_loss = cross_entropy(training_logits(net, retain.images), retain.labels)
+        forget_loss = cross_entropy(training_logits(net, forget.images), forget.labels)
+        return self.alpha * retain_loss - (1 - self.alpha) * forget_loss

@@ -1,11 +1,11 @@
-"""The model as it was: the row every table starts with."""
+"""The original model, unchanged: the baseline of every table."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
 
-from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
 from duck.types import Task
 
 
@@ -17,7 +17,7 @@ class Original:
     paper: ClassVar[str] = "baseline"
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = False
-    forgets_by: ClassVar[Forgets] = "nothing"
+    forgets_by: ClassVar[ForgetsBy] = "nothing"
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         return clone(model)

@@ -1,4 +1,7 @@
-"""Settings of methods per data set and kind, and recipes of originals: presets.toml, and what `duck tune` found."""
+"""Presets: hyperparameters of methods by data set and kind, and recipes of originals.
+
+They come from presets.toml and from files that `duck tune` writes.
+"""
 
 import dataclasses
 import tomllib
@@ -22,26 +25,30 @@ Origin = Literal["paper", "code", "search", "hand"]
 
 @dataclass(frozen=True)
 class Source:
-    """Where the values of a preset come from."""
+    """The origin of the values of a preset."""
 
     origin: Origin
     """A paper, its authors' public code, a search on holdout data, or a choice by hand."""
     where: str
     objective: str = ""
-    """Of a search: what was maximised on holdout data."""
+    """What a search maximised on holdout data."""
     trials: int = 0
     date: str = ""
 
     def __str__(self) -> str:
         if self.origin == "search":
-            return f"search: best of {self.trials} trials by {self.objective} on holdout data, {self.date} ({self.where})"
+            return (
+                f"search: best of {self.trials} trials by {self.objective} on holdout data, "
+                f"{self.date} ({self.where})"
+            )
         names = {"paper": "paper", "code": "authors' code", "hand": "by hand"}
-        return f"{names[self.origin]}: {self.where}{f', {self.date}' if self.date else ''}"
+        date = f", {self.date}" if self.date else ""
+        return f"{names[self.origin]}: {self.where}{date}"
 
 
 @cache
 def presets() -> Mapping[str, Any]:
-    """presets.toml: settings per method, data set and kind, and recipes per data set."""
+    """Return the content of presets.toml."""
     return tomllib.loads(files("duck.methods").joinpath("presets.toml").read_text(encoding="utf-8"))
 
 
@@ -72,76 +79,69 @@ def preset(
     for part in _parts(method, data, kind, samples, name):
         settings |= part
     if more is not None:
-        settings |= _found(more, method, data, kind)
+        settings |= _read_settings(more, method, data, kind)
     return cls(**{key: _tuple(value) for key, value in settings.items() if key != "source"})
 
 
 def sources(
     method: str, data: str, kind: str, samples: int | None = None, name: Preset = "tuned"
 ) -> list[Source]:
-    """Return where the values of a preset come from: those of `paper` first, then those that `tuned` puts in their place."""
-    names = [
-        source for part in _parts(method, data, kind, samples, name) for source in part["source"]
-    ]
+    """Return the sources of a preset: those of `paper`, then those of `tuned`."""
     known = presets()["sources"]
-    return [
-        Source(
-            known[one]["from"], **{key: value for key, value in known[one].items() if key != "from"}
-        )
-        for one in names
-    ]
+    found = []
+    for part in _parts(method, data, kind, samples, name):
+        for source in part["source"]:
+            fields = dict(known[source])
+            found.append(Source(fields.pop("from"), **fields))
+    return found
 
 
 def _parts(
     method: str, data: str, kind: str, samples: int | None, name: Preset
 ) -> list[dict[str, Any]]:
-    """Return the settings of `paper` and then, where asked for, the changes of `tuned`."""
-    known = presets().get(method, {})
-    chosen = known.get(data) or known.get(_size(data, samples), {})
-    wanted = ("paper", "tuned") if name == "tuned" else ("paper",)
-    return [chosen[one][kind] for one in wanted if kind in chosen.get(one, {})]
+    """Return the values of `paper` and then, for `tuned`, the values that replace them."""
+    by_data = presets().get(method, {})
+    by_name = by_data.get(data) or by_data.get(_size(data, samples), {})
+    names = ("paper", "tuned") if name == "tuned" else ("paper",)
+    return [by_name[part][kind] for part in names if kind in by_name.get(part, {})]
 
 
-def speaks_of(file: Path, method: str, data: str, kind: str) -> bool:
-    """Whether a file of `duck tune` has settings for this."""
+def has_settings(file: Path, method: str, data: str, kind: str) -> bool:
+    """Return whether a file of `duck tune` has values for this method, data set and kind."""
     return bool(_tables(file).get((method, data, "tuned", kind)))
 
 
-def off_topic(file: Path, method: str, data: str, kind: str) -> BadInput:
-    """The error about a file that has none."""
-    there = (
-        ", ".join(
-            f"[{'.'.join(key)}]" if key else "values outside of tables" for key in _tables(file)
-        )
-        or "no settings at all"
-    )
+def missing_settings(file: Path, method: str, data: str, kind: str) -> BadInput:
+    """Return the error about a file without values for this method, data set and kind."""
+    names = [f"[{'.'.join(key)}]" if key else "values outside of tables" for key in _tables(file)]
+    content = ", ".join(names) or "no values at all"
     return BadInput(
-        f"{file} has no settings for this run, which would be in [{method}.{data}.tuned.{kind}]: it has {there}."
+        f"{file} has no table [{method}.{data}.tuned.{kind}], which this run needs. "
+        f"It has {content}."
     )
 
 
-def _found(file: Path, method: str, data: str, kind: str) -> dict[str, Any]:
-    """The settings of a file of `duck tune`."""
-    if not speaks_of(file, method, data, kind):
-        raise off_topic(file, method, data, kind)
+def _read_settings(file: Path, method: str, data: str, kind: str) -> dict[str, Any]:
+    if not has_settings(file, method, data, kind):
+        raise missing_settings(file, method, data, kind)
     settings = _tables(file)[method, data, "tuned", kind]
     known = [field.name for field in dataclasses.fields(METHODS[method])]  # type: ignore[arg-type]
-    wrong = [
+    problems = [
         f"{method} has no setting {name!r}. {suggest(name, known)}"
         for name in settings
         if name not in known
     ]
-    if wrong:
-        raise BadInput(f"{file}: {' '.join(wrong)}")
+    if problems:
+        raise BadInput(f"{file}: {' '.join(problems)}")
     return settings
 
 
 def _tables(file: Path) -> dict[tuple[str, ...], dict[str, Any]]:
-    """The tables of a file that hold values, by the names that lead to them."""
+    """Return the tables of a file that contain values, by their path."""
     try:
         return dict(_leaves((), tomllib.loads(read_text(file))))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{file} cannot be read as a file of presets: {error}") from error
+        raise BadInput(f"{file} cannot be read as presets: {error}") from error
 
 
 def _leaves(
@@ -162,17 +162,17 @@ def default_recipe(
     model: str = "",
     name: RecipeName = "standard",
 ) -> Recipe:
-    """Return the recipe with which originals of a data set are trained.
+    """Return the recipe for originals of a data set.
 
-    name    `standard` is ours; `paper` is that of the DUCK paper, which has one for CIFAR-10,
-            CIFAR-100 and Tiny-ImageNet
-    model   architectures that need another optimizer change the standard recipe
+    name    `standard` is ours; `paper` is that of the DUCK paper, for CIFAR-10, CIFAR-100 and
+            Tiny-ImageNet
+    model   some architectures change the standard recipe, such as its optimizer
     """
     known = presets()["recipe"]
     recipes = known.get(data) or known[_size(data, samples)]
     if name not in recipes:
-        having = ", ".join(known_data for known_data, names in known.items() if name in names)
-        raise BadInput(f"{data} has no recipe {name!r}. Data sets that have one: {having}.")
+        others = ", ".join(other for other, names in known.items() if name in names)
+        raise BadInput(f"{data} has no recipe {name!r}. Data sets that have one: {others}.")
     changes: dict[str, Any] = {}
     if name == "standard":
         changes = {
@@ -184,7 +184,7 @@ def default_recipe(
 
 
 def _tuple(value: Any) -> Any:
-    """Return a list of TOML as a tuple, which dataclasses can hash."""
+    """Return a list as a tuple, so that dataclasses can be hashed."""
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -6,20 +6,21 @@ from typing import ClassVar
 from torch import nn
 
 from duck.errors import BadInput
-from duck.methods._relabelling import Relabelled, label_loss, random_labels
-from duck.methods._stopping import UntilForgotten
+from duck.methods._relabelling import RelabelledBatches, label_loss, random_labels
+from duck.methods._stopping import ForgetSetTraining
 from duck.methods.base import METHODS, clone
 from duck.runtime import seeded
-from duck.training.batching import Passes
+from duck.training.batching import ShuffledPass
 from duck.types import Task
 
 
 @METHODS.register("random-label")
 @dataclass(frozen=True)
-class RandomLabel(UntilForgotten):
-    """Cross-entropy of the forget samples against new random labels in every step, until DUCK's stop rule is met.
+class RandomLabel(ForgetSetTraining):
+    """Train the forget samples towards new random labels in every step, until DUCK's stop rule.
 
-    Labels are drawn from the classes of the retain set: where a whole class goes, never its own; of single samples, possibly their own.
+    The labels are drawn from the classes of the retain set. If a whole class is forgotten, its own
+    label is never drawn; single samples may get their own label.
     """
 
     paper: ClassVar[str] = "Hayase 2020, arXiv:2012.11849"
@@ -27,19 +28,14 @@ class RandomLabel(UntilForgotten):
     lr: float = 1e-3
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        unlearned, generator = clone(model), seeded(task.seed, "random-label")
         classes = task.retain.labels.unique()
         if len(classes) < 2:
             raise BadInput(
-                "Random labels need at least two classes to draw from: the retain samples are all of one class."
+                "Random labels need at least two classes: all retain samples have the same class."
             )
-        forget = Passes("forget", task.forget, self.batch_size)
-        self.train(
-            unlearned,
-            task,
-            Relabelled(forget, random_labels(classes)),
-            label_loss,
-            generator,
-            "random-label",
-        )
+        unlearned = clone(model)
+        forget = ShuffledPass("forget", task.forget, self.batch_size)
+        batches = RelabelledBatches(forget, random_labels(classes))
+        generator = seeded(task.seed, "random-label")
+        self.train(unlearned, task, batches, label_loss, generator, "random-label")
         return unlearned

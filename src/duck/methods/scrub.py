@@ -1,6 +1,7 @@
 """SCRUB: scalable remembering and unlearning unbound (Kurmanji et al. 2023)."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -8,147 +9,151 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.errors import BadInput
-from duck.methods._distillation import divergence, frozen
+from duck.methods._distillation import divergence, frozen_copy
+from duck.methods._recipes import sgd_recipe
 from duck.methods._relabelling import training_logits
-from duck.methods.base import METHODS, Forgets, Kinds, clone
+from duck.methods._stopping import snapshot
+from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
 from duck.models.head import logits_of
 from duck.predict import accuracy
 from duck.runtime import seeded
-from duck.training.batching import InTurn, Passes, Step
+from duck.training.batching import Batches, ConsecutivePasses, ShuffledPass, Step
 from duck.training.loop import fit
-from duck.types import Augment, Examples, Task
+from duck.types import Augment, Examples, Recipe, Task
 
 
 @METHODS.register("scrub")
 @dataclass(frozen=True)
 class Scrub:
-    """Disobey the original on the forget samples and obey it on the others, in turn (SCRUB, eq. 3)."""
+    """Diverge from the original on forget samples and follow it on the others (eq. 3)."""
 
     paper: ClassVar[str] = "Kurmanji 2023, arXiv:2302.09880"
     scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = True
-    forgets_by: ClassVar[Forgets] = "training"
+    forgets_by: ClassVar[ForgetsBy] = "training"
 
     lr: float = 5e-4
     epochs: int = 3
     forget_epochs: int = 2
-    """The first so many epochs begin with a pass over the forget samples that maximises the divergence."""
+    """Number of first epochs that start with a pass over the forget samples."""
     alpha: float = 0.001
     """Weight of the divergence on retain samples."""
     gamma: float = 0.99
     """Weight of the cross-entropy on retain samples."""
     temperature: float = 4.0
-    """Of both softmaxes in the divergence."""
+    """Temperature of both softmaxes in the divergence."""
     batch_size: int = 256
-    """Of retain samples."""
+    """Size of a batch of retain samples."""
     forget_batch: int = 256
     """Size of a batch of forget samples; the authors mostly use 16 to 64."""
     momentum: float = 0.9
     weight_decay: float = 5e-4
     milestones: tuple[int, ...] = ()
-    """Epochs after which the rate is multiplied by `decay`."""
+    """Epochs after which the learning rate is multiplied by `decay`."""
     decay: float = 0.1
     augment: Augment = "none"
     rewind: bool = False
-    """SCRUB+R: return the weights after the epoch whose forget accuracy is closest to the accuracy on unseen samples of the same
-    classes (holdout), measured at the end."""
+    """SCRUB+R: return the weights of the epoch whose forget accuracy is closest to the final
+    accuracy on holdout samples of the same classes."""
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         if not 1 <= self.forget_epochs <= self.epochs:
             raise BadInput(
                 f"forget_epochs must be from 1 to epochs ({self.epochs}), got {self.forget_epochs}."
             )
-        unlearned, teacher, generator = clone(model), frozen(model), seeded(task.seed, "scrub")
-        recipe = replace(
-            task.recipe, optimizer="sgd", lr=self.lr, momentum=self.momentum, nesterov=False, weight_decay=self.weight_decay,
-            schedule="step", milestones=self.milestones, gamma=self.decay,
-            epochs=self.forget_epochs, batch_size=self.batch_size, augment=self.augment,
-        )  # fmt: skip
-
-        def loss(net: nn.Module, step: Step) -> Tensor:
-            return self.loss(net, teacher, step)
-
-        keep = Passes("retain", task.retain, self.batch_size, self.augment)
-        push = Passes("forget", task.forget, self.forget_batch, self.augment)
+        unlearned = clone(model)
         history = _History(unlearned, task) if self.rewind else None
-        after_epoch = history.record if history else None
-        fit(
-            unlearned,
-            InTurn(push, keep),
-            loss,
-            recipe,
-            generator,
-            phase="max-min",
-            stop=after_epoch,
-            report=task.report,
-            steady=True,
-        )
-        # Epochs without the forget pass are shorter, and a schedule needs epochs of one length: a second training with the rate going
-        # on where it was. Only the momentum begins anew.
-        rest = self.epochs - self.forget_epochs
-        if rest:
-            later = replace(
-                recipe,
-                epochs=rest,
-                milestones=tuple(m - self.forget_epochs for m in self.milestones),
-            )
-            fit(
-                unlearned,
-                keep,
-                loss,
-                later,
-                generator,
-                phase="min",
-                stop=after_epoch,
-                report=task.report,
-                steady=True,
-            )
+        self._train(unlearned, frozen_copy(model), task, history.record if history else None)
         if history:
             history.rewind()
         return unlearned
 
+    def _train(
+        self,
+        unlearned: nn.Module,
+        teacher: nn.Module,
+        task: Task,
+        after_epoch: Callable[[], bool] | None,
+    ) -> None:
+        generator = seeded(task.seed, "scrub")
+        forget = ShuffledPass("forget", task.forget, self.forget_batch, self.augment)
+        retain = ShuffledPass("retain", task.retain, self.batch_size, self.augment)
+
+        def loss(net: nn.Module, step: Step) -> Tensor:
+            return self.loss(net, teacher, step)
+
+        def fit_phase(batches: Batches, recipe: Recipe, phase: str) -> None:
+            fit(
+                unlearned,
+                batches,
+                loss,
+                recipe,
+                generator,
+                phase=phase,
+                stop=after_epoch,
+                report=task.report,
+                capturable=True,
+            )
+
+        fit_phase(ConsecutivePasses(forget, retain), self._recipe(task.recipe, 0), "max-min")
+        # Epochs without the forget pass are shorter, but a schedule needs epochs of one length.
+        # So they are a second training, which continues the schedule. Only the momentum restarts.
+        if self.epochs > self.forget_epochs:
+            fit_phase(retain, self._recipe(task.recipe, self.forget_epochs), "min")
+
+    def _recipe(self, original: Recipe, start: int) -> Recipe:
+        """Return the recipe of the training that starts after `start` epochs."""
+        return sgd_recipe(
+            original,
+            self,
+            epochs=self.epochs - self.forget_epochs if start else self.forget_epochs,
+            milestones=tuple(milestone - start for milestone in self.milestones),
+            gamma=self.decay,
+            augment=self.augment,
+        )
+
     def loss(self, net: nn.Module, teacher: nn.Module, step: Step) -> Tensor:
-        """Minus the divergence on a forget batch; both terms on a retain batch."""
+        """Return minus the divergence on a forget batch; both terms on a retain batch."""
         ((name, batch),) = step.items()
         logits = training_logits(net, batch.images)
         with torch.no_grad():
-            wanted = logits_of(teacher(batch.images)).float()
-        apart = divergence(wanted, logits, self.temperature)
-        return (
-            -apart
-            if name == "forget"
-            else self.alpha * apart + self.gamma * cross_entropy(logits, batch.labels)
-        )
+            teacher_logits = logits_of(teacher(batch.images)).float()
+        distance = divergence(teacher_logits, logits, self.temperature)
+        if name == "forget":
+            return -distance
+        return self.alpha * distance + self.gamma * cross_entropy(logits, batch.labels)
 
 
 class _History:
     """The weights of a model after each epoch, for SCRUB+R."""
 
     def __init__(self, model: nn.Module, task: Task) -> None:
-        holdout = task.holdout
-        rows = (
-            torch.empty(0)
-            if holdout is None
-            else torch.isin(holdout.labels, task.forget.labels).nonzero().flatten()
-        )
-        if holdout is None or not len(rows):
-            raise BadInput(
-                "rewind needs holdout samples of the forgotten classes: give data with a test split, or leave rewind off."
-            )
-        self.model, self.task, self.unseen = model, task, holdout.take(rows)
+        self.model = model
+        self.task = task
+        self.unseen = _unseen_of_forget_classes(task)
         self.epochs: list[tuple[float, dict[str, Tensor]]] = []
 
     def record(self) -> bool:
-        """Keep the weights and the forget accuracy of an epoch. Returns False: the training continues."""
-        weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
-        self.epochs.append((self._accuracy(self.task.forget), weights))
+        """Store the forget accuracy and the weights of an epoch; return False to continue."""
+        self.epochs.append((self._accuracy(self.task.forget), snapshot(self.model)))
         return False
 
     def rewind(self) -> None:
-        """Load the weights of the epoch whose forget accuracy is closest to the final accuracy on unseen samples; the latest of equals."""
+        """Load the weights of the best epoch; of equally good epochs, the last."""
         reference = self._accuracy(self.unseen)
         _, weights = min(reversed(self.epochs), key=lambda epoch: abs(epoch[0] - reference))
         self.model.load_state_dict(weights)
 
     def _accuracy(self, examples: Examples) -> float:
         return accuracy(self.model, examples, self.task.recipe.precision)
+
+
+def _unseen_of_forget_classes(task: Task) -> Examples:
+    if task.holdout is not None:
+        rows = torch.isin(task.holdout.labels, task.forget.labels).nonzero().flatten()
+        if len(rows):
+            return task.holdout.take(rows)
+    raise BadInput(
+        "rewind needs holdout samples of the forgotten classes: "
+        "give data with a test split, or turn rewind off."
+    )

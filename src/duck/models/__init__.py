@@ -16,7 +16,10 @@ __all__ = ["MODELS", "Shape", "allcnn", "build", "convnet", "resnet", "vit"]
 
 
 def build(name: str, num_classes: int, shape: Sequence[int], seed: int | None = None) -> nn.Module:
-    """A fresh model on the CPU, for images of that shape (channels, height, width). Same seed, same weights."""
+    """Build a new model on the CPU; the same seed gives the same weights.
+
+    `shape` is that of an image: (channels, height, width).
+    """
     if num_classes < 1:
         raise BadInput(f"A model needs at least one class, got num_classes={num_classes}.")
     size = _checked(shape)

@@ -1,4 +1,4 @@
-"""All-convolutional network (Springenberg et al. 2015, "Striving for simplicity"), with BatchNorm and a two-layer head."""
+"""All-convolutional network (Springenberg et al. 2015) with BatchNorm and a two-layer head."""
 
 from torch import Tensor, nn
 
@@ -19,7 +19,7 @@ LAYERS = (
 
 @MODELS.register("allcnn")
 class AllCNN(nn.Module):
-    """Strided convolutions instead of pooling; 1,730,692 weights for 100 classes, as in the DUCK paper."""
+    """Strided convolutions instead of pooling; 1,730,692 weights for 100 classes (DUCK paper)."""
 
     def __init__(self, num_classes: int, shape: Shape) -> None:
         super().__init__()

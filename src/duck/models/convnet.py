@@ -15,7 +15,7 @@ def _stage(inputs: int, outputs: int) -> list[nn.Module]:
 
 @MODELS.register("convnet")
 class ConvNet(nn.Module):
-    """Three 3x3 convolutions with BatchNorm, two poolings, a linear head: 57,000 weights for digits."""
+    """Three 3x3 convolutions with BatchNorm, two poolings, a linear head; 57,000 weights."""
 
     def __init__(self, num_classes: int, shape: Shape, width: int = 32) -> None:
         super().__init__()

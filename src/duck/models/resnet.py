@@ -23,7 +23,7 @@ def _basic(inputs: int, width: int, stride: int) -> list[nn.Module]:
 
 
 def _bottleneck(inputs: int, width: int, stride: int) -> list[nn.Module]:
-    # The stride is in the 3x3 convolution: in the first 1x1, three of four pixels would not be read at all.
+    # The stride is in the 3x3 convolution: in the first 1x1, three of four pixels would be skipped.
     return [
         _conv_bn(inputs, width, 1),
         nn.ReLU(inplace=True),
@@ -34,7 +34,7 @@ def _bottleneck(inputs: int, width: int, stride: int) -> list[nn.Module]:
 
 
 class Block(nn.Module):
-    """y = relu(F(x) + x) (eq. 1); the shortcut is a 1x1 projection where the shapes differ (eq. 2)."""
+    """y = relu(F(x) + x) (eq. 1); the shortcut is a 1x1 projection if shapes differ (eq. 2)."""
 
     def __init__(
         self, inputs: int, width: int, stride: int, bottleneck: bool, zero_last_gamma: bool
@@ -66,7 +66,10 @@ def _stem(channels: int, small: bool) -> nn.Sequential:
 
 
 class ResNet(nn.Module):
-    """Four stages of residual blocks, global average, a linear head. `zero_last_gamma` starts each block as the identity."""
+    """Four stages of residual blocks, global average pooling and a linear head.
+
+    `zero_last_gamma` initialises each block as the identity.
+    """
 
     def __init__(
         self,

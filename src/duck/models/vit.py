@@ -8,7 +8,10 @@ from duck.models.registry import MODELS, Shape
 
 
 def patch_size(height: int, width: int) -> int:
-    """The largest power of two up to 16 that leaves at least 8 patches a side: 16 for 224 pixels, 8 for 64, 4 for 32."""
+    """Return the largest power of two up to 16 with at least 8 patches per side.
+
+    It is 16 for 224 pixels, 8 for 64 and 4 for 32.
+    """
     side = min(height, width)
     return max((size for size in (2, 4, 8, 16) if side // size >= 8), default=1)
 

@@ -19,7 +19,7 @@ from duck.predict import batch_size
 from duck.runtime import Stopwatch, device_name, evaluating, seeded
 from duck.scenarios import ForgetSamples
 from duck.training import loop
-from duck.training.stacked import alike, train_together
+from duck.training.stacked import can_stack, train_stacked
 from duck.types import Data, Examples
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -69,8 +69,8 @@ class Workshop:
         models = [self._fresh(seed).to(self.device) for seed in seeds]
         examples = [self.data.train.take(self.layout.trained_on(job)) for job in group]
         generators = [seeded(seed, "train") for seed in seeds]
-        if len(group) > 1 and alike(examples, self.recipe.batch_size):
-            train_together(models, examples, self.recipe, generators)
+        if len(group) > 1 and can_stack(examples, self.recipe.batch_size):
+            train_stacked(models, examples, self.recipe, generators)
         else:
             for model, part, generator in zip(models, examples, generators, strict=True):
                 loop.train(model, part, self.recipe, generator)

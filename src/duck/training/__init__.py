@@ -1,1 +1,1 @@
-"""Train models: the one training loop, the order of batches, CUDA graphs, several models at once."""
+"""Training: the one training loop, the order of batches, CUDA graphs, several models at once."""

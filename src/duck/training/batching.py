@@ -1,4 +1,4 @@
-"""The order of forget and retain batches: passes, one pass after another, DUCK's nesting, a pass joined by a cycle, one mixed stream."""
+"""The order of forget and retain batches in an epoch."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,30 +12,34 @@ from torch import Tensor
 from duck.types import Augment, Batch, Examples
 
 Step = Mapping[str, Batch]
+"""The named batches of one training step."""
 
 
 class Batches(Protocol):
-    """What `fit` consumes: the named batches of each step of an epoch."""
+    """The steps of an epoch, as `fit` consumes them."""
 
     def __len__(self) -> int:
-        """Steps in an epoch."""
+        """Return the number of steps in an epoch."""
 
-    def epoch(self, generator: torch.Generator) -> Iterator[Step]: ...
+    def epoch(self, generator: torch.Generator) -> Iterator[Step]:
+        """Iterate over the steps of one epoch."""
 
 
-def steps(examples: Examples, size: int) -> int:
+def count_steps(examples: Examples, size: int) -> int:
+    """Return the number of batches in one pass over the examples."""
     return -(-len(examples) // min(size, len(examples)))
 
 
-def endless(
+def cycle_batches(
     examples: Examples, size: int, generator: torch.Generator, augment: Augment
 ) -> Iterator[Batch]:
+    """Iterate over shuffled batches without end."""
     while True:
         yield from examples.batches(size, generator, augment)
 
 
 @dataclass(frozen=True)
-class Passes:
+class ShuffledPass:
     """One shuffled pass over the examples, named `name`."""
 
     name: str
@@ -44,7 +48,7 @@ class Passes:
     augment: Augment = "none"
 
     def __len__(self) -> int:
-        return steps(self.examples, self.size)
+        return count_steps(self.examples, self.size)
 
     def epoch(self, generator: torch.Generator) -> Iterator[Step]:
         for batch in self.examples.batches(self.size, generator, self.augment):
@@ -52,8 +56,8 @@ class Passes:
 
 
 @dataclass(frozen=True)
-class InTurn:
-    """In each epoch all steps of the first, then all steps of the second."""
+class ConsecutivePasses:
+    """In each epoch all steps of the first source, then all steps of the second."""
 
     first: Batches
     second: Batches
@@ -67,8 +71,8 @@ class InTurn:
 
 
 @dataclass(frozen=True)
-class Nested:
-    """Each forget batch for `ratio` steps, each step with a fresh retain batch (DUCK's high-forget epoch)."""
+class NestedBatches:
+    """Each forget batch for `ratio` steps with new retain batches (DUCK's high-forget epoch)."""
 
     forget: Examples
     retain: Examples
@@ -77,18 +81,18 @@ class Nested:
     augment: Augment = "none"
 
     def __len__(self) -> int:
-        return steps(self.forget, self.size) * self.ratio
+        return count_steps(self.forget, self.size) * self.ratio
 
     def epoch(self, generator: torch.Generator) -> Iterator[Step]:
-        retain = endless(self.retain, self.size, generator, self.augment)
+        retain = cycle_batches(self.retain, self.size, generator, self.augment)
         for forget in self.forget.batches(self.size, generator, self.augment):
             for _ in range(self.ratio):
                 yield {"forget": forget, "retain": next(retain)}
 
 
 @dataclass(frozen=True)
-class Joined:
-    """One pass over retain; each step is joined by forget samples that cycle through all of them."""
+class JoinedBatches:
+    """One pass over the retain set; each step also has a batch of the forget set, which repeats."""
 
     forget: Examples
     retain: Examples
@@ -97,19 +101,20 @@ class Joined:
     augment: Augment = "none"
 
     def __len__(self) -> int:
-        return steps(self.retain, self.retain_size)
+        return count_steps(self.retain, self.retain_size)
 
     def epoch(self, generator: torch.Generator) -> Iterator[Step]:
-        forget = endless(self.forget, self.forget_size, generator, self.augment)
+        forget = cycle_batches(self.forget, self.forget_size, generator, self.augment)
         for retain in self.retain.batches(self.retain_size, generator, self.augment):
             yield {"forget": next(forget), "retain": retain}
 
 
 @dataclass(frozen=True)
-class Mixed:
-    """One shuffled pass over forget and retain together, named `mixed`; rows from len(forget) on are those of retain.
+class MixedBatches:
+    """One shuffled pass over the forget and retain sets together, named `mixed`.
 
-    Which samples share a batch depends on the ids alone, not on who is to be forgotten: what is prepared for one request serves others.
+    Rows from len(forget) on belong to the retain set. The ids alone decide which samples share a
+    batch, not the request, so that a preparation for one request can be reused for others.
     """
 
     forget: Examples
@@ -122,33 +127,33 @@ class Mixed:
         return -(-total // min(self.size, total))
 
     @cached_property
-    def _by_id(self) -> Tensor:
-        return torch.from_numpy(
-            np.argsort(np.concatenate([self.forget.ids, self.retain.ids]), kind="stable")
-        )
+    def _rows_by_id(self) -> Tensor:
+        ids = np.concatenate([self.forget.ids, self.retain.ids])
+        return torch.from_numpy(np.argsort(ids, kind="stable"))
 
     def epoch(self, generator: torch.Generator) -> Iterator[Step]:
-        total = len(self._by_id)
-        order, size = self._by_id[torch.randperm(total, generator=generator)], min(self.size, total)
-        # Of its own: how much is drawn from it depends on the request.
-        inner = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
+        total = len(self._rows_by_id)
+        size = min(self.size, total)
+        order = self._rows_by_id[torch.randperm(total, generator=generator)]
+        # A separate generator: how many numbers the augmentation draws depends on the request.
+        seed = int(torch.randint(2**62, (), generator=generator))
+        augment_generator = torch.Generator().manual_seed(seed)
         for rows in torch.cat([order, order[: -total % size]]).split(size):
-            forget = rows < len(self.forget)
-            halves = (
-                (self.forget, rows[forget], 0),
-                (self.retain, rows[~forget] - len(self.forget), len(self.forget)),
-            )
-            parts = [
-                self._batch(examples, chosen, start, inner)
-                for examples, chosen, start in halves
-                if len(chosen)
-            ]
-            yield {"mixed": Batch(*(torch.cat(part) for part in zip(*parts, strict=True)))}
+            yield {"mixed": self._batch(rows, augment_generator)}
 
-    def _batch(
+    def _batch(self, rows: Tensor, generator: torch.Generator) -> Batch:
+        is_forget = rows < len(self.forget)
+        start = len(self.forget)
+        parts = []
+        if is_forget.any():
+            parts.append(self._part(self.forget, rows[is_forget], 0, generator))
+        if not is_forget.all():
+            parts.append(self._part(self.retain, rows[~is_forget] - start, start, generator))
+        return Batch(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+
+    def _part(
         self, examples: Examples, rows: Tensor, start: int, generator: torch.Generator
     ) -> Batch:
-        images, labels, places = next(
-            iter(examples.take(rows).batches(len(rows), generator, self.augment))
-        )
-        return Batch(images, labels, rows.to(places.device)[places] + start)
+        chosen = examples.take(rows)
+        batch = next(iter(chosen.batches(len(rows), generator, self.augment)))
+        return batch._replace(rows=rows.to(batch.rows.device)[batch.rows] + start)

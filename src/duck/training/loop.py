@@ -1,11 +1,14 @@
-"""The one training loop. Methods bring batches and a loss; everything about steps, epochs and devices is here."""
+"""The one training loop.
+
+Methods supply batches and a loss. Everything about steps, epochs and devices is here.
+"""
 
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 import torch.distributed as dist
@@ -19,12 +22,16 @@ from duck.errors import BadInput, Diverged, OutOfMemory
 from duck.models.head import logits_of
 from duck.models.weights import check_weights
 from duck.runtime import autocast, device_of, global_seed
-from duck.training.batching import Batches, Passes, Step
-from duck.training.cuda_graphs import Recorded
+from duck.training.batching import Batches, ShuffledPass, Step
+from duck.training.cuda_graphs import GraphedStep
 from duck.types import Batch, Examples, Progress, Recipe, Report
 
 Loss = Callable[[nn.Module, Step], Tensor]
 Masks = Mapping[str, Tensor]
+"""Parameter name -> True where a weight may change."""
+SECONDS_BETWEEN_REPORTS = 0.5
+CHECKPOINT_COST = 1 / 20
+"""Share of the time that writing checkpoints may take."""
 
 
 def train(
@@ -35,7 +42,7 @@ def train(
     report: Report | None = None,
     checkpoint: Path | None = None,
 ) -> None:
-    """Plain supervised training, in place: how originals and retrained models are made."""
+    """Train a model in place with cross-entropy, as originals and retrained models are trained."""
 
     def loss(net: nn.Module, step: Step) -> Tensor:
         batch = step["train"]
@@ -43,8 +50,17 @@ def train(
             logits_of(net(batch.images)), batch.labels, label_smoothing=recipe.label_smoothing
         )
 
-    batches = Passes("train", examples, recipe.batch_size, recipe.augment)
-    fit(model, batches, loss, recipe, generator, report=report, checkpoint=checkpoint, steady=True)
+    batches = ShuffledPass("train", examples, recipe.batch_size, recipe.augment)
+    fit(
+        model,
+        batches,
+        loss,
+        recipe,
+        generator,
+        report=report,
+        checkpoint=checkpoint,
+        capturable=True,
+    )
 
 
 def fit(
@@ -60,69 +76,167 @@ def fit(
     masks: Masks | None = None,
     report: Report | None = None,
     checkpoint: Path | None = None,
-    steady: bool = False,
+    capturable: bool = False,
 ) -> int:
-    """Train `model` in place and return the number of epochs begun.
+    """Train `model` in place and return the number of the last epoch.
 
-    stop         asked after each epoch, or after every `check_every` steps; True ends the training
-    masks        parameter name -> True where a weight may move; the others hold, also under decay and momentum
-    checkpoint   a file to go on from after a kill: the result is the same as without the kill
-    steady       the loss does the same tensor work on every batch of a shape, and nothing of it depends on Python state: on CUDA the
-                 step is then recorded once and replayed
+    stop         checked after each epoch and every `check_every` steps; True ends the training
+    masks        parameter name -> True where a weight may change; the others are fixed, also under
+                 weight decay and momentum
+    checkpoint   a file to resume from after an interruption; the result is the same as without one
+    capturable   the loss does the same tensor operations on every batch of a shape and does not
+                 depend on Python state: on CUDA the step is recorded once and replayed
     """
     check_recipe(recipe)
     if len(batches) == 0:
-        raise BadInput("There is nothing to train on.")
-    device, total = device_of(model), recipe.epochs * len(batches)
-    if device.type == "cuda":
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    recorded = steady and device.type == "cuda" and not dist.is_initialized()
-    optimizer = _optimizer(model, recipe, recorded)
-    hold = _Hold(model, masks or {})
-    net = _wrapped(model, recipe, device)
-
-    def advance(step: Step) -> Tensor:
-        optimizer.zero_grad(set_to_none=True)
-        with autocast(recipe.precision, device):
-            value = loss(net, step)
-        value.backward()
-        optimizer.step()
-        hold.back()
-        return value.detach()
-
-    take = Recorded(advance, device) if recorded else advance
-    news = _News(report, phase, recipe.epochs, len(batches), model)
-    with _training(model, optimizer), global_seed(generator, device), _explained(recipe):
-        begun = start = (
-            _resume(checkpoint, model, optimizer, generator, device) if checkpoint else 0
-        )
-        saver = _Saver(checkpoint) if checkpoint and _rank() == 0 else None
+        raise BadInput("There are no samples to train on.")
+    trainer = _Trainer(model, batches, loss, recipe, generator, masks or {}, capturable)
+    reporter = _ProgressReporter(report, phase, recipe.epochs, len(batches), model)
+    stop_check = _StopCheck(stop, check_every, len(batches), trainer.device)
+    with (
+        _train_mode(model, trainer.optimizer),
+        global_seed(generator, trainer.device),
+        _explain_out_of_memory(recipe),
+    ):
+        last_epoch = start = _resume(checkpoint, trainer) if checkpoint else 0
+        writer = _CheckpointWriter(checkpoint) if checkpoint and _rank() == 0 else None
         for epoch in range(start, recipe.epochs):
-            begun = epoch + 1
-            before = {name: value.clone() for name, value in model.state_dict().items()}
-            losses: list[Tensor] = []
-            stopped = False
-            for index, step in enumerate(batches.epoch(generator)):
-                _set_rate(optimizer, recipe, epoch * len(batches) + index, total, epoch)
-                value = take(_share(step))
-                losses.append(value)
-                news.step(epoch, index, value)
-                last = index + 1 == len(batches)
-                if stop and (last or (check_every and (index + 1) % check_every == 0)):
-                    stopped = _agreed(stop(), device)
-                    if stopped:
-                        break
-            mean = _finite_mean(losses, model, before, batches, epoch, recipe, checkpoint)
-            news.epoch(epoch, mean)
+            last_epoch = epoch + 1
+            stopped = trainer.run_epoch(epoch, reporter, stop_check, checkpoint)
             if stopped:
                 break
-            if saver:
-                saver(model, optimizer, generator, device, epoch + 1)
-    return begun
+            if writer:
+                writer.write(trainer, epoch + 1)
+    return last_epoch
+
+
+class _Trainer:
+    """A model in training with its optimizer."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: Batches,
+        loss: Loss,
+        recipe: Recipe,
+        generator: torch.Generator,
+        masks: Masks,
+        capturable: bool,
+    ) -> None:
+        self.model = model
+        self.batches = batches
+        self.loss = loss
+        self.recipe = recipe
+        self.generator = generator
+        self.device = device_of(model)
+        if self.device.type == "cuda":
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        uses_graphs = capturable and self.device.type == "cuda" and not dist.is_initialized()
+        self.optimizer = _make_optimizer(model, recipe, uses_graphs)
+        self.fixed_weights = _FixedWeights(model, masks)
+        self.net = _wrap(model, recipe, self.device)
+        self.run_step: Callable[[Step], Tensor] = (
+            GraphedStep(self._train_step, self.device) if uses_graphs else self._train_step
+        )
+
+    def _train_step(self, step: Step) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        with autocast(self.recipe.precision, self.device):
+            value = self.loss(self.net, step)
+        value.backward()
+        self.optimizer.step()
+        self.fixed_weights.restore()
+        return value.detach()
+
+    def run_epoch(
+        self,
+        epoch: int,
+        reporter: "_ProgressReporter",
+        stop_check: "_StopCheck",
+        checkpoint: Path | None,
+    ) -> bool:
+        """Train for an epoch, or until the stop check ends it; return whether it did."""
+        weights_before = {name: value.clone() for name, value in self.model.state_dict().items()}
+        losses: list[Tensor] = []
+        stopped = False
+        for index, step in enumerate(self.batches.epoch(self.generator)):
+            self._set_rate(epoch, index)
+            value = self.run_step(_own_part(step))
+            losses.append(value)
+            reporter.after_step(epoch, index, value)
+            stopped = stop_check(index)
+            if stopped:
+                break
+        values = torch.stack(losses).float()
+        if not self._is_finite(values):
+            self.model.load_state_dict(weights_before)
+            self._raise_diverged(values, epoch, weights_before, checkpoint)
+        reporter.after_epoch(epoch, float(values.mean()))
+        return stopped
+
+    def _set_rate(self, epoch: int, index: int) -> None:
+        steps = len(self.batches)
+        factor = rate(self.recipe, epoch * steps + index, self.recipe.epochs * steps, epoch)
+        lr = self.recipe.lr * factor
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(lr)
+            else:
+                group["lr"] = lr
+
+    def _is_finite(self, losses: Tensor) -> bool:
+        norm = nn.utils.get_total_norm(list(self.model.parameters()))
+        return bool(losses.isfinite().all()) and bool(norm.isfinite())
+
+    def _raise_diverged(
+        self,
+        losses: Tensor,
+        epoch: int,
+        weights_before: dict[str, Tensor],
+        checkpoint: Path | None,
+    ) -> NoReturn:
+        check_weights(weights_before, "The model")
+        _check_images(self.batches)
+        broken = (~losses.isfinite()).nonzero()
+        step = int(broken[0]) + 1 if len(broken) else len(losses)
+        stored = ""
+        if checkpoint and checkpoint.exists():
+            stored = f"; {checkpoint} contains the last good epoch"
+        raise Diverged(
+            f"The loss became {float(losses[step - 1])} at step {step} of epoch {epoch + 1}. "
+            f"The weights are those from before that epoch{stored}. "
+            f"Lower the learning rate (now {self.recipe.lr:g})."
+        )
+
+
+class _StopCheck:
+    """Decides after a step whether to ask the stop rule, and asks it."""
+
+    def __init__(
+        self,
+        stop: Callable[[], bool] | None,
+        check_every: int | None,
+        steps: int,
+        device: torch.device,
+    ) -> None:
+        self.stop = stop
+        self.check_every = check_every
+        self.steps = steps
+        self.device = device
+
+    def __call__(self, index: int) -> bool:
+        if self.stop is None:
+            return False
+        is_last = index + 1 == self.steps
+        is_due = bool(self.check_every) and (index + 1) % (self.check_every or 1) == 0
+        return (is_last or is_due) and _any_process(self.stop(), self.device)
 
 
 def rate(recipe: Recipe, step: int, total: int, epoch: int) -> float:
-    """The factor on the learning rate at a step: 1 at the peak, exactly 0 at the last step of `cosine` and `one-cycle`."""
+    """Return the factor on the learning rate at a step.
+
+    It is 1 at the peak, and exactly 0 at the last step of `cosine` and `one-cycle`.
+    """
     done = step / max(1, total - 1)
     match recipe.schedule:
         case "cosine":
@@ -137,31 +251,30 @@ def rate(recipe: Recipe, step: int, total: int, epoch: int) -> float:
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Before anything is made for a training that cannot begin."""
+    """Raise an error if a value of the recipe is out of range."""
     for name in ("epochs", "batch_size"):
         if getattr(recipe, name) < 1:
             raise BadInput(f"{name} must be at least 1, got {getattr(recipe, name)}.")
     check_settings(recipe)
     if not 0 <= recipe.warmup < 1:
-        raise BadInput(
-            f"warmup is a share of the steps and must be in [0, 1), got {recipe.warmup}."
-        )
+        raise BadInput(f"warmup must be a share of the steps, in [0, 1), got {recipe.warmup}.")
     if recipe.label_smoothing > 1:
         raise BadInput(f"label_smoothing must be in [0, 1], got {recipe.label_smoothing}.")
     if recipe.optimizer == "sgd" and recipe.nesterov and recipe.momentum == 0:
         raise BadInput(
-            "nesterov needs a momentum above 0: turn it off (--no-nesterov), or give a momentum."
+            "nesterov needs a momentum above 0: turn it off (--no-nesterov), or set a momentum."
         )
 
 
-def _optimizer(model: nn.Module, recipe: Recipe, recorded: bool) -> torch.optim.Optimizer:
-    parameters, device = [p for p in model.parameters() if p.requires_grad], device_of(model)
+def _make_optimizer(model: nn.Module, recipe: Recipe, uses_graphs: bool) -> torch.optim.Optimizer:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    device = device_of(model)
     if not parameters:
         raise BadInput(
-            "Nothing of the model can be trained: all its weights are frozen. Thaw some, as with model.requires_grad_(True)."
+            "All parameters are frozen. Unfreeze at least one layer: model.requires_grad_(True)."
         )
-    # A recording holds the rate's place in memory, not its number.
-    lr = torch.tensor(recipe.lr, device=device) if recorded else recipe.lr
+    # A CUDA graph reads the learning rate from memory, so that it must be a tensor.
+    lr = torch.tensor(recipe.lr, device=device) if uses_graphs else recipe.lr
     common: dict[str, Any] = {
         "lr": lr,
         "weight_decay": recipe.weight_decay,
@@ -173,14 +286,14 @@ def _optimizer(model: nn.Module, recipe: Recipe, recorded: bool) -> torch.optim.
                 parameters, momentum=recipe.momentum, nesterov=recipe.nesterov, **common
             )
         case "adam":
-            return torch.optim.Adam(parameters, capturable=recorded, **common)
+            return torch.optim.Adam(parameters, capturable=uses_graphs, **common)
         case "adamw":
-            return torch.optim.AdamW(parameters, capturable=recorded, **common)
+            return torch.optim.AdamW(parameters, capturable=uses_graphs, **common)
 
 
 @contextmanager
-def _training(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Train mode; afterwards, also after an error, each submodule is back in its own mode and no gradient is left."""
+def _train_mode(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Switch to train mode; afterwards restore the mode of each module and drop the gradients."""
     modes = [(module, module.training) for module in model.modules()]
     model.train()
     try:
@@ -191,44 +304,34 @@ def _training(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[No
             module.training = training
 
 
-def _set_rate(
-    optimizer: torch.optim.Optimizer, recipe: Recipe, step: int, total: int, epoch: int
-) -> None:
-    now = recipe.lr * rate(recipe, step, total, epoch)
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(now)
-        else:
-            group["lr"] = now
+class _FixedWeights:
+    """The weights that must not change.
 
-
-class _Hold:
-    """Weight decay and momentum move masked weights too: put them back after each step."""
+    Weight decay and momentum move masked weights too, so that they are restored after each step.
+    """
 
     def __init__(self, model: nn.Module, masks: Masks) -> None:
-        named = dict(model.named_parameters())
-        unknown = sorted(set(masks) - set(named))
+        parameters = dict(model.named_parameters())
+        unknown = sorted(set(masks) - set(parameters))
         if unknown:
-            raise BadInput(
-                f"Masks for parameters that the model does not have: {', '.join(unknown[:5])}."
-            )
-        self.held = [
-            (named[name], ~mask.to(named[name].device), named[name].detach().clone())
-            for name, mask in masks.items()
-        ]
+            raise BadInput(f"Masks for unknown parameters of the model: {', '.join(unknown[:5])}.")
+        self.entries = []
+        for name, mask in masks.items():
+            weight = parameters[name]
+            self.entries.append((weight, ~mask.to(weight.device), weight.detach().clone()))
 
     @torch.no_grad()
-    def back(self) -> None:
-        for weight, fixed, value in self.held:
-            weight.copy_(torch.where(fixed, value, weight))
+    def restore(self) -> None:
+        for weight, is_fixed, value in self.entries:
+            weight.copy_(torch.where(is_fixed, value, weight))
 
 
-def _wrapped(model: nn.Module, recipe: Recipe, device: torch.device) -> nn.Module:
+def _wrap(model: nn.Module, recipe: Recipe, device: torch.device) -> nn.Module:
+    """Compile the model and make it distributed where this is needed."""
     net = cast(nn.Module, torch.compile(model, dynamic=False)) if recipe.compile else model
     if dist.is_initialized() and dist.get_world_size() > 1:
-        net = DistributedDataParallel(
-            net, device_ids=[device.index] if device.type == "cuda" else None
-        )
+        device_ids = [device.index] if device.type == "cuda" else None
+        net = DistributedDataParallel(net, device_ids=device_ids)
     return net
 
 
@@ -236,21 +339,22 @@ def _rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def _share(step: Step) -> Step:
-    """This process's part of each batch; all processes draw the same batches."""
+def _own_part(step: Step) -> Step:
+    """Return the part of each batch for this process; all processes draw the same batches."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return step
     rank, world = dist.get_rank(), dist.get_world_size()
     for name, batch in step.items():
         if len(batch.labels) % world:
             raise BadInput(
-                f"A {name} batch of {len(batch.labels)} cannot be shared by {world} processes: choose a divisible batch size."
+                f"A {name} batch of {len(batch.labels)} samples cannot be split among {world} "
+                "processes: choose a batch size that is divisible by their number."
             )
     return {name: Batch(*(part[rank::world] for part in batch)) for name, batch in step.items()}
 
 
-def _agreed(decision: bool, device: torch.device) -> bool:
-    """A decision that all processes share: one that says stop stops all."""
+def _any_process(decision: bool, device: torch.device) -> bool:
+    """Return True on all processes if one of them decided so."""
     if not dist.is_initialized():
         return decision
     flag = torch.tensor(float(decision), device=device)
@@ -258,136 +362,121 @@ def _agreed(decision: bool, device: torch.device) -> bool:
     return bool(flag)
 
 
-def _finite_mean(
-    losses: list[Tensor],
-    model: nn.Module,
-    before: dict[str, Tensor],
-    batches: Batches,
-    epoch: int,
-    recipe: Recipe,
-    checkpoint: Path | None,
-) -> float:
-    values = torch.stack(losses).float()
-    finite = values.isfinite()
-    if finite.all() and nn.utils.get_total_norm(list(model.parameters())).isfinite():
-        return float(values.mean())
-    model.load_state_dict(before)
-    check_weights(before, "The model")
-    _check_images(batches)
-    step = int((~finite).nonzero()[0]) + 1 if not finite.all() else len(values)
-    kept = f"; {checkpoint} holds the last good epoch" if checkpoint and checkpoint.exists() else ""
-    raise Diverged(
-        f"The loss became {float(values[step - 1])} at step {step} of epoch {epoch + 1}. The weights are those from before that epoch"
-        f"{kept}. Lower the learning rate (now {recipe.lr:g})."
-    )
-
-
 def _check_images(batches: Batches) -> None:
-    """Raise an error for images that hold NaN or infinite values: asked only after the loss did, as it takes a pass over the data."""
+    """Raise an error if images contain NaN or infinite values.
+
+    This takes a pass over the data, so that it is only called after the loss diverged.
+    """
     for step in batches.epoch(torch.Generator().manual_seed(0)):
         for name, batch in step.items():
             broken = ~batch.images.flatten(1).isfinite().all(1).cpu()
             if broken.any():
                 rows = batch.rows.cpu()[broken].tolist()
                 raise BadInput(
-                    f"Images of the {name} samples hold NaN or infinite values, such as sample {rows[0]} (counted from 0). "
-                    "Remove or replace them."
+                    f"Images of the {name} samples contain NaN or infinite values, such as "
+                    f"sample {rows[0]} (counted from 0). Remove or replace them."
                 )
 
 
 @contextmanager
-def _explained(recipe: Recipe) -> Iterator[None]:
+def _explain_out_of_memory(recipe: Recipe) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
-            f"The device ran out of memory. Lower the batch size (now {recipe.batch_size}) or the image size, or use precision bfloat16."
+            f"The device ran out of memory. Lower the batch size (now {recipe.batch_size}) "
+            "or the image size, or use precision bfloat16."
         ) from error
 
 
-class _News:
-    """Progress for a callback, rarely enough not to slow the device down: reading a loss waits for it."""
+class _ProgressReporter:
+    """Calls a progress callback at most twice a second: reading a loss waits for the device."""
 
     def __init__(
         self, report: Report | None, phase: str, epochs: int, steps: int, model: nn.Module
     ) -> None:
-        self.report, self.phase, self.epochs, self.steps, self.model = (
-            report,
-            phase,
-            epochs,
-            steps,
-            model,
-        )
-        self.next = time.monotonic() + 0.5
+        self.report = report
+        self.phase = phase
+        self.epochs = epochs
+        self.steps = steps
+        self.model = model
+        self.next_report = time.monotonic() + SECONDS_BETWEEN_REPORTS
 
-    def step(self, epoch: int, index: int, loss: Tensor) -> None:
-        if self.report and index + 1 < self.steps and time.monotonic() >= self.next:
-            self._send(epoch, index + 1, float(loss.detach()), ended=False)
-            self.next = time.monotonic() + 0.5
+    def after_step(self, epoch: int, index: int, loss: Tensor) -> None:
+        if self.report and index + 1 < self.steps and time.monotonic() >= self.next_report:
+            self._send(epoch, index + 1, float(loss.detach()), is_epoch_end=False)
+            self.next_report = time.monotonic() + SECONDS_BETWEEN_REPORTS
 
-    def epoch(self, epoch: int, loss: float) -> None:
+    def after_epoch(self, epoch: int, loss: float) -> None:
+        self._send(epoch, self.steps, loss, is_epoch_end=True)
+
+    def _send(self, epoch: int, step: int, loss: float, is_epoch_end: bool) -> None:
         if self.report:
-            self._send(epoch, self.steps, loss, ended=True)
-
-    def _send(self, epoch: int, step: int, loss: float, ended: bool) -> None:
-        if self.report:
-            self.report(
-                Progress(
-                    self.phase, epoch + 1, self.epochs, step, self.steps, loss, self.model, ended
-                )
+            progress = Progress(
+                self.phase,
+                epoch + 1,
+                self.epochs,
+                step,
+                self.steps,
+                loss,
+                self.model,
+                is_epoch_end,
             )
+            self.report(progress)
 
 
-class _Saver:
-    """Checkpoints after an epoch, as often as costs at most a twentieth of the time."""
+class _CheckpointWriter:
+    """Writes a checkpoint after an epoch, as often as `CHECKPOINT_COST` allows."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.next = path, 0.0
+        self.path = path
+        self.next_write = 0.0
 
-    def __call__(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        generator: torch.Generator,
-        device: torch.device,
-        epoch: int,
-    ) -> None:
-        begun = time.monotonic()
-        if begun < self.next:
+    def write(self, trainer: _Trainer, epoch: int) -> None:
+        start = time.monotonic()
+        if start < self.next_write:
             return
-        state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        random = {"generator": generator.get_state(), "cpu": torch.get_rng_state()}
-        if device.type == "cuda":
-            random["cuda"] = torch.cuda.get_rng_state(device)
+        state = {
+            "epoch": epoch,
+            "model": trainer.model.state_dict(),
+            "optimizer": trainer.optimizer.state_dict(),
+            "random": _random_state(trainer),
+        }
         try:
             with files.writing(self.path) as file:
-                torch.save({**state, "random": random}, file)
+                torch.save(state, file)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
             raise BadInput(
-                f"The checkpoint {self.path} cannot be written: {error} Free some space or choose another --out."
+                f"The checkpoint {self.path} cannot be written: {error} "
+                "Free some space or choose another --out."
             ) from error
-        self.next = time.monotonic() + 20 * (time.monotonic() - begun)
+        now = time.monotonic()
+        self.next_write = now + (now - start) / CHECKPOINT_COST
 
 
-def _resume(
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    generator: torch.Generator,
-    device: torch.device,
-) -> int:
+def _random_state(trainer: _Trainer) -> dict[str, Tensor]:
+    state = {"generator": trainer.generator.get_state(), "cpu": torch.get_rng_state()}
+    if trainer.device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(trainer.device)
+    return state
+
+
+def _resume(path: Path, trainer: _Trainer) -> int:
+    """Load a checkpoint, if there is one, and return the number of epochs that are done."""
     if not path.exists():
         return 0
+    device = trainer.device
     try:
         state = torch.load(path, map_location=device, weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        trainer.model.load_state_dict(state["model"])
+        trainer.optimizer.load_state_dict(state["optimizer"])
         random = state["random"]
     except Exception as error:
         raise BadInput(
-            f"The checkpoint {path} cannot be read or is of another run: delete it to start anew."
+            f"The checkpoint {path} cannot be read or belongs to another run. "
+            "Delete it to start from the beginning."
         ) from error
-    generator.set_state(random["generator"].cpu())
+    trainer.generator.set_state(random["generator"].cpu())
     torch.set_rng_state(random["cpu"].cpu())
     if device.type == "cuda" and "cuda" in random:
         torch.cuda.set_rng_state(random["cuda"].cpu(), device)

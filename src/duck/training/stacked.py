@@ -1,4 +1,7 @@
-"""Train several models of one architecture at once: their weights stacked, each on its own batches, one kernel for all."""
+"""Train several models of one architecture at once.
+
+Their weights are stacked, and each model has its own batches: one kernel serves all models.
+"""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -12,88 +15,89 @@ from torch.nn.functional import cross_entropy
 from duck.errors import BadInput
 from duck.models.head import logits_of
 from duck.runtime import seeded
-from duck.training.batching import Step, steps
+from duck.training.batching import Step, count_steps
 from duck.training.loop import fit
 from duck.types import Augment, Batch, Examples, Recipe, Report
 
 NAME = "train"
 
 
-def train_together(
+def train_stacked(
     models: Sequence[nn.Module],
     examples: Sequence[Examples],
     recipe: Recipe,
     generators: Sequence[torch.Generator],
     report: Report | None = None,
 ) -> None:
-    """As `fit.train` of each model on its examples with its generator, in place; dropout draws other numbers than it does there."""
+    """Train each model in place on its examples with its generator.
+
+    The result is that of `loop.train` for each model, except that dropout draws other numbers.
+    """
     if not len(models) == len(examples) == len(generators):
         raise BadInput(
-            f"{len(models)} models, {len(examples)} sets of examples and {len(generators)} generators: they must be as many."
+            "There must be one set of examples and one generator for each model: got "
+            f"{len(models)} models, {len(examples)} sets and {len(generators)} generators."
         )
-    stacked, count = Stacked(models), len(models)
+    stacked = StackedModels(models)
+    count = len(models)
 
     def loss(net: nn.Module, step: Step) -> Tensor:
         batch = step[NAME]
         logits = net(batch.images).flatten(0, 1)
-        # The mean of each model's batch, summed: the gradient of a model is that of its own loss.
+        # The sum of the mean losses of the models: each model gets the gradient of its own loss.
         return count * cross_entropy(
             logits, batch.labels.flatten(), label_smoothing=recipe.label_smoothing
         )
 
-    batches = Abreast(tuple(examples), tuple(generators), recipe.batch_size, recipe.augment)
+    batches = ParallelPasses(tuple(examples), tuple(generators), recipe.batch_size, recipe.augment)
     for generator in generators:
-        torch.randint(
-            2**62, (), generator=generator
-        )  # what `fit` takes from a generator before the first epoch
-    fit(stacked, batches, loss, recipe, seeded(0, "together"), report=report, steady=True)
-    stacked.give(models)
+        # `fit` draws this number from a generator before the first epoch.
+        torch.randint(2**62, (), generator=generator)
+    fit(stacked, batches, loss, recipe, seeded(0, "together"), report=report, capturable=True)
+    stacked.copy_to(models)
 
 
-class Stacked(nn.Module):
-    """Models of one architecture as one: (models, batch, ...) in, (models, batch, classes) out.
+class StackedModels(nn.Module):
+    """Several models as one: input (models, batch, ...), output (models, batch, classes).
 
-    The leading axes of each weight are kept folded into one, so that the weights of a convolution stay four-dimensional and can lie
-    channels-last.
+    The first two axes of each weight are folded into one, so that the weights of a convolution stay
+    four-dimensional and can be channels-last.
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__()
         self.count = len(models)
-        self.net = (
-            copy.deepcopy(models[0]).to("meta").train(),
-        )  # in a tuple: its empty weights are not ours
+        # In a tuple, so that its empty weights are not registered as parameters.
+        self.net = (copy.deepcopy(models[0]).to("meta").train(),)
         self.weights = nn.ParameterDict()
         for name, first in models[0].named_parameters():
             values = _fold([model.get_parameter(name).detach() for model in models])
             self.weights[_key(name)] = nn.Parameter(values, requires_grad=first.requires_grad)
         self.state = nn.Module()
         for name, _ in models[0].named_buffers():
-            self.state.register_buffer(
-                _key(name), _fold([model.get_buffer(name) for model in models])
-            )
-        self.shapes = {
-            name: tensor.shape
-            for name, tensor in (*models[0].named_parameters(), *models[0].named_buffers())
-        }
+            values = _fold([model.get_buffer(name) for model in models])
+            self.state.register_buffer(_key(name), values)
+        tensors = (*models[0].named_parameters(), *models[0].named_buffers())
+        self.shapes = {name: tensor.shape for name, tensor in tensors}
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = vmap(self._one, randomness="different")(self._unfolded(), images)
+        logits: Tensor = vmap(self._forward_one, randomness="different")(self._unfolded(), images)
         return logits
 
-    def _one(self, tensors: dict[str, Tensor], images: Tensor) -> Tensor:
+    def _forward_one(self, tensors: dict[str, Tensor], images: Tensor) -> Tensor:
         return logits_of(functional_call(self.net[0], tensors, (images,)))
 
     def _unfolded(self) -> dict[str, Tensor]:
-        """Views, a model a row: BatchNorm writes its running statistics through them."""
-        held = {**dict(self.weights.items()), **dict(self.state.named_buffers())}
+        """Return views with one row per model. BatchNorm writes its statistics through them."""
+        tensors = {**dict(self.weights.items()), **dict(self.state.named_buffers())}
         return {
-            name: held[_key(name)].view(self.count, *shape) for name, shape in self.shapes.items()
+            name: tensors[_key(name)].view(self.count, *shape)
+            for name, shape in self.shapes.items()
         }
 
     @torch.no_grad()
-    def give(self, models: Sequence[nn.Module]) -> None:
-        """Each model its weights and statistics."""
+    def copy_to(self, models: Sequence[nn.Module]) -> None:
+        """Copy the weights and buffers back to the models."""
         values = self._unfolded()
         for row, model in enumerate(models):
             for name, tensor in (*model.named_parameters(), *model.named_buffers()):
@@ -109,8 +113,8 @@ def _fold(tensors: Sequence[Tensor]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Abreast:
-    """A shuffled pass of each model over its own examples, side by side."""
+class ParallelPasses:
+    """A shuffled pass of each model over its own examples, in parallel."""
 
     examples: tuple[Examples, ...]
     generators: tuple[torch.Generator, ...]
@@ -118,23 +122,23 @@ class Abreast:
     augment: Augment = "none"
 
     def __post_init__(self) -> None:
-        if not alike(self.examples, self.size):
+        if not can_stack(self.examples, self.size):
             raise BadInput(
-                "Models train together only on batches of one size and epochs of one length."
+                "Stacked models need batches of the same size and epochs of the same length."
             )
 
     def __len__(self) -> int:
-        return steps(self.examples[0], self.size)
+        return count_steps(self.examples[0], self.size)
 
     def epoch(self, generator: torch.Generator) -> Iterator[Step]:
         passes = (
-            part.batches(self.size, own, self.augment)
-            for part, own in zip(self.examples, self.generators, strict=True)
+            examples.batches(self.size, own_generator, self.augment)
+            for examples, own_generator in zip(self.examples, self.generators, strict=True)
         )
         for batches in zip(*passes, strict=True):
             yield {NAME: Batch(*(torch.stack(parts) for parts in zip(*batches, strict=True)))}
 
 
-def alike(examples: Sequence[Examples], size: int) -> bool:
-    """Whether models on these examples can train together."""
-    return len({(min(size, len(part)), steps(part, size)) for part in examples}) == 1
+def can_stack(examples: Sequence[Examples], size: int) -> bool:
+    """Return whether models on these examples can be trained as a stack."""
+    return len({(min(size, len(part)), count_steps(part, size)) for part in examples}) == 1
