@@ -118,7 +118,7 @@ def _noisy(pool: Pool, chosen: Flags, seed: int) -> Floats:
 
 
 def _each(pool: Pool, chosen: Flags) -> Iterator[npt.NDArray[np.float64]]:
-    return (logits[chosen].astype(np.float64) for logits in pool.before.each())
+    return (logits[chosen].astype(np.float64) for logits in pool.before.iter_logits())
 
 
 def _instead(models: Margins, values: Floats) -> Margins:

@@ -78,8 +78,12 @@ class MakePool:
     workers: int | None = None
     """Models that are trained at the same time; default: one per core, one on a GPU."""
     engine: EngineName | None = None
-    """Where models are trained: inline (in this process) or processes (of this machine).
-    Default: processes for several workers."""
+    """Where models are trained: inline (in this process), processes (of this machine) or ray
+    (a cluster). Default: processes for several workers."""
+    address: str | None = None
+    """Of a running Ray cluster, such as auto; without it --engine ray starts Ray here."""
+    gpus_per_worker: float = 0.0
+    """With --engine ray: the share of a GPU that each worker reserves."""
     together: int = 1
     """Models at once in a process, their weights stacked."""
     share: str = "1/1"
@@ -181,7 +185,7 @@ def _make(args: MakePool, argv: list[str], shown: MakePool, begun: float) -> int
         with _progress() as report:
             ending = build_pool(
                 args.out, plan, data, args.models, device=device, compiled=args.recipe.compile, together=args.together,
-                workers=_workers(args, device), engine=args.engine, share=share, limit=limit, report=report,
+                workers=_workers(args, device), engine=args.engine, address=args.address, gpus_per_worker=args.gpus_per_worker, share=share, limit=limit, report=report,
             )  # fmt: skip
     except KeyboardInterrupt:
         say(f"Interrupted: the models that ended are kept in {args.out}; the same command goes on.")
@@ -315,7 +319,7 @@ def summary(pool: Pool) -> dict[str, Any]:
             if stack
         },
         "seconds": sum(
-            note["seconds"] for stack in (pool.before, pool.oracle) if stack for note in stack.notes
+            note["seconds"] for stack in (pool.before, pool.oracle) if stack for note in stack.infos
         ),
     }
 

@@ -49,7 +49,7 @@ class ProcessEngine:
         """Yield function(task) for each task that `start` lets begin, in the order they end."""
         pending = takewhile(start, tasks)
         count = max(1, min(self.workers, len(tasks)))
-        with _executor(count, _to_bytes(function)) as executor:
+        with _executor(count, to_bytes(function)) as executor:
             running = {_submit(executor, task) for task in islice(pending, count)}
             while running:
                 finished, running = wait(running, return_when=FIRST_COMPLETED)
@@ -103,7 +103,8 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _to_bytes(function: Callable[[Any], Any]) -> bytes:
+def to_bytes(function: Callable[[Any], Any]) -> bytes:
+    """Pickle the function that workers execute."""
     try:
         return pickle.dumps(function)
     except Exception as error:

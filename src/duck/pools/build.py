@@ -55,6 +55,8 @@ def build_pool(
     together: int = 1,
     workers: int = 1,
     engine: str | None = None,
+    address: str | None = None,
+    gpus_per_worker: float = 0.0,
     share: tuple[int, int] = (1, 1),
     limit: float | None = None,
     report: Callable[[Progress], None] = lambda _: None,
@@ -65,6 +67,7 @@ def build_pool(
     together   models that are trained at once in a process, with stacked weights
     workers    models that are trained at the same time; see `suitable_workers`
     engine     a name of ENGINES; None: `processes` for several workers, else `inline`
+    address    of a Ray cluster, and gpus_per_worker: see `create_engine`
     share      (2, 3): only the second of three equal parts, for several machines; merge them later
     limit      seconds; a model that would not fit into them is not started
     """
@@ -77,7 +80,8 @@ def build_pool(
     done = files.done() & set(jobs)
     missing = [job for job in jobs if job not in done]
     groups = [group for group in _groups(jobs, together) if not done.issuperset(group)]
-    runner = create_engine(engine, max(1, min(workers, len(groups))))
+    workers = max(1, min(workers, len(groups)))
+    runner = create_engine(engine, workers, address, gpus_per_worker)
     clock = _Clock(files, done, device_name(place), runner.workers)
     compiled = place.type == "cuda" if compiled is None else compiled
     trainer = Trainer(plan, data, files, place, compiled)
