@@ -18,7 +18,7 @@ LAYERS = [
     ["printable", "errors", "registry", "json_text", "checks"],
     ["files", "schema"],
     ["sample_ids"],
-    ["types"],
+    ["types", "engines"],
     ["runtime"],
     ["data"],
     ["scenarios"],

@@ -7,7 +7,7 @@ from typing import Any
 
 from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.base import METHODS, Method
-from duck.pools.build import Ending, News, build_pool
+from duck.pools.build import BuildCounts, Progress, build_pool
 from duck.pools.plan import Design, Plan
 from duck.pools.reader import Pool
 from duck.scenarios import ForgetClasses, Request
@@ -34,9 +34,9 @@ def build(
     folder: Path,
     what: Plan,
     models: int,
-    report: Callable[[News], None] = lambda _: None,
+    report: Callable[[Progress], None] = lambda _: None,
     **options: Any,
-) -> Ending:
+) -> BuildCounts:
     return build_pool(folder, what, toy_data(), models, device="cpu", report=report, **options)
 
 

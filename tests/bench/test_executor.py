@@ -11,24 +11,24 @@ import torch
 from torch import nn
 
 from duck.bench import (
-    Ending,
     Grid,
     Job,
     Line,
     Plan,
+    Progress,
     Results,
-    State,
+    RunCounts,
     Workshop,
     device_name,
     execute,
     facts_of,
     find_grid,
-    inline,
     parse_only,
     plan,
 )
 from duck.bench.estimates import expected, remaining
 from duck.bench.runner import in_short
+from duck.engines import ProcessEngine
 from duck.experiment import from_dict, to_dict
 from duck.files import CacheWarning
 from duck.methods import METHODS
@@ -52,7 +52,7 @@ def left(grid: Grid, results: Results, only: str = "") -> Plan:
     )
 
 
-def run(grid: Grid, folder: Path, only: str = "", limit: float | None = None) -> Ending:
+def run(grid: Grid, folder: Path, only: str = "", limit: float | None = None) -> RunCounts:
     results, workshop = Results(folder / "results"), Workshop(digits(), folder / "models", CPU)
     results.check_writable()
     return execute(
@@ -75,7 +75,7 @@ def lines(folder: Path) -> dict[tuple[Any, ...], Line]:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("ran")
-    assert run(FEW, folder) == Ending(ran=10, failed=0, left=0)
+    assert run(FEW, folder) == RunCounts(ran=10, failed=0, left=0)
     return folder
 
 
@@ -150,7 +150,7 @@ def test_errors_are_told_in_one_line_without_the_machines_paths() -> None:
 
 def test_what_is_done_is_not_done_again(ran: Path) -> None:
     assert left(FEW, Results(ran / "results")) == Plan([], 9, {})
-    assert run(FEW, ran) == Ending(0, 0, 0)
+    assert run(FEW, ran) == RunCounts(0, 0, 0)
 
 
 def test_a_killed_grid_goes_on_and_ends_with_the_same_scores(ran: Path, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_killed_grid_goes_on_and_ends_with_the_same_scores(ran: Path, tmp_path
         "digits, seed 0: duck (paper)",
         "digits, seed 0: retrained (standard)",
     ]
-    assert run(FEW, tmp_path, only="method=duck") == Ending(1, 0, 0)
+    assert run(FEW, tmp_path, only="method=duck") == RunCounts(1, 0, 0)
     assert (
         lines(tmp_path)["samples", 0, "duck"]["scores"]
         == lines(ran)["samples", 0, "duck"]["scores"]
@@ -250,13 +250,13 @@ def test_a_method_that_fails_is_a_line_stops_nothing_and_is_tried_again(
     monkeypatch.setattr(Moody, "mood", ["bad"])
     grid = replace(FEW, methods=("moody", "original"), settings={})
     (tmp_path / "models").symlink_to(ran / "models")
-    assert run(grid, tmp_path, only="scenario=class") == Ending(ran=5, failed=2, left=0)
+    assert run(grid, tmp_path, only="scenario=class") == RunCounts(ran=5, failed=2, left=0)
     failed = lines(tmp_path)["class", 3, "moody"]
     assert failed["error"] == "ZeroDivisionError: bad in file.py"
     assert "scores" not in failed
     assert "scores" in lines(tmp_path)["class", 8, "original"]
     monkeypatch.setattr(Moody, "mood", [])
-    assert run(grid, tmp_path, only="scenario=class") == Ending(ran=2, failed=0, left=0)
+    assert run(grid, tmp_path, only="scenario=class") == RunCounts(ran=2, failed=0, left=0)
     assert "error" not in lines(tmp_path)["class", 3, "moody"]
 
 
@@ -276,9 +276,9 @@ def test_scores_that_are_no_numbers_are_a_failure_at_once(
 ) -> None:
     monkeypatch.setitem(METHODS._entries, "nowhere", Nowhere)
     (tmp_path / "models").symlink_to(ran / "models")
-    assert run(replace(FEW, methods=("nowhere",), settings={}), tmp_path, only="case=3") == Ending(
-        ran=2, failed=1, left=0
-    )
+    assert run(
+        replace(FEW, methods=("nowhere",), settings={}), tmp_path, only="case=3"
+    ) == RunCounts(ran=2, failed=1, left=0)
     assert lines(tmp_path)["class", 3, "nowhere"]["error"] == "Not a number: forget_loss."
     assert "NaN" not in (tmp_path / "results" / "toy-few.jsonl").read_text()
 
@@ -296,7 +296,7 @@ def test_an_original_that_cannot_be_made_fails_its_cells_without_being_tried_for
     tmp_path: Path,
 ) -> None:
     grid = replace(FEW, blocks=(replace(FEW.blocks[0], recipe=DIVERGING),))
-    assert run(grid, tmp_path, only="method=original") == Ending(ran=3, failed=3, left=0)
+    assert run(grid, tmp_path, only="method=original") == RunCounts(ran=3, failed=3, left=0)
     found = lines(tmp_path)
     assert found[None, None, None]["error"].startswith("Diverged: The loss became")
     assert found["class", 8, "original"]["error"].startswith(
@@ -346,7 +346,9 @@ def instant(job: Job) -> Line:
 
 def test_no_time_no_run(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path)
-    assert execute(jobs, instant, results, "g", device="here", limit=0) == Ending(0, 0, len(jobs))
+    assert execute(jobs, instant, results, "g", device="here", limit=0) == RunCounts(
+        0, 0, len(jobs)
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -365,7 +367,7 @@ def test_a_run_that_would_not_fit_is_not_started(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(
         tmp_path / "b", [line_of(CR, cell_of(CR, "duck", 1, "tuned"), wall_seconds=1000.0)]
     )
-    assert execute(jobs, instant, results, "g", device="here", limit=999) == Ending(
+    assert execute(jobs, instant, results, "g", device="here", limit=999) == RunCounts(
         2, 0, len(jobs) - 2
     )
     assert execute(jobs[2:], instant, results, "g", device="here", limit=1001).left == 0
@@ -407,8 +409,8 @@ def test_times_are_expected_from_the_same_method(tmp_path: Path) -> None:
 
 def test_news_come_before_and_after_each_run(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path)
-    news: list[State] = []
-    execute(jobs, instant, results, "g", device="here", engine=inline, report=news.append)
+    news: list[Progress] = []
+    execute(jobs, instant, results, "g", device="here", report=news.append)
     assert [(state.done, state.left, state.now is None) for state in news[:4]] == [
         (0, 5, False),
         (1, 4, True),
@@ -462,3 +464,34 @@ def test_only_retraining_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [line.get("compiled") for line in made] == [False, False, False, True]
     assert len(compiled) == 1
     assert all("error" not in line for line in made)
+
+
+def test_processes_give_the_scores_of_one_process(ran: Path, tmp_path: Path) -> None:
+    results = Results(tmp_path / "results")
+    results.check_writable()
+    workshop = Workshop(digits(), tmp_path / "models", CPU, alone=False)
+    progress: list[Progress] = []
+    counts = execute(
+        left(FEW, results).jobs,
+        workshop,
+        results,
+        FEW.name,
+        device=device_name(CPU),
+        engine=ProcessEngine(2),
+        report=progress.append,
+    )
+    assert counts == RunCounts(ran=10, failed=0, left=0)
+    assert len(list((tmp_path / "models").glob("*.safetensors"))) == 1
+    first = next(state.line for state in progress if state.line)
+    assert first["method"] is None  # the original, before any worker needs it
+    found = lines(tmp_path)
+    assert {key: line["scores"] for key, line in found.items()} == {
+        key: line["scores"] for key, line in lines(ran).items()
+    }
+    assert all(line["alone"] is False for line in found.values())
+
+
+def test_processes_start_nothing_after_the_limit(tmp_path: Path) -> None:
+    jobs, results = jobs_and_results(tmp_path)
+    counts = execute(jobs, instant, results, "g", device="here", engine=ProcessEngine(2), limit=0)
+    assert counts == RunCounts(0, 0, len(jobs))

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from duck.bench import (
-    Ending,
     Format,
     Grid,
     Results,
+    RunCounts,
     Workshop,
     built_in,
     cells,
@@ -38,7 +38,7 @@ NEW = (
 )
 
 
-def run(grid: Grid, folder: Path, only: str = "") -> Ending:
+def run(grid: Grid, folder: Path, only: str = "") -> RunCounts:
     results, workshop = Results(folder / "results"), Workshop(digits(), folder / "models", CPU)
     results.check_writable()
     facts = {"digits": facts_of(digits()["digits"])}
@@ -60,7 +60,7 @@ def test_a_grid_runs_resumes_and_marks_missing_cells(name: str, tmp_path: Path) 
     rest = run(grid, tmp_path)
     assert rest.failed == 0
     assert rest.ran > 0
-    assert run(grid, tmp_path) == Ending(ran=0, failed=0, left=0)
+    assert run(grid, tmp_path) == RunCounts(ran=0, failed=0, left=0)
     table = make_table(grid, Results(tmp_path / "results"), {})
     assert {row["n"] for row in table.rows} == {1}
     for form in get_args(Format):

@@ -18,7 +18,6 @@ from duck import cli
 from duck.experiment import to_dict
 from duck.methods.presets import preset
 from duck.pools import members
-from duck.pools.plan import Job
 from duck.pools.reader import Pool, State
 
 QUICK = ["pool", "--data", "digits", "--epochs", "1", "--batch-size", "256", "--workers", "1"]
@@ -105,15 +104,15 @@ def test_a_killed_pool_goes_on_and_ends_with_the_same_bits(
 def test_ctrl_c_keeps_the_models_that_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = members.Workshop.__call__
+    real = members.Trainer.__call__
 
-    def interrupted(self: members.Workshop, group: list[Job]) -> members.Made:
+    def interrupted(self: members.Trainer, group: members.Group) -> members.TrainedModels:
         if group[0].number == 2:
             os.kill(os.getpid(), signal.SIGINT)
         return real(self, group)
 
     with monkeypatch.context() as patch:
-        patch.setattr(members.Workshop, "__call__", interrupted)
+        patch.setattr(members.Trainer, "__call__", interrupted)
         _, err = duck(capsys, *QUICK, "--models", "4", "--out", str(tmp_path / "p"), code=130)
     assert "Interrupted: the models that ended are kept" in err
     assert sorted(path.name for path in (tmp_path / "p").iterdir()) == [

@@ -12,14 +12,15 @@ from safetensors.numpy import load_file, save_file
 from torch._dynamo.utils import counters
 
 from duck.audits.margins import margins
+from duck.engines import ProcessEngine
 from duck.errors import BadInput, DuckError
 from duck.models import build as build_model
 from duck.pools import build as build_module
 from duck.pools import plan as planning
-from duck.pools.build import News
-from duck.pools.engines import Setup, processes
+from duck.pools.build import Progress
 from duck.pools.files import Samples, find, merge
-from duck.pools.plan import Job, Part, layout
+from duck.pools.members import Trainer
+from duck.pools.plan import Job, Part, make_layout
 from duck.pools.reader import Pool, State, mismatch
 from duck.runtime import seeded
 from duck.sample_ids import NO_SALT, ids_digest
@@ -41,7 +42,7 @@ def same(one: Pool, other: Pool) -> bool:
     logits = all(
         np.array_equal(a, b)
         for mine, theirs in stacks
-        for a, b in zip(mine.each(), theirs.each(), strict=True)
+        for a, b in zip(mine.iter_logits(), theirs.iter_logits(), strict=True)
     )
     return (
         logits
@@ -61,12 +62,12 @@ def test_a_pool_holds_what_each_model_says_of_each_id(whole: Pool) -> None:
     assert data.test is not None
     assert [len(whole.stack(state)) for state in STATES] == [4, 4, 2]
     for job in (Job("model", 0), Job("model", 3), Job("oracle", 1)):
-        seed, who = what.seed(job), layout(what, data)
+        seed, who = what.seed(job), make_layout(what, data)
         model = build_model("convnet", 4, data.train.shape, seed)
-        loop.train(model, data.train.take(who.trained_on(job)), RECIPE, seeded(seed, "train"))
+        loop.train(model, data.train.take(who.training_rows(job)), RECIPE, seeded(seed, "train"))
         models = {"oracle" if job.part == "oracle" else "before": model.eval()}
         if job.part == "model":
-            rows = who.trained_on(job)
+            rows = who.training_rows(job)
             asked = ForgetSamples(data.train.ids[who.candidates[who.members(job)].numpy()])
             scenario = asked(replace(data, train=data.train.take(rows)), seed)
             models["after"] = METHOD(model, scenario.task(recipe=RECIPE))
@@ -108,7 +109,7 @@ def test_what_attacks_take_is_what_each_file_says_of_each_id(
             held["ids"].tolist(),
             dict(zip(held["ids"].tolist(), held["roles"].tolist(), strict=True)),
         )
-    found, who = whole.margins(state, role), layout(what, data)
+    found, who = whole.margins(state, role), make_layout(what, data)
     assert found.ids.tolist() == [name for name in ids if role in (None, roles[name])]
     part: Part = "oracle" if state == "oracle" else "model"
     assert len(found) == (2 if state == "oracle" else 4)
@@ -122,7 +123,7 @@ def test_what_attacks_take_is_what_each_file_says_of_each_id(
                 strict=True,
             )
         )
-        known = set(data.train.ids[who.trained_on(Job(part, number)).numpy()].tolist())
+        known = set(data.train.ids[who.training_rows(Job(part, number)).numpy()].tolist())
         for place, name in enumerate(found.ids.tolist()):
             margin = margins(said[name][None].astype(np.float64), np.array([labels[name]]))
             np.testing.assert_allclose(found.values[number, place], margin[0], rtol=2e-3, atol=2e-2)
@@ -152,7 +153,7 @@ def test_accuracies_are_those_of_the_stored_logits(whole: Pool) -> None:
     test = (whole.roles == "test") & (whole.labels != 2)
     for state, mask in known.items():
         stack = whole.stack(state)  # type: ignore[arg-type]
-        right = np.stack([logits.argmax(1) == whole.labels for logits in stack.each()])
+        right = np.stack([logits.argmax(1) == whole.labels for logits in stack.iter_logits()])
         train = [row[chosen].mean() for row, chosen in zip(right, mask, strict=True)]
         np.testing.assert_allclose(stack.accuracies["train"], train)
         np.testing.assert_allclose(stack.accuracies["test"], right[:, test].mean(1))
@@ -161,7 +162,7 @@ def test_accuracies_are_those_of_the_stored_logits(whole: Pool) -> None:
 def test_few_retained_samples_stand_for_all_in_the_accuracy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "RETAINED", 20)
+    monkeypatch.setattr(planning, "MAX_RETAIN_SAMPLES", 20)
     some = pool(tmp_path / "p", plan(), 2)
     right = some.before.logits(0).argmax(1) == some.labels
     own, others = right[some.requested[0]].mean(), right[some.roles == "retain"].mean()
@@ -182,18 +183,8 @@ def test_a_shadow_pool_has_models_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_more_models_train_only_the_rest(tmp_path: Path, whole: Pool) -> None:
-    news: list[News] = []
-    threads: list[int] = []
-
-    def hear(one: News) -> None:
-        news.append(one)
-        threads.append(torch.get_num_threads())
-
-    torch.set_num_threads(2)
-    assert build(tmp_path / "p", plan(), 2, hear) == (3, 0, 0)
-    assert threads[1:] == [1, 1, 1]
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(1)
+    news: list[Progress] = []
+    assert build(tmp_path / "p", plan(), 2, news.append) == (3, 0, 0)
     written = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "p").iterdir()}
     assert build(tmp_path / "p", plan(), 4, news.append) == (3, 3, 0)
     assert [str(one.job) for one in news if one.job] == [
@@ -211,10 +202,27 @@ def test_more_models_train_only_the_rest(tmp_path: Path, whole: Pool) -> None:
     assert build(tmp_path / "p", plan(), 4) == (0, 6, 0)
 
 
-def test_a_model_that_another_process_made_meanwhile_is_taken(tmp_path: Path) -> None:
-    news: list[News] = []
+def test_a_model_is_trained_with_one_thread(tmp_path: Path) -> None:
+    threads: set[int] = set()
 
-    def hear(one: News) -> None:
+    def record(*_: object) -> None:
+        threads.add(torch.get_num_threads())
+
+    torch.set_num_threads(2)
+    hook = torch.nn.modules.module.register_module_forward_hook(record)
+    try:
+        build(tmp_path / "p", plan(), 2)
+        assert torch.get_num_threads() == 2
+    finally:
+        hook.remove()
+        torch.set_num_threads(1)
+    assert threads == {1}
+
+
+def test_a_model_that_another_process_made_meanwhile_is_taken(tmp_path: Path) -> None:
+    news: list[Progress] = []
+
+    def hear(one: Progress) -> None:
         news.append(one)
         if len(news) == 1:
             build(tmp_path / "p", plan(), 2)
@@ -271,8 +279,8 @@ def test_a_file_that_is_named_as_ours_is_not_replaced(tmp_path: Path, whole: Poo
 
 
 def test_workers_and_stacked_weights_make_the_same_models(tmp_path: Path, whole: Pool) -> None:
-    assert build(tmp_path / "crew", plan(), 4, workers=2) == (6, 0, 0)
-    assert same(Pool(tmp_path / "crew"), whole)
+    assert build(tmp_path / "workers", plan(), 4, workers=2) == (6, 0, 0)
+    assert same(Pool(tmp_path / "workers"), whole)
     stacked = pool(tmp_path / "stacked", plan(), 4, together=2)
     for state in ("before", "oracle"):
         np.testing.assert_allclose(
@@ -287,10 +295,11 @@ def test_workers_and_stacked_weights_make_the_same_models(tmp_path: Path, whole:
 def test_an_error_in_a_worker_is_raised_here(tmp_path: Path) -> None:
     what = plan(training=replace(experiment().training, model="no_such_module:net"))
     assert build(tmp_path / "p", what, 2, limit=0) == (0, 0, 3)
-    setup = Setup(what, toy_data(), find(tmp_path / "p"), "cpu", compiled=False)
+    cpu = torch.device("cpu")
+    trainer = Trainer(what, toy_data(), find(tmp_path / "p"), cpu, compiled=False)
     with pytest.raises(DuckError, match="no_such_module"):
-        list(processes([(Job("model", 0),)], setup, lambda _: True, 1))
-    with pytest.raises(BadInput, match="no finished model yet: the command that made it goes on"):
+        list(ProcessEngine(1)(trainer, [(Job("model", 0),)], lambda _: True))
+    with pytest.raises(BadInput, match="no finished model yet"):
         Pool(tmp_path / "p")
 
 
@@ -521,7 +530,7 @@ def test_the_time_limit_begins_nothing_that_would_not_fit(tmp_path: Path) -> Non
             job, {"members": files.read(job, "members")}, {**files.about(job), "seconds": 1000.0}
         )
     assert build(tmp_path / "p", plan(), 4, limit=900) == (0, 3, 3)
-    news: list[News] = []
+    news: list[Progress] = []
     assert build(tmp_path / "p", plan(), 4, news.append, limit=1100) == (3, 3, 0)
     assert news[0].seconds_left == 3000
 

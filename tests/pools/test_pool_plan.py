@@ -10,7 +10,7 @@ from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods.base import METHODS
 from duck.pools import plan as planning
-from duck.pools.plan import Job, Plan, layout
+from duck.pools.plan import Job, Plan, make_layout
 from duck.scenarios import ForgetFraction, ForgetSamples
 from tests.audits.pools import experiment, plan
 from tests.toys import toy_data, toy_examples
@@ -26,7 +26,7 @@ from tests.toys import toy_data, toy_examples
     ],
 )
 def test_each_candidate_is_in_exactly_half_of_the_models(what: Plan) -> None:
-    who = layout(what, toy_data())
+    who = make_layout(what, toy_data())
     members = torch.stack([who.members(Job("model", number)) for number in range(10)])
     assert torch.equal(members.sum(0), torch.full((len(who.candidates),), 5))
     assert len({tuple(row.tolist()) for row in members}) == 10
@@ -36,19 +36,19 @@ def test_each_candidate_is_in_exactly_half_of_the_models(what: Plan) -> None:
 
 
 def test_a_removed_class_is_the_candidates() -> None:
-    data, who = toy_data(), layout(plan(), toy_data())
+    data, who = toy_data(), make_layout(plan(), toy_data())
     assert torch.equal(who.candidates, (data.train.labels == 2).nonzero().flatten())
     assert torch.equal(who.common, (data.train.labels != 2).nonzero().flatten())
-    rows = who.trained_on(Job("model", 3))
+    rows = who.training_rows(Job("model", 3))
     assert len(rows) == 180 + 30
     assert len(rows.unique()) == len(rows)
-    assert torch.equal(who.trained_on(Job("oracle", 3)), who.common)
-    assert who.stays.tolist() == [True, True, False, True]
+    assert torch.equal(who.training_rows(Job("oracle", 3)), who.common)
+    assert who.retained_classes.tolist() == [True, True, False, True]
 
 
 def test_forget_samples_and_as_many_others_are_the_candidates() -> None:
     request, data = ForgetFraction(0.1), toy_data()
-    who = layout(plan(request=request, seed=3), data)
+    who = make_layout(plan(request=request, seed=3), data)
     forget = request(data, 3).forget
     assert len(who.candidates) == 2 * len(forget) == 48
     assert torch.isin(forget, who.candidates).all()
@@ -58,15 +58,17 @@ def test_forget_samples_and_as_many_others_are_the_candidates() -> None:
 
 def test_halves_differ_with_the_seed_and_not_with_anything_else() -> None:
     job = Job("model", 6)
-    first = layout(plan(), toy_data()).members(job)
-    assert torch.equal(first, layout(plan(method=METHODS["original"]()), toy_data()).members(job))
-    assert not torch.equal(first, layout(plan(seed=1), toy_data()).members(job))
+    first = make_layout(plan(), toy_data()).members(job)
+    assert torch.equal(
+        first, make_layout(plan(method=METHODS["original"]()), toy_data()).members(job)
+    )
+    assert not torch.equal(first, make_layout(plan(seed=1), toy_data()).members(job))
     seeds = {plan().seed(job) for job in plan().jobs(8)}
     assert len(seeds) == 12
 
 
 def test_the_watched_samples_are_named_by_id_and_role() -> None:
-    data, who = toy_data(), layout(plan(), toy_data())
+    data, who = toy_data(), make_layout(plan(), toy_data())
     assert len(who.ids) == len(set(who.ids.tolist())) == 240 + 200
     assert data.test is not None
     known = dict(zip(data.train.ids, data.train.labels, strict=True))
@@ -78,30 +80,30 @@ def test_the_watched_samples_are_named_by_id_and_role() -> None:
         "retain": 180,
         "test": 160,
     }
-    shadow = layout(plan("shadow"), data)
+    shadow = make_layout(plan("shadow"), data)
     assert (shadow.roles[:240] == "candidate").all()
 
 
 def test_only_so_many_retained_and_unseen_samples_are_watched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(planning, "RETAINED", 30)
-    monkeypatch.setattr(planning, "UNSEEN", 20)
-    data, who = toy_data(), layout(plan(), toy_data())
+    monkeypatch.setattr(planning, "MAX_RETAIN_SAMPLES", 30)
+    monkeypatch.setattr(planning, "MAX_TEST_SAMPLES", 20)
+    data, who = toy_data(), make_layout(plan(), toy_data())
     assert data.test is not None
     assert (who.roles == "retain").sum() == 30
     assert torch.isin(who.retain, who.common).all()
-    of_the_class = data.test.labels[who.unseen] == 2
+    of_the_class = data.test.labels[who.test] == 2
     assert of_the_class.sum() == 50
     assert 0 < (~of_the_class).sum() <= 20
-    assert len(layout(plan("shadow"), data).unseen) == 20
+    assert len(make_layout(plan("shadow"), data).test) == 20
 
 
 def test_ids_that_train_and_test_share_are_told_apart() -> None:
     data = toy_data()
     assert data.test is not None
     counted = replace(data, test=toy_examples(200, seed=1))
-    who = layout(plan(), counted)
+    who = make_layout(plan(), counted)
     assert len(set(who.ids.tolist())) == 440
     assert who.ids[-1] == "test:199"
 
@@ -115,11 +117,11 @@ def test_jobs_of_a_smaller_pool_are_the_first_of_a_larger_one() -> None:
 
 
 def test_what_cannot_be_planned_is_said() -> None:
-    with pytest.raises(BadInput, match="needs to know who is to be forgotten"):
+    with pytest.raises(BadInput, match="needs a request and a method"):
         Plan("request", Experiment(experiment().training))
     with pytest.raises(BadInput, match="'shadow' unlearns nothing"):
         Plan("shadow", experiment())
     with pytest.raises(BadInput, match=r"twice as many candidates.*288 of 240"):
-        layout(plan(request=ForgetFraction(0.6)), toy_data())
+        make_layout(plan(request=ForgetFraction(0.6)), toy_data())
     with pytest.raises(BadInput, match="erm-ktp can only forget whole classes"):
-        layout(plan(request=ForgetFraction(0.1), method=METHODS["erm-ktp"]()), toy_data())
+        make_layout(plan(request=ForgetFraction(0.1), method=METHODS["erm-ktp"]()), toy_data())

@@ -123,7 +123,7 @@ def _noisy_margins(pool: Pool, chosen: Flags, seed: int) -> Floats:
 
 
 def _logits_by_model(pool: Pool, chosen: Flags) -> Iterator[npt.NDArray[np.float64]]:
-    return (logits[chosen].astype(np.float64) for logits in pool.before.each())
+    return (logits[chosen].astype(np.float64) for logits in pool.before.iter_logits())
 
 
 def _p_value(auc: Estimate) -> float:

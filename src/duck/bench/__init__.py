@@ -2,7 +2,7 @@
 
 from duck.bench.attacks import Attacker, attacker
 from duck.bench.claims import Claim, check_claims, render_claims
-from duck.bench.executor import Ending, Engine, Plan, State, check_requests, execute, inline, plan
+from duck.bench.executor import Plan, Progress, RunCounts, check_requests, execute, plan
 from duck.bench.formats import Format, render
 from duck.bench.grids import (
     Attack,
@@ -35,8 +35,6 @@ __all__ = [
     "Block",
     "Cell",
     "Claim",
-    "Ending",
-    "Engine",
     "Facts",
     "Format",
     "Grid",
@@ -45,9 +43,10 @@ __all__ = [
     "Only",
     "Plan",
     "Planner",
+    "Progress",
     "Results",
     "Row",
-    "State",
+    "RunCounts",
     "Status",
     "Step",
     "Study",
@@ -64,7 +63,6 @@ __all__ = [
     "execute",
     "facts_of",
     "find_grid",
-    "inline",
     "load_all",
     "make_table",
     "measured",

@@ -1,36 +1,23 @@
-"""Plan what is left of a grid and run it. Engines are the seam: one after another here, a cluster through the same call."""
+"""Plan the missing runs of a grid and execute them."""
 
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from duck.bench.estimates import expected, remaining
 from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, original_of
 from duck.bench.result_checks import Line
 from duck.bench.results import Results
 from duck.bench.runner import Job
+from duck.engines import Engine, InlineEngine
 from duck.errors import UnknownName
 from duck.methods.base import METHODS
 from duck.scenarios import Debias
 from duck.types import Data
 
 Work = Callable[[Job], Line]
-Start = Callable[[Job], bool]
-
-
-class Engine(Protocol):
-    """Runs jobs in this order and gives back each line as it ends. `start` is asked before each; False means no further ones."""
-
-    def __call__(self, jobs: Sequence[Job], work: Work, start: Start) -> Iterator[Line]: ...
-
-
-def inline(jobs: Sequence[Job], work: Work, start: Start) -> Iterator[Line]:
-    """In this process, one after another."""
-    for job in jobs:
-        if not start(job):
-            return
-        yield work(job)
+INLINE = InlineEngine()
 
 
 @dataclass(frozen=True)
@@ -100,22 +87,24 @@ def _unknown(method: str) -> str:
     raise AssertionError(method)
 
 
-class State(NamedTuple):
-    """News for whoever watches: `now` is starting, or `line` has just ended."""
+class Progress(NamedTuple):
+    """How far a grid is: `now` is about to start, or `line` has just ended."""
 
     done: int
     left: int
     seconds_left: float | None
-    """None as long as nothing can be said."""
+    """None where no run has been timed yet."""
     now: Job | None = None
     line: Line | None = None
 
 
-class Ending(NamedTuple):
+class RunCounts(NamedTuple):
+    """How many runs of a grid ended, failed and were left out."""
+
     ran: int
     failed: int
     left: int
-    """Not started, because the time would not have sufficed."""
+    """Not started: they did not fit into the time limit."""
 
 
 def execute(
@@ -125,25 +114,44 @@ def execute(
     grid: str,
     *,
     device: str,
-    engine: Engine = inline,
+    engine: Engine = INLINE,
     limit: float | None = None,
-    report: Callable[[State], None] = lambda _: None,
-) -> Ending:
-    """Run the jobs and append each line as it ends. `limit`: seconds; a job that would not fit is not started, nor any after it."""
+    report: Callable[[Progress], None] = lambda _: None,
+) -> RunCounts:
+    """Run the jobs and append each result as it ends.
+
+    limit   seconds; a job that would not fit is not started, nor any after it
+    """
     deadline = None if limit is None else time.monotonic() + limit
     left = list(jobs)
     finished: list[Line] = []
+    in_time = True
 
     def start(job: Job) -> bool:
-        now = time.monotonic()
-        if deadline is not None and now + (expected(job, results, device) or 0.0) >= deadline:
-            return False
-        report(State(len(finished), len(left), remaining(left, results, device), now=job))
-        return True
+        nonlocal in_time
+        seconds = expected(job, results, device) or 0.0
+        in_time = deadline is None or time.monotonic() + seconds < deadline
+        if in_time:
+            seconds_left = remaining(left, results, device)
+            report(Progress(len(finished), len(left), seconds_left, now=job))
+        return in_time
 
-    for line in engine(jobs, work, start):
-        results.append(grid, line)
-        finished.append(line)
-        left = [job for job in left if job.id != line["id"]]
-        report(State(len(finished), len(left), remaining(left, results, device), line=line))
-    return Ending(len(finished), sum("error" in line for line in finished), len(left))
+    for stage in _stages(jobs) if engine.workers > 1 else [jobs]:
+        for line in engine(work, stage, start) if in_time else ():
+            results.append(grid, line)
+            finished.append(line)
+            left = [job for job in left if job.id != line["id"]]
+            seconds_left = remaining(left, results, device)
+            report(Progress(len(finished), len(left), seconds_left, line=line))
+    return RunCounts(len(finished), sum("error" in line for line in finished), len(left))
+
+
+def _stages(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Return originals, unlearned models, then attacks and studies.
+
+    Each stage ends before the next one begins: no worker trains what another one is training.
+    """
+    originals = [job for job in jobs if job.cell is None]
+    unlearned = [job for job in jobs if job.cell is not None and job.measurement is None]
+    measured = [job for job in jobs if job.measurement is not None]
+    return [stage for stage in (originals, unlearned, measured) if stage]

@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as ProgressBar
 
 from duck.bench import (
-    Ending,
     Format,
     Grid,
     Line,
     Only,
     Plan,
     Planner,
+    Progress,
     Results,
-    State,
+    RunCounts,
     Workshop,
     attacker,
     built_in,
@@ -45,6 +46,7 @@ from duck.bench import (
 from duck.cli.console import counting, emit, number, say, stderr
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import check_model_code, parse
+from duck.engines import EngineName, create_engine
 from duck.errors import BadInput
 from duck.printable import counted
 from duck.runtime import pick_device
@@ -102,6 +104,11 @@ class Bench:
     results that compared with these."""
     trust_model_code: bool = False
     """Import and call the model builder (package.module:function) that a grid of your own names. Its code can do anything."""
+    engine: EngineName | None = None
+    """Where runs execute: inline (in this process) or processes (of this machine).
+    Default: processes for several workers."""
+    workers: int = 1
+    """Runs at the same time. With several, their times are marked as not comparable."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     format: Format = "text"
@@ -236,6 +243,7 @@ def _print(args: Bench, grid: Grid, only: Only, results: Results) -> int:
 
 def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     begun, device = time.monotonic(), pick_device(args.device)
+    engine = create_engine(args.engine, args.workers)
     for block in grid.blocks:
         check_model_code(block.model, grid.file or grid.name, args.trust_model_code)
     if (
@@ -263,7 +271,7 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
         attack,
         compiled=args.compile,
         keep_models=args.keep_models,
-        alone=not args.shared_device,
+        alone=not args.shared_device and engine.workers == 1,
     )
     todo = plan(
         grid,
@@ -291,6 +299,7 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
                 results,
                 grid.name,
                 device=device_name(device),
+                engine=engine,
                 limit=limit,
                 report=report,
             )
@@ -323,7 +332,7 @@ def _load(args: Bench, grid: Grid, only: Only) -> dict[str, Data]:
     return data
 
 
-def _tell(args: Bench, grid: Grid, todo: Plan, ending: Ending) -> None:
+def _tell(args: Bench, grid: Grid, todo: Plan, ending: RunCounts) -> None:
     if args.json:
         emit({"grid": grid.name, "skipped": todo.done, **ending._asdict()})
         return
@@ -336,7 +345,7 @@ def _tell(args: Bench, grid: Grid, todo: Plan, ending: Ending) -> None:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[State], None]]:
+def _progress(total: int) -> Iterator[Callable[[Progress], None]]:
     """A bar where stderr is a terminal; a line for each run that ended, everywhere."""
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -344,10 +353,12 @@ def _progress(total: int) -> Iterator[Callable[[State], None]]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[left]}"),
     )
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
+    with ProgressBar(
+        *columns, console=stderr, transient=True, disable=not stderr.is_terminal
+    ) as bar:
         task = bar.add_task("", total=total, left="")
 
-        def report(state: State) -> None:
+        def report(state: Progress) -> None:
             if state.now is not None:
                 bar.update(task, description=str(state.now), left=_left(state))
             if state.line is not None:
@@ -357,7 +368,7 @@ def _progress(total: int) -> Iterator[Callable[[State], None]]:
         yield report
 
 
-def _left(state: State) -> str:
+def _left(state: Progress) -> str:
     if state.seconds_left is None or not state.left:
         return f"{state.left} left"
     end = datetime.now() + timedelta(seconds=state.seconds_left)

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import tyro
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as ProgressBar
 
 from duck import runs
 from duck.cli.console import emit, percent, say, stderr, table, write
@@ -27,12 +28,13 @@ from duck.cli.inputs import (
     shown_recipe,
 )
 from duck.cli.original import RequestFlags, data_flags, report_findings
+from duck.engines import EngineName
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, default_recipe, preset
 from duck.models import MODELS
-from duck.pools.build import Ending, News, build_pool, suitable_workers
+from duck.pools.build import BuildCounts, Progress, build_pool, suitable_workers
 from duck.pools.files import merge
 from duck.pools.plan import Design, Plan
 from duck.pools.reader import Pool
@@ -74,7 +76,14 @@ class MakePool:
     presets: Path | None = None
     """A file of `duck tune`, on top of the presets."""
     workers: int | None = None
-    """Processes at once; a core each where not given, one on a GPU."""
+    """Models that are trained at the same time; default: one per core, one on a GPU."""
+    engine: EngineName | None = None
+    """Where models are trained: inline (in this process), processes (of this machine) or ray
+    (a cluster). Default: processes for several workers."""
+    address: str | None = None
+    """Of a running Ray cluster, such as auto; without it --engine ray starts Ray here."""
+    gpus_per_worker: float = 0.0
+    """With --engine ray: the share of a GPU that each worker reserves."""
     together: int = 1
     """Models at once in a process, their weights stacked."""
     share: str = "1/1"
@@ -176,12 +185,19 @@ def _make(args: MakePool, argv: list[str], shown: MakePool, begun: float) -> int
         with _progress() as report:
             ending = build_pool(
                 args.out, plan, data, args.models, device=device, compiled=args.recipe.compile, together=args.together,
-                workers=suitable_workers(device) if args.workers is None else args.workers, share=share, limit=limit, report=report,
+                workers=_workers(args, device), engine=args.engine, address=args.address, gpus_per_worker=args.gpus_per_worker, share=share, limit=limit, report=report,
             )  # fmt: skip
     except KeyboardInterrupt:
         say(f"Interrupted: the models that ended are kept in {args.out}; the same command goes on.")
         return INTERRUPTED
     return _tell(args.out, args.json, ending)
+
+
+def _workers(args: MakePool, device: torch.device) -> int:
+    """Return --workers, or the number that suits the engine and the device."""
+    if args.workers is not None:
+        return args.workers
+    return 1 if args.engine == "inline" else suitable_workers(device)
 
 
 def _share(text: str) -> tuple[int, int]:
@@ -245,7 +261,7 @@ def _method(
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[News], None]]:
+def _progress() -> Iterator[Callable[[Progress], None]]:
     """A bar where stderr is a terminal; a line for each model that ended, everywhere."""
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -253,20 +269,22 @@ def _progress() -> Iterator[Callable[[News], None]]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[left]}", markup=False),
     )
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
+    with ProgressBar(
+        *columns, console=stderr, transient=True, disable=not stderr.is_terminal
+    ) as bar:
         task = bar.add_task("pool", total=None, left="")
 
-        def report(news: News) -> None:
-            total = news.done + news.left
-            bar.update(task, completed=news.done, total=total, left=_left(news))
-            if news.job is None:
-                say(f"{news.done} of {total} models are there; {_left(news)}")
-            elif news.about is not None:
+        def report(progress: Progress) -> None:
+            total = progress.done + progress.left
+            bar.update(task, completed=progress.done, total=total, left=_left(progress))
+            if progress.job is None:
+                say(f"{progress.done} of {total} models are there; {_left(progress)}")
+            elif progress.about is not None:
                 said = ", ".join(
-                    f"{state} {_pair(row)}" for state, row in news.about["accuracy"].items()
+                    f"{state} {_pair(row)}" for state, row in progress.about["accuracy"].items()
                 )
                 say(
-                    f"[{news.done}/{total}] {news.job}: train and test accuracy {said} in {news.about['seconds']:.1f} s; {_left(news)}"
+                    f"[{progress.done}/{total}] {progress.job}: train and test accuracy {said} in {progress.about['seconds']:.1f} s; {_left(progress)}"
                 )
 
         yield report
@@ -276,11 +294,11 @@ def _pair(row: dict[str, float | None]) -> str:
     return f"{percent(row['train'])} / {percent(row['test'])} %"
 
 
-def _left(news: News) -> str:
-    if news.seconds_left is None or not news.left:
-        return f"{news.left} left"
-    end = datetime.now() + timedelta(seconds=news.seconds_left)
-    return f"{news.left} left, expected end {end:%H:%M:%S}"
+def _left(progress: Progress) -> str:
+    if progress.seconds_left is None or not progress.left:
+        return f"{progress.left} left"
+    end = datetime.now() + timedelta(seconds=progress.seconds_left)
+    return f"{progress.left} left, expected end {end:%H:%M:%S}"
 
 
 def summary(pool: Pool) -> dict[str, Any]:
@@ -301,7 +319,7 @@ def summary(pool: Pool) -> dict[str, Any]:
             if stack
         },
         "seconds": sum(
-            note["seconds"] for stack in (pool.before, pool.oracle) if stack for note in stack.notes
+            note["seconds"] for stack in (pool.before, pool.oracle) if stack for note in stack.infos
         ),
     }
 
@@ -315,7 +333,7 @@ def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float | 
     }
 
 
-def _tell(folder: Path, as_json: bool, ending: Ending | None = None) -> int:
+def _tell(folder: Path, as_json: bool, ending: BuildCounts | None = None) -> int:
     if ending is not None and ending.left:
         say("Stopped by --limit-minutes: the same command goes on.")
     if ending is not None and not (ending.trained or ending.there):

@@ -1,1 +1,1 @@
-"""Many models on random halves, resumable and mergeable: what attacks compare with."""
+"""Pools: many models trained on random subsets, which attacks compare with."""

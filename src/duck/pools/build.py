@@ -1,4 +1,4 @@
-"""Train what is missing of a pool; what is there is kept, and a kill loses only the models in work."""
+"""Train the missing models of a pool. An interrupted build loses only the models in training."""
 
 import os
 import statistics
@@ -10,35 +10,38 @@ from typing import NamedTuple
 import torch
 
 from duck.checks import check_settings
+from duck.engines import create_engine
 from duck.errors import BadInput
 from duck.experiment import fingerprint
-from duck.pools.engines import Group, Setup, inline, processes
 from duck.pools.files import Files, Fingerprint, create
-from duck.pools.members import About, Workshop
-from duck.pools.plan import Job, Layout, Plan, layout, recipe_of
+from duck.pools.members import Group, ModelInfo, Trainer
+from duck.pools.plan import Job, Layout, Plan, make_layout, recipe_of
 from duck.runtime import device_name, pick_device
 from duck.training.loop import check_recipe
 from duck.types import Data
 
 
-class News(NamedTuple):
-    """A model has just been written, or the work begins: what is done, what is left and how long that should take."""
+class Progress(NamedTuple):
+    """How far a build is: at its start, and after each model."""
 
     done: int
     left: int
     seconds_left: float | None
-    """None as long as nothing can be said."""
+    """None where no model has been timed yet."""
     job: Job | None = None
-    about: About | None = None
+    """The model that was just trained."""
+    about: ModelInfo | None = None
 
 
-class Ending(NamedTuple):
+class BuildCounts(NamedTuple):
+    """How many models a build trained, found and left out."""
+
     trained: int
     """By this call."""
     there: int
     """Before it."""
     left: int
-    """Not begun, because the time would not have sufficed."""
+    """Not started: they did not fit into the time limit."""
 
 
 def build_pool(
@@ -51,65 +54,62 @@ def build_pool(
     compiled: bool | None = None,
     together: int = 1,
     workers: int = 1,
+    engine: str | None = None,
+    address: str | None = None,
+    gpus_per_worker: float = 0.0,
     share: tuple[int, int] = (1, 1),
     limit: float | None = None,
-    report: Callable[[News], None] = lambda _: None,
-) -> Ending:
-    """Train what is missing of a pool of so many models (and, for requests, half as many oracles).
+    report: Callable[[Progress], None] = lambda _: None,
+) -> BuildCounts:
+    """Train the missing models of a pool (and, for requests, half as many oracles).
 
     compiled   None: on CUDA
-    together   so many models at once, their weights stacked
-    workers    so many processes at once; `suitable_workers` says how many suit a device
-    share      (2, 3): only the second of three equal parts, for several machines; merge them afterwards
-    limit      seconds; a model that would not fit into them is not begun
+    together   models that are trained at once in a process, with stacked weights
+    workers    models that are trained at the same time; see `suitable_workers`
+    engine     a name of ENGINES; None: `processes` for several workers, else `inline`
+    address    of a Ray cluster, and gpus_per_worker: see `create_engine`
+    share      (2, 3): only the second of three equal parts, for several machines; merge them later
+    limit      seconds; a model that would not fit into them is not started
     """
-    begun, place = (
-        time.monotonic(),
-        device if isinstance(device, torch.device) else pick_device(device),
-    )
+    started_at = time.monotonic()
+    place = device if isinstance(device, torch.device) else pick_device(device)
     _check(plan, data, together, workers, share)
+    jobs = plan.jobs(models)[share[0] - 1 :: share[1]]
+    layout = make_layout(plan, data)
+    files = create(folder, fingerprint_of(plan, layout), layout)
+    done = files.done() & set(jobs)
+    missing = [job for job in jobs if job not in done]
+    groups = [group for group in _groups(jobs, together) if not done.issuperset(group)]
+    workers = max(1, min(workers, len(groups)))
+    runner = create_engine(engine, workers, address, gpus_per_worker)
+    clock = _Clock(files, done, device_name(place), runner.workers)
     compiled = place.type == "cuda" if compiled is None else compiled
-    asked = plan.jobs(models)[share[0] - 1 :: share[1]]
-    who = layout(plan, data)
-    files = create(folder, fingerprint_of(plan, who), who)
-    done = files.done() & set(asked)
-    left = [job for job in asked if job not in done]
-    groups = [group for group in _groups(asked, together) if not done.issuperset(group)]
-    workers = min(workers, len(groups))
-    clock = _Clock(files, done, device_name(place), workers)
+    trainer = Trainer(plan, data, files, place, compiled)
 
     def start(group: Group) -> bool:
-        return limit is None or time.monotonic() - begun + (clock.seconds(group) or 0.0) <= limit
+        elapsed = time.monotonic() - started_at
+        return limit is None or elapsed + (clock.seconds(group) or 0.0) <= limit
 
-    if workers > 1:
-        making = processes(
-            groups, Setup(plan, data.to("cpu"), files, str(place), compiled), start, workers
-        )
-    else:
-        making = inline(
-            groups, Workshop(plan, layout(plan, data.to(place)), files, place, compiled), start
-        )
-    report(News(len(done), len(left), clock.seconds_of_all(left)))
-    for made in making:
-        for job, about in made:
-            left.remove(job)
-            clock.note(job, about["seconds"])
-            report(News(len(asked) - len(left), len(left), clock.seconds_of_all(left), job, about))
-    return Ending(len(asked) - len(done) - len(left), len(done), len(left))
+    report(Progress(len(done), len(missing), clock.remaining_seconds(missing)))
+    for trained_models in runner(trainer, groups, start):
+        for job, info in trained_models:
+            missing.remove(job)
+            clock.add(job, info["seconds"])
+            seconds_left = clock.remaining_seconds(missing)
+            report(Progress(len(jobs) - len(missing), len(missing), seconds_left, job, info))
+    return BuildCounts(len(jobs) - len(done) - len(missing), len(done), len(missing))
 
 
 def suitable_workers(device: torch.device) -> int:
-    """A process a core, which small nets do not fill alone; one on an accelerator."""
-    return (
-        len(os.sched_getaffinity(0))
-        if device.type == "cpu" and hasattr(os, "sched_getaffinity")
-        else 1
-    )
+    """Return one worker per core, which small models do not fill alone; one on an accelerator."""
+    if device.type == "cpu" and hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return 1
 
 
-def fingerprint_of(plan: Plan, who: Layout) -> Fingerprint:
-    """Of data, recipe, model, method and design; two pools of one fingerprint can be merged."""
-    return {**recipe_of(plan), "samples": who.digest()}
+def fingerprint_of(plan: Plan, layout: Layout) -> Fingerprint:
+    """Return what identifies a pool. Two pools with the same fingerprint can be merged."""
+    return {**recipe_of(plan), "samples": layout.digest()}
 
 
 def _check(plan: Plan, data: Data, together: int, workers: int, share: tuple[int, int]) -> None:
@@ -117,7 +117,8 @@ def _check(plan: Plan, data: Data, together: int, workers: int, share: tuple[int
     check_settings(plan.experiment.method)
     if plan.experiment.training.fingerprint != fingerprint(data):
         raise BadInput(
-            f"The data are not those of the plan: the fingerprint of {data.name} differs. Name them with --data, --root."
+            f"The data are not those of the plan: the fingerprint of {data.name} differs. "
+            "Name them with --data, --root."
         )
     for name, count in (("together", together), ("workers", workers)):
         if count < 1:
@@ -127,38 +128,45 @@ def _check(plan: Plan, data: Data, together: int, workers: int, share: tuple[int
 
 
 def _groups(jobs: Sequence[Job], size: int) -> list[Group]:
-    """Jobs of one kind in groups that do not depend on what is done or follows: a group gone on with gives the same models."""
-    kinds = {part: [job for job in jobs if job.part == part] for part in ("model", "oracle")}
-    groups = [
-        tuple(kind[at : at + size]) for kind in kinds.values() for at in range(0, len(kind), size)
-    ]
-    order = {job: place for place, job in enumerate(jobs)}
+    """Return groups of jobs of one kind, in the order of their last job.
+
+    They do not depend on which models exist: a resumed group gives the same models.
+    """
+    groups: list[Group] = []
+    for part in ("model", "oracle"):
+        kind = [job for job in jobs if job.part == part]
+        groups += [tuple(kind[start : start + size]) for start in range(0, len(kind), size)]
+    order = {job: index for index, job in enumerate(jobs)}
     return sorted(groups, key=lambda group: order[group[-1]])
 
 
 class _Clock:
-    """How long models take: the median of those of their kind that were made on this device."""
+    """Expected seconds of a model: the median of its kind on this device."""
 
     def __init__(self, files: Files, done: set[Job], device: str, workers: int) -> None:
-        self.seen: dict[str, list[float]] = {"model": [], "oracle": []}
+        self.seconds_by_part: dict[str, list[float]] = {"model": [], "oracle": []}
         self.workers = workers
         for job in sorted(done):
-            about = files.about(job)
-            if about["device"] == device:
-                self.note(job, about["seconds"])
+            info = files.about(job)
+            if info["device"] == device:
+                self.add(job, info["seconds"])
 
-    def note(self, job: Job, seconds: float) -> None:
-        self.seen[job.part].append(seconds)
+    def add(self, job: Job, seconds: float) -> None:
+        """Add the measured seconds of a model."""
+        self.seconds_by_part[job.part].append(seconds)
 
     def seconds(self, jobs: Sequence[Job]) -> float | None:
-        """One after another; None where nothing is known."""
-        every = [*self.seen["model"], *self.seen["oracle"]]
-        if not every:
+        """Return the expected seconds of these jobs in one worker; None without measurements."""
+        measured = [*self.seconds_by_part["model"], *self.seconds_by_part["oracle"]]
+        if not measured:
             return None
-        typical = {part: statistics.median(seen or every) for part, seen in self.seen.items()}
+        typical = {
+            part: statistics.median(seconds or measured)
+            for part, seconds in self.seconds_by_part.items()
+        }
         return sum(typical[job.part] for job in jobs)
 
-    def seconds_of_all(self, jobs: Sequence[Job]) -> float | None:
-        """By all processes."""
-        alone = self.seconds(jobs)
-        return None if alone is None else alone / max(1, self.workers)
+    def remaining_seconds(self, jobs: Sequence[Job]) -> float | None:
+        """Return the expected seconds of these jobs in all workers."""
+        seconds = self.seconds(jobs)
+        return None if seconds is None else seconds / self.workers

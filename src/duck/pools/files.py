@@ -1,4 +1,4 @@
-"""A pool on disk: pool.json says what it is, samples.npz whom it watches, and each finished model is one file, written whole."""
+"""A pool on disk: its fingerprint, its watched samples, and one file for each finished model."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ COPY = "Copy it from another part of this pool, or choose another folder."
 
 
 class Samples(NamedTuple):
-    """Whom a pool watches, in the order of every row of it."""
+    """The watched samples, in the order that every row of a pool has."""
 
     ids: Ids
     labels: npt.NDArray[np.int64]
@@ -59,29 +59,29 @@ class Files:
 
     @property
     def private(self) -> bool:
-        """Whether all files are for their owner alone: the digests of a few sample ids, which they hold, tell the ids by trying all.
+        """Whether only their owner can read the files.
 
-        A salt would hide them, but parts of one pool are made on several machines and must have the same fingerprint.
+        Their digests of a few sample ids reveal the ids to whoever tries all. A salt would hide
+        them, but parts of a pool that several machines train must have the same fingerprint.
         """
-        return (
-            bool(self.fingerprint["request"])
-            and self.fingerprint["request"].get("name") == "samples"
-        )
+        request = self.fingerprint["request"]
+        return bool(request) and request.get("name") == "samples"
 
     def path(self, job: Job) -> Path:
+        """Return the path of a model's file."""
         return self.folder / f"{job.part}-{job.number:04d}.safetensors"
 
     def jobs(self) -> set[Job]:
-        """The models that have a file."""
+        """Return the models that have a file."""
         names = (NAME.fullmatch(path.name) for path in self.folder.iterdir())
         return {Job(found[1], int(found[2])) for found in names if found}  # type: ignore[arg-type]
 
     def done(self) -> set[Job]:
-        """The models that have a complete file."""
+        """Return the models that have a complete file."""
         return {job for job in self.jobs() if self.is_complete(job)}
 
     def is_complete(self, job: Job) -> bool:
-        """Return whether the file of a model exists and is as long as its header says. A truncated one is trained again."""
+        """Return whether a model's file exists and is as long as its header says."""
         try:
             check_regular(self.path(job))
             with safe_open(self.path(job), "numpy"):
@@ -92,7 +92,7 @@ class Files:
     def write(
         self, job: Job, arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]
     ) -> None:
-        """In one step: a kill leaves the whole file or none."""
+        """Write a model's file atomically."""
         metadata = {"pool": self.digest, "about": to_json(about)}
         try:
             with writing(self.path(job), private=self.private) as file:
@@ -103,16 +103,18 @@ class Files:
                 )
         except WRITE_ERRORS as error:
             raise BadInput(
-                f"{self.path(job)} cannot be written: {reason(error)}. The models before it are kept; free some space."
+                f"{self.path(job)} cannot be written: {reason(error)}. Finished models are kept. "
+                "Free some space and rerun the command."
             ) from error
 
     def about(self, job: Job) -> dict[str, Any]:
-        """What was noted of a model: accuracies, seconds, device."""
+        """Read the accuracies, seconds and device of a model."""
         with self.open(job) as file:
-            noted: dict[str, Any] = json.loads(file.metadata()["about"])
-        return noted
+            info: dict[str, Any] = json.loads(file.metadata()["about"])
+        return info
 
     def read(self, job: Job, name: str) -> npt.NDArray[Any]:
+        """Read one array of a model."""
         try:
             with self.open(job) as file:
                 array: npt.NDArray[Any] = file.get_tensor(name)
@@ -121,33 +123,37 @@ class Files:
         return array
 
     def open(self, job: Job) -> Any:
-        """The file of a model, checked to be of this pool."""
+        """Open a model's file and check that it belongs to this pool."""
         path = self.path(job)
         try:
             check_regular(path)
             file: Any = safe_open(path, "numpy")
-            ours = (file.metadata() or {}).get("pool") == self.digest
+            belongs = (file.metadata() or {}).get("pool") == self.digest
         except (OSError, SafetensorError) as error:
             raise _unreadable(path, error) from error
-        if not ours:
-            raise BadInput(f"{path} is of another pool: take it out of this folder.")
+        if not belongs:
+            raise BadInput(f"{path} is of another pool. Move it out of this folder.")
         return file
 
     def samples(self) -> Samples:
-        """Checked to be those of the fingerprint: in another order every number would belong to another sample."""
+        """Read the watched samples and check them against the fingerprint.
+
+        In another order every number would belong to another sample.
+        """
         path = self.folder / SAMPLES
         try:
             check_regular(path)
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-                found = Samples(held["ids"], held["labels"], held["roles"])
-            ours = digest_of(*found) == self.fingerprint["samples"]
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                samples = Samples(arrays["ids"], arrays["labels"], arrays["roles"])
+            belongs = digest_of(*samples) == self.fingerprint["samples"]
         except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError) as error:
             raise _unreadable(path, error) from error
-        if not ours:
+        if not belongs:
             raise BadInput(
-                f"{path} was changed, or is of another pool: its samples are not those of {ABOUT}; {RERUN}"
+                f"{path} was changed, or is of another pool: its samples are not those of "
+                f"{ABOUT}; {RERUN}"
             )
-        return found
+        return samples
 
 
 def _unreadable(path: Path, error: Exception) -> BadInput:
@@ -155,7 +161,7 @@ def _unreadable(path: Path, error: Exception) -> BadInput:
 
 
 def find(folder: Path) -> Files:
-    """The pool that is in a folder."""
+    """Open the pool in a folder."""
     try:
         about = json.loads(read_text(folder / ABOUT))
     except FileNotFoundError:
@@ -164,37 +170,39 @@ def find(folder: Path) -> Files:
         ) from None
     except (OSError, ValueError) as error:
         raise BadInput(f"{folder / ABOUT} cannot be read ({error}). {COPY}") from error
-    held = about.get("fingerprint") if isinstance(about, dict) else None
-    fingerprint: Fingerprint = held if isinstance(held, dict) else {}
+    stored = about.get("fingerprint") if isinstance(about, dict) else None
+    fingerprint: Fingerprint = stored if isinstance(stored, dict) else {}
     missing = [name for name in FIELDS if name not in fingerprint]
     if missing:
         raise BadInput(
-            f"{folder / ABOUT} does not say which pool this is: {', '.join(missing)} missing. {COPY}"
+            f"{folder / ABOUT} does not say which pool this is: {', '.join(missing)} missing. "
+            f"{COPY}"
         )
     return Files(folder, fingerprint)
 
 
 def create(folder: Path, fingerprint: Fingerprint, layout: Layout) -> Files:
-    """The folder of such a pool, made now or found; an error that names what differs if there are models of another one."""
-    there = _begun(folder, fingerprint, "what is asked")
-    files = there or Files(folder, fingerprint)
+    """Create the folder of a pool or open it. Raise an error if it holds models of another one."""
+    existing = _existing(folder, fingerprint, "what is asked")
+    files = existing or Files(folder, fingerprint)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if there is None:
-            # First: without it a file of samples counts as somebody else's.
+        if existing is None:
+            # First: without it the file of samples would be taken for someone else's.
             write_json(folder / ABOUT, {"fingerprint": fingerprint}, private=files.private)
-        if there is None or not (folder / SAMPLES).exists():
+        if existing is None or not (folder / SAMPLES).exists():
             with writing(folder / SAMPLES, private=True) as file:
                 np.savez(file, ids=layout.ids, labels=layout.labels, roles=layout.roles)
     except OSError as error:
         raise BadInput(
             f"{folder} cannot be written: {error.strerror}. Choose another --out."
         ) from error
-    files.samples()  # before models are trained for it
+    files.samples()  # Checked before models are trained for it.
     return files
 
 
-def refuse_other(one: Fingerprint, other: Fingerprint, this: str, that: str) -> None:
+def check_same(one: Fingerprint, other: Fingerprint, this: str, that: str) -> None:
+    """Raise an error that names where two fingerprints differ."""
     found = [
         f"{name} is {ours!r} in {this} and {theirs!r} in {that}"
         for name, (ours, theirs) in differences(one, other).items()
@@ -205,22 +213,18 @@ def refuse_other(one: Fingerprint, other: Fingerprint, this: str, that: str) -> 
 
 
 def merge(folders: Sequence[Path], out: Path) -> Files:
-    """One pool of the models of several, which must be of the same fingerprint. A model that two of them hold is taken once."""
+    """Copy the models of several pools with the same fingerprint into one folder."""
     if not folders:
         raise BadInput("Name the pools to merge.")
     pools = [find(folder) for folder in folders]
     for other in pools[1:]:
-        refuse_other(
-            pools[0].fingerprint, other.fingerprint, str(pools[0].folder), str(other.folder)
-        )
+        check_same(pools[0].fingerprint, other.fingerprint, str(pools[0].folder), str(other.folder))
     pools[0].samples()
-    _begun(out, pools[0].fingerprint, str(pools[0].folder))
+    _existing(out, pools[0].fingerprint, str(pools[0].folder))
     merged = Files(out, pools[0].fingerprint)
     out.mkdir(parents=True, exist_ok=True)
-    for name in (
-        ABOUT,
-        SAMPLES,
-    ):  # first: a merge that is cut short leaves a pool, and the next one goes on with it
+    # First: an interrupted merge leaves a pool, and the next one resumes it.
+    for name in (ABOUT, SAMPLES):
         write_bytes(
             out / name,
             (pools[0].folder / name).read_bytes(),
@@ -233,14 +237,14 @@ def merge(folders: Sequence[Path], out: Path) -> Files:
     return merged
 
 
-def _begun(folder: Path, fingerprint: Fingerprint, whose: str) -> Files | None:
-    """Such a pool that has models; None where one can be put. What a start leaves that made no model may be replaced."""
+def _existing(folder: Path, fingerprint: Fingerprint, other: str) -> Files | None:
+    """Return the pool in a folder if it has models, or None where a pool can be created."""
     if (folder / ABOUT).exists():
-        there = find(folder)
-        if not there.jobs():
+        existing = find(folder)
+        if not existing.jobs():
             return None
-        refuse_other(there.fingerprint, fingerprint, f"the pool in {folder}", whose)
-        return there
+        check_same(existing.fingerprint, fingerprint, f"the pool in {folder}", other)
+        return existing
     if folder.exists() and any(not is_temporary(path) for path in folder.iterdir()):
         raise BadInput(f"{folder} exists and is not a pool: choose another --out.")
     return None

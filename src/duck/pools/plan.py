@@ -1,4 +1,4 @@
-"""What a pool is made of: which samples it watches and which of them each model trains on. Nothing here trains."""
+"""Plan a pool: which samples it watches and which of them each model trains on."""
 
 import hashlib
 import json
@@ -24,10 +24,10 @@ from duck.types import Data, Ids, Scenario
 Design = Literal["shadow", "request"]
 Part = Literal["model", "oracle"]
 Role = Literal["candidate", "retain", "holdout", "test"]
-RETAINED = 2000
-"""Retained samples that are watched."""
-UNSEEN = 10_000
-"""Most test samples that are watched; all of a removed class are."""
+MAX_RETAIN_SAMPLES = 2000
+"""Watched samples of those that every model trains on."""
+MAX_TEST_SAMPLES = 10_000
+"""Watched test samples; those of a removed class are watched in addition."""
 FIELDS = (
     "design",
     "data",
@@ -42,7 +42,7 @@ FIELDS = (
     "seed",
     "samples",
 )
-"""Of a pool's fingerprint."""
+"""Fields of a pool's fingerprint."""
 
 
 class Job(NamedTuple):
@@ -57,10 +57,11 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides the numbers of a pool, except how many models it has.
+    """Everything that determines the numbers of a pool, except how many models it has.
 
-    shadow    models on random halves of all training samples; no unlearning
-    request   models on all samples but the candidates plus a random half of these, which is then unlearned; oracles on all but candidates
+    shadow    Models train on random halves of all training samples. Nothing is unlearned.
+    request   Models train on all samples except the candidates, plus a random half of the
+              candidates, which is then unlearned. Oracles train on all but the candidates.
     """
 
     design: Design
@@ -69,55 +70,52 @@ class Plan:
     def __post_init__(self) -> None:
         if self.experiment.earlier:
             raise BadInput(
-                "The models of a pool are trained anew and cannot follow earlier requests: audit this run with --tier oracle."
+                "The models of a pool cannot follow earlier requests. "
+                "Audit this run with --tier oracle."
             )
-        whole = self.experiment.request is not None and self.experiment.method is not None
-        if self.design == "request" and not whole:
+        given = [part is not None for part in (self.experiment.request, self.experiment.method)]
+        if self.design == "request" and not all(given):
+            raise BadInput("A pool of design 'request' needs a request and a method.")
+        if self.design == "shadow" and any(given):
             raise BadInput(
-                "A pool of design 'request' needs to know who is to be forgotten and by which method."
-            )
-        if self.design == "shadow" and (
-            self.experiment.request is not None or self.experiment.method is not None
-        ):
-            raise BadInput(
-                "A pool of design 'shadow' unlearns nothing: leave request and method out."
+                "A pool of design 'shadow' unlearns nothing. Leave out request and method."
             )
 
     def jobs(self, models: int) -> list[Job]:
-        """The models and, for requests, half as many oracles, so ordered that a pool cut short has both."""
+        """Return the models and, for requests, half as many oracles.
+
+        Their order mixes both, so that an interrupted pool has both.
+        """
         if models < 2 or models % 2:
             raise BadInput(
-                f"A pool needs an even number of models, so that each candidate is in half of them; got {models}."
+                "A pool needs an even number of models, so that each candidate is in half of "
+                f"them; got {models}."
             )
         if self.design == "shadow":
             return [Job("model", index) for index in range(models)]
-        pairs = range(models // 2)
-        return [
-            job
-            for pair in pairs
-            for job in (Job("model", 2 * pair), Job("model", 2 * pair + 1), Job("oracle", pair))
-        ]
+        jobs = []
+        for pair in range(models // 2):
+            jobs += [Job("model", 2 * pair), Job("model", 2 * pair + 1), Job("oracle", pair)]
+        return jobs
 
     def seed(self, job: Job) -> int:
-        """Of a model's initialisation, training and unlearning."""
-        return int(
-            torch.randint(
-                2**62, (), generator=seeded(self.experiment.seed, "pool", job.part, str(job.number))
-            )
-        )
+        """Return the seed of a model's initialisation, training and unlearning."""
+        generator = seeded(self.experiment.seed, "pool", job.part, str(job.number))
+        return int(torch.randint(2**62, (), generator=generator))
 
 
 def recipe_of(plan: Plan) -> dict[str, Any]:
-    """What a fingerprint says of a plan. Whether a training is compiled changes its speed alone; each model has a seed of its own."""
-    made = to_dict(plan.experiment)
-    training = {
-        key: value
-        for key, value in made["training"].items()
-        if key not in ("seed", "weights", "fingerprint", "recipe", "data")
-    }
-    recipe = {key: value for key, value in made["training"]["recipe"].items() if key != "compile"}
-    rest = {key: made[key] for key in ("request", "method", "protocol", "seed")}
-    data = {"name": made["training"]["data"], "fingerprint": made["training"]["fingerprint"]}
+    """Return the part of a fingerprint that a plan determines.
+
+    Compilation changes only the speed. Each model has its own seed.
+    """
+    experiment = to_dict(plan.experiment)
+    training = experiment["training"]
+    data = {"name": training.pop("data"), "fingerprint": training.pop("fingerprint")}
+    recipe = {key: value for key, value in training.pop("recipe").items() if key != "compile"}
+    for key in ("seed", "weights"):
+        training.pop(key, None)
+    rest = {key: experiment[key] for key in ("request", "method", "protocol", "seed")}
     plain, _ = hide_ids(
         {"design": plan.design, "data": data, **training, "recipe": recipe, **rest}, NO_SALT
     )
@@ -127,29 +125,32 @@ def recipe_of(plan: Plan) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The samples a pool watches: candidates, some retained ones, unseen ones. Rows are those of `data.train` and `data.test`."""
+    """The watched samples of a pool: candidates, retained samples and test samples.
+
+    Rows are those of `data.train` and `data.test`.
+    """
 
     data: Data
     seed: int
     candidates: Tensor
     common: Tensor
-    """Training samples that every model sees."""
+    """Training samples that every model trains on."""
     retain: Tensor
-    """Those of them that are watched."""
-    unseen: Tensor
-    """Of `data.test`; the holdout among them."""
-    stays: Tensor
-    """Classes that are not removed, as a mask."""
+    """Those of `common` that are watched."""
+    test: Tensor
+    """Watched rows of `data.test`, including the holdout."""
+    retained_classes: Tensor
+    """A mask of the classes that are not removed."""
 
     @cached_property
     def ids(self) -> Ids:
-        """Different from each other: where train and test count from 0 each, those of test get a word before."""
+        """Unique ids: where train and test share an id, the test ids get the prefix "test:"."""
         train, *rest = [part.ids for part in self.parts]
-        unseen = [
+        test = [
             np.char.add("test:", ids) if np.isin(ids, self.data.train.ids).any() else ids
             for ids in rest
         ]
-        return np.concatenate([train, *unseen])
+        return np.concatenate([train, *test])
 
     @cached_property
     def labels(self) -> npt.NDArray[np.int64]:
@@ -157,14 +158,12 @@ class Layout:
 
     @cached_property
     def roles(self) -> npt.NDArray[np.str_]:
-        unseen = np.where(
-            np.isin(self.unseen.numpy(), self.data.holdout.numpy()), "holdout", "test"
-        )
+        in_holdout = np.isin(self.test.numpy(), self.data.holdout.numpy())
         return np.concatenate(
             [
                 np.repeat("candidate", len(self.candidates)),
                 np.repeat("retain", len(self.retain)),
-                unseen,
+                np.where(in_holdout, "holdout", "test"),
             ]
         )
 
@@ -172,39 +171,40 @@ class Layout:
     def parts(self) -> list[Any]:
         """The watched samples as Examples, in the order of `ids`."""
         train = self.data.train.take(torch.cat([self.candidates, self.retain]))
-        return (
-            [train]
-            if self.data.test is None or not len(self.unseen)
-            else [train, self.data.test.take(self.unseen)]
-        )
+        if self.data.test is None or not len(self.test):
+            return [train]
+        return [train, self.data.test.take(self.test)]
 
     def members(self, job: Job) -> Tensor:
-        """Which candidates a model trains on: two models that follow each other share them out, by the seed and their number alone."""
+        """Return a mask of the candidates that a model trains on.
+
+        A pair of consecutive models splits the candidates, by the seed and their numbers alone.
+        """
         chosen = torch.zeros(len(self.candidates), dtype=torch.bool)
         if job.part == "oracle":
             return chosen
-        order = torch.randperm(
-            len(chosen), generator=seeded(self.seed, "halves", str(job.number // 2))
-        )
+        generator = seeded(self.seed, "halves", str(job.number // 2))
+        order = torch.randperm(len(chosen), generator=generator)
         chosen[order[: len(chosen) // 2]] = True
         return ~chosen if job.number % 2 else chosen
 
     def watched_members(self, job: Job) -> npt.NDArray[np.bool_]:
-        """Which watched samples a model trains on, in the order of `ids`."""
+        """Return a mask of the watched samples that a model trains on, in the order of `ids`."""
         members: npt.NDArray[np.bool_] = self.roles == "retain"
         members[: len(self.candidates)] = self.members(job).numpy()
         return members
 
-    def trained_on(self, job: Job) -> Tensor:
-        """Rows of the training data."""
+    def training_rows(self, job: Job) -> Tensor:
+        """Return the rows of the training data that a model trains on."""
         return torch.cat([self.common, self.candidates[self.members(job)]]).sort().values
 
     def digest(self) -> str:
+        """Return the digest of the watched samples."""
         return digest_of(self.ids, self.labels, self.roles)
 
 
 def digest_of(ids: Ids, labels: npt.NDArray[np.int64], roles: npt.NDArray[np.str_]) -> str:
-    """Of watched samples, in their order: every row of a pool is in that order."""
+    """Return the digest of watched samples in their order, which every row of a pool has."""
     digest = hashlib.blake2b(digest_size=16)
     for part in (ids, roles):
         digest.update("\n".join(part.tolist()).encode())
@@ -212,75 +212,84 @@ def digest_of(ids: Ids, labels: npt.NDArray[np.int64], roles: npt.NDArray[np.str
     return digest.hexdigest()
 
 
-def layout(plan: Plan, data: Data) -> Layout:
-    """Who is watched and who is shared out, for these data."""
-    seed, classes = plan.experiment.seed, torch.ones(data.num_classes, dtype=torch.bool)
+def make_layout(plan: Plan, data: Data) -> Layout:
+    """Choose the samples that a pool watches and those that its models split."""
+    seed = plan.experiment.seed
+    classes = torch.ones(data.num_classes, dtype=torch.bool)
     if plan.experiment.request is None:
-        rows, none = torch.arange(len(data.train)), torch.empty(0, dtype=torch.int64)
-        return Layout(data, seed, rows, none, none, _unseen(data, classes, seed), classes)
+        rows = torch.arange(len(data.train))
+        empty = torch.empty(0, dtype=torch.int64)
+        return Layout(data, seed, rows, empty, empty, _test_rows(data, classes, seed), classes)
     scenario = plan.experiment.request(data, seed, plan.experiment.protocol)
     check_kind(METHODS.name_of(plan.experiment.method), scenario.kind)
     if scenario.kind == "class":
         classes[data.train.labels[scenario.forget].unique()] = False
     candidates = _candidates(scenario, seed)
-    chosen = torch.zeros(len(data.train), dtype=torch.bool)
-    chosen[candidates] = True
-    common = (~chosen).nonzero().flatten()
-    retain = common[_some(len(common), RETAINED, seed, "retain")]
-    return Layout(data, seed, candidates, common, retain, _unseen(data, classes, seed), classes)
+    is_common = torch.ones(len(data.train), dtype=torch.bool)
+    is_common[candidates] = False
+    common = is_common.nonzero().flatten()
+    retain = common[_draw(len(common), MAX_RETAIN_SAMPLES, seed, "retain")]
+    return Layout(data, seed, candidates, common, retain, _test_rows(data, classes, seed), classes)
 
 
 def _candidates(scenario: Scenario, seed: int) -> Tensor:
-    """A removed class's training samples; else the forget samples and as many retained ones."""
-    forget, retain = scenario.forget, scenario.retain
+    """Return the samples of removed classes, or the forget set and as many retained samples."""
+    forget = scenario.forget
+    retain = scenario.retain
     if scenario.kind == "class":
         chosen = forget
     elif len(retain) <= len(forget):
         total = len(forget) + len(retain)
         raise BadInput(
-            f"A pool needs twice as many candidates as there are forget samples: {2 * len(forget)} of {total} leaves no other."
+            "A pool needs twice as many candidates as there are forget samples: "
+            f"{2 * len(forget)} of {total} leaves no other."
         )
     else:
-        chosen = torch.cat([forget, retain[_some(len(retain), len(forget), seed, "candidates")]])
+        chosen = torch.cat([forget, retain[_draw(len(retain), len(forget), seed, "candidates")]])
     if len(chosen) < 2:
-        raise BadInput(
-            "A pool needs at least two candidates: halves of one sample cannot be drawn."
-        )
+        raise BadInput("A pool needs at least two candidates, to draw a random half of them.")
     return chosen.sort().values
 
 
-def _unseen(data: Data, stays: Tensor, seed: int) -> Tensor:
+def _test_rows(data: Data, retained_classes: Tensor, seed: int) -> Tensor:
+    """Return the watched rows of the test set: a random part and all of removed classes."""
     if data.test is None:
         return torch.empty(0, dtype=torch.int64)
     rows = torch.zeros(len(data.test), dtype=torch.bool)
-    rows[_some(len(data.test), UNSEEN, seed, "unseen")] = True
-    return (rows | ~stays[data.test.labels]).nonzero().flatten()
+    # The purpose "unseen" is part of the seed: another word would draw other samples.
+    rows[_draw(len(data.test), MAX_TEST_SAMPLES, seed, "unseen")] = True
+    return (rows | ~retained_classes[data.test.labels]).nonzero().flatten()
 
 
-def _some(total: int, most: int, seed: int, purpose: str) -> Tensor:
-    return torch.randperm(total, generator=seeded(seed, "pool", purpose))[:most].sort().values
+def _draw(total: int, limit: int, seed: int, purpose: str) -> Tensor:
+    """Return at most `limit` random indices of `total`, sorted."""
+    return torch.randperm(total, generator=seeded(seed, "pool", purpose))[:limit].sort().values
 
 
 def differences(
     one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = ""
 ) -> dict[str, tuple[Any, Any]]:
-    """Where two fingerprints differ, by dotted name. Of two different methods or requests only the name is told."""
+    """Return where two fingerprints differ, by dotted name.
+
+    Of two different methods or requests only the names are compared.
+    """
     if one.get("name") != other.get("name"):
         return {f"{prefix}name": (one.get("name"), other.get("name"))}
     found: dict[str, tuple[Any, Any]] = {}
     for key in {**one, **other}:
-        mine, theirs = one.get(key), other.get(key)
+        mine = one.get(key)
+        theirs = other.get(key)
         if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
             found |= differences(mine, theirs, f"{prefix}{key}.")
         elif mine != theirs:
-            found[prefix + key] = _in_short(mine), _in_short(theirs)
+            found[prefix + key] = _name_of(mine), _name_of(theirs)
     return found
 
 
-def _in_short(value: Any) -> Any:
+def _name_of(value: Any) -> Any:
     return value.get("name", value) if isinstance(value, Mapping) else value
 
 
 def seed_matters(experiment: Experiment) -> bool:
-    """Whether the seed decides who is forgotten."""
+    """Return whether the seed determines the forget set."""
     return isinstance(experiment.request, ForgetFraction | ForgetRandomClasses)

@@ -1,4 +1,4 @@
-"""A pool read back: what many models say of the same samples, which of them each saw, and how good each is."""
+"""Read a pool: predictions of many models on the same samples, members and accuracies."""
 
 import hashlib
 from collections.abc import Iterator
@@ -23,7 +23,10 @@ Rows = npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """The same samples under several models. Margins of all are held in memory; logits are read one model at a time."""
+    """Predictions of several models on the same samples.
+
+    All margins are held in memory. Logits are read one model at a time.
+    """
 
     files: Files
     jobs: tuple[Job, ...]
@@ -39,68 +42,68 @@ class Stack:
 
     @cached_property
     def members(self) -> npt.NDArray[np.bool_]:
-        """(models, samples): was it trained on this sample, before any unlearning."""
+        """(models, samples): whether the model was trained on the sample, before unlearning."""
         return np.stack([self.files.read(job, "members") for job in self.jobs])
 
-    def refuse_copies(self) -> None:
-        """A file that was copied to another number would count twice."""
-        first: dict[str, Job] = {}
-        for job, trained, said in zip(self.jobs, self.members, self.margins, strict=True):
-            known = first.setdefault(
-                hashlib.blake2b(trained.tobytes() + said.tobytes()).hexdigest(), job
-            )
-            if known != job:
+    def check_unique(self) -> None:
+        """Raise an error where a file was copied to another number: it would count twice."""
+        first_job: dict[str, Job] = {}
+        for job, members, margins in zip(self.jobs, self.members, self.margins, strict=True):
+            digest = hashlib.blake2b(members.tobytes() + margins.tobytes()).hexdigest()
+            original = first_job.setdefault(digest, job)
+            if original != job:
                 raise BadInput(
-                    f"{self.files.path(job)} is a copy of {known}: delete it, it would count twice."
+                    f"{self.files.path(job)} is a copy of {original}: delete it, "
+                    "it would count twice."
                 )
 
     def logits(self, model: int) -> npt.NDArray[np.float16]:
-        """(samples, classes) of one model."""
+        """Read the (samples, classes) logits of one model."""
         return self.files.read(self.jobs[model], f"{self.state}.logits")
 
-    def each(self) -> Iterator[npt.NDArray[np.float16]]:
-        """Logits of one model after another: only one is in memory."""
+    def iter_logits(self) -> Iterator[npt.NDArray[np.float16]]:
+        """Yield the logits of one model after another: only one is in memory."""
         return (self.logits(model) for model in range(len(self)))
 
     def gather(self, rows: Rows) -> npt.NDArray[np.float16]:
-        """(models, rows, classes): for few samples, or few classes."""
-        return np.stack([logits[rows] for logits in self.each()])
+        """Return (models, rows, classes) logits, for few samples or few classes."""
+        return np.stack([logits[rows] for logits in self.iter_logits()])
 
     @cached_property
-    def notes(self) -> list[dict[str, Any]]:
+    def infos(self) -> list[dict[str, Any]]:
+        """Accuracies, seconds and device of each model."""
         return [self.files.about(job) for job in self.jobs]
 
     @property
     def accuracies(self) -> dict[str, npt.NDArray[np.float64]]:
-        """`train`: on what the model is meant to know; `test`: on unseen samples of the classes that stay; NaN where there are none."""
-        names = ("train", "test")
-        rows = [note["accuracy"][self.state] for note in self.notes]
-        return {
-            name: np.array(
-                [np.nan if row[name] is None else row[name] for row in rows], dtype=np.float64
-            )
-            for name in names
-        }
+        """Accuracies of each model; NaN where there is no sample.
+
+        train   on what the model should know
+        test    on test samples of the retained classes
+        """
+        rows = [info["accuracy"][self.state] for info in self.infos]
+        # NumPy converts None to NaN.
+        return {name: np.array([row[name] for row in rows], float) for name in ("train", "test")}
 
 
 class Pool:
-    """The models of a folder that `duck pool` made; further ones that appear there later are not seen."""
+    """The models that a folder of `duck pool` holds when it is opened."""
 
     def __init__(self, folder: Path | str) -> None:
         self.files = find(Path(folder))
-        done = sorted(self.files.jobs())
-        self._models, self._oracles = (
-            tuple(job for job in done if job.part == part) for part in ("model", "oracle")
-        )
+        jobs = sorted(self.files.jobs())
+        self._models = tuple(job for job in jobs if job.part == "model")
+        self._oracles = tuple(job for job in jobs if job.part == "oracle")
         if not self._models:
             raise BadInput(
-                f"The pool in {folder} has no finished model yet: the command that made it goes on."
+                f"The pool in {folder} has no finished model yet. "
+                "Rerun the command that created it."
             )
         self.ids: Ids
         self.ids, self.labels, self.roles = self.files.samples()
         for stack in (self.before, self.oracle):
             if stack:
-                stack.refuse_copies()
+                stack.check_unique()
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -112,16 +115,15 @@ class Pool:
 
     @cached_property
     def members(self) -> npt.NDArray[np.bool_]:
-        """(models, samples): was it trained on this sample, before any unlearning."""
+        """(models, samples): whether the model was trained on the sample, before unlearning."""
         return self.before.members
 
     @cached_property
     def requested(self) -> npt.NDArray[np.bool_]:
-        """(models, samples): was it asked to forget this sample."""
-        asked: npt.NDArray[np.bool_] = (
-            self.members & (self.roles == "candidate") & (self.design == "request")
-        )
-        return asked
+        """(models, samples): whether the model had to forget the sample."""
+        candidate = (self.roles == "candidate") & (self.design == "request")
+        requested: npt.NDArray[np.bool_] = self.members & candidate
+        return requested
 
     @cached_property
     def before(self) -> Stack:
@@ -138,7 +140,7 @@ class Pool:
         return Stack(self.files, self._oracles, "oracle") if self._oracles else None
 
     def stack(self, state: State) -> Stack:
-        """One of the three, or an error that says what is missing."""
+        """Return the models of one state, or raise an error if the pool has none."""
         found = {"before": self.before, "after": self.after, "oracle": self.oracle}[state]
         if found is None:
             raise BadInput(
@@ -147,44 +149,53 @@ class Pool:
         return found
 
     def margins(self, state: State, role: str | None = None) -> Margins:
-        """As the attacks take them, for the samples of one role or all."""
+        """Return the margins of one state, for the samples of one role or all."""
         chosen = self.roles == role if role else np.ones(len(self.ids), dtype=np.bool_)
         stack = self.stack(state)
         rows = zip(stack.margins, stack.members, strict=True)
         return Margins.stack(
-            Scored(self.ids[chosen], said[chosen], trained[chosen]) for said, trained in rows
+            Scored(self.ids[chosen], margins[chosen], members[chosen]) for margins, members in rows
         )
 
     def __len__(self) -> int:
-        """How many models, oracles not counted."""
+        """Return the number of models, without oracles."""
         return len(self._models)
 
 
 def mismatch(pool: Pool, experiment: Experiment, but: tuple[str, ...] = ()) -> list[str]:
-    """In what a pool and a run differ, a sentence each, beginning with the name of the setting; empty where the pool fits.
+    """Return where a pool and a run differ, one sentence each; empty where the pool fits.
 
-    A shadow pool fits every request and method. `but` are names to pass over, such as "recipe" or "recipe.epochs".
+    A sentence begins with the name of the setting. A shadow pool fits every request and method.
+
+    but   names to skip, such as "recipe" or "recipe.epochs"
     """
     fields = ["data", "model", "image_size", "mean", "std", "recipe"]
     if pool.design == "request":
-        fields += ["request", "method", "protocol", *(["seed"] if seed_matters(experiment) else [])]
         if experiment.request is None or experiment.method is None:
             return ["request: the pool is about forgetting and the run is an original model."]
-        asked = recipe_of(Plan("request", experiment))
+        fields += ["request", "method", "protocol"]
+        if seed_matters(experiment):
+            fields.append("seed")
+        plan = Plan("request", experiment)
     else:
-        asked = recipe_of(Plan("shadow", Experiment(experiment.training, seed=experiment.seed)))
-    held, wanted = ({key: known[key] for key in fields} for known in (pool.fingerprint, asked))
-    found = {
-        name: f"{name}: {mine!r} in the pool, {theirs!r} in the run."
-        for name, (mine, theirs) in differences(held, wanted).items()
+        plan = Plan("shadow", Experiment(experiment.training, seed=experiment.seed))
+    run_fingerprint = recipe_of(plan)
+    of_pool = {field: pool.fingerprint[field] for field in fields}
+    of_run = {field: run_fingerprint[field] for field in fields}
+    sentences = {
+        name: f"{name}: {in_pool!r} in the pool, {in_run!r} in the run."
+        for name, (in_pool, in_run) in differences(of_pool, of_run).items()
     }
     if experiment.training.weights:
-        found = {name: text for name, text in found.items() if not name.startswith("recipe")}
-        found["recipe"] = (
+        sentences = {
+            name: text for name, text in sentences.items() if not name.startswith("recipe")
+        }
+        sentences["recipe"] = (
             "recipe: the run's original was trained elsewhere, in a way that is not known."
         )
+    skipped_parts = tuple(f"{name}." for name in but)
     return [
         text
-        for name, text in found.items()
-        if not any(name == skipped or name.startswith(f"{skipped}.") for skipped in but)
+        for name, text in sentences.items()
+        if name not in but and not name.startswith(skipped_parts)
     ]

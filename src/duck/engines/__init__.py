@@ -1,0 +1,39 @@
+"""Engines execute picklable tasks: the models of a pool, the cells of a grid."""
+
+from typing import Literal
+
+from duck.engines.base import ENGINES, Engine
+from duck.engines.inline import InlineEngine
+from duck.engines.processes import ProcessEngine
+from duck.engines.ray import RayEngine
+from duck.errors import BadInput
+
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "EngineName",
+    "InlineEngine",
+    "ProcessEngine",
+    "RayEngine",
+    "create_engine",
+]
+
+EngineName = Literal["inline", "processes", "ray"]
+"""The engines that a command line can name; a test compares them with ENGINES."""
+
+
+def create_engine(
+    name: str | None, workers: int, address: str | None = None, gpus_per_worker: float = 0.0
+) -> Engine:
+    """Return the named engine; by default `processes` for several workers, else `inline`.
+
+    address           of a Ray cluster; for the engine `ray` alone
+    gpus_per_worker   what each worker of the engine `ray` reserves
+    """
+    if name == "ray":
+        return RayEngine(workers, address, gpus_per_worker)
+    if address is not None or gpus_per_worker:
+        raise BadInput("--address and --gpus-per-worker need --engine ray.")
+    if name is None:
+        name = "processes" if workers > 1 else "inline"
+    return ENGINES[name](workers)

@@ -1,0 +1,173 @@
+"""Executes tasks in several processes of this machine, with joblib's loky executor.
+
+`joblib.Parallel` is not used: when a worker dies, its generator discards results that have ended
+but were not yet yielded, and it calls `start` in another thread.
+"""
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import Any
+
+from joblib.externals.loky import ProcessPoolExecutor
+
+from duck.engines.base import ENGINES, Result, Task
+from duck.errors import BadInput, DuckError
+
+# Sums over several threads depend on their number: with one, results equal those of one process.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# Python starts a worker with -m, which would import from the current folder.
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+
+
+@ENGINES.register("processes")
+@dataclass(frozen=True)
+class ProcessEngine:
+    """Executes tasks in `workers` processes, each with one CPU thread. No process is forked."""
+
+    workers: int
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise BadInput(f"--workers must be at least 1, got {self.workers}.")
+
+    def __call__(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        start: Callable[[Task], bool],
+    ) -> Iterator[Result]:
+        """Yield function(task) for each task that `start` lets begin, in the order they end."""
+        pending = takewhile(start, tasks)
+        count = max(1, min(self.workers, len(tasks)))
+        with _executor(count, to_bytes(function)) as executor:
+            running = {_submit(executor, task) for task in islice(pending, count)}
+            while running:
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                # Errors last: raising one ends the generator, and no finished result is lost.
+                for future in sorted(finished, key=_has_failed):
+                    yield _result(future)
+                running |= {_submit(executor, task) for task in islice(pending, len(finished))}
+
+
+def _submit(executor: Any, task: Any) -> "Future[Any]":
+    """Submit a task. Where a worker has died, return a future that holds the error."""
+    try:
+        with _environment(SAFE_PATH):
+            future: Future[Any] = executor.submit(_execute, task)
+    except BrokenProcessPool as error:
+        future = Future()
+        future.set_exception(error)
+    return future
+
+
+@contextmanager
+def _executor(workers: int, function: bytes) -> Iterator[Any]:
+    """Yield an executor whose workers are killed if an error or Ctrl-C interrupts them."""
+    with _environment(SAFE_PATH):
+        executor = ProcessPoolExecutor(
+            workers,
+            initializer=_initialize,
+            initargs=(function, os.getpid()),
+            env=ONE_THREAD | SAFE_PATH,
+        )
+    try:
+        yield executor
+    except BaseException:
+        executor.shutdown(kill_workers=True)
+        raise
+    executor.shutdown()
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for the helper processes that loky starts, then restore them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def to_bytes(function: Callable[[Any], Any]) -> bytes:
+    """Pickle the function that workers execute."""
+    try:
+        return pickle.dumps(function)
+    except Exception as error:
+        raise BadInput(
+            f"The data or the model cannot be sent to other processes ({error}). "
+            "Use --engine inline."
+        ) from error
+
+
+def _has_failed(future: "Future[Any]") -> bool:
+    return future.exception() is not None
+
+
+def _result(future: "Future[Result]") -> Result:
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        reason = " ".join(str(error).split())
+        raise DuckError(
+            f"A worker process ended unexpectedly: {reason} Finished results are kept. Rerun the "
+            "same command to resume, with fewer --workers if memory was short."
+        ) from error
+
+
+# What a worker process holds: the function, pickled until the first task needs it.
+_pickled_function: bytes = b""
+_function: Callable[[Any], Any] | None = None
+
+
+def _initialize(pickled_function: bytes, parent: int) -> None:
+    """Prepare a worker process."""
+    global _pickled_function
+    _pickled_function = pickled_function
+    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+    # Ctrl-C reaches every process of a terminal: the parent ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What a model prints must not get into the parent's output, which may be JSON.
+    sys.stdout = sys.stderr
+
+
+def _exit_with(parent: int) -> None:
+    """End this process when its parent is gone. A loky worker would wait for tasks for ever."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _execute(task: Any) -> Any:
+    """Execute one task in a worker process."""
+    global _function, _pickled_function
+    try:
+        if _function is None:
+            _function = pickle.loads(_pickled_function)
+            _pickled_function = b""
+        return _function(task)
+    except Exception as error:
+        raise _picklable(error) from None
+
+
+def _picklable(error: Exception) -> Exception:
+    """Return the error, or one with its text where it does not survive pickling."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

@@ -1,0 +1,123 @@
+"""Executes tasks on a Ray cluster, or on a Ray instance that is started on this machine."""
+
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import Any
+
+from duck.engines.base import ENGINES, Result, Task
+from duck.engines.processes import ONE_THREAD, SAFE_PATH, to_bytes
+from duck.errors import BadInput, DuckError
+
+
+@ENGINES.register("ray")
+@dataclass(frozen=True)
+class RayEngine:
+    """Executes tasks in `workers` Ray actors, each with one CPU and a share of a GPU."""
+
+    workers: int
+    address: str | None = None
+    """Of a running cluster, such as "auto" or "ray://host:10001"; None starts Ray here."""
+    gpus_per_worker: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise BadInput(f"--workers must be at least 1, got {self.workers}.")
+        if not self.gpus_per_worker >= 0:
+            raise BadInput(f"--gpus-per-worker must be 0 or more, got {self.gpus_per_worker}.")
+
+    def __call__(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        start: Callable[[Task], bool],
+    ) -> Iterator[Result]:
+        """Yield function(task) for each task that `start` lets begin, in the order they end."""
+        pending = takewhile(start, tasks)
+        count = max(1, min(self.workers, len(tasks)))
+        with self._cluster() as ray:
+            free = self._create_actors(ray, count, to_bytes(function))
+            actors: dict[Any, Any] = {}
+            while True:
+                for task in islice(pending, len(free)):
+                    actor = free.pop()
+                    actors[actor.execute.remote(task)] = actor
+                if not actors:
+                    return
+                (finished, *_), _ = ray.wait(list(actors))
+                yield _get(ray, finished)
+                free.append(actors.pop(finished))
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Any]:
+        """Connect to the cluster and disconnect, unless the caller is connected already."""
+        ray = _import_ray()
+        if ray.is_initialized():
+            yield ray
+            return
+        options = {} if self.address else {"num_cpus": self.workers, "include_dashboard": False}
+        try:
+            ray.init(self.address, log_to_driver=False, **options)
+        except ConnectionError as error:
+            raise BadInput(
+                f"No Ray cluster answers at {self.address}. Start one with `ray start --head`, or "
+                "leave out --address to start Ray on this machine."
+            ) from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+    def _create_actors(self, ray: Any, count: int, function: bytes) -> list[Any]:
+        """Start the actors. The function is stored once for all of them."""
+        stored = ray.put(function)
+        path = [folder for folder in sys.path if folder]
+        actor_class = ray.remote(
+            num_cpus=1,
+            num_gpus=self.gpus_per_worker,
+            runtime_env={"env_vars": ONE_THREAD | SAFE_PATH},
+        )(_Worker)
+        return [actor_class.remote(stored, path, os.getcwd()) for _ in range(count)]
+
+
+class _Worker:
+    """A Ray actor that holds the function."""
+
+    def __init__(self, function: bytes, path: list[str], folder: str) -> None:
+        self.pickled_function = function
+        self.path = path
+        self.folder = folder
+        self.function: Callable[[Any], Any] | None = None
+
+    def execute(self, task: Any) -> Any:
+        """Execute one task in the folder of the caller: relative paths mean the same."""
+        if self.function is None:
+            os.chdir(self.folder)
+            sys.path[:] = self.path
+            self.function = pickle.loads(self.pickled_function)
+        return self.function(task)
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise BadInput("The engine 'ray' needs Ray: pip install 'duck-unlearning[ray]'.") from error
+    return ray
+
+
+def _get(ray: Any, finished: Any) -> Any:
+    try:
+        return ray.get(finished)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayError as error:
+        reason = " ".join(str(error).split())
+        raise DuckError(
+            f"A Ray worker ended unexpectedly: {reason} Finished results are kept. "
+            "Rerun the same command to resume."
+        ) from error
