@@ -762,7 +762,7 @@ def test_a_job_of_other_shadow_models_than_the_attackers_fails(
         Results(tmp_path),
         parse_only("scenario=samples,method=original", LIRA),
     ).jobs
-    assert "plan with the attacker's" in Runner(digits(), models, CPU, lira)(jobs[-1])["error"]
+    assert "Plan with the settings of the attacker" in Runner(digits(), models, CPU, lira)(jobs[-1])["error"]
 
 
 def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:
