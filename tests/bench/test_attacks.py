@@ -295,7 +295,7 @@ def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
     assert (tmp_path / "x.npz").stat().st_mode & 0o777 == 0o600  # it names who was forgotten
     (tmp_path / "x.npz").write_bytes(b"half")
-    with pytest.warns(CacheWarning, match=r"x.npz cannot be read .* made again"):
+    with pytest.warns(CacheWarning, match=r"x.npz cannot be read .* computed again"):
         assert kept.read("x") is None
 
 
@@ -762,7 +762,7 @@ def test_a_job_of_other_shadow_models_than_the_attackers_fails(
         Results(tmp_path),
         parse_only("scenario=samples,method=original", LIRA),
     ).jobs
-    assert "Plan with the settings of the attacker" in Runner(digits(), models, CPU, lira)(jobs[-1])["error"]
+    assert "of the attacker" in Runner(digits(), models, CPU, lira)(jobs[-1])["error"]
 
 
 def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:
