@@ -5,12 +5,11 @@
 One JSON line a forgotten class, appended as it ends; those in the file are skipped. The draws share models: they are not independent.
 """
 
-import argparse
 import time
 from pathlib import Path
 
 import numpy as np
-from lines import Lines
+from result_files import ResultFile, create_parser
 
 import duck
 from duck.audits import controls
@@ -31,9 +30,7 @@ FORGED = ("original", "logit masked", "head retrained", "output noise")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = create_parser(__doc__)
     parser.add_argument("--data", default="digits")
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument("--model", default="convnet")
@@ -48,14 +45,14 @@ def main() -> None:
     args = parser.parse_args()
     device = pick_device(args.device)
     data = duck.load(args.data, root=args.root, device=str(device))
-    lines = Lines(args.out, args.limit_minutes, device)
+    results = ResultFile(args.out, args.limit_minutes, device)
     training = Training(
         args.data, args.model, default_recipe(args.data, len(data.train), data.augment)
     )
     original = duck.train(args.model, data, training.seed, training.recipe, device=str(device))
     for gone in args.classes:
         name = f"{args.data} class {gone}"
-        if name in lines.done or not lines.time_for(name):
+        if name in results.done or not results.has_time_for(name):
             continue
         begun = time.monotonic()
         scenario = ForgetClasses([gone])(data, seed=0)
@@ -70,7 +67,7 @@ def main() -> None:
             for index, model in enumerate(making(args.models))
         }
         found = told(scenario, observe(original, scenario), models, args.draws)
-        lines.put(
+        results.append(
             {"name": name, "models": args.models, "draws": args.draws, "not_forgotten": found},
             time.monotonic() - begun,
         )

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from lines import Lines, read
+from result_files import ResultFile, Row, create_parser, print_table, run_or_print
 
 import duck
 from duck.methods.presets import default_recipe
@@ -35,7 +35,7 @@ def candidates(data: str, model: str) -> list[Changes]:
     return TINY if data == "tiny-imagenet" else CONVOLUTIONAL
 
 
-def trained(data: Data, model: str, recipe: Recipe, seed: int) -> dict[str, float]:
+def train_and_score(data: Data, model: str, recipe: Recipe, seed: int) -> dict[str, float]:
     """Train once, and return the accuracy on holdout data and the seconds that it took."""
     assert data.test is not None
     with Stopwatch(data.train.device) as stopwatch:
@@ -45,7 +45,7 @@ def trained(data: Data, model: str, recipe: Recipe, seed: int) -> dict[str, floa
 
 def run(args: argparse.Namespace) -> None:
     device = pick_device(args.device)
-    lines = Lines(args.out, args.limit_minutes, device)
+    results = ResultFile(args.out, args.limit_minutes, device)
     data = duck.load(args.data, args.root, device=device)
     for model in args.models:
         for changes in candidates(data.name, model):
@@ -53,11 +53,11 @@ def run(args: argparse.Namespace) -> None:
             epochs = args.epochs or usual.epochs
             recipe = replace(usual, **changes, epochs=epochs, compile=args.compile or usual.compile)
             name = f"{data.name}, {model}, {epochs} epochs, {changes or 'standard'}"
-            if name in lines.done:
+            if name in results.done:
                 continue
-            if not lines.time_for(name):
+            if not results.has_time_for(name):
                 return
-            found = trained(data, model, recipe, args.seed)
+            found = train_and_score(data, model, recipe, args.seed)
             about = {
                 "name": name,
                 "data": data.name,
@@ -66,27 +66,27 @@ def run(args: argparse.Namespace) -> None:
                 "recipe": asdict(recipe),
             }
             alone = {} if not args.shared_device else {"alone": False}
-            lines.put({**about, "n": len(data.holdout), **found, **alone}, found["seconds"])
+            results.append({**about, "n": len(data.holdout), **found, **alone}, found["seconds"])
 
 
-def table(path: Path) -> None:
-    """Print the candidates of each data set and architecture, the best first, as Markdown."""
-    rows = sorted(read(path), key=lambda row: (row["data"], row["model"], -row["holdout"]))
-    print(
-        "| data set | model | changes to the standard recipe | epochs | holdout % | n | seconds |"
-    )
-    print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
-    for row in rows:
-        changes = ", ".join(f"{key} {value:g}" for key, value in row["changes"].items()) or "none"
-        seconds = f"{row['seconds']:.1f}" if row.get("alone", True) else "not timed"
-        numbers = f"{row['recipe']['epochs']} | {100 * row['holdout']:.2f} | {row['n']} | {seconds}"
-        print(f"| {row['data']} | {row['model']} | {changes} | {numbers} |")
+def print_results(rows: list[Row]) -> None:
+    """Print the candidates of each data set and architecture, the best first."""
+    headers = ["data set", "model", "changes to the standard recipe"]
+    headers += ["epochs", "holdout %", "n", "seconds"]
+    rows = sorted(rows, key=lambda row: (row["data"], row["model"], -row["holdout"]))
+    print_table(headers, map(table_row, rows), texts=3)
+
+
+def table_row(row: Row) -> list[object]:
+    """Return the cells of one candidate."""
+    changes = ", ".join(f"{key} {value:g}" for key, value in row["changes"].items()) or "none"
+    seconds = f"{row['seconds']:.1f}" if row.get("alone", True) else "not timed"
+    holdout = f"{100 * row['holdout']:.2f}"
+    return [row["data"], row["model"], changes, row["recipe"]["epochs"], holdout, row["n"], seconds]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = create_parser(__doc__)
     parser.add_argument("--data", default="cifar100")
     parser.add_argument(
         "--models",
@@ -108,12 +108,7 @@ def main() -> None:
         help="other work uses the device: the table leaves the times out",
     )
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--table", type=Path, help="print the table of a file of results and stop")
-    args = parser.parse_args()
-    if args.table:
-        table(args.table)
-    else:
-        run(args)
+    run_or_print(parser, run, print_results)
 
 
 if __name__ == "__main__":

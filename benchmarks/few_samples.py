@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lines import Lines, read
+from result_files import ResultFile, Row, create_parser, print_table, run_or_print
 from torch import Tensor, nn
 
 import duck
@@ -103,7 +103,7 @@ class Requests:
 
 def run(args: argparse.Namespace) -> None:
     device = pick_device(args.device)
-    lines = Lines(args.out, args.limit_minutes, device)
+    results = ResultFile(args.out, args.limit_minutes, device)
     data = duck.load(args.data, args.root, device=device)
     if args.train_samples:
         rows = torch.randperm(len(data.train), generator=seeded(0, "fewer"))[: args.train_samples]
@@ -115,48 +115,51 @@ def run(args: argparse.Namespace) -> None:
     for count in SIZES:
         for seed in range(args.requests):
             name = f"{args.label or args.data}, {args.preset}, {count} samples, request {seed}"
-            if name in lines.done:
+            if name in results.done:
                 continue
-            if not lines.time_for(name):
+            if not results.has_time_for(name):
                 return
             found = requests.run(count, seed)
-            lines.put(
+            results.append(
                 {"name": name, "data": args.label or args.data, "preset": args.preset, **found},
                 found["seconds"],
             )
 
 
-def table(path: Path) -> None:
+def print_results(rows: list[Row]) -> None:
     """Print the shares inside, by the size of the request."""
-    rows = read(path)
-    print(
-        "| data | preset | samples | requests | inside % | all inside % of requests | mean rank | rank before | test, points | lowest |"
-    )
-    print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for data, name, count in dict.fromkeys(
-        (row["data"], row["preset"], row["samples"]) for row in rows
-    ):
-        own = [
-            row
-            for row in rows
-            if (row["data"], row["preset"], row["samples"]) == (data, name, count)
-        ]
-        flags = [[0.05 <= rank <= 0.95 for rank in row["ranks"]] for row in own]
-        inside = statistics.fmean(flag for one in flags for flag in one)
-        after, before = (
-            statistics.fmean(rank for row in own for rank in row[key])
-            for key in ("ranks", "ranks_before")
-        )
-        lost = [100 * (row["test"] - row["test_before"]) for row in own]
-        shares = f"{100 * inside:.0f} | {100 * statistics.fmean(all(one) for one in flags):.0f} | {after:.2f} | {before:.2f}"
-        lost_text = f"{statistics.fmean(lost):+.2f} | {min(lost):+.2f}"
-        print(f"| {data} | {name} | {count} | {len(own)} | {shares} | {lost_text} |")
+    headers = ["data", "preset", "samples", "requests", "inside %", "all inside % of requests"]
+    headers += ["mean rank", "rank before", "test, points", "lowest"]
+    groups: dict[tuple[str, str, int], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["data"], row["preset"], row["samples"]), []).append(row)
+    print_table(headers, [[*key, *summarize(group)] for key, group in groups.items()], texts=2)
+
+
+def summarize(rows: list[Row]) -> list[object]:
+    """Return the cells of all requests of one size."""
+    ranks = [rank for row in rows for rank in row["ranks"]]
+    ranks_before = [rank for row in rows for rank in row["ranks_before"]]
+    all_inside = [all(is_inside(rank) for rank in row["ranks"]) for row in rows]
+    changes = [100 * (row["test"] - row["test_before"]) for row in rows]
+    return [
+        len(rows),
+        f"{100 * statistics.fmean(map(is_inside, ranks)):.0f}",
+        f"{100 * statistics.fmean(all_inside):.0f}",
+        f"{statistics.fmean(ranks):.2f}",
+        f"{statistics.fmean(ranks_before):.2f}",
+        f"{statistics.fmean(changes):+.2f}",
+        f"{min(changes):+.2f}",
+    ]
+
+
+def is_inside(rank: float) -> bool:
+    """Return whether the loss is between the 5th and the 95th percentile."""
+    return 0.05 <= rank <= 0.95
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = create_parser(__doc__)
     parser.add_argument("--data", default="digits")
     parser.add_argument("--model", default="convnet")
     parser.add_argument("--weights", type=Path, help="of the original; trained where not given")
@@ -176,12 +179,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/few-samples.jsonl"))
     parser.add_argument("--limit-minutes", type=float, default=60)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--table", type=Path, help="print the table of a file of results and stop")
-    args = parser.parse_args()
-    if args.table:
-        table(args.table)
-    else:
-        run(args)
+    run_or_print(parser, run, print_results)
 
 
 if __name__ == "__main__":

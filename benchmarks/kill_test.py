@@ -16,11 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
 import torch
-from lines import Lines, read
+from result_files import ResultFile, Row, create_parser, print_table, run_or_print
 from safetensors.torch import load_file
 
 from duck import runs
@@ -124,15 +123,12 @@ def one_kill(name: str, base: Path, usual: float, share: float) -> dict[str, obj
 
 
 def run(args: argparse.Namespace) -> None:
-    lines, random_source = (
-        Lines(args.out, args.limit_minutes, torch.device("cpu")),
-        random.Random(args.seed),
-    )
-    plan = [
-        (name, random_source.random())
-        for _ in range(args.kills)
-        for name in [random_source.choice(list(COMMANDS))]
-    ]
+    results = ResultFile(args.out, args.limit_minutes, torch.device("cpu"))
+    random_source = random.Random(args.seed)
+    plan = []
+    for _ in range(args.kills):
+        name = random_source.choice(list(COMMANDS))
+        plan.append((name, random_source.random()))
     with tempfile.TemporaryDirectory() as temporary:
         base = Path(temporary)
         for words in (ORIGINAL, FORGOTTEN):
@@ -141,51 +137,43 @@ def run(args: argparse.Namespace) -> None:
         usual: dict[str, float] = {}
         for number, (name, share) in enumerate(plan):
             title = f"kill {number}, {name}, {share:.3f} of its time"
-            if title in lines.done:
+            if title in results.done:
                 continue
             if name not in usual:
                 with tempfile.TemporaryDirectory() as other:
                     shutil.copytree(base, Path(other) / "work")
                     usual[name] = duck(COMMANDS[name], Path(other) / "work")[1]
             begun = time.monotonic()
-            if not lines.time_for(title):
+            if not results.has_time_for(title):
                 return
-            lines.put(
+            results.append(
                 {"name": title, "what": name, **one_kill(name, base, usual[name], share)},
                 time.monotonic() - begun,
             )
 
 
-def table(path: Path) -> None:
-    rows = read(path)
-    print(
-        "| command | kills | that came in time | with something broken afterwards | temporary files left after the next run |"
-    )
-    print("| --- | ---: | ---: | ---: | ---: |")
-    for name in COMMANDS:
-        own = [row for row in rows if row["what"] == name]
-        counts = Counter(
-            killed=sum(row["killed"] for row in own), broken=sum(bool(row["flaws"]) for row in own)
-        )
-        print(
-            f"| {name} | {len(own)} | {counts['killed']} | {counts['broken']} | {sum(len(row['left']) for row in own)} |"
-        )
+def print_results(rows: list[Row]) -> None:
+    """Print how many kills of each command broke something."""
+    headers = ["command", "kills", "that came in time", "with something broken afterwards"]
+    headers.append("temporary files left after the next run")
+    print_table(headers, [[name, *summarize(rows, name)] for name in COMMANDS], texts=1)
+
+
+def summarize(rows: list[Row], name: str) -> list[int]:
+    """Return the counts of one command."""
+    kills = [row for row in rows if row["what"] == name]
+    killed = sum(row["killed"] for row in kills)
+    broken = sum(bool(row["flaws"]) for row in kills)
+    return [len(kills), killed, broken, sum(len(row["left"]) for row in kills)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = create_parser(__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/kill-test.jsonl"))
     parser.add_argument("--limit-minutes", type=float, default=120)
-    parser.add_argument("--table", type=Path, help="print the table of a file of results and stop")
-    args = parser.parse_args()
-    if args.table:
-        table(args.table)
-    else:
-        run(args)
+    run_or_print(parser, run, print_results)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from lines import Lines, read
+from result_files import ResultFile, Row, create_parser, run_or_print
 
 from duck.cli import main as duck
 
@@ -170,7 +170,8 @@ def flags() -> Iterator[list[str]]:
 
 
 def run(args: argparse.Namespace) -> None:
-    lines = Lines(args.out, 60, torch.device("cpu"))
+    # The script changes the current folder.
+    results = ResultFile(args.out.resolve(), 60, torch.device("cpu"))
     with tempfile.TemporaryDirectory() as temporary, contextlib.chdir(temporary):
         with quiet():
             assert duck(["train", "--data", "digits", "--epochs", "1", "--out", "original"]) == 0
@@ -180,7 +181,7 @@ def run(args: argparse.Namespace) -> None:
         Path("ids.txt").write_text("no-such-id\n")
         Path("broken.toml").write_text("[[blocks]\n")
         for words in flags():
-            judge(lines, f"duck {' '.join(map(repr, words))}", words)
+            judge(results, f"duck {' '.join(map(repr, words))}", words)
         for name, spoil in RECORDS.items():
             for command in ("show", "audit", "forget"):
                 shutil.copytree("forgot", "spoilt")
@@ -196,7 +197,7 @@ def run(args: argparse.Namespace) -> None:
                     ("an unknown method", "show"),
                 }
                 judge(
-                    lines,
+                    results,
                     f"duck {' '.join(words)} of a record that is {name}",
                     words,
                     {0, 2} if harmless else {2},
@@ -212,7 +213,10 @@ def quiet() -> Iterator[io.StringIO]:
 
 
 def judge(
-    lines: Lines, name: str, words: list[str], allowed: frozenset[int] | set[int] = frozenset({2})
+    results: ResultFile,
+    name: str,
+    words: list[str],
+    allowed: frozenset[int] | set[int] = frozenset({2}),
 ) -> None:
     before = everything()
     with quiet() as text:
@@ -228,7 +232,7 @@ def judge(
     wrong += (
         [f"left {', '.join(sorted(everything() - before))[:200]}"] if everything() - before else []
     )
-    lines.put(
+    results.append(
         {
             "name": name,
             "exit": code,
@@ -247,28 +251,21 @@ def everything() -> set[str]:
     return {str(path) for path in Path().rglob("*")}
 
 
-def table(path: Path) -> None:
-    rows = read(path)
+def print_results(rows: list[Row]) -> None:
+    """Print how many misuses were answered as they should be, and the others."""
     wrong = [row for row in rows if row["wrong"]]
     print(
-        f"{len(rows)} misuses, {len(rows) - len(wrong)} of them answered with exit code 2, a message and nothing left behind."
+        f"{len(rows)} misuses, {len(rows) - len(wrong)} of them answered with exit code 2, "
+        "a message and nothing left behind."
     )
     for row in wrong:
         print(f"- `{row['name']}`: {', '.join(row['wrong'])}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = create_parser(__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/misuse.jsonl"))
-    parser.add_argument("--table", type=Path, help="print what a file of results says and stop")
-    args = parser.parse_args()
-    args.out = args.out.resolve()
-    if args.table:
-        table(args.table)
-    else:
-        run(args)
+    run_or_print(parser, run, print_results)
 
 
 if __name__ == "__main__":

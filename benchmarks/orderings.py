@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from lines import attacked
+from result_files import run_on_outputs
 
 from duck.audits.roc import roc
 from duck.audits.scores import Outputs, Scored
@@ -55,4 +55,4 @@ def aucs(target: Target) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    attacked(__doc__, "orderings.jsonl", compared)
+    run_on_outputs(__doc__, "orderings.jsonl", compared)

@@ -10,7 +10,7 @@ processed is not asked.
 from typing import Any
 
 import numpy as np
-from lines import attacked
+from result_files import run_on_outputs
 
 from duck.audits.intervals import holm
 from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, match_unseen
@@ -68,4 +68,4 @@ def as_part(said: Outputs) -> SplitOutputs:
 
 
 if __name__ == "__main__":
-    attacked(__doc__, "quick-errors.jsonl", told)
+    run_on_outputs(__doc__, "quick-errors.jsonl", told)

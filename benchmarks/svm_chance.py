@@ -6,23 +6,20 @@ Outputs of retrained models are those that `duck bench paper/table-hr` keeps. "f
 class on both sides; "as it is": the forgotten samples against the test samples, as the attack compares them.
 """
 
-import argparse
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
-from lines import Lines, read
+from result_files import ResultFile, create_parser, read
 
 from duck.audits.attacks.svm import svm_attack
 from duck.audits.scores import Outputs
-from duck.bench.outputs import Kept, Target
+from duck.bench.outputs import OutputStore, Target
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = create_parser(__doc__)
     parser.add_argument("--models", type=Path, default=Path("models"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--data", default="cifar10", help="whose models")
@@ -31,22 +28,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/svm-chance.jsonl"))
     parser.add_argument("--limit-minutes", type=float, default=60)
     args = parser.parse_args()
-    lines, kept = (
-        Lines(args.out, args.limit_minutes, torch.device("cpu")),
-        Kept(args.models / "outputs"),
-    )
+    results = ResultFile(args.out, args.limit_minutes, torch.device("cpu"))
+    store = OutputStore(args.models / "outputs")
     known = [
         row
         for row in read(args.results / "paper-table-hr.jsonl")
-        if row["dataset"] == args.data and row["id"] in kept.there()
+        if row["dataset"] == args.data and row["id"] in store.experiments()
     ]
     runs = [row for row in known if row["method"] == "retrained"]
     for row in sorted(runs, key=lambda row: row["case"])[: args.cases]:
-        target = kept.read(row["id"])
+        target = store.read(row["id"])
         assert target is not None
         for how in ("as it is", "free", "balanced"):
             name = f"{row['dataset']} seed {row['case']}, {how}"
-            if name in lines.done or not lines.time_for(name):
+            if name in results.done or not results.has_time_for(name):
                 continue
             begun = time.monotonic()
             found = svm_attack(
@@ -56,7 +51,7 @@ def main() -> None:
                 args.splits,
                 torch.get_num_threads(),
             )
-            lines.put(
+            results.append(
                 {"name": name, "how": how, "f1": found.f1, "splits": args.splits},
                 time.monotonic() - begun,
             )

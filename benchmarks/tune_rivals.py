@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lines import read
+from result_files import read
 from torch import nn
 
 import duck

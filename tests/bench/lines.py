@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from duck.bench import Block, Cell, Facts, Grid, Line, cells, load_all
+from duck.bench import Block, Cell, Facts, Grid, Result, cells, load_all
 from duck.bench.grids import experiment
 from duck.experiment import to_dict
 from duck.types import Data
@@ -40,7 +40,7 @@ def cell_of(
     )
 
 
-def line_of(grid: Grid, cell: Cell, facts: Facts = FACTS, **values: Any) -> Line:
+def line_of(grid: Grid, cell: Cell, facts: Facts = FACTS, **values: Any) -> Result:
     """As a run would write it, with these scores, seconds or error."""
     scores = {
         "aus": 0.9,

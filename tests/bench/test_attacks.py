@@ -16,9 +16,9 @@ from duck.bench import (
     Attack,
     Grid,
     Job,
-    Line,
+    Result,
     Results,
-    Workshop,
+    Runner,
     attacker,
     device_name,
     execute,
@@ -31,8 +31,8 @@ from duck.bench import (
 )
 from duck.bench.attacks import Attacker, Lira, Svm
 from duck.bench.estimates import expected
-from duck.bench.grids import experiment, line_id, training
-from duck.bench.outputs import Kept, Target
+from duck.bench.grids import experiment, result_id, training
+from duck.bench.outputs import OutputStore, Target
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.files import CacheWarning
@@ -70,7 +70,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(
     grid: Grid, results: Path, models: Path, only: str = "", attack: Attacker | None = None
-) -> dict[str, Line]:
+) -> dict[str, Result]:
     """The lines that this run wrote, by what the job is called."""
     grid = grid if attack is None else replace(grid, attack=attack.attack)
     held = Results(results)
@@ -82,7 +82,7 @@ def run(
         held,
         parse_only(only, grid),
     ).jobs
-    execute(jobs, Workshop(digits(), models, CPU, attack), held, grid.name, device=device_name(CPU))
+    execute(jobs, Runner(digits(), models, CPU, attack), held, grid.name, device=device_name(CPU))
     return {str(job): held.lines[job.id] for job in jobs if job.id not in before}
 
 
@@ -138,7 +138,7 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
         "outputs"
     ]  # no original was needed
     # Where only what the models said came along, nothing is trained for the lines' sake.
-    there = Kept(tmp_path / "models" / "outputs").there()
+    there = OutputStore(tmp_path / "models" / "outputs").experiments()
     facts = {name: facts_of(data) for name, data in digits().items()}
     left = plan(
         SVM, facts, Results(tmp_path / "none"), parse_only("scenario=samples", SVM), there
@@ -276,7 +276,7 @@ def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
-    kept, model = Kept(tmp_path), trained_net().train()
+    kept, model = OutputStore(tmp_path), trained_net().train()
     assert kept.read("x") is None
     for scenario, unseen in ((class_scenario(), 50), (samples_scenario(), 200)):
         kept.write("x", model, scenario)
@@ -295,12 +295,12 @@ def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
     assert (tmp_path / "x.npz").stat().st_mode & 0o777 == 0o600  # it names who was forgotten
     (tmp_path / "x.npz").write_bytes(b"half")
-    with pytest.warns(CacheWarning, match=r"x.npz cannot be read .* made again"):
+    with pytest.warns(CacheWarning, match=r"x.npz cannot be read .* computed again"):
         assert kept.read("x") is None
 
 
 def test_a_model_that_says_nan_is_scored_but_not_attacked(tmp_path: Path) -> None:
-    kept, model = Kept(tmp_path), trained_net()
+    kept, model = OutputStore(tmp_path), trained_net()
     with torch.no_grad():
         next(iter(model.parameters())).fill_(float("nan"))
     kept.write("x", model, class_scenario())
@@ -394,7 +394,7 @@ def attack_line(
     scores: dict[str, float | None],
     preset: str = "paper",
     pool: str = "",
-) -> Line:
+) -> Result:
     """`pool`: of LiRA, a name; its shadow models were trained for as many epochs as it has letters."""
     assert grid.attack is not None
     attack = replace(grid.attack, pool=pool).settings
@@ -408,7 +408,7 @@ def attack_line(
         "test": 0.9,
     }
     found = {"shadows": shadows} if attack["name"] == "lira" else {}
-    return {**line, "id": line_id(made, attack), "attack": attack, "scores": scores, **found}
+    return {**line, "id": result_id(made, attack), "attack": attack, "scores": scores, **found}
 
 
 def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
@@ -762,7 +762,7 @@ def test_a_job_of_other_shadow_models_than_the_attackers_fails(
         Results(tmp_path),
         parse_only("scenario=samples,method=original", LIRA),
     ).jobs
-    assert "plan with the attacker's" in Workshop(digits(), models, CPU, lira)(jobs[-1])["error"]
+    assert "of the attacker" in Runner(digits(), models, CPU, lira)(jobs[-1])["error"]
 
 
 def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:
@@ -776,7 +776,7 @@ def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:
         parse_only("scenario=samples,method=original", SVM),
     ).jobs
     lines = [
-        Workshop(data, tmp_path / "models", CPU, Svm(Attack("svm", splits=1)))(job)
+        Runner(data, tmp_path / "models", CPU, Svm(Attack("svm", splits=1)))(job)
         for job in jobs[-1:]
     ]
     assert lines[0]["error"].startswith("BadInput: digits has no test samples")

@@ -13,12 +13,12 @@ from torch import nn
 from duck.bench import (
     Grid,
     Job,
-    Line,
     Plan,
     Progress,
+    Result,
     Results,
     RunCounts,
-    Workshop,
+    Runner,
     device_name,
     execute,
     facts_of,
@@ -27,7 +27,7 @@ from duck.bench import (
     plan,
 )
 from duck.bench.estimates import expected, remaining
-from duck.bench.runner import in_short
+from duck.bench.runner import short_message
 from duck.engines import ProcessEngine
 from duck.experiment import from_dict, to_dict
 from duck.files import CacheWarning
@@ -53,11 +53,11 @@ def left(grid: Grid, results: Results, only: str = "") -> Plan:
 
 
 def run(grid: Grid, folder: Path, only: str = "", limit: float | None = None) -> RunCounts:
-    results, workshop = Results(folder / "results"), Workshop(digits(), folder / "models", CPU)
+    results, runner = Results(folder / "results"), Runner(digits(), folder / "models", CPU)
     results.check_writable()
     return execute(
         left(grid, results, only).jobs,
-        workshop,
+        runner,
         results,
         grid.name,
         device=device_name(CPU),
@@ -65,7 +65,7 @@ def run(grid: Grid, folder: Path, only: str = "", limit: float | None = None) ->
     )
 
 
-def lines(folder: Path) -> dict[tuple[Any, ...], Line]:
+def lines(folder: Path) -> dict[tuple[Any, ...], Result]:
     return {
         (line["scenario"], line["case"], line["method"]): line
         for line in Results(folder / "results").lines.values()
@@ -141,11 +141,11 @@ def test_nothing_is_said_of_where_it_ran(ran: Path) -> None:
 
 
 def test_errors_are_told_in_one_line_without_the_machines_paths() -> None:
-    told = in_short(
+    told = short_message(
         OSError("'/home/someone/data/x.bin' is\n  1/2 read/written, see https://a.org/b/c")
     )
     assert told == "OSError: 'x.bin' is 1/2 read/written, see https://a.org/b/c"
-    assert len(in_short(ValueError("x" * 5000))) < 500
+    assert len(short_message(ValueError("x" * 5000))) < 500
 
 
 def test_what_is_done_is_not_done_again(ran: Path) -> None:
@@ -179,7 +179,7 @@ def test_an_original_is_trained_once_and_known_to_the_next_folder_of_results(
     results = Results(tmp_path)
     jobs = left(FEW, results, "case=3,method=original").jobs
     assert [job.cell is None for job in jobs] == [True, False]
-    execute(jobs, Workshop(digits(), ran / "models", CPU), results, "other", device="cpu")
+    execute(jobs, Runner(digits(), ran / "models", CPU), results, "other", device="cpu")
     assert {path: path.stat().st_mtime_ns for path in (ran / "models").glob("*.*")} == made
     again, first = results.lines[jobs[0].experiment.id], lines(ran)[None, None, None]
     assert (again["seconds"], again["scores"], again["date"]) == (
@@ -197,7 +197,7 @@ def test_two_processes_may_train_the_same_original(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = left(FEW, Results(tmp_path / "results"), "case=3,method=original").jobs[0]
-    real, others = os.replace, [Workshop(digits(), tmp_path, CPU)]
+    real, others = os.replace, [Runner(digits(), tmp_path, CPU)]
 
     def interrupted(source: Path, target: Path) -> None:
         if Path(target).suffix == ".json" and others:
@@ -205,26 +205,26 @@ def test_two_processes_may_train_the_same_original(
         real(source, target)
 
     monkeypatch.setattr(os, "replace", interrupted)
-    assert "error" not in Workshop(digits(), tmp_path, CPU)(job)
+    assert "error" not in Runner(digits(), tmp_path, CPU)(job)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
 
 
 @pytest.mark.parametrize("suffix", [".json", ".safetensors"])
 def test_an_original_that_cannot_be_read_is_trained_again(suffix: str, tmp_path: Path) -> None:
     job = left(FEW, Results(tmp_path / "results"), "case=3,method=original").jobs[0]
-    before = Workshop(digits(), tmp_path, CPU)(job)
+    before = Runner(digits(), tmp_path, CPU)(job)
     (file,) = tmp_path.glob(f"*{suffix}")
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.warns(CacheWarning, match=rf"{file.name} .* trained again"):
-        assert Workshop(digits(), tmp_path, CPU)(job)["scores"] == before["scores"]
-    assert Workshop(digits(), tmp_path, CPU)(job)["scores"] == before["scores"]
+        assert Runner(digits(), tmp_path, CPU)(job)["scores"] == before["scores"]
+    assert Runner(digits(), tmp_path, CPU)(job)["scores"] == before["scores"]
 
 
 def test_an_original_that_cannot_be_kept_costs_no_result(tmp_path: Path) -> None:
     job = left(FEW, Results(tmp_path / "results"), "case=3,method=original").jobs[0]
     (tmp_path / "file").touch()
     with pytest.warns(CacheWarning, match=r"cannot be written \(Not a directory\)"):
-        assert "error" not in Workshop(digits(), tmp_path / "file" / "models", CPU)(job)
+        assert "error" not in Runner(digits(), tmp_path / "file" / "models", CPU)(job)
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,7 @@ def test_data_that_are_not_there_have_no_jobs(tmp_path: Path) -> None:
 CR = find_grid("paper/table-cr")
 
 
-def jobs_and_results(folder: Path, finished: Sequence[Line] = ()) -> tuple[list[Job], Results]:
+def jobs_and_results(folder: Path, finished: Sequence[Result] = ()) -> tuple[list[Job], Results]:
     results = Results(folder)
     results.check_writable()
     for line in finished:
@@ -332,7 +332,7 @@ def jobs_and_results(folder: Path, finished: Sequence[Line] = ()) -> tuple[list[
     ).jobs, results
 
 
-def instant(job: Job) -> Line:
+def instant(job: Job) -> Result:
     line = {
         "id": job.experiment.id,
         **job.keys,
@@ -424,7 +424,7 @@ def test_news_come_before_and_after_each_run(tmp_path: Path) -> None:
 def test_ctrl_c_keeps_what_has_ended(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path)
 
-    def impatient(job: Job) -> Line:
+    def impatient(job: Job) -> Result:
         if job.cell is not None:
             raise KeyboardInterrupt
         return instant(job)
@@ -439,7 +439,7 @@ def test_unlearned_models_are_kept_where_that_is_asked_for(ran: Path, tmp_path: 
         digits(),
         [job for job in left(FEW, Results(tmp_path), "method=duck,case=3").jobs if job.cell],
     )
-    made = Workshop(data, tmp_path / "models", CPU, keep_models=True)(job)
+    made = Runner(data, tmp_path / "models", CPU, keep_models=True)(job)
     model = build(job.experiment.training.model, 10, data["digits"].train.shape)
     load_weights(model, tmp_path / "models" / f"{job.id}.safetensors")
     assert job.experiment.request is not None
@@ -459,8 +459,8 @@ def test_only_retraining_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return model
 
     monkeypatch.setattr(torch, "compile", keep)
-    workshop = Workshop(digits(), tmp_path / "models", CPU, compiled=True)
-    made = [workshop(job) for job in left(FEW, Results(tmp_path), "case=3").jobs]
+    runner = Runner(digits(), tmp_path / "models", CPU, compiled=True)
+    made = [runner(job) for job in left(FEW, Results(tmp_path), "case=3").jobs]
     assert [line.get("compiled") for line in made] == [False, False, False, True]
     assert len(compiled) == 1
     assert all("error" not in line for line in made)
@@ -469,11 +469,11 @@ def test_only_retraining_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_processes_give_the_scores_of_one_process(ran: Path, tmp_path: Path) -> None:
     results = Results(tmp_path / "results")
     results.check_writable()
-    workshop = Workshop(digits(), tmp_path / "models", CPU, alone=False)
+    runner = Runner(digits(), tmp_path / "models", CPU, alone=False)
     progress: list[Progress] = []
     counts = execute(
         left(FEW, results).jobs,
-        workshop,
+        runner,
         results,
         FEW.name,
         device=device_name(CPU),

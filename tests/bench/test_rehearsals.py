@@ -11,7 +11,7 @@ from duck.bench import (
     Grid,
     Results,
     RunCounts,
-    Workshop,
+    Runner,
     built_in,
     cells,
     device_name,
@@ -39,11 +39,11 @@ NEW = (
 
 
 def run(grid: Grid, folder: Path, only: str = "") -> RunCounts:
-    results, workshop = Results(folder / "results"), Workshop(digits(), folder / "models", CPU)
+    results, runner = Results(folder / "results"), Runner(digits(), folder / "models", CPU)
     results.check_writable()
     facts = {"digits": facts_of(digits()["digits"])}
-    todo = plan(grid, facts, results, parse_only(only, grid), workshop.ready(grid))
-    return execute(todo.jobs, workshop, results, grid.name, device=device_name(CPU))
+    todo = plan(grid, facts, results, parse_only(only, grid), runner.ready(grid))
+    return execute(todo.jobs, runner, results, grid.name, device=device_name(CPU))
 
 
 @pytest.mark.parametrize("name", NEW)
@@ -145,13 +145,13 @@ def test_a_study_takes_the_model_of_its_own_cell_whatever_ran_last(tmp_path: Pat
     grid = rehearsal(find_grid("paper/density"))
     run(grid, tmp_path / "alone", "method=duck")
     facts = {"digits": facts_of(digits()["digits"])}
-    results, workshop = Results(tmp_path / "results"), Workshop(digits(), tmp_path / "models", CPU)
+    results, runner = Results(tmp_path / "results"), Runner(digits(), tmp_path / "models", CPU)
     results.check_writable()
     jobs = plan(grid, facts, results, parse_only("", grid)).jobs
     # All models before the first study: the last one is not that of DUCK.
     execute(
         sorted(jobs, key=lambda job: job.measurement is not None),
-        workshop,
+        runner,
         results,
         grid.name,
         device=device_name(CPU),

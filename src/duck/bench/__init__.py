@@ -17,13 +17,13 @@ from duck.bench.grids import (
     cells,
     facts_of,
     find_grid,
-    measured,
+    measurement_of,
     parse_only,
     rehearsal,
 )
-from duck.bench.result_checks import Line
+from duck.bench.result_checks import Result
 from duck.bench.results import Results
-from duck.bench.runner import Job, Workshop, load_all
+from duck.bench.runner import Job, Runner, load_all
 from duck.bench.status import Planner, Status, Step, render_status
 from duck.bench.studies import check_study
 from duck.bench.tables import Row, Table, make_table
@@ -39,20 +39,20 @@ __all__ = [
     "Format",
     "Grid",
     "Job",
-    "Line",
     "Only",
     "Plan",
     "Planner",
     "Progress",
+    "Result",
     "Results",
     "Row",
     "RunCounts",
+    "Runner",
     "Status",
     "Step",
     "Study",
     "Table",
     "Variant",
-    "Workshop",
     "attacker",
     "built_in",
     "cells",
@@ -65,7 +65,7 @@ __all__ = [
     "find_grid",
     "load_all",
     "make_table",
-    "measured",
+    "measurement_of",
     "parse_only",
     "plan",
     "rehearsal",

@@ -24,7 +24,7 @@ from duck.bench.evidence import (
     values_of,
     with_results,
 )
-from duck.bench.result_checks import Line
+from duck.bench.result_checks import Result
 from duck.bench.results import Results
 from duck.bench.tables import recipe_differences
 from duck.json_text import to_json
@@ -229,7 +229,7 @@ def _lira_at_chance(source: Source) -> Iterator[Finding]:
     yield from _not_run(places)
 
 
-def _pool_note(line: Line) -> Finding:
+def _pool_note(line: Result) -> Finding:
     shadows, epochs = line["shadows"], line["experiment"]["training"]["recipe"]["epochs"]
     text = (
         f"{line['dataset']}, pool {line['attack']['pool']}: {shadows['models']} shadow models of "

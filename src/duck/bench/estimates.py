@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from duck.bench.grids import measured
-from duck.bench.result_checks import Line, is_timed
+from duck.bench.grids import measurement_of
+from duck.bench.result_checks import Result, is_timed
 from duck.bench.results import Results
 from duck.bench.runner import Job
 from duck.experiment import Experiment, to_dict
@@ -35,7 +35,7 @@ class Estimates:
     """
 
     def __init__(self, results: Results) -> None:
-        every = [line for line in results.done.values() if measured(line) is None]
+        every = [line for line in results.done.values() if measurement_of(line) is None]
         runs = [line for line in every if is_timed(line)]
         devices = Counter(line["device"] for line in runs)
         # Results of a CPU, such as those of a rehearsal, say nothing of a GPU.
@@ -75,7 +75,7 @@ class Estimates:
 
     def _scaled(
         self,
-        lines: Iterable[Line],
+        lines: Iterable[Result],
         experiment: Experiment,
         share: float = 1.0,
         trains: bool = False,
@@ -89,10 +89,12 @@ class Estimates:
         return statistics.median(known) * share if known else None
 
 
-def _closest(lines: list[Line], experiment: Experiment, scenario: str | None = None) -> list[Line]:
+def _closest(
+    lines: list[Result], experiment: Experiment, scenario: str | None = None
+) -> list[Result]:
     """Return the lines that have most in common with an experiment: model, data, then scenario."""
 
-    def alike(line: Line) -> tuple[bool, ...]:
+    def alike(line: Result) -> tuple[bool, ...]:
         made = line["experiment"]["training"]
         same = made["model"] == experiment.training.model, made["data"] == experiment.training.data
         return (*same, line["scenario"] == scenario)
@@ -107,7 +109,7 @@ def _closest(lines: list[Line], experiment: Experiment, scenario: str | None = N
     return [line for line in usable if alike(line) == best]
 
 
-def _seconds(line: Line) -> float:
+def _seconds(line: Result) -> float:
     """Return the seconds of a run with its evaluation, but without what it found or left ready.
 
     A line whose wall time holds the training of its original is judged by its method alone.
@@ -146,7 +148,7 @@ def expected(job: Job, results: Results, device: str) -> float | None:
         if is_timed(line)
         and line["device"] == device
         and line["dataset"] == job.dataset
-        and measured(line) == job.settings
+        and measurement_of(line) == job.settings
         and line["experiment"]["training"]["model"] == made.model
     ]
     if keys["method"] in (None, "retrained"):
@@ -167,7 +169,7 @@ def expected(job: Job, results: Results, device: str) -> float | None:
     return statistics.median(times) if times else None
 
 
-def _alone(line: Line) -> float:
+def _alone(line: Result) -> float:
     """Seconds of a run without what it prepared, which those after it find ready; a line whose own was ready says so by its wall time."""
     wall, prepared = float(line["wall_seconds"]), float(line.get("prepare_seconds", 0.0))
     return wall - prepared if wall >= line.get("seconds", 0.0) + prepared else wall

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from duck.analysis.paired import PairedTest, paired_test
-from duck.bench.grids import Grid, built_in, cells, experiment, line_id
-from duck.bench.result_checks import Line, is_timed
+from duck.bench.grids import Grid, built_in, cells, experiment, result_id
+from duck.bench.result_checks import Result, is_timed
 from duck.bench.results import Results
 from duck.methods.base import METHODS
 
-LinesByCase = dict[int | str, Line]
+LinesByCase = dict[int | str, Result]
 PAPER_MODEL = "resnet18"
 """Of all tables but one; titles leave it out."""
 
@@ -100,13 +100,13 @@ class Source:
                 lines = places.setdefault(place, {})
                 self.cases[place] = len(block.cases)
                 for facts in sources[block.dataset] if cell.method in METHODS else ():
-                    line = done.get(line_id(experiment(grid, cell, facts), settings))
+                    line = done.get(result_id(experiment(grid, cell, facts), settings))
                     if line is not None:
                         lines.setdefault(cell.case, line)
         return places
 
 
-def _measurements(grid: Grid, lines: Iterable[Line]) -> list[dict[str, Any] | None]:
+def _measurements(grid: Grid, lines: Iterable[Result]) -> list[dict[str, Any] | None]:
     """The settings of a grid's attack or study; LiRA's once with each pool that there are results of."""
     if grid.measurement is None:
         return [None]
@@ -172,7 +172,7 @@ class Pairs(list[tuple[float, float]]):
         return paired_test(self.first, self.second)
 
 
-Value = Callable[[Line], float | None]
+Value = Callable[[Result], float | None]
 
 
 def pair(ours: LinesByCase, theirs: LinesByCase, value: Value) -> Pairs:

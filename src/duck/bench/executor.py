@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from duck.bench.estimates import expected, remaining
 from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, original_of
-from duck.bench.result_checks import Line
+from duck.bench.result_checks import Result
 from duck.bench.results import Results
 from duck.bench.runner import Job
 from duck.engines import Engine, InlineEngine
@@ -16,31 +16,38 @@ from duck.methods.base import METHODS
 from duck.scenarios import Debias
 from duck.types import Data
 
-Work = Callable[[Job], Line]
+Work = Callable[[Job], Result]
 INLINE = InlineEngine()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a grid asks for, as far as it can be run here."""
+    """The runs of a grid that can be executed here."""
 
     jobs: list[Job]
     done: int
-    """Cells whose results are there."""
+    """Cells that have a result."""
     skipped: dict[str, str]
-    """Methods that are not installed, and what the table of methods says of them."""
+    """Methods that are not installed, with the message of the registry."""
 
 
 def plan(
-    grid: Grid, facts: Mapping[str, Facts], results: Results, only: Only, kept: Container[str] = ()
+    grid: Grid,
+    facts: Mapping[str, Facts],
+    results: Results,
+    only: Only,
+    stored: Container[str] = (),
 ) -> Plan:
-    """The runs that are left, each original's training before the first that needs it, each model before its attack.
+    """Return the missing runs: an original before the runs that need it, a model before its attack.
 
-    Cells of data that are not there are passed over. `kept`: experiments whose models were asked already; an attack needs no more of them.
+    Cells whose data are missing are skipped.
+
+    stored   experiments whose outputs or weights are stored: an attack needs no new model
     """
     jobs: dict[str, Job] = {}
     skipped: dict[str, str] = {}
-    there, done = results.done, set()
+    finished = results.done
+    done = set()
     for cell in narrow(cells(grid, facts), only):
         name = cell.block.dataset
         if name not in facts:
@@ -48,20 +55,21 @@ def plan(
         if cell.method not in METHODS:
             skipped[cell.method] = _unknown(cell.method)
             continue
-        wanted, original = experiment(grid, cell, facts[name]), original_of(grid, cell, facts[name])
+        wanted = experiment(grid, cell, facts[name])
+        original = original_of(grid, cell, facts[name])
         job = Job(name, wanted, cell, grid.measurement)
-        if job.id in there:
+        if job.id in finished:
             done.add(job.id)
             continue
-        # What a job needs has a line of its own, and is counted and timed apart.
+        # What a job needs has a result of its own, and is counted and timed separately.
         needed = [Job(name, original)]
         if grid.measurement and cell.block.bias is None:
             needed.append(Job(name, wanted, cell))
-        if grid.measurement and wanted.id in kept:
+        if grid.measurement and wanted.id in stored:
             needed = []
-        jobs.update(
-            {one.id: one for one in (*needed, job) if one.id not in there and one.id not in jobs}
-        )
+        for run in (*needed, job):
+            if run.id not in finished:
+                jobs.setdefault(run.id, run)
     return Plan(list(jobs.values()), len(done), skipped)
 
 
@@ -95,7 +103,7 @@ class Progress(NamedTuple):
     seconds_left: float | None
     """None where no run has been timed yet."""
     now: Job | None = None
-    line: Line | None = None
+    line: Result | None = None
 
 
 class RunCounts(NamedTuple):
@@ -124,7 +132,7 @@ def execute(
     """
     deadline = None if limit is None else time.monotonic() + limit
     left = list(jobs)
-    finished: list[Line] = []
+    finished: list[Result] = []
     in_time = True
 
     def start(job: Job) -> bool:

@@ -208,7 +208,7 @@ class Study:
 Measurement = Attack | Study
 
 
-def measured(line: Mapping[str, Any]) -> dict[str, Any] | None:
+def measurement_of(line: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the settings of the attack or study of a line of results; None for plain scores."""
     return line.get(Attack.key) or line.get(Study.key)
 
@@ -568,7 +568,7 @@ def experiment(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
     )
 
 
-def line_id(made: Experiment, measurement: Mapping[str, Any] | None) -> str:
+def result_id(made: Experiment, measurement: Mapping[str, Any] | None) -> str:
     """Of a line of results: that of its experiment or, of an attack or study, of the experiment and its settings."""
     if measurement is None:
         return made.id

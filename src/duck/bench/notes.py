@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from duck.audits.roc import RATES, least_others
-from duck.bench.grids import Cell, measured
-from duck.bench.result_checks import Line
+from duck.bench.grids import Cell, measurement_of
+from duck.bench.result_checks import Result
 from duck.bench.results import Results
 
 Row = Mapping[str, Any]
 
 
-def _cell_of(line: Line) -> tuple[Any, ...]:
+def _cell_of(line: Result) -> tuple[Any, ...]:
     """Return what tells the cells of grids apart, whatever their settings."""
     made, asked = line["experiment"]["training"], line["experiment"].get("request") or {}
     removed = asked.get("count") if asked.get("name") == "random-classes" else asked.get("fraction")
@@ -89,7 +89,7 @@ def _mismatch(about: Mapping[str, Any]) -> str:
     )
 
 
-def unresolved(used: Iterable[Line]) -> list[str]:
+def unresolved(used: Iterable[Result]) -> list[str]:
     """The rates that too few non-members cannot show, which a line holds as None."""
     scores = [line["scores"] for line in used]
     return [
@@ -100,7 +100,7 @@ def unresolved(used: Iterable[Line]) -> list[str]:
 
 
 def strays(
-    asked: Iterable[Cell], used: Iterable[Line], results: Results, measurement: str | None
+    asked: Iterable[Cell], used: Iterable[Result], results: Results, measurement: str | None
 ) -> list[str]:
     """Settings change; results of the old ones stay in the files but do not belong in the table.
 
@@ -110,6 +110,6 @@ def strays(
     shown = {id(line) for line in used}
     alike = [line for line in results.done.values() if _cell_of(line) in names]
     others = [line for line in alike if id(line) not in shown]
-    count = sum((measured(line) or {}).get("name") == measurement for line in others)
+    count = sum((measurement_of(line) or {}).get("name") == measurement for line in others)
     what = "other settings or shadow models" if measurement == "lira" else "other settings"
     return [f"Left out: {count} results of the same cells with {what}."] if count else []

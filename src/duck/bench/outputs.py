@@ -1,4 +1,4 @@
-"""What unlearned models say of forgotten and of unseen samples, kept for attacks: a model is made once, and attacked anywhere."""
+"""Stored logits of unlearned models, so that attacks need neither the model nor a GPU."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -20,57 +20,57 @@ FIELDS = ("ids", "logits", "labels")
 
 
 class Target(NamedTuple):
-    """The model to attack, by its outputs: on what it was asked to forget, and on samples that nobody was trained on."""
+    """The outputs of a model to attack: on its forget set and on unseen samples."""
 
     forgotten: Outputs
     unseen: Outputs
 
 
-class Kept:
-    """A folder with a file for each unlearned model, by the id of its experiment."""
+class OutputStore:
+    """A folder with one file for each unlearned model, named by the id of its experiment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def write(self, experiment: str, model: nn.Module, scenario: Scenario) -> None:
-        """Float32 logits of the forgotten samples, and of all test samples of their classes: else an attack would tell classes apart.
+        """Write float32 logits of the forget set and of all test samples of the same classes.
 
-        The holdout is among them: an attack asks who was trained on, and 0.1 % of false alarms take a thousand unseen samples.
+        With other classes an attack would tell classes apart. The holdout is included: no model
+        was trained on it, and a false positive rate of 0.1 % needs a thousand unseen samples.
         """
         test = scenario.data.test
         if test is None:
             return
-        rows = (
-            torch.isin(test.labels, scenario.data.train.labels[scenario.forget]).nonzero().flatten()
-        )
-        sides = {"forgotten": scenario.data.train.take(scenario.forget), "unseen": test.take(rows)}
-        arrays = {
-            f"{name}_{field}": value
-            for name, side in sides.items()
-            for field, value in _said(model, side).items()
-        }
+        forget = scenario.data.train.take(scenario.forget)
+        unseen = test.take(torch.isin(test.labels, forget.labels).nonzero().flatten())
+        arrays = {}
+        for name, examples in (("forgotten", forget), ("unseen", unseen)):
+            for field, value in _predict(model, examples).items():
+                arrays[f"{name}_{field}"] = value
         with files.writing(self._path(experiment), private=True) as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)  # most of it are ids
+            np.savez_compressed(file, allow_pickle=False, **arrays)
 
-    def there(self) -> set[str]:
-        """The experiments whose models were asked."""
+    def experiments(self) -> set[str]:
+        """Return the experiments whose outputs are stored."""
         return {path.stem for path in self.folder.glob("[!.]*.npz")}
 
     def read(self, experiment: str) -> Target | None:
-        """None where the model has not been asked yet."""
+        """Return the stored outputs, or None."""
         path = self._path(experiment)
         if not path.exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as held:
+            with np.load(path, allow_pickle=False) as arrays:
                 sides = [
-                    Outputs(*(held[f"{name}_{field}"] for field in FIELDS))
+                    Outputs(*(arrays[f"{name}_{field}"] for field in FIELDS))
                     for name in ("forgotten", "unseen")
                 ]
-        except BadInput:  # read well, and of no use
+        except BadInput:  # The file is intact, but its content cannot be attacked.
             raise
         except (OSError, EOFError, BadZipFile, ValueError, KeyError) as error:
-            files.warn(f"The outputs {path.name} cannot be read ({error}): they are made again.")
+            files.warn(
+                f"The outputs {path.name} cannot be read ({error}): they are computed again."
+            )
             return None
         return Target(*sides)
 
@@ -78,7 +78,7 @@ class Kept:
         return self.folder / f"{experiment}.npz"
 
 
-def _said(model: nn.Module, examples: Examples) -> dict[str, np.ndarray]:
+def _predict(model: nn.Module, examples: Examples) -> dict[str, np.ndarray]:
     with evaluating(model):
         logits = [
             logits_of(model(batch.images)).float().cpu()

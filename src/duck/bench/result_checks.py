@@ -1,4 +1,4 @@
-"""What a line of results must hold, so that plans and tables can rest on it."""
+"""Check stored results before plans and tables use them."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, get_args
@@ -7,21 +7,21 @@ from duck.bench.columns import ACCURACIES, COLUMNS
 from duck.json_text import to_json
 from duck.types import Augment
 
-Line = dict[str, Any]
+Result = dict[str, Any]
 Right = Callable[[Any], bool]
 HUGE = 1e300
-"""No time and no score is as large. Infinity and NaN are not below it."""
+"""Upper bound of times and scores; infinity and NaN are not below it."""
 NAMES = {"id", "experiment", "dataset"}
 TRIAL = {"dataset", "scenario", "method", "number", "settings", "score", "seconds", "start"}
 """Of a trial of the search that all methods share; `start` is the preset that it began with."""
 
 
 def is_ours(line: Any) -> bool:
-    """Other files of JSON lines may lie beside ours; a line of ours that lost one of its names is still one."""
+    """Return whether a line of JSON is a result: it has two of the names that results have."""
     return isinstance(line, dict) and len(NAMES & line.keys()) >= 2
 
 
-def is_timed(line: Line) -> bool:
+def is_timed(line: Result) -> bool:
     """Return whether a run had the device for itself, so that its time can be compared."""
     return bool(line.get("alone", True))
 
@@ -34,13 +34,13 @@ def is_trial(line: Any) -> bool:
     return all(isinstance(name, str) for name in names) and _number(line["seconds"])
 
 
-def flaw(line: Line) -> str | None:
-    """The first thing that is missing or wrong, in a few words."""
+def find_flaw(line: Result) -> str | None:
+    """Return the first thing that is missing or wrong, or None."""
     return next(_flaws(line), None)
 
 
-def sound(line: Line) -> Line:
-    """Scores that are no numbers make it a failed run: they would spoil every mean."""
+def mark_invalid_scores(line: Result) -> Result:
+    """Return the result as a failed run if a score is NaN or infinite."""
     wrong = [
         name
         for name, value in line.get("scores", {}).items()
@@ -101,7 +101,7 @@ SCORES: dict[str | None, tuple[str, ...]] = {
 SHADOWS = {"models": _a(int), "epochs": _a(int), "train": _number, "test": _number}
 
 
-def _flaws(line: Line) -> Iterator[str]:
+def _flaws(line: Result) -> Iterator[str]:
     """Lazily: a part is looked at only where nothing was wrong with those before it."""
     yield from _wrong(line, COMMON)
     yield from _wrong(line["experiment"], {"training": _a(dict)}, "experiment.")
@@ -134,7 +134,7 @@ def _flaws(line: Line) -> Iterator[str]:
     yield from _wrong(line, {"error": _a(str)}) if "error" in line else _flaws_of_a_result(line)
 
 
-def _flaws_of_a_result(line: Line) -> Iterator[str]:
+def _flaws_of_a_result(line: Result) -> Iterator[str]:
     yield from _wrong(line, {"scores": _a(dict), "seconds": _number})
     attack = line.get("attack", {}).get("name")
     needed = (

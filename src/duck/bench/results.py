@@ -1,4 +1,4 @@
-"""Lines of results: appended as runs end, read from every file of a folder, so that files of several machines merge by lying there."""
+"""Stored results: appended as runs end, read from every file of a folder."""
 
 import json
 import os
@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from duck.bench.grids import Facts, line_id, measured
-from duck.bench.result_checks import Line, flaw, is_ours, is_trial, sound
+from duck.bench.grids import Facts, measurement_of, result_id
+from duck.bench.result_checks import Result, find_flaw, is_ours, is_trial, mark_invalid_scores
 from duck.errors import BadInput, DuckError
 from duck.experiment import from_dict
 from duck.files import read_bytes
@@ -16,48 +16,50 @@ from duck.json_text import to_json
 
 
 class Results:
-    """The lines of a folder by id. Of two with the same id the first counts, but a result beats an error."""
+    """The results of a folder by id. Of two with the same id the first that did not fail counts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, Result] = {}
         self.broken: Counter[tuple[str, str]] = Counter()
-        """Lines that are passed over: the names of their files, and why."""
+        """Lines that are skipped: the names of their files, and why."""
         self.trials: Counter[tuple[str, str, str]] = Counter()
         """Settings tried on holdout data, by data set, scenario and method."""
         self.trial_seconds: dict[tuple[str, str, str], list[float]] = {}
-        """Of those that had the device for themselves."""
+        """Seconds of the trials that had the device for themselves."""
         self._known_trials: set[str] = set()
         for path in sorted(folder.glob("*.jsonl")):
             self._read(path)
 
     @property
-    def done(self) -> dict[str, Line]:
-        """Without those that failed: these are tried again."""
+    def done(self) -> dict[str, Result]:
+        """The results of runs that did not fail; failed ones are tried again."""
         return {name: line for name, line in self.lines.items() if "error" not in line}
 
     def facts(self, dataset: str) -> Iterator[Facts]:
-        """What the lines say of a data set; differs where machines read it from different sources."""
+        """Yield the facts of a data set; several where machines read it from different sources."""
         yield from dict.fromkeys(
             _facts(line) for line in self.lines.values() if line["dataset"] == dataset
         )
 
     def check_writable(self) -> None:
-        """Now, and not after the first run has ended."""
+        """Raise an error if results cannot be written, before the first run starts."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=self.folder).close()
         except OSError as error:
             raise BadInput(
-                f"Results cannot be written to {self.folder}: {error.strerror}. Choose another --out."
+                f"Results cannot be written to {self.folder}: {error.strerror}. "
+                "Choose another --out."
             ) from error
 
-    def append(self, name: str, line: Line) -> None:
-        """To the file of a grid, on a line of its own also where a kill has left half of one, and on the disk when this returns."""
+    def append(self, name: str, line: Result) -> None:
+        """Append a result to the file of a grid and wait until it is on the disk."""
         path = self.folder / f"{name.replace('/', '-')}.jsonl"
-        begun = b"" if _ends_whole(path) else b"\n"
+        # A kill may have left half a line.
+        separator = b"" if _ends_with_newline(path) else b"\n"
         with path.open("ab") as file:
-            file.write(begun + to_json(line).encode() + b"\n")
+            file.write(separator + to_json(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         self._keep(line)
@@ -70,23 +72,20 @@ class Results:
         for row in filter(str.strip, text.split("\n")):
             try:
                 line = json.loads(row)
-            except (
-                ValueError,
-                RecursionError,
-            ):  # not JSON, or numbers and nestings that nobody wrote
+            except (ValueError, RecursionError):  # no JSON, or nested too deeply
                 self.broken[path.name, "half-written, as a kill leaves it"] += 1
                 continue
             if is_trial(line):
                 self._count_trial(line)
             if not is_ours(line):
                 continue
-            wrong = flaw(line)
+            wrong = find_flaw(line)
             if wrong is None:
-                self._keep(sound(line))
+                self._keep(mark_invalid_scores(line))
             else:
                 self.broken[path.name, wrong] += 1
 
-    def _count_trial(self, line: Line) -> None:
+    def _count_trial(self, line: Result) -> None:
         """Count a trial once, also where a file was copied."""
         key = line["dataset"], line["scenario"], line["method"]
         name = to_json([*key, line["number"], line["settings"]], sort_keys=True)
@@ -97,13 +96,13 @@ class Results:
         if line.get("jobs", 1) == 1 and line.get("alone", True):  # else others shared the device
             self.trial_seconds.setdefault(key, []).append(float(line["seconds"]))
 
-    def _keep(self, line: Line) -> None:
+    def _keep(self, line: Result) -> None:
         name = _current_id(line)
         if name not in self.lines or "error" in self.lines[name]:
             self.lines[name] = line
 
 
-def _ends_whole(path: Path) -> bool:
+def _ends_with_newline(path: Path) -> bool:
     if not path.exists() or not path.stat().st_size:
         return True
     with path.open("rb") as file:
@@ -111,15 +110,15 @@ def _ends_whole(path: Path) -> bool:
         return file.read() == b"\n"
 
 
-def _current_id(line: Line) -> str:
-    """Settings that came into being after the line was written have their defaults, and the id is that of today."""
+def _current_id(line: Result) -> str:
+    """Return the id of today: settings that are newer than the result have their defaults."""
     try:
-        return line_id(from_dict(line["experiment"]), measured(line))
+        return result_id(from_dict(line["experiment"]), measurement_of(line))
     except DuckError:
         return str(line["id"])
 
 
-def _facts(line: Line) -> Facts:
+def _facts(line: Result) -> Facts:
     made = line["experiment"]["training"]
     return Facts(
         made["data"], made["fingerprint"], line["train_samples"], made["recipe"]["augment"]

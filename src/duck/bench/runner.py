@@ -1,4 +1,4 @@
-"""Where runs are done: each data set read once, each original trained or loaded once, each request's original scores taken once."""
+"""Execute the runs of a grid: train originals, unlearn, attack, study."""
 
 import json
 import re
@@ -18,9 +18,9 @@ from duck import files
 from duck.api import train
 from duck.bench import studies
 from duck.bench.attacks import Attacker
-from duck.bench.grids import Attack, Cell, Grid, Measurement, Study, line_id
-from duck.bench.outputs import Kept, Target
-from duck.bench.result_checks import Line, sound
+from duck.bench.grids import Attack, Cell, Grid, Measurement, Study, result_id
+from duck.bench.outputs import OutputStore, Target
+from duck.bench.result_checks import Result, mark_invalid_scores
 from duck.data import load
 from duck.data.progress import ProgressCallback
 from duck.errors import BadInput, DuckError, UnknownName
@@ -38,13 +38,16 @@ from duck.types import Data, Recipe, Scenario
 from duck.unlearning import notes, unlearn
 
 GIB = 2**30
-LONGEST = 400
-"""Of an error: those of accelerators fill a page."""
+MAX_ERROR_LENGTH = 400
+"""Characters; errors of accelerators can fill a page."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a cell of the grid, an attack on the model of a cell or a study of it or, without a cell, the training of an original."""
+    """One run: a cell of a grid, an attack on its model or a study of it.
+
+    Without a cell: the training of an original.
+    """
 
     dataset: str
     experiment: Experiment
@@ -53,16 +56,16 @@ class Job:
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """Of the attack or study, where it is one."""
+        """The settings of the attack or study, or None."""
         return None if self.measurement is None else self.measurement.settings
 
     @property
     def id(self) -> str:
-        return line_id(self.experiment, self.settings)
+        return result_id(self.experiment, self.settings)
 
     @property
     def keys(self) -> dict[str, Any]:
-        """What a line is found by."""
+        """The fields that name a result."""
         cell = self.cell
         if cell is None:
             return {
@@ -72,11 +75,18 @@ class Job:
                 "method": None,
                 "preset": None,
             }
-        return {
-            "dataset": self.dataset, "scenario": cell.block.scenario, "case": cell.case, "method": cell.method, "preset": cell.preset,
-            **({"variant": cell.variant} if cell.variant else {}),
-            **({"recipe": cell.block.recipe_preset} if cell.block.recipe_preset != "standard" else {}),
-        }  # fmt: skip
+        keys: dict[str, Any] = {
+            "dataset": self.dataset,
+            "scenario": cell.block.scenario,
+            "case": cell.case,
+            "method": cell.method,
+            "preset": cell.preset,
+        }
+        if cell.variant:
+            keys["variant"] = cell.variant
+        if cell.block.recipe_preset != "standard":
+            keys["recipe"] = cell.block.recipe_preset
+        return keys
 
     def __str__(self) -> str:
         if self.cell is None:
@@ -96,7 +106,7 @@ def load_all(
     download: bool = False,
     progress: ProgressCallback | None = None,
 ) -> tuple[dict[str, Data], dict[str, str]]:
-    """The data sets that are there, and why the others are not."""
+    """Return the data sets that can be loaded, and why the others cannot."""
     found, missing = {}, {}
     for name in dict.fromkeys(names):
         try:
@@ -109,8 +119,8 @@ def load_all(
 
 
 @dataclass
-class Station:
-    """An original on its data, ready for requests."""
+class PreparedOriginal:
+    """An original model with its data and preparations, ready for requests."""
 
     data: Data
     model: nn.Module
@@ -118,7 +128,7 @@ class Station:
     before: dict[tuple[str, int], tuple[Scenario, Scores]] = field(default_factory=dict)
 
     def scenario(self, experiment: Experiment) -> tuple[Scenario, Scores]:
-        """Who is to be forgotten, and the original's scores there."""
+        """Return the scenario of a request and the original's scores on it."""
         assert experiment.request is not None
         key = str(experiment.request), experiment.seed
         if key not in self.before:
@@ -127,8 +137,8 @@ class Station:
         return self.before[key]
 
 
-class Workshop:
-    """Does jobs one at a time on one device and gives back a line for each; what goes wrong in a job becomes its line's error."""
+class Runner:
+    """Executes jobs on one device. An exception in a job becomes the error of its result."""
 
     def __init__(
         self,
@@ -141,31 +151,39 @@ class Workshop:
         keep_models: bool = False,
         alone: bool = True,
     ) -> None:
-        """`compiled`: retraining, whatever its recipe says. `keep_models`: unlearned ones too, by the ids of their experiments.
-        `alone`: nothing else uses the device, so that the times of runs can be compared."""
+        """Create a runner.
+
+        compiled      compile retraining, whatever its recipe says
+        keep_models   store unlearned models, too, by the ids of their experiments
+        alone         nothing else uses the device, so that times can be compared
+        """
         self.data, self.models, self.device, self.attacker = data, models, device, attacker
-        self.compiled, self.keep_models, self.kept = compiled, keep_models, Kept(models / "outputs")
+        self.compiled, self.keep_models, self.outputs = (
+            compiled,
+            keep_models,
+            OutputStore(models / "outputs"),
+        )
         self.alone = alone
         self._moved: tuple[str, Data] | None = None
-        self._station: tuple[str, Station] | None = None
+        self._prepared: tuple[str, PreparedOriginal] | None = None
         self._failed: dict[str, str] = {}
-        """Originals that could not be made, and why: no cell tries in vain again."""
+        """Originals whose training failed, and why: no other cell trains them again."""
         self._latest: tuple[str, nn.Module] | None = None
         """The id of the last unlearning and its model: a study of it usually comes next."""
 
     def ready(self, grid: Grid) -> set[str]:
-        """Return the experiments whose models need not be made again for a grid's attack or study."""
+        """Return the experiments that a grid's attack or study can use without a new model."""
         if grid.attack:
-            return self.kept.there()
+            return self.outputs.experiments()
         return {path.stem for path in self.models.glob("*.safetensors")} if grid.study else set()
 
-    def __call__(self, job: Job) -> Line:
+    def __call__(self, job: Job) -> Result:
         _reset_peak(self.device)
         begun = time.monotonic()
         try:
-            values = sound(self._done(job))
+            values = mark_invalid_scores(self._execute(job))
         except Exception as error:
-            values = {"error": in_short(error)}
+            values = {"error": short_message(error)}
         extra = {} if job.measurement is None else {job.measurement.key: job.settings}
         common = {
             "id": job.id,
@@ -178,42 +196,43 @@ class Workshop:
             stamp["alone"] = False
         return {**common, **stamp, **values, "experiment": to_dict(job.experiment)}
 
-    def _done(self, job: Job) -> Line:
+    def _execute(self, job: Job) -> Result:
         if job.cell is None:
-            return self._trained(job)[1]
+            return self._load_or_train(job)[1]
         if job.measurement is None:
-            return self._unlearned(job)[0]
+            return self._unlearn(job)[0]
         if isinstance(job.measurement, Attack):
-            return self._attacked(job)
-        return self._studied(job, job.measurement)
+            return self._attack(job)
+        return self._study(job, job.measurement)
 
-    def _studied(self, job: Job, study: Study) -> Line:
+    def _study(self, job: Job, study: Study) -> Result:
         if study.name == "bias":
-            station = self._ready(job)
-            return studies.bias_line(station.model, job.experiment, station.data, study.images)
-        model = self._made_before(job)
-        station = self._ready(job)
-        scenario, _ = station.scenario(job.experiment)
+            prepared = self._prepare(job)
+            return studies.bias_line(prepared.model, job.experiment, prepared.data, study.images)
+        model = self._load_or_unlearn(job)
+        prepared = self._prepare(job)
+        scenario, _ = prepared.scenario(job.experiment)
         return studies.density_line(model, scenario, study.dimensions)
 
-    def _made_before(self, job: Job) -> nn.Module:
-        """Return the unlearned model of a job: the latest one, from the folder, or made now."""
+    def _load_or_unlearn(self, job: Job) -> nn.Module:
+        """Return the unlearned model of a job: the latest one, a stored one or a new one."""
         if self._latest is not None and self._latest[0] == job.experiment.id:
             return self._latest[1]
         weights = self.models / f"{job.experiment.id}.safetensors"
         if not weights.exists():
-            return self._unlearned(job)[1]
+            return self._unlearn(job)[1]
         data = self._data(job.dataset)
         model = build(job.experiment.training.model, data.num_classes, data.train.shape)
         load_weights(model, weights)
         return model.to(self.device).eval()
 
-    def _attacked(self, job: Job) -> Line:
+    def _attack(self, job: Job) -> Result:
         assert self.attacker is not None
         assert job.cell is not None
         if job.measurement != self.attacker.attack:
             raise BadInput(
-                f"The job is of {job.settings}, the attacker of {self.attacker.attack.settings}: plan with the attacker's."
+                f"The job is of {job.settings}, the attacker of {self.attacker.attack.settings}. "
+                "Plan with the settings of the attacker."
             )
         target = self._target(job)
         with Stopwatch(self.device) as stopwatch:
@@ -221,29 +240,35 @@ class Workshop:
         return {**found, "seconds": stopwatch.seconds, "prepare_seconds": 0.0, "notes": []}
 
     def _target(self, job: Job) -> Target:
-        """Read if the model was made before, else made now."""
-        target = self.kept.read(job.experiment.id)
+        """Return the outputs of the model: stored ones, or those of a new model."""
+        target = self.outputs.read(job.experiment.id)
         if target is None:
-            self._unlearned(job)
-            target = self.kept.read(job.experiment.id)
+            self._unlearn(job)
+            target = self.outputs.read(job.experiment.id)
         if target is None:
             raise BadInput(
-                f"{job.dataset} has no test samples, which an attack needs, or what the model says could not be kept."
+                f"{job.dataset} has no test samples, which an attack needs, or the outputs of the "
+                "model could not be stored."
             )
         return target
 
-    def _unlearned(self, job: Job) -> tuple[Line, nn.Module]:
-        station, experiment = self._ready(job), job.experiment
-        scenario, before = station.scenario(experiment)
+    def _unlearn(self, job: Job) -> tuple[Result, nn.Module]:
+        prepared, experiment = self._prepare(job), job.experiment
+        scenario, before = prepared.scenario(experiment)
         made = experiment.training
         assert experiment.method is not None
-        # Retraining is timed with the original's full recipe; for a few epochs compilation would cost more than it saves.
+        # Retraining has the full recipe; for a few epochs compilation costs more than it saves.
         compiled = (made.recipe.compile or self.compiled) and job.keys["method"] == "retrained"
+        data = prepared.data
         outcome = unlearn(
-            experiment.method, station.model, scenario,
-            new_model=lambda: build(made.model, station.data.num_classes, station.data.train.shape),
-            recipe=replace(made.recipe, compile=compiled), original=before, preparations=station.preparations,
-        )  # fmt: skip
+            experiment.method,
+            prepared.model,
+            scenario,
+            new_model=lambda: build(made.model, data.num_classes, data.train.shape),
+            recipe=replace(made.recipe, compile=compiled),
+            original=before,
+            preparations=prepared.preparations,
+        )
         self._latest = experiment.id, outcome.model
         line = {
             "scores": asdict(outcome.scores),
@@ -255,14 +280,14 @@ class Workshop:
             "processed": outcome.processed,
             "status": outcome.status,
             "kept_accuracy": asdict(outcome.kept_accuracy),
-            "notes": [*notes(scenario, outcome), *self._keep(experiment, outcome.model, scenario)],
+            "notes": [*notes(scenario, outcome), *self._store(experiment, outcome.model, scenario)],
         }
         return line, outcome.model
 
-    def _keep(self, experiment: Experiment, model: nn.Module, scenario: Scenario) -> list[str]:
-        """For attacks and analyses; a disk that is full does not cost the result."""
+    def _store(self, experiment: Experiment, model: nn.Module, scenario: Scenario) -> list[str]:
+        """Store outputs and weights. A full disk does not cost the result: return a note."""
         try:
-            self.kept.write(experiment.id, model, scenario)
+            self.outputs.write(experiment.id, model, scenario)
             if self.keep_models:
                 request_digest = experiment.request_digest(NO_SALT)  # no grid names sample ids
                 digest = {REQUEST_DIGEST: request_digest} if request_digest else None
@@ -271,27 +296,29 @@ class Workshop:
             return [f"It could not be kept for attacks and analyses: {files.reason(error)}."]
         return []
 
-    def _ready(self, job: Job) -> Station:
+    def _prepare(self, job: Job) -> PreparedOriginal:
         key = _key(job.experiment)
-        if self._station is None or self._station[0] != key:
-            self._station = self._latest = None  # frees the one before
-            model, _ = self._trained(job)
+        if self._prepared is None or self._prepared[0] != key:
+            self._prepared = self._latest = None  # frees the one before
+            model, _ = self._load_or_train(job)
             _warm_up(model, self._data(job.dataset), self.device)
-            self._station = (
+            self._prepared = (
                 key,
-                Station(self._data(job.dataset), model, Preparations(self.models / "prepared")),
+                PreparedOriginal(
+                    self._data(job.dataset), model, Preparations(self.models / "prepared")
+                ),
             )
-        return self._station[1]
+        return self._prepared[1]
 
     def _data(self, name: str) -> Data:
-        """On the device; only one data set at a time."""
+        """Return a data set on the device; only one at a time is held there."""
         if self._moved is None or self._moved[0] != name:
             self._moved = None
             self._moved = name, self.data[name].to(self.device)
         return self._moved[1]
 
-    def _trained(self, job: Job) -> tuple[nn.Module, Line]:
-        """The original: read if it was made before, with what was written of its making."""
+    def _load_or_train(self, job: Job) -> tuple[nn.Module, Result]:
+        """Return the original and its record: stored ones, or trained now."""
         made, data = job.experiment.training, self._data(job.dataset)
         if isinstance(job.experiment.request, Debias):
             data = job.experiment.request(data, job.experiment.seed).data
@@ -308,12 +335,12 @@ class Workshop:
                 files.warn(f"{error} The original is trained again.")
         return self._train(made, data, weights)
 
-    def _train(self, made: Training, data: Data, weights: Path) -> tuple[nn.Module, Line]:
+    def _train(self, made: Training, data: Data, weights: Path) -> tuple[nn.Module, Result]:
         try:
             with Stopwatch(self.device) as stopwatch:
                 model = train(made.model, data, made.seed, made.recipe, device=str(self.device))
         except Exception as error:
-            self._failed[weights.stem] = in_short(error)
+            self._failed[weights.stem] = short_message(error)
             raise
         timing = {
             "seconds": stopwatch.seconds,
@@ -330,7 +357,7 @@ class Workshop:
 
 
 def _warm_up(model: nn.Module, data: Data, device: torch.device) -> None:
-    """A process's first training on a GPU spends seconds on loading kernels: not the time of the method that happens to come first."""
+    """Train briefly on a GPU: the first training of a process spends seconds on loading kernels."""
     if device.type == "cuda":
         some = data.train.take(torch.arange(min(2048, len(data.train))))
         loop.train(
@@ -342,14 +369,14 @@ def _warm_up(model: nn.Module, data: Data, device: torch.device) -> None:
 
 
 def _key(experiment: Experiment) -> str:
-    """Of an original: by its data's fingerprint, model, recipe and seed, and the bias planted in its data."""
+    """Return the id of an original: by data, model, recipe, seed and the bias in its data."""
     bias = experiment.request if isinstance(experiment.request, Debias) else None
     return Experiment(experiment.training, bias, seed=experiment.training.seed).id
 
 
-def _read(record: Path) -> Line:
+def _read(record: Path) -> Result:
     try:
-        line: Line = json.loads(files.read_text(record))
+        line: Result = json.loads(files.read_text(record))
     except (OSError, ValueError) as error:
         raise BadInput(f"The record {record.name} of an original cannot be read.") from error
     if not isinstance(line, dict) or "scores" not in line or "seconds" not in line:
@@ -363,7 +390,7 @@ def _reset_peak(device: torch.device) -> None:
 
 
 def _machine(device: torch.device) -> dict[str, Any]:
-    """What was used, without a word about where it lies."""
+    """Return device, versions, date and memory; no paths."""
     unit = 1 if sys.platform == "darwin" else 1024
     return {
         "device": device_name(device),
@@ -376,7 +403,7 @@ def _machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def in_short(error: Exception) -> str:
-    """One line, not too long. Results travel: of the machine's paths only the last part stays."""
-    message = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST]
+def short_message(error: Exception) -> str:
+    """Return one line without folders: results are shared, and paths are private."""
+    message = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_ERROR_LENGTH]
     return re.sub(r"(?<![\w./])(?:/[^\s/:'\"]+)+/([^\s/:'\"]+)", r"\1", message)

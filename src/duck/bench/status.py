@@ -16,11 +16,11 @@ from duck.bench.grids import (
     assumed,
     cells,
     experiment,
-    line_id,
     narrow,
     original_of,
+    result_id,
 )
-from duck.bench.result_checks import Line
+from duck.bench.result_checks import Result
 from duck.bench.results import Results
 from duck.bench.tables import find_line, recipe_differences
 from duck.errors import DuckError
@@ -281,12 +281,12 @@ class Planner:
         seconds = self.estimates.run(made, cell.block.scenario)
         settings = None if grid.study is None else grid.study.settings
         cost = self.estimates.training(original)
-        return _Task(line_id(made, settings), grid, cell, seconds, original, cost)
+        return _Task(result_id(made, settings), grid, cell, seconds, original, cost)
 
     def _is_there(self, original: Experiment) -> bool:
         return self.models is not None and (self.models / f"{original.id}.json").exists()
 
-    def _lines(self, grid: Grid, dataset: str) -> dict[Cell, Line | None]:
+    def _lines(self, grid: Grid, dataset: str) -> dict[Cell, Result | None]:
         """Return the cells of a data set that can be run, and their results."""
         every = cells(grid, self._facts(grid))
         return {
@@ -295,7 +295,7 @@ class Planner:
             if cell.block.dataset == dataset and cell.method in METHODS
         }
 
-    def _found(self, grid: Grid, cell: Cell) -> Line | None:
+    def _found(self, grid: Grid, cell: Cell) -> Result | None:
         attack = grid.attack
         if attack is None or attack.name != "lira" or attack.pool:
             return find_line(grid, cell, self._sources(cell), self.results)
@@ -331,7 +331,7 @@ def _searchable(grid: Grid, block: Block) -> list[str]:
     return [name for name in known if fields(METHODS[name])]  # type: ignore[arg-type]
 
 
-def _experiment_id(line: Line) -> str:
+def _experiment_id(line: Result) -> str:
     try:
         return from_dict(line["experiment"]).id
     except DuckError:  # of settings that there are no longer

@@ -11,7 +11,7 @@ from duck.analysis.attribution import require_captum
 from duck.analysis.feature_space import measure_densities
 from duck.analysis.study import forgotten_classes
 from duck.bench.grids import Study
-from duck.bench.result_checks import Line
+from duck.bench.result_checks import Result
 from duck.experiment import Experiment
 from duck.methods.retrained import Retrained
 from duck.models import build
@@ -28,7 +28,7 @@ def check_study(study: Study) -> None:
         require_captum()
 
 
-def density_line(model: nn.Module, scenario: Scenario, dimensions: int) -> Line:
+def density_line(model: nn.Module, scenario: Scenario, dimensions: int) -> Result:
     """Measure how densely each class lies in the feature space of a model (DUCK, figure 4C).
 
     The scores are mean log densities of the forgotten and of the retained classes.
@@ -55,7 +55,7 @@ def density_line(model: nn.Module, scenario: Scenario, dimensions: int) -> Line:
     return {"scores": scores, **found, **_timing(stopwatch.seconds)}
 
 
-def bias_line(biased: nn.Module, experiment: Experiment, data: Data, images: int) -> Line:
+def bias_line(biased: nn.Module, experiment: Experiment, data: Data, images: int) -> Result:
     """Remove a planted bias with the method of an experiment, and measure what is left of it.
 
     `original` is the model that learned the bias. `retrained` is trained from scratch on all images with
@@ -96,5 +96,5 @@ def bias_line(biased: nn.Module, experiment: Experiment, data: Data, images: int
     return {"scores": scores, **found, **_timing(seconds), "notes": list(notes)}
 
 
-def _timing(seconds: float) -> Line:
+def _timing(seconds: float) -> Result:
     return {"seconds": seconds, "prepare_seconds": 0.0, "notes": []}

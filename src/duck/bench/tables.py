@@ -22,11 +22,11 @@ from duck.bench.grids import (
     built_in,
     cells,
     experiment,
-    line_id,
     narrow,
+    result_id,
 )
 from duck.bench.notes import compared_with, never_run, of_runs, strays, unresolved
-from duck.bench.result_checks import Line, is_timed
+from duck.bench.result_checks import Result, is_timed
 from duck.bench.results import Results
 from duck.methods.base import METHODS
 from duck.metrics import TOO_MUCH_LOST
@@ -74,10 +74,10 @@ class Group:
     method: str
     variant: str
     cases: list[Case]
-    lines: dict[Case, Line]
+    lines: dict[Case, Result]
 
     @property
-    def results(self) -> dict[Case, Line]:
+    def results(self) -> dict[Case, Result]:
         return {case: line for case, line in self.lines.items() if "error" not in line}
 
 
@@ -90,7 +90,7 @@ class Part(NamedTuple):
     rows: dict[Place, Row]
     shown: list[Place]
     groups: Groups
-    lines: list[Line]
+    lines: list[Result]
 
 
 def make_table(grid: Grid, results: Results, only: Only) -> Table:
@@ -191,7 +191,7 @@ def _labels(grid: Grid) -> list[str]:
     ]
 
 
-def _shadows(attack: Attack | None, lines: Iterable[Line]) -> Row:
+def _shadows(attack: Attack | None, lines: Iterable[Result]) -> Row:
     """What a row of LiRA says of what it compared with; None where there are no results."""
     if attack is None or attack.name != "lira":
         return {}
@@ -203,7 +203,7 @@ def _shadows(attack: Attack | None, lines: Iterable[Line]) -> Row:
     }
 
 
-def recipe_differences(line: Line) -> dict[str, list[Any]]:
+def recipe_differences(line: Result) -> dict[str, list[Any]]:
     """Return how the shadow models of a line of LiRA were trained otherwise than its target.
 
     Name of a recipe's field -> its value in the pool, and in the target.
@@ -214,13 +214,13 @@ def recipe_differences(line: Line) -> dict[str, list[Any]]:
     return {name: [held[name], target[name]] for name in names if held[name] != target.get(name)}
 
 
-def find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results) -> Line | None:
+def find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results) -> Result | None:
     """The result of a cell: the line with the id that the cell's experiment has on the line's data."""
     if cell.method not in METHODS:
         return None
     settings = None if grid.measurement is None else grid.measurement.settings
     found = [
-        results.lines.get(line_id(experiment(grid, cell, facts), settings)) for facts in sources
+        results.lines.get(result_id(experiment(grid, cell, facts), settings)) for facts in sources
     ]
     return min(
         (line for line in found if line is not None), key=lambda line: "error" in line, default=None
@@ -233,7 +233,7 @@ def _key(grid: Grid, cell: Cell) -> tuple[Place, Case]:
     ), cell.case
 
 
-def _groups(grid: Grid, some: Iterable[Cell], lines: Mapping[tuple[Place, Case], Line]) -> Groups:
+def _groups(grid: Grid, some: Iterable[Cell], lines: Mapping[tuple[Place, Case], Result]) -> Groups:
     groups: Groups = {}
     for cell in some:
         place, case = _key(grid, cell)
@@ -254,7 +254,7 @@ def _shown(places: Sequence[Place], ran: Container[Place]) -> list[Place]:
     ]
 
 
-def _row(place: Place, group: Group, oracle: Mapping[Case, Line], measurement: str | None) -> Row:
+def _row(place: Place, group: Group, oracle: Mapping[Case, Result], measurement: str | None) -> Row:
     block, found = group.block, group.results
     # The first retraining of a process may hold seconds of compilation: the median does not.
     timed_oracle = [line for line in oracle.values() if is_timed(line)]
@@ -301,7 +301,7 @@ def _row(place: Place, group: Group, oracle: Mapping[Case, Line], measurement: s
 
 
 def _values(
-    line: Line, retrained: float | None, block: Block, measurement: str | None
+    line: Result, retrained: float | None, block: Block, measurement: str | None
 ) -> dict[str, float | None]:
     """Return what the columns of a table show of a line. `retrained`: median seconds of Retrained."""
     if measurement == "time":

@@ -16,14 +16,14 @@ from rich.progress import Progress as ProgressBar
 from duck.bench import (
     Format,
     Grid,
-    Line,
     Only,
     Plan,
     Planner,
     Progress,
+    Result,
     Results,
     RunCounts,
-    Workshop,
+    Runner,
     attacker,
     built_in,
     check_claims,
@@ -35,7 +35,7 @@ from duck.bench import (
     find_grid,
     load_all,
     make_table,
-    measured,
+    measurement_of,
     parse_only,
     plan,
     rehearsal,
@@ -105,8 +105,12 @@ class Bench:
     trust_model_code: bool = False
     """Import and call the model builder (package.module:function) that a grid of your own names. Its code can do anything."""
     engine: EngineName | None = None
-    """Where runs execute: inline (in this process) or processes (of this machine).
-    Default: processes for several workers."""
+    """Where runs execute: inline (in this process), processes (of this machine) or ray
+    (a cluster). Default: processes for several workers."""
+    address: str | None = None
+    """Of a running Ray cluster, such as auto; without it --engine ray starts Ray here."""
+    gpus_per_worker: float = 0.0
+    """With --engine ray: the share of a GPU that each worker reserves."""
     workers: int = 1
     """Runs at the same time. With several, their times are marked as not comparable."""
     device: str = "auto"
@@ -243,7 +247,7 @@ def _print(args: Bench, grid: Grid, only: Only, results: Results) -> int:
 
 def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     begun, device = time.monotonic(), pick_device(args.device)
-    engine = create_engine(args.engine, args.workers)
+    engine = create_engine(args.engine, args.workers, args.address, args.gpus_per_worker)
     for block in grid.blocks:
         check_model_code(block.model, grid.file or grid.name, args.trust_model_code)
     if (
@@ -264,7 +268,7 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
         check_study(grid.study)
     results.check_writable()
     data = _load(args, grid, only)
-    workshop = Workshop(
+    runner = Runner(
         data,
         _models(args),
         device,
@@ -278,7 +282,7 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
         {name: facts_of(one) for name, one in data.items()},
         results,
         only,
-        workshop.ready(grid),
+        runner.ready(grid),
     )
     for reason in todo.skipped.values():
         say(f"Skipped: {reason}")
@@ -295,7 +299,7 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
         with _progress(len(todo.jobs)) as report:
             ending = execute(
                 todo.jobs,
-                workshop,
+                runner,
                 results,
                 grid.name,
                 device=device_name(device),
@@ -384,14 +388,14 @@ HEADLINES: dict[str | None, tuple[str, str]] = {
 """By attack or study, the score that a line of progress shows and its name; AUC where none is given."""
 
 
-def _in_short(line: Line) -> str:
+def _in_short(line: Result) -> str:
     if line["method"] is None:
         name, score = (
             f"{line['dataset']}, original",
             "test accuracy " + number(line.get("scores", {}).get("test")),
         )
     else:
-        settings = measured(line)
+        settings = measurement_of(line)
         before = f"{settings['name']} of " if settings else ""
         method = f"{line['method']}, {line['variant']}" if line.get("variant") else line["method"]
         request = line["experiment"]["request"]
