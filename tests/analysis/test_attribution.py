@@ -84,7 +84,7 @@ def test_big_images_go_through_in_smaller_parts(monkeypatch: pytest.MonkeyPatch)
     )
     whole = shap_values(model, images, 0, background, steps=4, tolerance=1.0)
     model.register_forward_hook(lambda module, inputs, output: sizes.append(len(output)))
-    monkeypatch.setattr(attribution, "PIXELS", 8 * 64)
+    monkeypatch.setattr(attribution, "MAX_BATCH_VALUES", 8 * 64)
     parts = shap_values(model, images, 0, background, steps=4, tolerance=1.0)
     assert max(sizes) == 8
     assert torch.allclose(parts.values, whole.values, atol=1e-6)

@@ -334,7 +334,7 @@ def test_maps_of_a_bias_removal_are_square_and_stand_beside_their_image(
         "[...document.querySelectorAll('#bias-1-first-shares .ytick text')]"
         ".map((tick) => tick.textContent)",
     )
-    assert ticks[:2] == [f"called {EVIL}", f"called {BOLD}"]
+    assert ticks[:2] == [f"predicted {EVIL}", f"predicted {BOLD}"]
     assert run(browser, "document.querySelectorAll('b, script:not([type])').length") == 2
 
 

