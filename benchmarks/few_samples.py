@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> None:
     requests = Requests(
         preset("duck", data.name, "samples", len(data.train), args.preset), model, data
     )
-    for count in SIZES:
+    for count in args.sizes:
         for seed in range(args.requests):
             name = f"{args.label or args.data}, {args.preset}, {count} samples, request {seed}"
             if name in results.done:
@@ -175,6 +175,7 @@ def main() -> None:
     )
     parser.add_argument("--preset", choices=["paper", "tuned"], default="tuned")
     parser.add_argument("--requests", type=int, default=20, help="of each size")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="samples in a request")
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/few-samples.jsonl"))
     parser.add_argument("--limit-minutes", type=float, default=60)
