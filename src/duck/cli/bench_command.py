@@ -43,7 +43,7 @@ from duck.bench import (
     render_claims,
     render_status,
 )
-from duck.cli.console import counting, emit, number, say, stderr
+from duck.cli.console import emit, number, progress_bar, say, stderr
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import check_model_code, parse
 from duck.engines import EngineName, create_engine
@@ -325,7 +325,7 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
 
 def _load(args: Bench, grid: Grid, only: Only) -> dict[str, Data]:
     wanted = [b.dataset for b in grid.blocks if b.dataset in only.get("dataset", {b.dataset})]
-    with counting("reading data") as progress:
+    with progress_bar("reading data") as progress:
         data, missing = load_all(wanted, args.root, args.download, progress)
     for name, reason in missing.items():
         say(f"Skipped the data set {name}: {reason}")

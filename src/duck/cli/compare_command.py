@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from duck import runs
-from duck.cli.console import counting, emit, number, percent, say, table, write
+from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, parse
 from duck.cli.original import (
@@ -168,7 +168,7 @@ def _compared(
     copies: str,
 ) -> Iterator[Compared]:
     model = original.load(training, scenario.data, scenario.data.train.device)
-    with counting("compare") as progress:
+    with progress_bar("compare") as progress:
         runs = compare(
             model,
             scenario,
@@ -236,7 +236,7 @@ def _tell(
         "seconds",
         "before",
     ]
-    table(columns, [_cells(row, splits, gaps) for row in found if "error" not in row])
+    print_table(columns, [_cells(row, splits, gaps) for row in found if "error" not in row])
     for row in found:
         if "error" in row:
             write(f"{row['method']} failed: {row['error']}")

@@ -15,22 +15,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
 from duck import runs
-from duck.cli.console import emit, percent, say, stderr, table, write
+from duck.cli.console import emit, percent, print_table, say, stderr, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.inputs import (
     DataFlags,
+    apply_flags,
     check_model_code,
-    fingerprint,
-    flags_in,
+    given_flags,
     parse,
     peek,
-    settled,
-    shown_recipe,
+    recipe_for_help,
 )
 from duck.cli.original import RequestFlags, data_flags, report_findings
 from duck.engines import EngineName
 from duck.errors import BadInput
-from duck.experiment import Experiment, Training
+from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, default_recipe, preset
 from duck.models import MODELS
@@ -145,7 +144,7 @@ def _default(argv: list[str]) -> MakePool:
     else:
         name, seed, who = peek(argv, "--data", "digits"), 0, RequestFlags()
         recipe, model, method = (
-            shown_recipe(name),
+            recipe_for_help(name),
             "convnet" if name == "digits" else "resnet18",
             "duck",
         )
@@ -167,7 +166,7 @@ def _make(args: MakePool, argv: list[str], shown: MakePool, begun: float) -> int
     if ":" not in args.model:
         MODELS[args.model]  # unknown names are errors before the data are read
     check_model_code(
-        args.model, str(args.run), args.trust_model_code or "--model" in flags_in(argv)
+        args.model, str(args.run), args.trust_model_code or "--model" in given_flags(argv)
     )
     METHODS[args.method]
     made = runs.load(args.run).experiment if args.run else None
@@ -223,7 +222,7 @@ def _plan(
     )
     usual = default_recipe(data.name, len(data.train), data.augment, args.model)
     real = shown.recipe if made else replace(usual, compile=shown.recipe.compile)
-    recipe = settled(args.recipe, argv, real)
+    recipe = apply_flags(args.recipe, argv, real)
     source = args.source
     training = Training(
         data.name,
@@ -254,7 +253,7 @@ def _method(
     if (
         made is not None
         and made.method is not None
-        and not flags_in(argv) & {"--method", "--preset", "--presets"}
+        and not given_flags(argv) & {"--method", "--preset", "--presets"}
     ):
         return made.method
     return preset(args.method, data.name, kind, len(data.train), args.preset, args.presets)
@@ -353,7 +352,7 @@ def _tell(folder: Path, as_json: bool, ending: BuildCounts | None = None) -> int
         [state, str(counts[state]), *(_mean(row[name]) for name in ("train", "test"))]
         for state, row in told["accuracy"].items()
     ]
-    table(["", "n", "train % (std)", "test % (std)"], rows)
+    print_table(["", "n", "train % (std)", "test % (std)"], rows)
     return DONE
 
 

@@ -12,9 +12,9 @@ from torch import nn
 
 from duck import files
 from duck.cli.compare_command import original_or_trained
-from duck.cli.console import counting, emit, number, percent, say, table, write
+from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
-from duck.cli.inputs import DataFlags, RunFlags, check_file, parse
+from duck.cli.inputs import DataFlags, RunFlags, check_output_file, parse
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, report_findings
 from duck.errors import BadInput
 from duck.methods import Retrained
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
     trials: list[Trial] = []
     code = DONE
     try:
-        with counting(f"tune {args.method}") as progress:
+        with progress_bar(f"tune {args.method}") as progress:
             for trial in tune(method, model, scenarios, args.budget, **options):
                 trials.append(trial)
                 progress(trial.number + 1, args.budget)
@@ -141,7 +141,7 @@ def _retrained(
             "The objective 'gap' needs retrained models, and how to build one is not known here: use --objective aus."
         )
     found = []
-    with counting("retrained models") as progress:
+    with progress_bar("retrained models") as progress:
         for place, scenario in enumerate(scenarios):
             found.append(Retrained()(model, scenario.task(**options)))
             progress(place + 1, len(scenarios))
@@ -173,7 +173,7 @@ def _cases(args: Tune, request: Request) -> list[tuple[Request, int]]:
 def _place(args: Tune, data: str, kind: str) -> Path:
     """Asked for before anything runs."""
     file = args.output.out or Path(f"{args.method}-{data}-{kind}.toml")
-    check_file(file)
+    check_output_file(file)
     if file.exists() and not args.output.overwrite:
         raise BadInput(f"{file} exists: choose another --out, or --overwrite it.")
     files.check_replaceable(file, MARK.encode())
@@ -209,7 +209,7 @@ def _tell(trials: list[Trial], args: Tune, found: dict[str, Any], file: Path) ->
         for trial in trials
     ]
     score = {"aus": "holdout AUS", "gap": "1 - gap to retrained"}[trials[0].objective]
-    table(["trial", *names, score, "kept %", "forgotten %"], cells)
+    print_table(["trial", *names, score, "kept %", "forgotten %"], cells)
     for trial in trials:
         if trial.error:
             write(f"trial {trial.number} failed: {trial.error}")
