@@ -12,6 +12,7 @@ import tyro
 from duck.checks import check_numbers
 from duck.cli.console import progress_bar
 from duck.data import DATASETS, load
+from duck.engines import Engine, EngineName, create_engine
 from duck.errors import BadInput
 from duck.types import Data, Recipe
 
@@ -92,6 +93,26 @@ class RunFlags:
     """Replace the run at --out, with its audits and analysis; other files in the folder stay."""
     json: bool = False
     """Print one JSON value to stdout instead of a table."""
+
+
+@dataclass
+class EngineFlags:
+    """Where tasks execute."""
+
+    engine: EngineName | None = None
+    """inline (in this process), processes (of this machine) or ray (a cluster). Default: processes
+    for several workers."""
+    workers: int | None = None
+    """Tasks at the same time. Default: 1."""
+    address: str | None = None
+    """Address of a running Ray cluster, such as auto. Without it --engine ray starts Ray here."""
+    gpus_per_worker: float = 0.0
+    """With --engine ray: the share of a GPU that each worker reserves."""
+
+    def create(self) -> Engine:
+        """Return the engine."""
+        workers = 1 if self.workers is None else self.workers
+        return create_engine(self.engine, workers, self.address, self.gpus_per_worker)
 
 
 def parse(cls: type[T], argv: Sequence[str], command: str, default: T | None = None) -> T:

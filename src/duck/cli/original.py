@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -269,8 +269,8 @@ def noted(
 
 
 def factory(training: Training, data: Data) -> Callable[[], nn.Module]:
-    """Builds fresh models of the original's architecture."""
-    return lambda: build(training.model, data.num_classes, data.train.shape)
+    """Return a function that builds fresh models of the architecture; it can be pickled."""
+    return partial(build, training.model, data.num_classes, data.train.shape)
 
 
 def data_flags(argv: Sequence[str]) -> DataFlags:
