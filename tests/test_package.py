@@ -31,6 +31,7 @@ LAYERS = [
     ["comparison", "tuning", "analysis"],
     ["experiment"],
     ["runs"],
+    ["unlearning_runs"],
     ["audits", "pools"],
     ["report", "api"],
     ["bench"],

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
-from scipy.stats import binomtest, fisher_exact
 from torch import Tensor, nn
 
 from duck.predict import Outcomes, outcomes
@@ -239,12 +238,16 @@ def _state_of_samples(
 
 
 def _is_known(samples: int, accuracy: float, num_classes: int) -> bool:
+    from scipy.stats import binomtest  # here, because it takes half a second
+
     limit = max(CLASS_LIMIT, 1 / num_classes)
     return bool(binomtest(round(accuracy * samples), samples, limit, "greater").pvalue < ALPHA)
 
 
 def _rose(samples: int, before: float, after: float) -> bool:
     """Whether an accuracy rose by more than chance (one-sided Fisher's exact test)."""
+    from scipy.stats import fisher_exact
+
     right = [round(share * samples) for share in (after, before)]
     return bool(
         fisher_exact([[count, samples - count] for count in right], "greater").pvalue < ALPHA

@@ -1046,7 +1046,7 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_weights(tmp_path: Path
     again = subprocess.run(
         command("killed"), check=True, capture_output=True, text=True, timeout=120
     )
-    assert "Going on from" in again.stderr
+    assert "Resuming from" in again.stderr
     whole, resumed = (
         load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed")
     )

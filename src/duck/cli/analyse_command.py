@@ -14,12 +14,12 @@ from duck import files
 from duck.analysis.attribution import IncompleteAttribution, require_captum
 from duck.analysis.feature_space import DIMENSIONS, RunDensities, density_tests
 from duck.analysis.study import MAP_POINTS, MAX_STORED_POINTS, RESULT, analyse
-from duck.cli.console import emit, print_table, say, write
+from duck.cli.console import emit, print_table, progress_bar, say, write
 from duck.cli.inputs import parse
-from duck.cli.reference_models import Unlearning, unlearning
 from duck.errors import BadInput
 from duck.runtime import pick_device
 from duck.types import Data, Examples
+from duck.unlearning_runs import UnlearningRun, open_run
 
 
 @dataclass
@@ -74,7 +74,15 @@ def main(argv: list[str]) -> int:
     device, found = pick_device(args.device), []
     data: Data | None = None
     for folder in args.runs:
-        run = unlearning(folder, args.data, args.root, data, trusted=args.trust_model_code)
+        with progress_bar("reading data") as progress:
+            run = open_run(
+                folder,
+                args.data,
+                args.root,
+                data=data,
+                trust_model_code=args.trust_model_code,
+                progress=progress,
+            )
         data = run.data
         found.append(_analysed(args, run, device))
         if args.png:
@@ -95,7 +103,7 @@ def _name(folder: Path, runs: tuple[Path, ...]) -> str:
     return "-".join(folder.resolve().parts[-2:]) if alike else folder.resolve().name
 
 
-def _analysed(args: Analyse, run: Unlearning, device: torch.device) -> dict[str, Any]:
+def _analysed(args: Analyse, run: UnlearningRun, device: torch.device) -> dict[str, Any]:
     models = _models(args, run, device)
     explain = _chosen(run, args.shap, args.images)
     say(f"{run.folder}: embeddings, maps and densities of {', '.join(models)} ...")
@@ -119,23 +127,27 @@ def _analysed(args: Analyse, run: Unlearning, device: torch.device) -> dict[str,
     return result
 
 
-def _models(args: Analyse, run: Unlearning, device: torch.device) -> dict[str, nn.Module]:
+def _models(args: Analyse, run: UnlearningRun, device: torch.device) -> dict[str, nn.Module]:
     places = {
-        "original": run.named(args.original, "original") if args.original else run.original(),
+        "original": run.check_related(args.original, "original")
+        if args.original
+        else run.find_original(),
         "unlearned": run.folder,
-        "retrained": run.named(args.retrained, "retrained")
+        "retrained": run.check_related(args.retrained, "retrained")
         if args.retrained
-        else run.by("retrained"),
+        else run.find_by_method("retrained"),
     }
     for name, place in places.items():
         if place is None:
             say(
                 f"{run.folder}: no {name} model beside it; name one with --{name}. Going on without."
             )
-    return {name: run.model(place, device) for name, place in places.items() if place is not None}
+    return {
+        name: run.load_model(place, device) for name, place in places.items() if place is not None
+    }
 
 
-def _chosen(run: Unlearning, count: int, ids: tuple[str, ...]) -> Examples | None:
+def _chosen(run: UnlearningRun, count: int, ids: tuple[str, ...]) -> Examples | None:
     """The images whose SHAP maps are wanted."""
     scenario, data = run.scenario, run.scenario.data
     if ids:

@@ -43,9 +43,10 @@ from duck.bench import (
     render_claims,
     render_status,
 )
+from duck.checks import check_model_code
 from duck.cli.console import emit, number, progress_bar, say, stderr
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from duck.cli.inputs import EngineFlags, check_model_code, parse
+from duck.cli.inputs import EngineFlags, parse
 from duck.errors import BadInput
 from duck.printable import counted
 from duck.runtime import pick_device

@@ -69,17 +69,6 @@ class DataFlags:
         return {"data": data, "root": path_from(folder, self.root)}
 
 
-def place_in_record(folder: Path, source: Mapping[str, str | None]) -> DataFlags:
-    """Return where the record of a run says that its data are; without a name if it does not."""
-    from duck.runs import place_of
-
-    data = source.get("data") or ""
-    root = source.get("root")
-    if data and data not in DATASETS:
-        data = str(place_of(folder, data))
-    return DataFlags(data, place_of(folder, root) if root else Path("data"))
-
-
 @dataclass
 class RunFlags:
     """How to run, and where to put the result."""
@@ -166,19 +155,6 @@ def recipe_for_help(data: str, model: str = "", name: "RecipeName" = "standard")
     samples = None if data in DATASETS else 0
     augment = "none" if has_no_augmentation else "crop-flip"
     return default_recipe(data, samples, augment, model, name)
-
-
-def check_model_code(model: str, source: Path | str, trusted: bool) -> None:
-    """Raise an error if `source` names model code that the user has neither named nor trusted.
-
-    A model of this package is only a name. "package.module:function" is imported and called, and
-    can do anything.
-    """
-    if ":" in model and not trusted:
-        raise BadInput(
-            f"{source} names the model builder {model!r}, which would be imported and executed. "
-            "Look at that code first; if you trust it, add --trust-model-code."
-        )
 
 
 def check_output_file(path: Path) -> None:

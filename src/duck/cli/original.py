@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from duck import runs
+from duck.checks import check_model_code
 from duck.cli.console import say
-from duck.cli.inputs import DataFlags, check_model_code, peek, place_in_record
+from duck.cli.inputs import DataFlags, peek
 from duck.data import DATASETS
 from duck.data.checks import Finding, check_data
 from duck.earlier_requests import with_history
@@ -37,6 +38,7 @@ from duck.scenarios import (
 )
 from duck.types import Data, Protocols, Scenario
 from duck.unlearning import Outcome, note_guessed_recipe, surely_forgot
+from duck.unlearning_runs import data_place
 
 
 @dataclass
@@ -280,10 +282,10 @@ def data_flags(argv: Sequence[str]) -> DataFlags:
         return DataFlags(peek(argv, "--data", "digits"))
     record: dict[str, Any] = runs.read_record(Path(run))
     source, made = record["source"], record["experiment"]["training"]
-    stored = place_in_record(Path(run), source)
-    place = stored.data or made["data"], stored.root
+    data, root = data_place(Path(run), source)
     return DataFlags(
-        *place,
+        data or made["data"],
+        root,
         image_size=made.get("image_size"),
         mean=tuple(made.get("mean", ())),
         std=tuple(made.get("std", ())),

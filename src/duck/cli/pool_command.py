@@ -15,13 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
 from duck import runs
+from duck.checks import check_model_code
 from duck.cli.console import emit, percent, print_table, say, stderr, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.inputs import (
     DataFlags,
     EngineFlags,
     apply_flags,
-    check_model_code,
     given_flags,
     parse,
     peek,

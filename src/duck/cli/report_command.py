@@ -7,10 +7,9 @@ from typing import Annotated
 
 import tyro
 
-from duck.cli.console import emit, say, write
+from duck.cli.console import emit, progress_bar, say, write
 from duck.cli.exit_codes import DONE
 from duck.cli.inputs import check_output_file, parse
-from duck.cli.reference_models import unlearning
 from duck.errors import BadInput
 from duck.files import check_replaceable
 from duck.printable import counted
@@ -36,6 +35,7 @@ from duck.report import (
 )
 from duck.runs import check_writable
 from duck.runtime import pick_device
+from duck.unlearning_runs import open_run
 
 
 @dataclass
@@ -131,10 +131,12 @@ def _read(
 
 
 def _samples(folder: Path, trusted: bool) -> list[Sample]:
-    run, device = unlearning(folder, trusted=trusted), pick_device("cpu")
-    original = run.original()
-    before = run.model(original, device) if original else None
-    return choose_forgotten_samples(run.scenario, before, run.model(folder, device))
+    device = pick_device("cpu")
+    with progress_bar("reading data") as progress:
+        run = open_run(folder, trust_model_code=trusted, progress=progress)
+    place = run.find_original()
+    original = run.load_model(place, device) if place else None
+    return choose_forgotten_samples(run.scenario, original, run.load_model(folder, device))
 
 
 def _bench(folder: Path) -> tuple[list[Result], list[AttackCurve], list[ClassDensities]]:
