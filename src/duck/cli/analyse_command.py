@@ -110,7 +110,7 @@ def _analysed(args: Analyse, run: Unlearning, device: torch.device) -> dict[str,
             explain=explain,
             head=args.head or run.experiment.head,
             seed=args.seed,
-        )
+        ).to_dict()
     for warning in caught:
         say(str(warning.message))
     files.write_json(

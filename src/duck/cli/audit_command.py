@@ -25,7 +25,6 @@ from duck.cli.reference_models import Unlearning, unlearning
 from duck.errors import BadInput
 from duck.experiment import Training
 from duck.methods.base import METHODS
-from duck.metrics import KeptAccuracy
 from duck.models import build
 from duck.models.user_models import in_float32
 from duck.models.weights import load_weights
@@ -111,7 +110,7 @@ def main(argv: list[str]) -> int:
     if unkept:
         say(unkept)
     if found.run.status == "damaged":
-        say(str(KeptAccuracy(**found.run.kept_accuracy or {})))
+        say(str(found.run.kept_accuracy))
         return exit_codes.FAILED
     return EXITS[audit.verdict]
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from duck.cli.exit_codes import unread
+from duck.earlier_requests import EarlierScores
 from duck.json_text import to_json
 from duck.printable import printable
 from duck.types import Progress as News
@@ -50,21 +51,19 @@ def say(message: str) -> None:
     stderr.print(printable(message), highlight=False, soft_wrap=True)
 
 
-def print_earlier(earlier: Sequence[Mapping[str, Any]]) -> None:
+def print_earlier(earlier: Sequence[EarlierScores]) -> None:
     """Print what earlier requests forgot, before and after the new one; nothing where there are none."""
     if not earlier:
         return
     rows = []
     for scores in earlier:
         ranks = (
-            " -> ".join(number(scores[name]) for name in ("rank_before", "rank_after"))
-            if scores["rank_after"] is not None
+            f"{number(scores.rank_before)} -> {number(scores.rank_after)}"
+            if scores.rank_after is not None
             else "-"
         )
-        accuracies = percent(scores["before"]), percent(scores["after"])
-        rows.append(
-            [scores["request"], str(scores["samples"]), *accuracies, ranks, scores["state"]]
-        )
+        accuracies = percent(scores.before), percent(scores.after)
+        rows.append([scores.request, str(scores.samples), *accuracies, ranks, scores.state])
     table(["forgotten earlier", "n", "before %", "after %", "loss rank among unseen", ""], rows)
 
 
