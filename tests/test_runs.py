@@ -131,9 +131,7 @@ def test_ids_of_forgotten_samples_are_in_one_private_file(tmp_path: Path) -> Non
     with pytest.raises(BadInput, match=r"sample_ids\.json was changed"):
         runs.load(folder)
     holding[0].unlink()
-    with pytest.raises(
-        BadInput, match=r"sample_ids.json, which holds the ids .* cannot be read: No such file"
-    ):
+    with pytest.raises(BadInput, match=r"sample_ids.json.* cannot be read: No such file"):
         runs.load(folder)
 
 
@@ -204,17 +202,6 @@ def test_a_run_for_chosen_samples_is_found_again_and_others_have_their_own_folde
         == 2
     )
     assert runs.load(first).id != runs.load(again).id
-
-
-def test_a_run_of_a_version_without_salt_is_read_and_found_again(tmp_path: Path) -> None:
-    made = replace(EXPERIMENT, request=ForgetSamples(["7"]))
-    folder = runs.save(replace(run(), experiment=made), trained_net(), tmp_path / "one")
-    record = json.loads((folder / runs.RECORD).read_text())
-    hidden, lists = hide_ids(to_dict(made), NO_SALT)
-    (folder / runs.RECORD).write_text(json.dumps({**record, "experiment": hidden, "id": made.id}))
-    (folder / "sample_ids.json").write_text(json.dumps(lists))
-    assert runs.load(folder).experiment == made
-    assert runs.check_free(folder, made, overwrite=False)
 
 
 def test_a_request_for_classes_needs_no_file_of_ids(tmp_path: Path) -> None:
