@@ -19,7 +19,7 @@ from duck.audits.quick import Coverage
 from duck.audits.retraining import Retraining
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Tier, file_of, save
 from duck.cli import exit_codes
-from duck.cli.console import counting, emit, say, write
+from duck.cli.console import emit, progress_bar, say, write
 from duck.cli.inputs import parse
 from duck.cli.reference_models import Unlearning, unlearning
 from duck.errors import BadInput
@@ -225,7 +225,7 @@ def _pool(args: AuditFlags, found: Unlearning, device: torch.device) -> Pool:
                 f"The full tier needs a pool of at least {MIN_MODELS} models, got --pool-models {models}."
             )
         say(f"The pool of {models} models is made, or gone on with, in {folder}.")
-        with counting("pool") as progress:
+        with progress_bar("pool") as progress:
             build_pool(
                 folder, Plan("request", experiment), found.scenario.data, models, device=device, workers=suitable_workers(device),
                 report=lambda news: progress(news.done, news.done + news.left),
@@ -242,7 +242,7 @@ def _pool(args: AuditFlags, found: Unlearning, device: torch.device) -> Pool:
 
 @contextmanager
 def _training(missing: int) -> Iterator[Callable[[int, int], None]]:
-    with counting("retrained models") as progress:
+    with progress_bar("retrained models") as progress:
         yield progress if missing else lambda done, total: None
 
 

@@ -11,7 +11,7 @@ import tyro
 from duck import runs
 from duck.audits.next_step import audit_command_here, verdict_without_audit
 from duck.audits.verdict import NOT_FORGOTTEN, TIERS, file_of
-from duck.cli.console import emit, print_earlier, table, write
+from duck.cli.console import emit, print_earlier_requests, print_table, write
 from duck.cli.inputs import parse
 from duck.files import read_text
 from duck.printable import counted, printable
@@ -80,8 +80,8 @@ def _print(record: dict[str, Any], folder: Path) -> None:
         [name, _plain(before.get(name)), _plain(value), str(samples.get(name, ""))]
         for name, value in run.scores.items()
     ]
-    table(["score", "original", "this run", "n"], rows)
-    print_earlier(run.earlier)
+    print_table(["score", "original", "this run", "n"], rows)
+    print_earlier_requests(run.earlier)
     env = run.environment
     if env:
         versions = ", ".join(f"{name} {version}" for name, version in env.packages.items())
