@@ -16,7 +16,7 @@ ROOT = Path(duck.__file__).parent
 # What stands in a row may import from the rows above it and from its own.
 LAYERS = [
     ["printable", "errors", "registry", "json_text", "checks"],
-    ["files", "schema"],
+    ["files", "records"],
     ["sample_ids"],
     ["types", "engines"],
     ["runtime"],

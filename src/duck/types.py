@@ -9,9 +9,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from duck.records import Measured
+
 Augment = Literal["none", "crop", "crop-flip"]
 Protocols = Literal["holdout", "paper"]
 Ids = npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95 % interval. The ends are None if no interval is known."""
+
+    value: Measured
+    low: Measured | None = None
+    high: Measured | None = None
 
 
 class Batch(NamedTuple):

@@ -118,7 +118,7 @@ def _analysed(args: Analyse, run: UnlearningRun, device: torch.device) -> dict[s
             explain=explain,
             head=args.head or run.experiment.head,
             seed=args.seed,
-        )
+        ).to_dict()
     for warning in caught:
         say(str(warning.message))
     files.write_json(

@@ -11,7 +11,6 @@ from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN
 from duck.cli import exit_codes
 from duck.cli.console import emit, progress_bar, say, write
 from duck.cli.inputs import parse
-from duck.metrics import KeptAccuracy
 
 EXIT_CODES = {
     FORGOTTEN: exit_codes.DONE,
@@ -57,6 +56,6 @@ def main(argv: list[str]) -> int:
 
 def _exit_code(found: RunAudit) -> int:
     if found.run.status == "damaged":
-        say(str(KeptAccuracy(**found.run.kept_accuracy or {})))
+        say(str(found.run.kept_accuracy))
         return exit_codes.FAILED
     return EXIT_CODES[found.audit.verdict]

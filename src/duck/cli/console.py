@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from duck.printable import printable
 from duck.types import Progress as TrainingProgress
 
 if TYPE_CHECKING:
+    from duck.earlier_requests import EarlierScores
     from duck.unlearning import Epoch, Watch
 
 WIDTH_OF_FILES = 160
@@ -66,19 +67,17 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     _Console(width=None if sys.stdout.isatty() else WIDTH_OF_FILES).print(table)
 
 
-def print_earlier_requests(earlier: Sequence[Mapping[str, Any]]) -> None:
+def print_earlier_requests(earlier: "Sequence[EarlierScores]") -> None:
     """Print the scores on the forget sets of earlier requests, before and after the new one."""
     if not earlier:
         return
     rows = []
     for scores in earlier:
         ranks = "-"
-        if scores["rank_after"] is not None:
-            ranks = f"{number(scores['rank_before'])} -> {number(scores['rank_after'])}"
-        accuracies = [percent(scores["before"]), percent(scores["after"])]
-        rows.append(
-            [scores["request"], str(scores["samples"]), *accuracies, ranks, scores["state"]]
-        )
+        if scores.rank_after is not None:
+            ranks = f"{number(scores.rank_before)} -> {number(scores.rank_after)}"
+        accuracies = [percent(scores.before), percent(scores.after)]
+        rows.append([scores.request, str(scores.samples), *accuracies, ranks, scores.state])
     columns = ["forgotten earlier", "n", "before %", "after %", "loss rank among unseen", ""]
     print_table(columns, rows)
 

@@ -30,6 +30,7 @@ from duck.experiment import fingerprint, to_dict
 from duck.methods.presets import Preset, default_recipe
 from duck.models import MODELS, build
 from duck.models.weights import save_weights
+from duck.records import to_plain
 from duck.runs import check_writable, environment
 from duck.runtime import Stopwatch, pick_device
 from duck.scenarios import Debias, class_from_word
@@ -129,18 +130,22 @@ def _study(args: DebiasFlags, data: Data, recipe: Recipe, usual: Recipe) -> dict
             new_model=lambda: build(args.model, data.num_classes, data.train.shape), recipe=recipe, watch=watch,
         )  # fmt: skip
     attributions = _explained(args, debias, scenario, freed, seed) if args.shap else {}
-    result = {
-        **bias.make_record(debias, scenario, freed, attributions),
-        "train_seconds": round(stopwatch.seconds, 2),
-        "preset": args.preset,
-        "method": to_dict(method),
-        "model": args.model,
-        "recipe": asdict(recipe),
-        "fingerprint": fingerprint(data),
-        "environment": environment(device),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": _command(args, debias, recipe, usual),
-    }
+    record = bias.make_record(
+        debias,
+        scenario,
+        freed,
+        attributions,
+        train_seconds=round(stopwatch.seconds, 2),
+        preset=args.preset,
+        method=to_dict(method),
+        model=args.model,
+        recipe=asdict(recipe),
+        fingerprint=fingerprint(data),
+        environment=environment(device),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=_command(args, debias, recipe, usual),
+    )
+    result = to_plain(record)
     if args.output.out:
         _store(args.output.out, result, freed, attributions)
     return result

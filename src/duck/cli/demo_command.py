@@ -104,7 +104,9 @@ def _scenario(
         models[ROLES[method_name]] = outcome.model
     if name == "class":
         say("looking into the feature space ...")
-        files.write_json(folder / RESULT, analyse(models, scenario, points=POINTS), indent=None)
+        files.write_json(
+            folder / RESULT, analyse(models, scenario, points=POINTS).to_dict(), indent=None
+        )
     return done
 
 

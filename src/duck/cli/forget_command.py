@@ -205,7 +205,7 @@ def tell(
             write(note)
         rows = [[name, *_cells(scores), seconds] for name, scores, seconds in _pairs(run, line)]
         print_table(["", "AUS", *(f"{name} %" for name in runs.COLUMNS[1:]), "seconds"], rows)
-        if run.samples["forget"] < SMALL and run.by_class.get("kind") == "samples":
+        if run.samples["forget"] < SMALL and run.by_class.kind == "samples":
             for change in loss_change(run.original or {}, run.scores):
                 write(change)
         print_earlier_requests(run.earlier)
@@ -215,16 +215,14 @@ def tell(
         )
         if run.status != "nothing forgotten":
             write(verdict_without_audit(run, folder))
-    return (
-        FAILED if any(scores.is_known for scores in run.earlier_scores) else EXIT_CODES[run.status]
-    )
+    return FAILED if any(scores.is_known for scores in run.earlier) else EXIT_CODES[run.status]
 
 
 def _drawn_classes(run: runs.Run) -> str:
     """Return the names of classes that were drawn at random: the request does not say them."""
     if not isinstance(run.experiment.request, ForgetRandomClasses):
         return ""
-    names, forgotten = run.by_class["names"], run.by_class["forget"]
+    names, forgotten = run.by_class.names, run.by_class.forget
     return f" ({', '.join(names[int(index)] for index in forgotten)})"
 
 

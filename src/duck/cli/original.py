@@ -139,9 +139,7 @@ class OriginalFlags:
             return scenario
         run = runs.load(self.run)
         assert run.experiment.method is not None
-        return with_history(
-            scenario, run.earlier_scores, surely_forgot(run.experiment.method, run.forgot)
-        )
+        return with_history(scenario, run.earlier, surely_forgot(run.experiment.method, run.forgot))
 
     def with_copies(
         self, request: Request, data: Data, seed: int, protocol: Protocols

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,53 +51,49 @@ def main(argv: list[str]) -> int:
 def _read_judged(folder: Path) -> dict[str, Any]:
     """Return the record, judged by the default limit on the loss of accuracy."""
     record = runs.read_record(folder)
-    if not record["kept_accuracy"]:
+    if not record.get("kept_accuracy"):
         return record
     run = runs.load(folder)
-    return {**record, "status": run.status, "kept_accuracy": run.kept_accuracy, "notes": run.notes}
+    assert run.kept_accuracy is not None
+    kept_accuracy = asdict(run.kept_accuracy)
+    return {**record, "status": run.status, "kept_accuracy": kept_accuracy, "notes": run.notes}
 
 
 def _print_record(record: dict[str, Any], folder: Path) -> None:
+    run = runs.load(folder)
     experiment = record["experiment"]
     training = experiment["training"]
     subject = f"{training['model']} on {training['data']}, seed {experiment.get('seed', 0)}"
-    write(f"Run {record.get('id', '')} of {record['created']}: {subject}")
+    write(f"Run {run.id} of {run.created}: {subject}")
     if experiment.get("request"):
-        run = runs.load(folder)
         write(f"Request: {_describe_request(run)}.")
         for line in _describe_verdict(folder, run):
             write(line)
     if training.get("recipe_assumed"):
         recipe = _format_settings(training["recipe"])
         write(f"The original was trained elsewhere. Its recipe is not known; assumed: {recipe}.")
-    for note in record["notes"]:
+    for note in run.notes:
         write(note)
     if experiment.get("method"):
         method = experiment["method"]
         write(f"Method {method['name']}: {_format_settings(method)}")
-    _print_scores(record)
-    print_earlier_requests(record.get("earlier", []))
-    _print_environment(record)
+    _print_scores(run)
+    print_earlier_requests(run.earlier)
+    environment = run.environment
+    if environment:
+        packages = environment.packages.items()
+        versions = ", ".join(f"{name} {version}" for name, version in packages)
+        place = f"{environment.device}; Python {environment.python}"
+        write(f"{run.seconds:.2f} s on {place}, {versions}")
 
 
-def _print_scores(record: dict[str, Any]) -> None:
-    before = record["original"] or {}
-    samples = record["samples"]
-    rows = [
-        [name, _format_score(before.get(name)), _format_score(score), str(samples.get(name, ""))]
-        for name, score in record["scores"].items()
-    ]
+def _print_scores(run: runs.Run) -> None:
+    before = run.original or {}
+    rows = []
+    for name, score in run.scores.items():
+        samples = str(run.samples.get(name, ""))
+        rows.append([name, _format_score(before.get(name)), _format_score(score), samples])
     print_table(["score", "original", "this run", "n"], rows)
-
-
-def _print_environment(record: dict[str, Any]) -> None:
-    environment = record["environment"]
-    if not environment:
-        return
-    packages = environment["packages"].items()
-    versions = ", ".join(f"{name} {version}" for name, version in packages)
-    place = f"{environment['device']}; Python {environment['python']}"
-    write(f"{record['seconds']:.2f} s on {place}, {versions}")
 
 
 def _format_settings(settings: Mapping[str, Any]) -> str:
@@ -107,8 +103,8 @@ def _format_settings(settings: Mapping[str, Any]) -> str:
 def _describe_request(run: runs.Run) -> str:
     """Return the request in words, with the number of samples of each class."""
     assert run.experiment.request is not None
-    names = run.by_class.get("names", [])
-    counts = run.by_class.get("forget", {})
+    names = run.by_class.names
+    counts = run.by_class.forget
     classes = [f"{names[int(label)]!r} {count}" for label, count in counts.items()]
     hidden = len(classes) - MAX_CLASSES
     rest = f" and {hidden} classes more" if hidden > 0 else ""

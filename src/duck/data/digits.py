@@ -1,4 +1,4 @@
-"""Handwritten digits of 8x8 pixels, which come with scikit-learn: the smallest data set that looks like images."""
+"""Handwritten digits of 8x8 pixels from scikit-learn, for tests and demonstrations."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +15,7 @@ PIXELS = Pixels((0.3049,), (0.3756,))
 
 
 def load(*, image_size: int | None = None) -> Data:
-    """1,797 digits; their id is their place in scikit-learn's order. No official test split: split by id."""
+    """Return 1,797 digits, split by id; an id is the index in scikit-learn's order."""
     table = _read_table()
     pixels = np.round(table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
     images = torch.from_numpy(pixels).unsqueeze(1)
