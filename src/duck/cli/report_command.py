@@ -1,4 +1,4 @@
-"""duck report: one page for a reader, and figures for print, from stored runs."""
+"""duck report: write one page about stored runs, and figures for print."""
 
 import webbrowser
 from collections.abc import Sequence
@@ -89,10 +89,10 @@ def main(argv: list[str]) -> int:
     samples = None
     if args.show_samples:
         samples = {run.anchor: _samples(run.folder, args.trust_model_code) for run in records.runs}
-    shared = records.runs, records.results
     page = write_report(
         args.out,
-        *shared,
+        records.runs,
+        records.results,
         samples,
         records.removals,
         records.curves,
@@ -101,8 +101,14 @@ def main(argv: list[str]) -> int:
     )
     figures: list[Path] = []
     if args.figures:
-        others = records.removals, records.curves, records.studies
-        figures = write_figures(args.figures, *shared, *others)
+        figures = write_figures(
+            args.figures,
+            records.runs,
+            records.results,
+            records.removals,
+            records.curves,
+            records.studies,
+        )
     _print_result(args, records, page, figures)
     if args.open:
         webbrowser.open(page.resolve().as_uri())
