@@ -11,7 +11,7 @@ import torch
 from duck import runs
 from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, parse
+from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, parse, read_flags
 from duck.cli.original import (
     OriginalFlags,
     RequestFlags,
@@ -82,7 +82,7 @@ class _Inputs:
 
 def main(argv: list[str]) -> int:
     default = CompareFlags(
-        data_flags(argv), RunFlags(), OriginalFlags(), RequestFlags(), EngineFlags()
+        data_flags(read_flags(argv)), RunFlags(), OriginalFlags(), RequestFlags(), EngineFlags()
     )
     args = parse(CompareFlags, argv, "compare", default)
     _check(args)

@@ -23,7 +23,7 @@ from duck.cli.inputs import (
     apply_flags,
     format_flags,
     parse,
-    peek,
+    read_flags,
     recipe_for_help,
 )
 from duck.data import DATASETS
@@ -76,7 +76,8 @@ class DebiasFlags:
 
 
 def main(argv: list[str]) -> int:
-    name = peek(argv, "--data", "digits")
+    given = read_flags(argv)
+    name = given.get("--data") or "digits"
     default = DebiasFlags(
         DataFlags(name),
         RunFlags(),
@@ -88,7 +89,7 @@ def main(argv: list[str]) -> int:
     with files.lock(args.output.out) if args.output.out else nullcontext():
         data = args.source.load().to(pick_device(args.output.device))
         usual = default_recipe(data.name, len(data.train), data.augment, args.model)
-        result = _study(args, data, apply_flags(args.recipe, argv, usual), usual)
+        result = _study(args, data, apply_flags(args.recipe, given, usual), usual)
         if args.output.json:
             emit(result)
         else:

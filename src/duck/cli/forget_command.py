@@ -21,7 +21,15 @@ from duck.cli.console import (
     write,
 )
 from duck.cli.exit_codes import DONE, FAILED
-from duck.cli.inputs import DataFlags, RunFlags, apply_flags, load_config, parse, peek
+from duck.cli.inputs import (
+    DataFlags,
+    GivenFlags,
+    RunFlags,
+    apply_flags,
+    load_config,
+    parse,
+    read_flags,
+)
 from duck.cli.original import (
     OriginalFlags,
     RequestFlags,
@@ -83,9 +91,10 @@ class ForgetFlags:
 
 
 def main(argv: list[str]) -> int:
-    config = load_config(argv)
-    config_method = None if config is None else _method_of_config(config, argv)
-    args = _parse(argv, config, config_method or _method_for_help(argv))
+    given = read_flags(argv)
+    config = load_config(given)
+    config_method = None if config is None else _method_of_config(config, given)
+    args = _parse(argv, given, config, config_method or _method_for_help(given))
     config_request = config.request if config else None
     args.who.check(config_request)
     args.original.check()
@@ -96,19 +105,18 @@ def main(argv: list[str]) -> int:
         )
     check_limit(args.max_accuracy_loss)
     with distributed(args.output.device) as device, ExitStack() as reserved:
-        return _run(args, argv, config_request, config_method, pick_device(device), reserved)
+        return _run(args, given, config_request, config_method, pick_device(device), reserved)
 
 
-def _method_of_config(config: Experiment, argv: Sequence[str]) -> Method | None:
+def _method_of_config(config: Experiment, given: GivenFlags) -> Method | None:
     """Return the method of --config; None if --method names another one."""
     if config.method is None or config.request is None:
         raise BadInput(
-            f"{peek(argv, '--config')} is the experiment of a training: it has no method and no "
-            "request."
+            f"{given['--config']} is the experiment of a training: it has no method and no request."
         )
-    if peek(argv, "--method"):
+    if given.get("--method"):
         return None
-    if peek(argv, "--preset") or peek(argv, "--presets"):
+    if given.get("--preset") or given.get("--presets"):
         raise BadInput(
             "--config has every setting of its method: leave --preset and --presets out, or name "
             "the method with --method."
@@ -116,7 +124,9 @@ def _method_of_config(config: Experiment, argv: Sequence[str]) -> Method | None:
     return config.method
 
 
-def _parse(argv: Sequence[str], config: Experiment | None, method: Method) -> Any:
+def _parse(
+    argv: Sequence[str], given: GivenFlags, config: Experiment | None, method: Method
+) -> Any:
     """Parse the flags, among them the settings of the method."""
     flags = make_dataclass(
         "ForgetFlags", [("settings", type(method))], bases=(ForgetFlags,), kw_only=True
@@ -130,7 +140,7 @@ def _parse(argv: Sequence[str], config: Experiment | None, method: Method) -> An
         original = OriginalFlags(head=config.head)
         who = RequestFlags(protocol=config.protocol)
     default = flags(
-        source=data_flags(argv),
+        source=data_flags(given),
         output=output,
         original=original,
         who=who,
@@ -140,23 +150,23 @@ def _parse(argv: Sequence[str], config: Experiment | None, method: Method) -> An
     return parse(flags, argv, "forget", default)
 
 
-def _method_for_help(argv: Sequence[str]) -> Method:
+def _method_for_help(given: GivenFlags) -> Method:
     """Return the settings that the help shows: the preset, as far as it is known without data."""
-    name = peek(argv, "--method", "duck")
-    kind = "class" if peek(argv, "--classes") else "samples"
+    name = given.get("--method") or "duck"
+    kind = "class" if given.get("--classes") else "samples"
     if kind not in METHODS[name].scenarios:
         return METHODS[name]()
-    data = data_name(argv)
-    which: Any = peek(argv, "--preset", "tuned")
-    presets = peek(argv, "--presets")
-    has_own = bool(presets) and has_settings(Path(presets), name, data, kind)
-    file = Path(presets) if has_own else None
-    return preset(name, data, kind, data_samples(argv), which, file)
+    data = data_name(given)
+    which: Any = given.get("--preset") or "tuned"
+    file = Path(given["--presets"]) if given.get("--presets") else None
+    if file is not None and not has_settings(file, name, data, kind):
+        file = None
+    return preset(name, data, kind, data_samples(given), which, file)
 
 
 def _run(
     args: Any,
-    argv: Sequence[str],
+    given: GivenFlags,
     config_request: Request | None,
     config_method: Method | None,
     device: torch.device,
@@ -175,7 +185,7 @@ def _run(
     defaults = config_method or preset(
         args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets
     )
-    method = apply_flags(args.settings, argv, defaults)
+    method = apply_flags(args.settings, given, defaults)
     head = args.original.other_head(training, data, device)
     experiment = Experiment(
         training, request, method, seed, protocol, args.original.earlier(), head

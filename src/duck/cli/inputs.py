@@ -1,7 +1,7 @@
 """Flags that several commands share, and how they become data, recipes and settings."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from duck.methods.presets import RecipeName
 
 T = TypeVar("T")
+GivenFlags = dict[str, str]
+"""Flags that the user has given, as the help spells them, each with the word after it."""
 
 
 @dataclass
@@ -114,22 +116,24 @@ def parse(cls: type[T], argv: Sequence[str], command: str, default: T | None = N
     return parsed
 
 
-def peek(argv: Sequence[str], flag: str, default: str = "") -> str:
-    """Return the value of a flag that decides which other flags there are."""
-    for word, next_word in pairwise([*argv, default]):
-        if word == flag:
-            return next_word
-        name, separator, value = word.partition("=")
-        if name == flag and separator:
-            return value
-    return default
+def read_flags(argv: Sequence[str]) -> GivenFlags:
+    """Return the flags among the words, each with the word after it.
+
+    Some flags decide which others there are, so their values are needed before `parse`.
+    """
+    given: GivenFlags = {}
+    for word, next_word in pairwise([*argv, ""]):
+        if word.startswith("--"):
+            name, separator, value = word.partition("=")
+            given.setdefault(name.replace("_", "-"), value if separator else next_word)
+    return given
 
 
-def load_config(argv: Sequence[str]) -> "Experiment | None":
+def load_config(given: GivenFlags) -> "Experiment | None":
     """Return the experiment of --config, whose values are the defaults of the flags."""
     from duck.experiment import from_toml
 
-    file = peek(argv, "--config")
+    file = given.get("--config")
     return from_toml(Path(file)) if file else None
 
 
@@ -166,20 +170,14 @@ def check_output_file(path: Path) -> None:
     check_writable(path)
 
 
-def given_flags(argv: Sequence[str]) -> set[str]:
-    """Return the flags among the words, as the help spells them."""
-    return {word.partition("=")[0].replace("_", "-") for word in argv if word.startswith("--")}
-
-
-def apply_flags(parsed: T, argv: Sequence[str], defaults: T) -> T:
+def apply_flags(parsed: T, given: Container[str], defaults: T) -> T:
     """Return the defaults for the data, changed by the flags that were given.
 
     `parsed` has the values of the flags; of those that were not given, the values of the help.
     """
-    given = given_flags(argv)
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(parsed):  # type: ignore[arg-type]
         flag = field.name.replace("_", "-")
-        if given & {f"--{flag}", f"--no-{flag}"}:
+        if f"--{flag}" in given or f"--no-{flag}" in given:
             changes[field.name] = getattr(parsed, field.name)
     return dataclasses.replace(defaults, **changes)  # type: ignore[type-var]

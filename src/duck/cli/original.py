@@ -13,7 +13,7 @@ from torch import nn
 from duck import runs
 from duck.checks import check_model_code
 from duck.cli.console import say
-from duck.cli.inputs import DataFlags, peek
+from duck.cli.inputs import DataFlags, GivenFlags
 from duck.data import DATASETS
 from duck.data.checks import Finding, check_data
 from duck.earlier_requests import with_history
@@ -273,11 +273,11 @@ def factory(training: Training, data: Data) -> Callable[[], nn.Module]:
     return partial(build, training.model, data.num_classes, data.train.shape)
 
 
-def data_flags(argv: Sequence[str]) -> DataFlags:
+def data_flags(given: GivenFlags) -> DataFlags:
     """The data of --run where it is given, else of --data."""
-    run = peek(argv, "--run")
+    run = given.get("--run")
     if not run:
-        return DataFlags(peek(argv, "--data", "digits"))
+        return DataFlags(given.get("--data") or "digits")
     record: dict[str, Any] = runs.read_record(Path(run))
     source, made = record["source"], record["experiment"]["training"]
     data, root = data_place(Path(run), source)
@@ -290,19 +290,19 @@ def data_flags(argv: Sequence[str]) -> DataFlags:
     )
 
 
-def data_name(argv: Sequence[str]) -> str:
+def data_name(given: GivenFlags) -> str:
     """What presets call these data, before they are read."""
-    run = peek(argv, "--run")
+    run = given.get("--run")
     return (
         str(runs.read_record(Path(run))["experiment"]["training"]["data"])
         if run
-        else peek(argv, "--data", "digits")
+        else given.get("--data") or "digits"
     )
 
 
-def data_samples(argv: Sequence[str]) -> int | None:
+def data_samples(given: GivenFlags) -> int | None:
     """How many training samples they have, before they are read: of a named data set the presets know it, others are taken for small."""
-    run = peek(argv, "--run")
+    run = given.get("--run")
     if run:
         samples: dict[str, int] = runs.read_record(Path(run)).get("samples", {})
         return (
@@ -310,7 +310,7 @@ def data_samples(argv: Sequence[str]) -> int | None:
             or sum(samples.get(name, 0) for name in ("forget", "retain"))
             or None
         )
-    return None if peek(argv, "--data", "digits") in DATASETS else 0
+    return None if (given.get("--data") or "digits") in DATASETS else 0
 
 
 def _of_run(run: Path, data: Data, trusted: bool) -> Training:

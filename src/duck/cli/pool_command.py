@@ -19,10 +19,10 @@ from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.inputs import (
     DataFlags,
     EngineFlags,
+    GivenFlags,
     apply_flags,
-    given_flags,
     parse,
-    peek,
+    read_flags,
     recipe_for_help,
 )
 from duck.cli.original import RequestFlags, data_flags, report_findings
@@ -124,20 +124,21 @@ def main(argv: list[str]) -> int:
         shown = parse(ShowFlags, argv[1:], "pool show")
         _print_pool(shown.pool, shown.json)
         return DONE
-    default = _default(argv)
-    return _build(parse(PoolFlags, argv, "pool", default), argv, default.recipe, start)
+    given = read_flags(argv)
+    default = _default(given)
+    return _build(parse(PoolFlags, argv, "pool", default), given, default.recipe, start)
 
 
-def _default(argv: list[str]) -> PoolFlags:
-    name = peek(argv, "--data", "digits")
+def _default(given: GivenFlags) -> PoolFlags:
+    name = given.get("--data") or "digits"
     default = PoolFlags(
-        data_flags(argv),
+        data_flags(given),
         RequestFlags(),
         recipe_for_help(name),
         tyro.MISSING,
         model="convnet" if name == "digits" else "resnet18",
     )
-    run = peek(argv, "--run")
+    run = given.get("--run")
     if run:
         experiment = runs.load(Path(run)).experiment
         default.who = RequestFlags(protocol=experiment.protocol)
@@ -148,11 +149,11 @@ def _default(argv: list[str]) -> PoolFlags:
     return default
 
 
-def _build(args: PoolFlags, argv: list[str], help_recipe: Recipe, start: float) -> int:
+def _build(args: PoolFlags, given: GivenFlags, help_recipe: Recipe, start: float) -> int:
     """Build the pool and print it; `start` is when the command began."""
     share = _parse_share(args.share)
     device = pick_device(args.device)
-    _check(args, argv)
+    _check(args, given)
     experiment = runs.load(args.run).experiment if args.run else None
     is_foreign = experiment is not None and bool(experiment.training.weights)
     data = args.source.load(split=not is_foreign)
@@ -161,8 +162,8 @@ def _build(args: PoolFlags, argv: list[str], help_recipe: Recipe, start: float) 
     else:
         recipe = help_recipe
     # Many models are worth the time of compiling, which the CPU does not gain from.
-    recipe = apply_flags(args.recipe, argv, replace(recipe, compile=device.type == "cuda"))
-    plan = _plan(args, argv, recipe, experiment, data)
+    recipe = apply_flags(args.recipe, given, replace(recipe, compile=device.type == "cuda"))
+    plan = _plan(args, given, recipe, experiment, data)
     if is_foreign and args.recipe == help_recipe:
         say(
             f"The recipe of the original of {args.run} is not known: the pool is trained with the "
@@ -200,13 +201,13 @@ def _build(args: PoolFlags, argv: list[str], help_recipe: Recipe, start: float) 
     return DONE
 
 
-def _check(args: PoolFlags, argv: list[str]) -> None:
+def _check(args: PoolFlags, given: GivenFlags) -> None:
     """Raise errors that are known before the data are read."""
     if args.limit_minutes is not None and not args.limit_minutes >= 0:  # NaN is not
         raise BadInput(f"--limit-minutes must be 0 or more, got {args.limit_minutes}.")
     if ":" not in args.model:
         MODELS[args.model]
-    is_trusted = args.trust_model_code or "--model" in given_flags(argv)
+    is_trusted = args.trust_model_code or "--model" in given
     check_model_code(args.model, str(args.run), is_trusted)
     METHODS[args.method]
 
@@ -227,7 +228,7 @@ def _parse_share(text: str) -> tuple[int, int]:
 
 def _plan(
     args: PoolFlags,
-    argv: list[str],
+    given: GivenFlags,
     recipe: Recipe,
     experiment: Experiment | None,
     data: Data,
@@ -255,7 +256,7 @@ def _plan(
     scenario = request(data, args.seed, args.who.protocol)
     report_findings(scenario)
     earlier = experiment.earlier if experiment else ()
-    method = _method(args, argv, experiment, data, scenario.kind)
+    method = _method(args, given, experiment, data, scenario.kind)
     return Plan(
         "request", Experiment(training, request, method, args.seed, args.who.protocol, earlier)
     )
@@ -267,10 +268,10 @@ def _has_request(who: RequestFlags) -> bool:
 
 
 def _method(
-    args: PoolFlags, argv: list[str], experiment: Experiment | None, data: Data, kind: str
+    args: PoolFlags, given: GivenFlags, experiment: Experiment | None, data: Data, kind: str
 ) -> Method:
     """Return the method of the run, unless a flag names one."""
-    is_named = not given_flags(argv).isdisjoint({"--method", "--preset", "--presets"})
+    is_named = not given.keys().isdisjoint({"--method", "--preset", "--presets"})
     if experiment is not None and experiment.method is not None and not is_named:
         return experiment.method
     return preset(args.method, data.name, kind, len(data.train), args.preset, args.presets)

@@ -13,12 +13,12 @@ from duck.cli.console import emit, percent, print_table, say, training_progress
 from duck.cli.exit_codes import DONE
 from duck.cli.inputs import (
     DataFlags,
+    GivenFlags,
     RunFlags,
     apply_flags,
-    given_flags,
     load_config,
     parse,
-    peek,
+    read_flags,
     recipe_for_help,
 )
 from duck.errors import BadInput
@@ -59,10 +59,10 @@ class TrainFlags:
 
 
 def main(argv: list[str]) -> int:
-    config = load_config(argv)
-    default = _default(argv) if config is None else _from_config(config)
+    given = read_flags(argv)
+    config = load_config(given)
+    default = _default(given) if config is None else _from_config(config)
     args = parse(TrainFlags, argv, "train", default)
-    given = given_flags(argv)
     if ":" not in args.model:
         MODELS[args.model]  # an unknown name is an error before the data are read
     is_trusted = args.trust_model_code or "--model" in given
@@ -70,13 +70,13 @@ def main(argv: list[str]) -> int:
     check_recipe(args.recipe)
     with distributed(args.run.device) as device:
         data = args.source.load()
-        if config is not None and given.isdisjoint(DATA_FLAGS):
+        if config is not None and given.keys().isdisjoint(DATA_FLAGS):
             _check_data(config, args.config, data)
         recipe = default.recipe
         if config is None:
             facts = data.name, len(data.train), data.augment
             recipe = default_recipe(*facts, args.model, args.recipe_preset)
-        recipe = apply_flags(args.recipe, argv, recipe)
+        recipe = apply_flags(args.recipe, given, recipe)
         folder = trained(data, args.source, args.run, args.model, recipe, pick_device(device))
         if is_first():
             _print_run(folder, args.run.json)
@@ -92,11 +92,10 @@ def _check_data(config: Experiment, file: Path | None, data: Data) -> None:
         )
 
 
-def _default(argv: list[str]) -> TrainFlags:
-    name = peek(argv, "--data", "digits")
-    model = peek(argv, "--model", "convnet" if name == "digits" else "resnet18")
-    wanted = peek(argv, "--recipe-preset", "standard")
-    preset: RecipeName = "paper" if wanted == "paper" else "standard"
+def _default(given: GivenFlags) -> TrainFlags:
+    name = given.get("--data") or "digits"
+    model = given.get("--model") or ("convnet" if name == "digits" else "resnet18")
+    preset: RecipeName = "paper" if given.get("--recipe-preset") == "paper" else "standard"
     return TrainFlags(DataFlags(name), RunFlags(), recipe_for_help(name, model, preset), model)
 
 

@@ -13,7 +13,7 @@ from duck import files
 from duck.cli.compare_command import original_or_trained
 from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
-from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, check_output_file, parse
+from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, check_output_file, parse, read_flags
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, report_findings
 from duck.errors import BadInput
 from duck.methods.base import Method
@@ -90,7 +90,8 @@ class _Search:
 
 
 def main(argv: list[str]) -> int:
-    flags = data_flags(argv), RunFlags(), OriginalFlags(), RequestFlags(), EngineFlags()
+    source = data_flags(read_flags(argv))
+    flags = source, RunFlags(), OriginalFlags(), RequestFlags(), EngineFlags()
     args = parse(TuneFlags, argv, "tune", TuneFlags(tyro.MISSING, *flags))
     _check(args)
     trials: list[Trial] = []
