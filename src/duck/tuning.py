@@ -1,4 +1,4 @@
-"""Search a method's settings on holdout data: the same published space and budget for every method, never the test data."""
+"""Search the settings of a method on holdout data; test data are never used."""
 
 import dataclasses
 import json
@@ -55,14 +55,14 @@ class Trial:
     kept: float | None
     """Holdout accuracy; of class removal, on the classes that are kept."""
     forgotten: float | None
-    """Accuracy on holdout samples of the removed classes or, of single samples, on the forget set."""
+    """Accuracy on holdout samples of the removed classes; for single samples, on the forget set."""
     seconds: float
     error: str | None = None
     objective: Objective = "aus"
     auc: float | None = None
     """Of telling forget from holdout samples by confidence, where the objective is `gap`."""
     pruned: bool = False
-    """Not run on all scenarios: even perfect scores on the others would not have made it the best."""
+    """Not run on all scenarios: perfect scores on the others would not have made it the best."""
 
 
 @cache
@@ -97,11 +97,13 @@ def tune(
 ) -> Iterator[Trial]:
     """Yield trials as they end; the first is `method` as it is.
 
-    Half of the holdout steers stop rules, the other half scores. Each trial runs on all scenarios, which are of one kind, and its score
-    is the mean. A trial that cannot become the best is pruned, and counts. A range grows where the best setting lies at its edge.
+    Half of the holdout is for stop rules, the other half for the score. Each trial runs on all
+    scenarios, which are of one kind, and its score is the mean. A trial that cannot become the best
+    is pruned, and counts. A range grows if the best setting lies at its edge.
 
-    retrained   models trained without the forget set, one for each scenario: the objective is then `gap`, 1 minus the differences to
-                them in holdout accuracy, forget accuracy and confidence AUC. Without them it is `aus`.
+    retrained   models trained without the forget set, one for each scenario: the objective is then
+                `gap`, 1 minus the differences to them in holdout accuracy, forget accuracy and
+                confidence AUC. Without them it is `aus`.
     done        the first trials of the same search, which continues after them
     also        settings known from elsewhere, tried before others are drawn; they count as trials
     engine      with several workers, the scenarios of a trial run at the same time; the trials are
@@ -120,11 +122,13 @@ def tune(
         )
     if retrained is not None and scenarios[0].kind == "class":
         raise BadInput(
-            "Retrained models serve the search for single samples; of whole classes the objective is AUS."
+            "Retrained models are for the search for single samples; for whole classes the "
+            "objective is AUS."
         )
     if retrained is not None and len(retrained) != len(scenarios):
         raise BadInput(
-            f"Tuning needs one retrained model for each scenario: there are {len(retrained)} for {len(scenarios)}."
+            "Tuning needs one retrained model for each scenario: there are "
+            f"{len(retrained)} for {len(scenarios)}."
         )
     rest = {"new_model": new_model, "recipe": recipe or Recipe(), "head": head}
     references: Sequence[nn.Module | None] = retrained or [None] * len(scenarios)
@@ -157,7 +161,8 @@ def tune(
         if number < len(done):
             if done[number].settings != settings:
                 raise BadInput(
-                    f"Trial {number} of those done is of another search: it has {done[number].settings}, not {settings}."
+                    f"Trial {number} of those done is of another search: it has "
+                    f"{done[number].settings}, not {settings}."
                 )
             trial = done[number]
         else:
@@ -242,7 +247,10 @@ def with_settings(method: Method, settings: Settings) -> Method:
 
 
 def widened(space: Space, trials: Sequence[Trial]) -> Space:
-    """Return the space with those ranges widened at whose edge the best trial lies; never beyond their `min` and `max`."""
+    """Return the space with the ranges widened at whose edge the best trial lies.
+
+    A range never grows beyond its `min` and `max`.
+    """
     if len(trials) < FEWEST or best(trials).error:
         return space
     settings = best(trials).settings
@@ -253,7 +261,7 @@ def widened(space: Space, trials: Sequence[Trial]) -> Space:
 
 
 def at_edge(method: str, trials: Sequence[Trial]) -> list[str]:
-    """Return the settings of the best trial that lie at the edge of their range, where no trial has looked beyond them."""
+    """Return the settings of the best trial at an edge of the range that no trial went beyond."""
     chosen, found = best(trials), []
     for name, options in _covering(space_of(method), trials[0].settings).items():
         if "low" not in options:
@@ -335,7 +343,7 @@ def _widened(options: Mapping[str, Any], value: float) -> dict[str, Any]:
 
 
 def _edges(options: Mapping[str, Any], value: float) -> tuple[bool, bool]:
-    """Return whether a value lies at the lower and at the upper edge of a range that could still grow there."""
+    """Return whether a value lies at the lower and upper edge of a range that can grow there."""
     scale: Callable[[float], float] = math.log if options.get("log") else float
     low, high = options["low"], options["high"]
     if options.get("log") and value <= 0:
@@ -375,7 +383,7 @@ def _value(settings: Settings, key: str) -> Any:
 
 
 def _covering(space: Space, settings: Settings) -> Space:
-    """Return the space with ranges and choices that hold these settings, so that the search can start from them."""
+    """Return the space with ranges and choices that include these settings, its first trial."""
     covering: Space = {}
     for key, options in space.items():
         value = _value(settings, key)
@@ -392,7 +400,7 @@ def _covering(space: Space, settings: Settings) -> Space:
 
 
 def _drawable(settings: Settings, space: Space) -> Settings:
-    """Return settings as the sampler can take them: a value outside its range is moved to the edge."""
+    """Return settings that the sampler accepts: a value outside its range moves to the edge."""
     drawable: Settings = {}
     for key, options in space.items():
         value = _value(settings, key)
@@ -479,7 +487,7 @@ class _Judge:
         )
 
     def _measures(self, model: nn.Module) -> tuple[float, ...]:
-        """Return the holdout accuracy, the forget accuracy and, where the objective is the gap, the confidence AUC."""
+        """Return the holdout accuracy, the forget accuracy and, for `gap`, the confidence AUC."""
         accuracies = self._accuracy(model, self.kept_rows), self._forgotten(model)
         return accuracies if self.objective == "aus" else (*accuracies, self._auc(model))
 

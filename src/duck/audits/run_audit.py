@@ -196,7 +196,7 @@ class _RunAudit:
             original=self._original(),
             unlearned=self.opened.load_model(self.folder, self.device),
             method=METHODS.name_of(experiment.method),
-            who=describe(experiment.request, self.opened.data.classes),
+            request=describe(experiment.request, self.opened.data.classes),
             coverage=Coverage(samples["processed"], samples["forget"]),
             head=self.options.head or experiment.head,
             new_model=self.opened.new_model,

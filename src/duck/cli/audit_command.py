@@ -31,20 +31,20 @@ class AuditFlags:
     full: also with a pool of models: U-LiRA, LiRA, RMIA, ε, KLoM, memorisation.
 
     The result of each tier is stored as audit-TIER.json in the folder of the run. A report shows
-    the highest. Exit code 0: forgotten; 1: not forgotten, or the run lost too much accuracy;
-    3: no verdict; 2: wrong input.
+    the highest. Exit codes: 0 forgotten; 1 not forgotten, or the run lost too much accuracy; 2
+    wrong input; 3 no verdict.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a run of `duck forget`."""
-    options: AuditOptions = field(default_factory=AuditOptions)
+    audit: AuditOptions = field(default_factory=AuditOptions)
     json: bool = False
     """Print the content of the file to stdout instead of a table."""
 
 
 def main(argv: list[str]) -> int:
     args = parse(AuditFlags, argv, "audit")
-    found = audit_run(args.run, args.options, Display(progress_bar, say))
+    found = audit_run(args.run, args.audit, Display(progress_bar, say))
     if args.json:
         emit(found.audit.to_dict())
     else:

@@ -50,7 +50,7 @@ class CompareFlags:
     source: DataFlags
     output: RunFlags
     original: OriginalFlags
-    who: RequestFlags
+    request: RequestFlags
     engine: EngineFlags
     methods: tuple[str, ...] = field(default=("all",))
     """Names from `duck list methods`, or all that suit the scenario."""
@@ -112,7 +112,7 @@ def main(argv: list[str]) -> int:
 
 def _check(args: CompareFlags) -> None:
     """Raise errors that are known before the data are read."""
-    args.who.check()
+    args.request.check()
     args.engine.create()
     check_limit(args.max_accuracy_loss)
     for name in args.methods:
@@ -123,8 +123,8 @@ def _check(args: CompareFlags) -> None:
 def _load_inputs(args: CompareFlags, device: torch.device) -> _Inputs:
     data = args.source.load(split=args.original.splits_data())
     seed = args.output.seed
-    protocol = args.who.protocol
-    request = args.who.request(data)
+    protocol = args.request.protocol
+    request = args.request.build(data)
     copies = ""
     if args.with_copies:
         request, copies = args.original.with_copies(request, data, seed, protocol)
@@ -144,7 +144,7 @@ def _experiments(
         inputs.request,
         None,
         args.output.seed,
-        args.who.protocol,
+        args.request.protocol,
         inputs.original.earlier(),
         inputs.original.other_head(inputs.training, inputs.data, device),
     )

@@ -72,7 +72,7 @@ class ForgetFlags:
     source: DataFlags
     output: RunFlags
     original: OriginalFlags
-    who: RequestFlags
+    request: RequestFlags
     method: str = "duck"
     """A name from `duck list methods`."""
     preset: Preset = "tuned"
@@ -96,7 +96,7 @@ def main(argv: list[str]) -> int:
     config_method = None if config is None else _method_of_config(config, given)
     args = _parse(argv, given, config, config_method or _method_for_help(given))
     config_request = config.request if config else None
-    args.who.check(config_request)
+    args.request.check(config_request)
     args.original.check()
     if config is not None and config.earlier and config.earlier != args.original.earlier():
         raise BadInput(
@@ -134,16 +134,16 @@ def _parse(
     flags.__doc__ = ForgetFlags.__doc__
     output = RunFlags()
     original = OriginalFlags()
-    who = RequestFlags()
+    request = RequestFlags()
     if config is not None:
         output = RunFlags(seed=config.seed)
         original = OriginalFlags(head=config.head)
-        who = RequestFlags(protocol=config.protocol)
+        request = RequestFlags(protocol=config.protocol)
     default = flags(
         source=data_flags(given),
         output=output,
         original=original,
-        who=who,
+        request=request,
         method=METHODS.name_of(method),
         settings=method,
     )
@@ -174,9 +174,9 @@ def _run(
 ) -> int:
     """Unlearn, store and print the run; `reserved` locks its folder until the command ends."""
     seed = args.output.seed
-    protocol = args.who.protocol
+    protocol = args.request.protocol
     data = args.source.load(split=args.original.splits_data())
-    request = args.who.request(data, config_request)
+    request = args.request.build(data, config_request)
     training = args.original.training(data, args.source)
     copies = ""
     if args.with_copies:

@@ -72,7 +72,7 @@ class RequestFlags:
         if self.ids is not None:
             _ = self._samples
 
-    def request(self, data: Data, default: Request | None = None) -> Request:
+    def build(self, data: Data, default: Request | None = None) -> Request:
         """Return the request; `default` where no flag says. Only the data tell whether a number is the name of a class."""
         self.check(default)
         if self.classes:

@@ -56,7 +56,7 @@ class PoolFlags:
     """
 
     source: DataFlags
-    who: RequestFlags
+    request: RequestFlags
     recipe: Recipe
     out: Path
     """Folder of the pool."""
@@ -141,7 +141,7 @@ def _default(given: GivenFlags) -> PoolFlags:
     run = given.get("--run")
     if run:
         experiment = runs.load(Path(run)).experiment
-        default.who = RequestFlags(protocol=experiment.protocol)
+        default.request = RequestFlags(protocol=experiment.protocol)
         default.recipe = experiment.training.recipe
         default.model = experiment.training.model
         default.method = METHODS.name_of(experiment.method) if experiment.method else "duck"
@@ -250,21 +250,21 @@ def _plan(
         fingerprint(data),
     )
     request = experiment.request if experiment else None
-    if request is None and not _has_request(args.who):
+    if request is None and not _has_request(args.request):
         return Plan("shadow", Experiment(training, seed=args.seed))
-    request = args.who.request(data, request)
-    scenario = request(data, args.seed, args.who.protocol)
+    request = args.request.build(data, request)
+    scenario = request(data, args.seed, args.request.protocol)
     report_findings(scenario)
     earlier = experiment.earlier if experiment else ()
     method = _method(args, given, experiment, data, scenario.kind)
     return Plan(
-        "request", Experiment(training, request, method, args.seed, args.who.protocol, earlier)
+        "request", Experiment(training, request, method, args.seed, args.request.protocol, earlier)
     )
 
 
-def _has_request(who: RequestFlags) -> bool:
-    values = (who.fraction, who.random_classes, who.ids)
-    return bool(who.classes) or any(value is not None for value in values)
+def _has_request(flags: RequestFlags) -> bool:
+    values = (flags.fraction, flags.random_classes, flags.ids)
+    return bool(flags.classes) or any(value is not None for value in values)
 
 
 def _method(

@@ -53,7 +53,7 @@ class TuneFlags:
     source: DataFlags
     output: RunFlags
     original: OriginalFlags
-    who: RequestFlags
+    request: RequestFlags
     engine: EngineFlags
     budget: int = 20
     """Number of trials. The same number for every method makes a fair comparison."""
@@ -113,20 +113,20 @@ def main(argv: list[str]) -> int:
 def _check(args: TuneFlags) -> None:
     """Raise errors that are known before the data are read."""
     space_of(args.method)
-    if args.who.protocol == "paper":
+    if args.request.protocol == "paper":
         raise BadInput(
             "--protocol paper has no holdout apart from the test data that are reported: "
             "tune with --protocol holdout."
         )
-    args.who.check()
+    args.request.check()
     args.engine.create()
-    if args.each and not args.who.classes:
+    if args.each and not args.request.classes:
         raise BadInput(
             "--each takes the --classes one at a time; for a --fraction there is --draws."
         )
     if args.each and args.draws != 1:
         raise BadInput("--draws needs --fraction: a class can be drawn only once.")
-    if args.draws != 1 and (args.draws < 1 or args.who.fraction is None):
+    if args.draws != 1 and (args.draws < 1 or args.request.fraction is None):
         raise BadInput(
             "--draws is a number of random fractions, at least 1, and needs --fraction; "
             f"got {args.draws}."
@@ -138,9 +138,9 @@ def _run(args: TuneFlags, trials: list[Trial]) -> tuple[_Search, bool]:
     device = pick_device(args.output.device)
     data = args.source.load(split=args.original.splits_data())
     on_device = data.to(device)
-    request = args.who.request(data)
+    request = args.request.build(data)
     scenarios = [
-        args.original.scenario(part, on_device, seed, args.who.protocol)
+        args.original.scenario(part, on_device, seed, args.request.protocol)
         for part, seed in _parts(args, request)
     ]
     kind = scenarios[0].kind
