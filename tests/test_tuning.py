@@ -162,7 +162,7 @@ def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
                 DUCK, trained_net(), [scenario], 1, recipe=RECIPE, retrained=[retrained, retrained]
             )
         )
-    with pytest.raises(BadInput, match="of whole classes the objective is AUS"):
+    with pytest.raises(BadInput, match="whole classes the objective is AUS"):
         next(tune(DUCK, trained_net(), [class_scenario()], 1, recipe=RECIPE, retrained=[retrained]))
 
 
