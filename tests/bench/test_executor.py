@@ -342,6 +342,7 @@ def instant(job: Job) -> Result:
         device="here",
         wall_seconds=2.0,
         seconds=1.0,
+        scores={"test": 0.9},
         experiment=to_dict(job.experiment),
     )
 
