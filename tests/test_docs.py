@@ -297,7 +297,7 @@ def test_one_file_is_enough_for_the_attack_of_the_docs(tmp_path: Path) -> None:
     assert (row.judged, row.p) == (False, None)
     assert set(audit.roc["logit attack"]) == {"original", "unlearned"}
     assert (entry["tier"], entry["judged"], entry["needs"]) == ("quick", False, "outputs")
-    assert result["scores"]["auc"] == pytest.approx(row.unlearned.value)
+    assert result.scores["auc"] == pytest.approx(row.unlearned.value)
 
 
 def test_a_decisive_attack_of_the_docs_is_judged(tmp_path: Path) -> None:

@@ -32,8 +32,9 @@ LAYERS = [
     ["experiment"],
     ["runs"],
     ["audits", "pools"],
-    ["report", "api"],
+    ["api"],
     ["bench"],
+    ["report"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

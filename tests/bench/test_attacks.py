@@ -16,7 +16,6 @@ from duck.bench import (
     Attack,
     Grid,
     Job,
-    Result,
     Results,
     Runner,
     attacker,
@@ -41,7 +40,7 @@ from duck.pools.build import build_pool
 from duck.pools.plan import Plan as PoolPlan
 from duck.pools.reader import Pool
 from duck.scenarios import ForgetClasses
-from tests.bench.lines import FACTS, FEW, cell_of, digits, line_of
+from tests.bench.lines import FACTS, FEW, append, cell_of, digits, line_of
 from tests.toys import class_scenario, samples_scenario, trained_net
 
 CPU = torch.device("cpu")
@@ -70,7 +69,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(
     grid: Grid, results: Path, models: Path, only: str = "", attack: Attacker | None = None
-) -> dict[str, Result]:
+) -> dict[str, dict[str, Any]]:
     """The lines that this run wrote, by what the job is called."""
     grid = grid if attack is None else replace(grid, attack=attack.attack)
     held = Results(results)
@@ -83,7 +82,7 @@ def run(
         parse_only(only, grid),
     ).jobs
     execute(jobs, Runner(digits(), models, CPU, attack), held, grid.name, device=device_name(CPU))
-    return {str(job): held.lines[job.id] for job in jobs if job.id not in before}
+    return {str(job): held.lines[job.id].to_dict() for job in jobs if job.id not in before}
 
 
 def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(
@@ -203,7 +202,7 @@ def test_lira_knows_samples_by_their_ids(pool: Path, before: str) -> None:
             Outputs(names[part], logits[values], np.zeros(100, int))
             for part, values in zip(*(np.split(both, 2) for both in (rows, said_of)), strict=True)
         ]
-        return float(lira(Target(*sides), "samples", 0)["scores"]["auc"])
+        return float(lira(Target(*sides), "samples", 0).scores["auc"] or 0.0)
 
     straight = np.arange(200)
     turned = np.concatenate(
@@ -337,12 +336,14 @@ def test_confidence_tells_members_by_how_sure_a_model_is_whatever_the_class(
         for name, high, shift in zip("ab", height, (1.5, 0.0), strict=True)
     ]
     found = attacker(Attack("confidence"), None)(Target(*sides), "class", 0)
-    assert found["scores"]["auc"] > 0.95
-    assert found["scores"]["auc"] == found["roc"]["auc"]["value"]
-    assert found["scores"]["tpr_0.1"] is None  # 200 unseen samples cannot show it
-    assert attacker(Attack("confidence"), None)(Target(*reversed(sides)), "class", 0)["scores"][
-        "auc"
-    ] == pytest.approx(1 - found["scores"]["auc"])
+    auc = found.scores["auc"]
+    assert auc is not None
+    assert auc > 0.95
+    assert found.roc is not None
+    assert auc == found.roc["auc"]["value"]
+    assert found.scores["tpr_0.1"] is None  # 200 unseen samples cannot show it
+    swapped = attacker(Attack("confidence"), None)(Target(*reversed(sides)), "class", 0)
+    assert swapped.scores["auc"] == pytest.approx(1 - auc)
     grid = replace(SVM, attack=Attack("confidence"), name="toy/confidence")
     made = run(
         grid,
@@ -394,7 +395,7 @@ def attack_line(
     scores: dict[str, float | None],
     preset: str = "paper",
     pool: str = "",
-) -> Result:
+) -> dict[str, Any]:
     """`pool`: of LiRA, a name; its shadow models were trained for as many epochs as it has letters."""
     assert grid.attack is not None
     attack = replace(grid.attack, pool=pool).settings
@@ -414,12 +415,12 @@ def attack_line(
 def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/svm")
     for case, ours, oracle in ((0, 0.76, 0.75), (1, 0.78, 0.74)):
-        results.append(
-            "svm", attack_line(grid, "duck", case, {"f1": ours, "chance": 0.75}, "tuned")
+        append(
+            results, "svm", attack_line(grid, "duck", case, {"f1": ours, "chance": 0.75}, "tuned")
         )
-        results.append("svm", attack_line(grid, "retrained", case, {"f1": oracle, "chance": 0.75}))
-        results.append(
-            "scores", line_of(grid, cell_of(grid, "duck", case, "tuned"))
+        append(results, "svm", attack_line(grid, "retrained", case, {"f1": oracle, "chance": 0.75}))
+        append(
+            results, "scores", line_of(grid, cell_of(grid, "duck", case, "tuned"))
         )  # of another table
     table = make_table(grid, results, parse_only("dataset=cifar10,scenario=class", grid))
     rows = {row["method"]: row for row in table.rows}
@@ -465,16 +466,17 @@ def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) ->
         cell_of(grid, "duck", 1),
         grid.attack,
     )
-    results.append("scores", {**line_of(grid, cell_of(grid, "duck", 0)), "wall_seconds": 40.0})
+    append(results, "scores", {**line_of(grid, cell_of(grid, "duck", 0)), "wall_seconds": 40.0})
     assert expected(job, results, "here") is None
-    results.append("svm", {**attack_line(grid, "duck", 0, {"f1": 0.7}), "wall_seconds": 7.0})
+    append(results, "svm", {**attack_line(grid, "duck", 0, {"f1": 0.7}), "wall_seconds": 7.0})
     assert expected(job, results, "here") == 7
     assert expected(replace(job, measurement=None), results, "here") == 40
 
 
 def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/lira")
-    results.append(
+    append(
+        results,
         "lira",
         attack_line(
             grid,
@@ -484,7 +486,8 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
             pool="abc",
         ),
     )
-    results.append(
+    append(
+        results,
         "lira",
         attack_line(
             grid,
@@ -516,7 +519,8 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
         *nothing,
         few.format("0.1", "1,000"),
     ]
-    results.append(
+    append(
+        results,
         "lira",
         attack_line(
             grid,
@@ -574,7 +578,7 @@ def test_a_pool_with_another_recipe_than_its_targets_is_marked(
     scores: dict[str, float | None] = {"tpr_1": 0.1, "tpr_0.1": 0.05, "auc": 0.6, "f1": 0.9}
     line = attack_line(grid, "duck", 0, scores, pool="abc")
     line["shadows"] |= {"epochs": recipe["epochs"], "recipe": recipe}
-    results.append("lira", line)
+    append(results, "lira", line)
     table = make_table(grid, results, parse_only("scenario=class,method=duck,preset=paper", grid))
     assert table.rows[0]["shadows"]["differs"] == differs
     assert any(note.startswith("Mismatched pool abc") for note in table.notes) == bool(differs)
@@ -586,7 +590,8 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/lira")
 
     def put(method: str, case: int, auc: float, pool: str) -> None:
-        results.append(
+        append(
+            results,
             "lira",
             attack_line(
                 grid, method, case, {"tpr_1": 0.1, "tpr_0.1": 0.1, "auc": auc, "f1": 0.9}, pool=pool
@@ -640,7 +645,7 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
         one.notes[-1]
         == "Left out: 3 results of the same cells with other settings or shadow models."
     )
-    results.append("lira", {**attack_line(grid, "duck", 0, {}, pool="ab"), "error": "boom"})
+    append(results, "lira", {**attack_line(grid, "duck", 0, {}, pool="ab"), "error": "boom"})
     assert (
         "cifar10, class, pool ab, duck (paper) failed in 1 of 5: boom"
         in make_table(grid, results, only).notes
@@ -745,10 +750,10 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_stored_lines_keep_their_ids() -> None:
     stored = Results(Path(__file__).parent.parent.parent / "benchmarks" / "results")
-    ours = {name: line for name, line in stored.lines.items() if "attack" in line}
-    assert {line["attack"]["name"] for line in ours.values()} >= {"svm", "confidence"}
+    ours = {name: line for name, line in stored.lines.items() if line.attack}
+    assert {line.measurement_name for line in ours.values()} >= {"svm", "confidence"}
     assert len(ours) >= 120
-    assert [name for name, line in ours.items() if name != line["id"]] == []
+    assert [name for name, line in ours.items() if name != line.id] == []
     assert stored.broken == {}
 
 
@@ -762,7 +767,7 @@ def test_a_job_of_other_shadow_models_than_the_attackers_fails(
         Results(tmp_path),
         parse_only("scenario=samples,method=original", LIRA),
     ).jobs
-    assert "of the attacker" in Runner(digits(), models, CPU, lira)(jobs[-1])["error"]
+    assert "of the attacker" in str(Runner(digits(), models, CPU, lira)(jobs[-1]).error)
 
 
 def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:
@@ -779,4 +784,4 @@ def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:
         Runner(data, tmp_path / "models", CPU, Svm(Attack("svm", splits=1)))(job)
         for job in jobs[-1:]
     ]
-    assert lines[0]["error"].startswith("BadInput: digits has no test samples")
+    assert str(lines[0].error).startswith("BadInput: digits has no test samples")

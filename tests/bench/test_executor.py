@@ -37,7 +37,7 @@ from duck.metrics import evaluate
 from duck.models import build
 from duck.models.weights import load_weights
 from duck.types import Task
-from tests.bench.lines import FACTS, FEW, cell_of, digits, line_of
+from tests.bench.lines import FACTS, FEW, append, cell_of, digits, line_of
 
 CPU = torch.device("cpu")
 DIVERGING = {"epochs": 1, "batch_size": 256, "lr": 1e30, "schedule": "constant"}
@@ -65,9 +65,10 @@ def run(grid: Grid, folder: Path, only: str = "", limit: float | None = None) ->
     )
 
 
-def lines(folder: Path) -> dict[tuple[Any, ...], Result]:
+def lines(folder: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The stored results, as plain data."""
     return {
-        (line["scenario"], line["case"], line["method"]): line
+        (line.scenario, line.case, line.method): line.to_dict()
         for line in Results(folder / "results").lines.values()
     }
 
@@ -182,14 +183,13 @@ def test_an_original_is_trained_once_and_known_to_the_next_folder_of_results(
     execute(jobs, Runner(digits(), ran / "models", CPU), results, "other", device="cpu")
     assert {path: path.stat().st_mtime_ns for path in (ran / "models").glob("*.*")} == made
     again, first = results.lines[jobs[0].experiment.id], lines(ran)[None, None, None]
-    assert (again["seconds"], again["scores"], again["date"]) == (
+    assert (again.seconds, again.scores, again.date) == (
         first["seconds"],
         first["scores"],
         first["date"],
     )
     assert (
-        results.lines[jobs[1].experiment.id]["scores"]
-        == lines(ran)["class", 3, "original"]["scores"]
+        results.lines[jobs[1].experiment.id].scores == lines(ran)["class", 3, "original"]["scores"]
     )
 
 
@@ -201,11 +201,11 @@ def test_two_processes_may_train_the_same_original(
 
     def interrupted(source: Path, target: Path) -> None:
         if Path(target).suffix == ".json" and others:
-            assert "error" not in others.pop()(job)
+            assert not others.pop()(job).failed
         real(source, target)
 
     monkeypatch.setattr(os, "replace", interrupted)
-    assert "error" not in Runner(digits(), tmp_path, CPU)(job)
+    assert not Runner(digits(), tmp_path, CPU)(job).failed
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
 
 
@@ -216,15 +216,15 @@ def test_an_original_that_cannot_be_read_is_trained_again(suffix: str, tmp_path:
     (file,) = tmp_path.glob(f"*{suffix}")
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.warns(CacheWarning, match=rf"{file.name} .* trained again"):
-        assert Runner(digits(), tmp_path, CPU)(job)["scores"] == before["scores"]
-    assert Runner(digits(), tmp_path, CPU)(job)["scores"] == before["scores"]
+        assert Runner(digits(), tmp_path, CPU)(job).scores == before.scores
+    assert Runner(digits(), tmp_path, CPU)(job).scores == before.scores
 
 
 def test_an_original_that_cannot_be_kept_costs_no_result(tmp_path: Path) -> None:
     job = left(FEW, Results(tmp_path / "results"), "case=3,method=original").jobs[0]
     (tmp_path / "file").touch()
     with pytest.warns(CacheWarning, match=r"cannot be written \(Not a directory\)"):
-        assert "error" not in Runner(digits(), tmp_path / "file" / "models", CPU)(job)
+        assert not Runner(digits(), tmp_path / "file" / "models", CPU)(job).failed
 
 
 @dataclass(frozen=True)
@@ -319,11 +319,13 @@ def test_data_that_are_not_there_have_no_jobs(tmp_path: Path) -> None:
 CR = find_grid("paper/table-cr")
 
 
-def jobs_and_results(folder: Path, finished: Sequence[Result] = ()) -> tuple[list[Job], Results]:
+def jobs_and_results(
+    folder: Path, finished: Sequence[dict[str, Any]] = ()
+) -> tuple[list[Job], Results]:
     results = Results(folder)
     results.check_writable()
     for line in finished:
-        results.append("before", line)
+        append(results, "before", line)
     return plan(
         CR,
         {"cifar10": FACTS},
@@ -333,15 +335,16 @@ def jobs_and_results(folder: Path, finished: Sequence[Result] = ()) -> tuple[lis
 
 
 def instant(job: Job) -> Result:
-    line = {
-        "id": job.experiment.id,
+    return Result(
+        id=job.experiment.id,
         **job.keys,
-        "train_samples": 1,
-        "device": "here",
-        "wall_seconds": 2.0,
-        "seconds": 1.0,
-    }
-    return {**line, "experiment": to_dict(job.experiment), "scores": {}}
+        train_samples=1,
+        device="here",
+        wall_seconds=2.0,
+        seconds=1.0,
+        scores={"test": 0.9},
+        experiment=to_dict(job.experiment),
+    )
 
 
 def test_no_time_no_run(tmp_path: Path) -> None:
@@ -379,7 +382,8 @@ def test_what_is_prepared_once_is_not_expected_again(tmp_path: Path) -> None:
     )
     jobs, results = jobs_and_results(tmp_path, [first])
     assert expected(jobs[2], results, "here") == 11.0
-    results.append(
+    append(
+        results,
         "g",
         line_of(CR, cell_of(CR, "duck", 2), wall_seconds=13.0, seconds=9.0, prepare_seconds=50.0),
     )
@@ -394,10 +398,10 @@ def test_times_are_expected_from_the_same_method(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path, duck)
     train, original, paper, tuned, retrained = jobs
     assert [expected(job, results, "here") for job in jobs] == [None, None, 20.0, 20.0, None]
-    results.append("g", line_of(CR, cell_of(CR, "duck", 4, "tuned"), wall_seconds=7.0))
+    append(results, "g", line_of(CR, cell_of(CR, "duck", 4, "tuned"), wall_seconds=7.0))
     assert expected(tuned, results, "here") == 7.0
     assert expected(paper, results, "here") == 20.0
-    results.append("g", {**instant(train), "dataset": "cifar10", "wall_seconds": 100.0})
+    append(results, "g", {**instant(train).to_dict(), "dataset": "cifar10", "wall_seconds": 100.0})
     assert expected(retrained, results, "here") == 100.0
     mean = (10 + 20 + 60 + 7 + 100) / 5
     assert remaining([original, paper, retrained], results, "here") == pytest.approx(
@@ -445,7 +449,7 @@ def test_unlearned_models_are_kept_where_that_is_asked_for(ran: Path, tmp_path: 
     assert job.experiment.request is not None
     found = asdict(evaluate(model, job.experiment.request(data["digits"], job.experiment.seed)))
     assert {**found, "aus": None} == {
-        **made["scores"],
+        **made.scores,
         "aus": None,
     }  # which compares with the original
     assert len(list((ran / "models").glob("*.safetensors"))) == 1  # else the original alone
@@ -461,9 +465,9 @@ def test_only_retraining_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch, "compile", keep)
     runner = Runner(digits(), tmp_path / "models", CPU, compiled=True)
     made = [runner(job) for job in left(FEW, Results(tmp_path), "case=3").jobs]
-    assert [line.get("compiled") for line in made] == [False, False, False, True]
+    assert [line.compiled for line in made] == [False, False, False, True]
     assert len(compiled) == 1
-    assert all("error" not in line for line in made)
+    assert not any(line.failed for line in made)
 
 
 def test_processes_give_the_scores_of_one_process(ran: Path, tmp_path: Path) -> None:
@@ -483,7 +487,7 @@ def test_processes_give_the_scores_of_one_process(ran: Path, tmp_path: Path) -> 
     assert counts == RunCounts(ran=10, failed=0, left=0)
     assert len(list((tmp_path / "models").glob("*.safetensors"))) == 1
     first = next(state.line for state in progress if state.line)
-    assert first["method"] is None  # the original, before any worker needs it
+    assert first.method is None  # the original, before any worker needs it
     found = lines(tmp_path)
     assert {key: line["scores"] for key, line in found.items()} == {
         key: line["scores"] for key, line in lines(ran).items()

@@ -88,7 +88,8 @@ def ablation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_variants_have_rows_of_their_own_with_their_settings(ablation: Path) -> None:
-    lines = [line for line in Results(ablation / "results").done.values() if line["method"]]
+    done = Results(ablation / "results").done.values()
+    lines = [line.to_dict() for line in done if line.method]
     losses = {
         (line["method"], line.get("variant")): (
             line["experiment"]["method"].get("forget_loss"),
@@ -128,7 +129,8 @@ def test_only_asks_for_variants(ablation: Path) -> None:
 def test_a_study_of_density_measures_the_model_of_its_cell(tmp_path: Path) -> None:
     grid = rehearsal(find_grid("paper/density"))
     run(grid, tmp_path)
-    lines = [line for line in Results(tmp_path / "results").done.values() if "study" in line]
+    done = Results(tmp_path / "results").done.values()
+    lines = [line.to_dict() for line in done if line.study]
     assert {line["method"] for line in lines} == {"original", "retrained", "duck"}
     for line in lines:
         assert line["study"] == {"name": "density", "dimensions": 9}
@@ -158,9 +160,9 @@ def test_a_study_takes_the_model_of_its_own_cell_whatever_ran_last(tmp_path: Pat
     )
     ours, alone = (
         next(
-            line["scores"]
+            line.scores
             for line in Results(folder / "results").done.values()
-            if "study" in line and line["method"] == "duck"
+            if line.study and line.method == "duck"
         )
         for folder in (tmp_path, tmp_path / "alone")
     )
@@ -188,7 +190,7 @@ def test_bias_removal_compares_the_biased_the_unlearned_and_the_corrected_model(
 ) -> None:
     grid = rehearsal(find_grid("paper/bias"))
     run(grid, tmp_path)
-    lines = list(Results(tmp_path / "results").done.values())
+    lines = [line.to_dict() for line in Results(tmp_path / "results").done.values()]
     rows = {(line["method"], line["preset"]): line for line in lines if line["method"]}
     assert set(rows) == {
         ("original", "standard"),

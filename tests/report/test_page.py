@@ -22,7 +22,7 @@ from duck.report import (
     write_report,
 )
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
-from tests.report.folders import bench_line, worst_fifty, write_run
+from tests.report.folders import bench_line, bench_results, worst_fifty, write_run
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "input", "br", "img", "path"}
@@ -168,7 +168,7 @@ def test_a_bench_of_attacks_and_studies_alone_has_its_figures() -> None:
         )
         for case in (0, 1)
     ]  # fmt: skip
-    page = Page(render([], densities=read_bench_densities(lines)))
+    page = Page(render([], densities=read_bench_densities(bench_results(lines))))
     assert page.headings[0] == "Unlearning bench"
     assert "class-densities" in page.ids
     assert "runs-table" not in page.ids
@@ -179,7 +179,10 @@ def test_a_bench_of_attacks_and_studies_alone_has_its_figures() -> None:
 
 def test_variants_stand_in_the_table_under_their_own_name() -> None:
     html = render(
-        [], read_bench_results([bench_line(), bench_line(case=4, variant="no forget loss")])
+        [],
+        read_bench_results(
+            bench_results([bench_line(), bench_line(case=4, variant="no forget loss")])
+        ),
     )
     assert html.count('<tr data-method="duck, no forget loss"') == 1
     assert "<option>duck, no forget loss</option>" in html

@@ -17,12 +17,10 @@ from duck.bench.grids import (
     cells,
     facts_of,
     find_grid,
-    measurement_of,
     parse_only,
     rehearsal,
 )
-from duck.bench.result_checks import Result
-from duck.bench.results import Results
+from duck.bench.results import Result, Results
 from duck.bench.runner import Job, Runner, load_all
 from duck.bench.status import Planner, Status, Step, render_status
 from duck.bench.studies import check_study
@@ -65,7 +63,6 @@ __all__ = [
     "find_grid",
     "load_all",
     "make_table",
-    "measurement_of",
     "parse_only",
     "plan",
     "rehearsal",

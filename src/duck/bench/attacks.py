@@ -20,20 +20,20 @@ from duck.audits.roc import RATES, least_others, roc
 from duck.audits.scores import Margins, Outputs, Scored
 from duck.bench.grids import Attack
 from duck.bench.outputs import Target
+from duck.bench.results import ScoreTable, SvmDetails, Values
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.pools.reader import Pool, mismatch
 from duck.types import Ids
 
 Kind = Literal["class", "samples"]
-Found = dict[str, Any]
 
 
 class Attacker(Protocol):
     attack: Attack
     """With all that its results depend on: jobs and their lines are of this one."""
 
-    def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
         """What a line holds of it: `scores`, and what else is to be known."""
 
     def check(self, experiments: Iterable[Experiment]) -> None:
@@ -44,18 +44,13 @@ class Svm:
     def __init__(self, attack: Attack) -> None:
         self.attack = attack
 
-    def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
         found = svm_attack(
             target.forgotten, target.unseen, kind, seed, self.attack.splits, torch.get_num_threads()
         )
-        scores = {"f1": found.mean, "chance": found.chance}
-        rest = {
-            "f1": found.f1,
-            "settings": found.settings,
-            "forgotten": found.forgotten,
-            "unseen": found.unseen,
-        }
-        return {"scores": scores, "svm": rest}
+        scores: ScoreTable = {"f1": found.mean, "chance": found.chance}
+        details = SvmDetails(list(found.f1), list(found.settings), found.forgotten, found.unseen)
+        return Values(scores=scores, svm=details)
 
     def check(self, experiments: Iterable[Experiment]) -> None:
         """It needs nothing but the model."""
@@ -71,8 +66,8 @@ class Threshold:
         self.attack = attack
         self.score = entry.score
 
-    def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
-        return _told(_judged(target, target.unseen.ids, self.score))
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
+        return _values(_judged(target, target.unseen.ids, self.score))
 
     def check(self, experiments: Iterable[Experiment]) -> None:
         """It needs nothing but the model."""
@@ -115,7 +110,7 @@ class Lira:
         return self.pool.margins("before").models(np.arange(self.count))
 
     @cached_property
-    def about(self) -> Found:
+    def about(self) -> dict[str, Any]:
         """What a reader must know of the shadow models: those that were trained for short memorise less, and show less."""
         accuracies = {
             name: float(np.nanmean(values[: self.count]))
@@ -125,11 +120,11 @@ class Lira:
         facts = {"models": self.count, "pool": self.attack.pool, "epochs": recipe["epochs"]}
         return {**facts, "recipe": recipe, **accuracies}
 
-    def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
         judged = _judged(
             target, self._named(target.unseen.ids), lambda side: margins(side.logits, side.labels)
         )
-        return {**_told(offline_lira(judged, self.shadows, seed)), "shadows": self.about}
+        return replace(_values(offline_lira(judged, self.shadows, seed)), shadows=self.about)
 
     def check(self, experiments: Iterable[Experiment]) -> None:
         """The recipe may differ: shadow models are trained on half of the data and for short; the table says so."""
@@ -167,7 +162,7 @@ def _judged(
     )
 
 
-def _told(scored: Scored) -> Found:
+def _values(scored: Scored) -> Values:
     found = roc(scored)
     hits = {
         f"tpr_{100 * rate:g}": found.tpr_at(rate).value
@@ -175,7 +170,8 @@ def _told(scored: Scored) -> Found:
         else None
         for rate in RATES
     }
-    return {"scores": {**hits, "auc": found.auc.value, "f1": found.f1}, "roc": found.to_dict()}
+    scores = {**hits, "auc": found.auc.value, "f1": found.f1}
+    return Values(scores=scores, roc=found.to_dict())
 
 
 def attacker(attack: Attack, pool: Path | None) -> Attacker:

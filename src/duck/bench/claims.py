@@ -24,8 +24,7 @@ from duck.bench.evidence import (
     values_of,
     with_results,
 )
-from duck.bench.result_checks import Result
-from duck.bench.results import Results
+from duck.bench.results import Result, Results
 from duck.bench.tables import recipe_differences
 from duck.json_text import to_json
 
@@ -198,8 +197,8 @@ def _faster_than_finetune(source: Source) -> Iterator[Finding]:
 
 def _ratio(start: str, fast: LinesByCase, slow: LinesByCase, times: float, how: str) -> Finding:
     """The median time of the slow runs over that of each fast one. The median leaves compilation out."""
-    slowest = statistics.median(line["seconds"] for line in slow.values())
-    times_of = [max(fast[case]["seconds"], SHORTEST) for case in slow]
+    slowest = statistics.median(line.seconds for line in slow.values())
+    times_of = [max(fast[case].seconds, SHORTEST) for case in slow]
     ratios = [slowest / seconds for seconds in times_of]
     seconds = f"{slowest:.1f} s to {statistics.mean(times_of):.1f} s"
     text = f"{start} {spread(ratios, 1, 1)} times as long ({seconds}, n {len(ratios)}). {how}"
@@ -230,10 +229,11 @@ def _lira_at_chance(source: Source) -> Iterator[Finding]:
 
 
 def _pool_note(line: Result) -> Finding:
-    shadows, epochs = line["shadows"], line["experiment"]["training"]["recipe"]["epochs"]
+    assert line.attack is not None
+    assert line.shadows is not None
     text = (
-        f"{line['dataset']}, pool {line['attack']['pool']}: {shadows['models']} shadow models of "
-        f"{shadows['epochs']} epochs, targets of {epochs} epochs."
+        f"{line.dataset}, pool {line.attack['pool']}: {line.shadows['models']} shadow models of "
+        f"{line.shadows['epochs']} epochs, targets of {line.training.recipe['epochs']} epochs."
     )
     if recipe_differences(line):
         text += " The attack is mismatched: its rates are lower bounds."
@@ -391,23 +391,21 @@ def _missing_cases(source: Source, name: str, places: Places) -> Iterator[Findin
 
 
 def _recipe_epochs(lines: LinesByCase) -> int | None:
-    return next(
-        (line["experiment"]["training"]["recipe"]["epochs"] for line in lines.values()), None
-    )
+    return next((line.training.recipe["epochs"] for line in lines.values()), None)
 
 
 def _recipe(lines: LinesByCase) -> str:
-    recipe = next(iter(lines.values()))["experiment"]["training"]["recipe"]
+    recipe = next(iter(lines.values())).training.recipe
     return f"{recipe['epochs']} epochs, batch size {recipe['batch_size']}, {_compiled(lines)}"
 
 
 def _compiled(lines: LinesByCase) -> str:
-    flags = {bool(line.get("compiled")) for line in lines.values()}
+    flags = {bool(line.compiled) for line in lines.values()}
     return " or ".join("compiled" if flag else "not compiled" for flag in sorted(flags))
 
 
 def _batch(lines: LinesByCase) -> str:
-    sizes = {str(line["experiment"]["method"].get("batch_size")) for line in lines.values()}
+    sizes = {str((line.stored.method or {}).get("batch_size")) for line in lines.values()}
     return " or ".join(sorted(sizes))
 
 

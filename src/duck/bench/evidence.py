@@ -2,12 +2,11 @@
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from duck.analysis.paired import PairedTest, paired_test
-from duck.bench.grids import Grid, built_in, cells, experiment, result_id
-from duck.bench.result_checks import Result, is_timed
-from duck.bench.results import Results
+from duck.bench.grids import Grid, Settings, built_in, cells, experiment, result_id
+from duck.bench.results import Result, Results
 from duck.methods.base import METHODS
 
 LinesByCase = dict[int | str, Result]
@@ -106,14 +105,14 @@ class Source:
         return places
 
 
-def _measurements(grid: Grid, lines: Iterable[Result]) -> list[dict[str, Any] | None]:
+def _measurements(grid: Grid, lines: Iterable[Result]) -> list[Settings | None]:
     """The settings of a grid's attack or study; LiRA's once with each pool that there are results of."""
     if grid.measurement is None:
         return [None]
     settings = grid.measurement.settings
     if settings.get("pool") != "":
         return [settings]
-    attacks = (line["attack"] for line in lines if line.get("attack", {}).get("name") == "lira")
+    attacks = [line.attack for line in lines if line.attack and line.attack["name"] == "lira"]
     pools = dict.fromkeys(attack["pool"] for attack in attacks)
     return [{**settings, "pool": pool} for pool in pools] or [settings]
 
@@ -182,7 +181,7 @@ def pair(ours: LinesByCase, theirs: LinesByCase, value: Value) -> Pairs:
 
 
 def score_of(name: str) -> Value:
-    return lambda line: line["scores"].get(name)
+    return lambda line: line.scores.get(name)
 
 
 AUS = score_of("aus")
@@ -197,10 +196,7 @@ def same_device(fast: LinesByCase, slow: LinesByCase) -> LinesByCase:
     return {
         case: line
         for case, line in slow.items()
-        if case in fast
-        and fast[case]["device"] == line["device"]
-        and is_timed(line)
-        and is_timed(fast[case])
+        if case in fast and fast[case].device == line.device and line.alone and fast[case].alone
     }
 
 

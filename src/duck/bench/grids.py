@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 from duck.audits.attacks import ATTACKS
 from duck.errors import BadInput, UnknownName
@@ -18,12 +18,17 @@ from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
+from duck.records import Rule
 from duck.registry import suggest
 from duck.training.loop import check_recipe
 from duck.types import Augment, Data, Protocols
 
 Studies = Literal["density", "bias"]
 Scenarios = Literal["class", "samples", "bias"]
+Settings = dict[
+    str, Annotated[int | str, Rule("a number or text", lambda value: type(value) in (int, str))]
+]
+"""The settings of an attack or study, with its name."""
 Case = int | str
 """A class, a seed, or a group of classes such as "1+2"."""
 
@@ -169,7 +174,7 @@ class Attack:
             )
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Those that its result depends on."""
         return {
             "name": self.name,
@@ -199,18 +204,13 @@ class Study:
             )
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Those that its result depends on."""
         own = {"density": {"dimensions": self.dimensions}, "bias": {"images": self.images}}
         return {"name": self.name, **own[self.name]}
 
 
 Measurement = Attack | Study
-
-
-def measurement_of(line: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the settings of the attack or study of a line of results; None for plain scores."""
-    return line.get(Attack.key) or line.get(Study.key)
 
 
 @dataclass(frozen=True)
@@ -568,7 +568,7 @@ def experiment(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
     )
 
 
-def result_id(made: Experiment, measurement: Mapping[str, Any] | None) -> str:
+def result_id(made: Experiment, measurement: Settings | None) -> str:
     """Of a line of results: that of its experiment or, of an attack or study, of the experiment and its settings."""
     if measurement is None:
         return made.id

@@ -4,19 +4,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from duck.audits.roc import RATES, least_others
-from duck.bench.grids import Cell, measurement_of
-from duck.bench.result_checks import Result
-from duck.bench.results import Results
+from duck.bench.grids import Cell
+from duck.bench.results import Result, Results
 
 Row = Mapping[str, Any]
 
 
 def _cell_of(line: Result) -> tuple[Any, ...]:
     """Return what tells the cells of grids apart, whatever their settings."""
-    made, asked = line["experiment"]["training"], line["experiment"].get("request") or {}
-    removed = asked.get("count") if asked.get("name") == "random-classes" else asked.get("fraction")
-    names = [line[key] for key in ("dataset", "scenario", "case", "method", "preset")]
-    return (*names, line.get("variant", ""), made["model"], line.get("recipe", "standard"), removed)
+    names = line.dataset, line.scenario, line.case, line.method, line.preset
+    removed = None if line.stored.request is None else line.stored.request.size
+    return (*names, line.variant, line.training.model, line.recipe, removed)
 
 
 def _names_of(cell: Cell) -> list[tuple[Any, ...]]:
@@ -91,7 +89,7 @@ def _mismatch(about: Mapping[str, Any]) -> str:
 
 def unresolved(used: Iterable[Result]) -> list[str]:
     """The rates that too few non-members cannot show, which a line holds as None."""
-    scores = [line["scores"] for line in used]
+    scores = [line.scores for line in used]
     return [
         f"TPR@{100 * rate:g}%FPR is left out where there are fewer than {least_others(rate):,} non-members: they cannot show so low a rate."
         for rate in RATES
@@ -110,6 +108,6 @@ def strays(
     shown = {id(line) for line in used}
     alike = [line for line in results.done.values() if _cell_of(line) in names]
     others = [line for line in alike if id(line) not in shown]
-    count = sum((measurement_of(line) or {}).get("name") == measurement for line in others)
+    count = sum(line.measurement_name == measurement for line in others)
     what = "other settings or shadow models" if measurement == "lira" else "other settings"
     return [f"Left out: {count} results of the same cells with {what}."] if count else []

@@ -18,9 +18,9 @@ from duck import files
 from duck.api import train
 from duck.bench import studies
 from duck.bench.attacks import Attacker
-from duck.bench.grids import Attack, Cell, Grid, Measurement, Study, result_id
+from duck.bench.grids import Attack, Cell, Grid, Measurement, Settings, Study, result_id
 from duck.bench.outputs import OutputStore, Target
-from duck.bench.result_checks import Result, mark_invalid_scores
+from duck.bench.results import Result, Values, mark_invalid_scores
 from duck.data import load
 from duck.data.progress import ProgressCallback
 from duck.errors import BadInput, DuckError, UnknownName
@@ -55,7 +55,7 @@ class Job:
     measurement: Measurement | None = None
 
     @property
-    def settings(self) -> dict[str, Any] | None:
+    def settings(self) -> Settings | None:
         """The settings of the attack or study, or None."""
         return None if self.measurement is None else self.measurement.settings
 
@@ -181,38 +181,45 @@ class Runner:
         _reset_peak(self.device)
         begun = time.monotonic()
         try:
-            values = mark_invalid_scores(self._execute(job))
+            values = self._execute(job)
         except Exception as error:
             values = {"error": short_message(error)}
-        extra = {} if job.measurement is None else {job.measurement.key: job.settings}
-        common = {
+        named = {
             "id": job.id,
             **job.keys,
-            **extra,
             "train_samples": len(self.data[job.dataset].train),
+            "experiment": to_dict(job.experiment),
         }
-        stamp = {"wall_seconds": time.monotonic() - begun, **_machine(self.device)}
-        if not self.alone:
-            stamp["alone"] = False
-        return {**common, **stamp, **values, "experiment": to_dict(job.experiment)}
+        if job.measurement is not None:
+            named[job.measurement.key] = job.settings
+        seconds = time.monotonic() - begun
+        stamp = {"wall_seconds": seconds, "alone": self.alone, **_machine(self.device)}
+        # The record of a stored original has the machine and the time of its training.
+        return mark_invalid_scores(Result(**{**named, **stamp, **values}))
 
-    def _execute(self, job: Job) -> Result:
+    def _execute(self, job: Job) -> dict[str, Any]:
+        """Return the fields of the result that the run itself determines."""
         if job.cell is None:
             return self._load_or_train(job)[1]
+        return vars(self._measure(job))
+
+    def _measure(self, job: Job) -> Values:
         if job.measurement is None:
             return self._unlearn(job)[0]
         if isinstance(job.measurement, Attack):
             return self._attack(job)
         return self._study(job, job.measurement)
 
-    def _study(self, job: Job, study: Study) -> Result:
+    def _study(self, job: Job, study: Study) -> Values:
         if study.name == "bias":
             prepared = self._prepare(job)
-            return studies.bias_line(prepared.model, job.experiment, prepared.data, study.images)
+            return studies.measure_bias_removal(
+                prepared.model, job.experiment, prepared.data, study.images
+            )
         model = self._load_or_unlearn(job)
         prepared = self._prepare(job)
         scenario, _ = prepared.scenario(job.experiment)
-        return studies.density_line(model, scenario, study.dimensions)
+        return studies.measure_density(model, scenario, study.dimensions)
 
     def _load_or_unlearn(self, job: Job) -> nn.Module:
         """Return the unlearned model of a job: the latest one, a stored one or a new one."""
@@ -226,7 +233,7 @@ class Runner:
         load_weights(model, weights)
         return model.to(self.device).eval()
 
-    def _attack(self, job: Job) -> Result:
+    def _attack(self, job: Job) -> Values:
         assert self.attacker is not None
         assert job.cell is not None
         if job.measurement != self.attacker.attack:
@@ -236,8 +243,8 @@ class Runner:
             )
         target = self._target(job)
         with Stopwatch(self.device) as stopwatch:
-            found = self.attacker(target, job.cell.block.kind, job.experiment.seed)
-        return {**found, "seconds": stopwatch.seconds, "prepare_seconds": 0.0, "notes": []}
+            values = self.attacker(target, job.cell.block.kind, job.experiment.seed)
+        return replace(values, seconds=stopwatch.seconds)
 
     def _target(self, job: Job) -> Target:
         """Return the outputs of the model: stored ones, or those of a new model."""
@@ -252,7 +259,7 @@ class Runner:
             )
         return target
 
-    def _unlearn(self, job: Job) -> tuple[Result, nn.Module]:
+    def _unlearn(self, job: Job) -> tuple[Values, nn.Module]:
         prepared, experiment = self._prepare(job), job.experiment
         scenario, before = prepared.scenario(experiment)
         made = experiment.training
@@ -270,19 +277,19 @@ class Runner:
             preparations=prepared.preparations,
         )
         self._latest = experiment.id, outcome.model
-        line = {
-            "scores": asdict(outcome.scores),
-            "original": asdict(before),
-            "seconds": outcome.seconds,
-            "prepare_seconds": outcome.prepare_seconds,
-            "compiled": compiled,
-            "forget_samples": outcome.forget_samples,
-            "processed": outcome.processed,
-            "status": outcome.status,
-            "kept_accuracy": asdict(outcome.kept_accuracy),
-            "notes": [*notes(scenario, outcome), *self._store(experiment, outcome.model, scenario)],
-        }
-        return line, outcome.model
+        values = Values(
+            scores=asdict(outcome.scores),
+            original=asdict(before),
+            seconds=outcome.seconds,
+            prepare_seconds=outcome.prepare_seconds,
+            compiled=compiled,
+            forget_samples=outcome.forget_samples,
+            processed=outcome.processed,
+            status=outcome.status,
+            kept_accuracy=outcome.kept_accuracy,
+            notes=[*notes(scenario, outcome), *self._store(experiment, outcome.model, scenario)],
+        )
+        return values, outcome.model
 
     def _store(self, experiment: Experiment, model: nn.Module, scenario: Scenario) -> list[str]:
         """Store outputs and weights. A full disk does not cost the result: return a note."""
@@ -317,7 +324,7 @@ class Runner:
             self._moved = name, self.data[name].to(self.device)
         return self._moved[1]
 
-    def _load_or_train(self, job: Job) -> tuple[nn.Module, Result]:
+    def _load_or_train(self, job: Job) -> tuple[nn.Module, dict[str, Any]]:
         """Return the original and its record: stored ones, or trained now."""
         made, data = job.experiment.training, self._data(job.dataset)
         if isinstance(job.experiment.request, Debias):
@@ -335,7 +342,7 @@ class Runner:
                 files.warn(f"{error} The original is trained again.")
         return self._train(made, data, weights)
 
-    def _train(self, made: Training, data: Data, weights: Path) -> tuple[nn.Module, Result]:
+    def _train(self, made: Training, data: Data, weights: Path) -> tuple[nn.Module, dict[str, Any]]:
         try:
             with Stopwatch(self.device) as stopwatch:
                 model = train(made.model, data, made.seed, made.recipe, device=str(self.device))
@@ -374,9 +381,9 @@ def _key(experiment: Experiment) -> str:
     return Experiment(experiment.training, bias, seed=experiment.training.seed).id
 
 
-def _read(record: Path) -> Result:
+def _read(record: Path) -> dict[str, Any]:
     try:
-        line: Result = json.loads(files.read_text(record))
+        line: dict[str, Any] = json.loads(files.read_text(record))
     except (OSError, ValueError) as error:
         raise BadInput(f"The record {record.name} of an original cannot be read.") from error
     if not isinstance(line, dict) or "scores" not in line or "seconds" not in line:

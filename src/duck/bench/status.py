@@ -20,11 +20,9 @@ from duck.bench.grids import (
     original_of,
     result_id,
 )
-from duck.bench.result_checks import Result
-from duck.bench.results import Results
+from duck.bench.results import Result, Results
 from duck.bench.tables import find_line, recipe_differences
-from duck.errors import DuckError
-from duck.experiment import Experiment, from_dict
+from duck.experiment import Experiment
 from duck.json_text import to_json
 from duck.methods.base import METHODS
 
@@ -201,8 +199,8 @@ class Planner:
 
     def _runs(self, grid: Grid, dataset: str) -> Status:
         lines = self._lines(grid, dataset)
-        failed = sum(line is not None and "error" in line for line in lines.values())
-        missing = [cell for cell, line in lines.items() if line is None or "error" in line]
+        failed = sum(line is not None and line.failed for line in lines.values())
+        missing = [cell for cell, line in lines.items() if line is None or line.failed]
         tasks = [self._task(grid, cell) for cell in missing]
         originals = {
             task.original.id: task.original_seconds
@@ -255,7 +253,7 @@ class Planner:
             experiment(grid, cell, facts).id for cell in every for facts in self._sources(cell)
         }
         done = sum(
-            line.get("attack", {}).get("name") == "lira"
+            line.measurement_name == "lira"
             and not recipe_differences(line)
             and _experiment_id(line) in targets
             for line in self.results.done.values()
@@ -272,7 +270,7 @@ class Planner:
             self._task(grid, cell)
             for dataset in dict.fromkeys(block.dataset for block in grid.blocks)
             for cell, line in self._lines(grid, dataset).items()
-            if line is None or "error" in line
+            if line is None or line.failed
         ]
 
     def _task(self, grid: Grid, cell: Cell) -> _Task:
@@ -302,7 +300,7 @@ class Planner:
         # Any pool counts here; whether it has the targets' recipe is counted apart.
         wanted = {experiment(grid, cell, facts).id for facts in self._sources(cell)}
         lines = self.results.done.values()
-        of_lira = [line for line in lines if line.get("attack", {}).get("name") == "lira"]
+        of_lira = [line for line in lines if line.measurement_name == "lira"]
         return next((line for line in of_lira if _experiment_id(line) in wanted), None)
 
     def _sources(self, cell: Cell) -> list[Facts]:
@@ -332,10 +330,8 @@ def _searchable(grid: Grid, block: Block) -> list[str]:
 
 
 def _experiment_id(line: Result) -> str:
-    try:
-        return from_dict(line["experiment"]).id
-    except DuckError:  # of settings that there are no longer
-        return ""
+    """Return the id of an experiment, or "" if it has settings that no longer exist."""
+    return "" if line.current_experiment is None else line.current_experiment.id
 
 
 def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) -> list[Step]:

@@ -26,8 +26,7 @@ from duck.bench.grids import (
     result_id,
 )
 from duck.bench.notes import compared_with, never_run, of_runs, strays, unresolved
-from duck.bench.result_checks import Result, is_timed
-from duck.bench.results import Results
+from duck.bench.results import Result, Results
 from duck.methods.base import METHODS
 from duck.metrics import TOO_MUCH_LOST
 
@@ -78,7 +77,7 @@ class Group:
 
     @property
     def results(self) -> dict[Case, Result]:
-        return {case: line for case, line in self.lines.items() if "error" not in line}
+        return {case: line for case, line in self.lines.items() if not line.failed}
 
 
 Groups = dict[Place, Group]
@@ -157,8 +156,9 @@ def _aimed(grid: Grid, results: Results) -> list[Grid]:
     attack = grid.attack
     if attack is None or attack.name != "lira" or attack.pool:
         return [grid]
-    held = (line["attack"] for line in results.lines.values() if "attack" in line)
-    pools = dict.fromkeys(one["pool"] for one in held if {**one, "pool": ""} == attack.settings)
+    held = [line.attack for line in results.lines.values() if line.attack is not None]
+    same = [one for one in held if {**one, "pool": ""} == attack.settings]
+    pools = dict.fromkeys(str(one["pool"]) for one in same)
     return [replace(grid, attack=replace(attack, pool=pool)) for pool in pools] or [grid]
 
 
@@ -195,12 +195,11 @@ def _shadows(attack: Attack | None, lines: Iterable[Result]) -> Row:
     """What a row of LiRA says of what it compared with; None where there are no results."""
     if attack is None or attack.name != "lira":
         return {}
-    line = next((line for line in lines if "shadows" in line), None)
+    line = next((line for line in lines if line.shadows is not None), None)
     if line is None:
         return {"shadows": {"pool": attack.pool} if attack.pool else None}
-    return {
-        "shadows": {**line["shadows"], "pool": attack.pool, "differs": recipe_differences(line)}
-    }
+    facts = line.shadows or {}
+    return {"shadows": {**facts, "pool": attack.pool, "differs": recipe_differences(line)}}
 
 
 def recipe_differences(line: Result) -> dict[str, list[Any]]:
@@ -208,7 +207,8 @@ def recipe_differences(line: Result) -> dict[str, list[Any]]:
 
     Name of a recipe's field -> its value in the pool, and in the target.
     """
-    target, pool = line["experiment"]["training"]["recipe"], line["shadows"]
+    assert line.shadows is not None
+    target, pool = line.training.recipe, line.shadows
     held = pool.get("recipe") or {"epochs": pool["epochs"]}
     names = [name for name in held if name not in ("compile", "precision")]
     return {name: [held[name], target[name]] for name in names if held[name] != target.get(name)}
@@ -223,7 +223,7 @@ def find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results
         results.lines.get(result_id(experiment(grid, cell, facts), settings)) for facts in sources
     ]
     return min(
-        (line for line in found if line is not None), key=lambda line: "error" in line, default=None
+        (line for line in found if line is not None), key=lambda line: line.failed, default=None
     )
 
 
@@ -257,18 +257,18 @@ def _shown(places: Sequence[Place], ran: Container[Place]) -> list[Place]:
 def _row(place: Place, group: Group, oracle: Mapping[Case, Result], measurement: str | None) -> Row:
     block, found = group.block, group.results
     # The first retraining of a process may hold seconds of compilation: the median does not.
-    timed_oracle = [line for line in oracle.values() if is_timed(line)]
-    devices = {line["device"] for line in timed_oracle}
+    timed_oracle = [line for line in oracle.values() if line.alone]
+    devices = {line.device for line in timed_oracle}
     slow = {
-        name: _median(line["seconds"] for line in timed_oracle if line["device"] == name)
+        name: _median(line.seconds for line in timed_oracle if line.device == name)
         for name in devices
     }
     values = {
-        case: _values(line, slow.get(line["device"]), block, measurement)
+        case: _values(line, slow.get(line.device), block, measurement)
         for case, line in found.items()
     }
     reference = {
-        case: _values(line, slow.get(line["device"]), block, measurement)
+        case: _values(line, slow.get(line.device), block, measurement)
         for case, line in oracle.items()
     }
     paper = _paper(block, place.removed, group.method, group.variant, measurement)
@@ -288,14 +288,14 @@ def _row(place: Place, group: Group, oracle: Mapping[Case, Result], measurement:
     for name in COLUMNS[measurement]:
         row[name] = {**_spread(one[name] for one in values.values()), "paper": paper.get(name)}
     if measurement == "svm":
-        row["chance"] = _spread(line["scores"]["chance"] for line in found.values())["mean"]
+        row["chance"] = _spread(line.scores["chance"] for line in found.values())["mean"]
     row["gap_to_retrained"] = _gap(values, reference) if group.method != ORACLE else None
-    timed = [line for line in found.values() if is_timed(line)]
+    timed = [line for line in found.values() if line.alone]
     if measurement != "time":
-        row["seconds"] = _median(line["seconds"] for line in timed)
-    row["prepare_seconds"] = _median(line["prepare_seconds"] for line in timed)
-    row["errors"] = _counted(line["error"] for line in group.lines.values() if "error" in line)
-    told = (_in_general(note) for line in found.values() for note in line["notes"])
+        row["seconds"] = _median(line.seconds for line in timed)
+    row["prepare_seconds"] = _median(line.prepare_seconds for line in timed)
+    row["errors"] = _counted(line.error for line in group.lines.values() if line.error is not None)
+    told = (_in_general(note) for line in found.values() for note in line.notes)
     row["notes"] = _counted(told) if group.method != "original" else {}
     return row
 
@@ -305,12 +305,12 @@ def _values(
 ) -> dict[str, float | None]:
     """Return what the columns of a table show of a line. `retrained`: median seconds of Retrained."""
     if measurement == "time":
-        kept, scores = measures(block.scenario, None)["kept"], line["scores"]
-        seconds = line["seconds"] if is_timed(line) else None
+        kept, scores = measures(block.scenario, None)["kept"], line.scores
+        seconds = line.seconds if line.alone else None
         ratio = retrained / seconds if retrained and seconds else None
         return {"seconds": seconds, "speedup": ratio, "aus": scores["aus"], "kept": scores[kept]}
     columns = measures(block.scenario, measurement)
-    return {name: line["scores"][score] for name, score in columns.items()}
+    return {name: line.scores[score] for name, score in columns.items()}
 
 
 def _spread(values: Iterable[float | None]) -> dict[str, float | None]:

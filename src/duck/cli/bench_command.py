@@ -35,7 +35,6 @@ from duck.bench import (
     find_grid,
     load_all,
     make_table,
-    measurement_of,
     parse_only,
     plan,
     rehearsal,
@@ -381,24 +380,24 @@ HEADLINES: dict[str | None, tuple[str, str]] = {
 
 
 def _in_short(line: Result) -> str:
-    if line["method"] is None:
+    if line.method is None:
         name, score = (
-            f"{line['dataset']}, original",
-            "test accuracy " + number(line.get("scores", {}).get("test")),
+            f"{line.dataset}, original",
+            "test accuracy " + number(line.scores.get("test")),
         )
     else:
-        settings = measurement_of(line)
+        settings = line.measurement
         before = f"{settings['name']} of " if settings else ""
-        method = f"{line['method']}, {line['variant']}" if line.get("variant") else line["method"]
-        request = line["experiment"]["request"]
-        case = f"{line['scenario']} {line['case']}"
-        if request["name"] == "random-classes":
-            case = f"{request['count']} random classes, seed {line['case']}"
-        name = f"{line['dataset']}, {case}, {before}{method} ({line['preset']})"
-        headline, words = HEADLINES.get(settings["name"] if settings else None, ("auc", "AUC"))
-        score = f"{words} {number(line.get('scores', {}).get(headline))}"
+        method = f"{line.method}, {line.variant}" if line.variant else line.method
+        request = line.stored.request
+        case = f"{line.scenario} {line.case}"
+        if request is not None and request.name == "random-classes":
+            case = f"{request.count} random classes, seed {line.case}"
+        name = f"{line.dataset}, {case}, {before}{method} ({line.preset})"
+        headline, words = HEADLINES.get(line.measurement_name, ("auc", "AUC"))
+        score = f"{words} {number(line.scores.get(headline))}"
     return (
-        f"{name}: failed: {line['error']}"
-        if "error" in line
-        else f"{name}: {score} in {line['seconds']:.2f} s"
+        f"{name}: failed: {line.error}"
+        if line.failed
+        else f"{name}: {score} in {line.seconds:.2f} s"
     )
