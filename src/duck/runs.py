@@ -171,10 +171,8 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
     digest = run.experiment.request_digest(salt)
     about = {"id": run.experiment.run_id(salt), "request_digest": digest, "status": run.status}
     record, ids = hide_ids({**asdict(run), **about, "experiment": to_dict(run.experiment)}, salt)
-    record.update(
-        environment=environment(device_of(model)),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
+    record["environment"] = run.environment or environment(device_of(model))
+    record["created"] = run.created or datetime.now(UTC).isoformat(timespec="seconds")
     with _explain_write_errors(folder), files.replacing(folder, RUN_FILES) as new:
         save_weights(model, new / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
         write_ids(ids, salt, new)

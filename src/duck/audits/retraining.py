@@ -1,94 +1,93 @@
-"""Reference models: retrained without the forget samples, by the original's recipe, on disk."""
+"""Retrained models: trained without the forget samples, by the original's recipe, and stored."""
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from torch import nn
 
-from duck import files
-from duck.errors import BadInput
+from duck.artifacts import ArtifactStore, Key
 from duck.experiment import Training
 from duck.methods.retrained import Retrained
-from duck.models.weights import load_weights, save_weights
-from duck.runtime import device_of, global_seed, seeded
+from duck.runtime import device_of
 from duck.types import Recipe, Scenario
 
 FIRST_SEED = 7_000_001
 """Far from the seeds of runs: an audited retrained run must not be compared with its copy."""
 
 
+@dataclass(frozen=True)
+class Dependencies:
+    """Everything that a retrained model depends on."""
+
+    training: Training
+    """The original's training without what does not matter here: its seed, and its weights."""
+    num_classes: int
+    retain: str
+    """Fingerprint of the retain set. The normalisation is not part of it, but of `training`."""
+    seed: int
+
+
 @dataclass(frozen=True, eq=False)
 class Retraining:
-    """How reference models are trained, and the folder in which they are stored."""
+    """How models without the forget samples are trained, and the store that they are kept in."""
 
     scenario: Scenario
     original: nn.Module
     new_model: Callable[[], nn.Module]
     recipe: Recipe
     training: Training | None = None
-    """The original's training. With the recipe and the retained samples it identifies the models
-    on disk."""
-    folder: Path | None = None
-    """Each model is written there when it is done, so that an interruption loses one at most. None:
-    no model is stored. It needs `training`."""
+    """The original's training. Without it, no model is stored."""
+    store: ArtifactStore = field(default_factory=ArtifactStore)
+    """Each model is stored when it is trained, so that an interruption loses one at most."""
 
     def __call__(
         self, count: int, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> list[nn.Module]:
-        """Return `count` models, loading those on disk. `progress` is called with (done, total)."""
+        """Return reference models for an audit. `progress` is called with (done, total)."""
         models = []
         progress(0, count)
         for index in range(count):
-            models.append(self._one(FIRST_SEED + index))
+            models.append(self.load_or_train(FIRST_SEED + index))
             progress(index + 1, count)
         return models
 
     def missing(self, count: int) -> int:
-        """Return how many of `count` models are not on disk."""
-        return (
-            sum(not self._place(FIRST_SEED + index).exists() for index in range(count))
-            if self.folder
-            else count
-        )
+        """Return how many of `count` reference models are not stored."""
+        seeds = range(FIRST_SEED, FIRST_SEED + count)
+        if self.training is None:
+            return count
+        return sum(self._key(self.training, seed) not in self.store for seed in seeds)
 
-    def _one(self, seed: int) -> nn.Module:
-        if self.folder and self._place(seed).exists():
-            with global_seed(
-                seeded(seed, "loaded"), device_of(self.original)
-            ):  # the caller's generator stays as it was
-                model = self.new_model().to(device_of(self.original))
-            try:
-                load_weights(model, self._place(seed))
-                return model.eval()
-            except BadInput as error:
-                files.warn(f"{error} This retrained model is trained again.")
-        task = self.scenario.task(seed=seed, new_model=self.new_model, recipe=self.recipe)
-        model = Retrained()(self.original, task).eval()
-        if self.folder:
-            with files.writing_cache(self.folder):
-                save_weights(model, self._place(seed))
+    def load_or_train(self, seed: int) -> nn.Module:
+        """Return the model of a seed: the stored one, or a new one."""
+        if self.training is None:
+            return self._train(seed)
+        model, _ = self.store.get_or_train(
+            self._key(self.training, seed),
+            self.new_model,
+            lambda: (self._train(seed), {}),
+            dict,
+            device=device_of(self.original),
+        )
         return model
 
-    def _place(self, seed: int) -> Path:
-        assert self.folder is not None
-        return self.folder / self._key / f"{seed}.safetensors"
+    def _train(self, seed: int) -> nn.Module:
+        task = self.scenario.task(seed=seed, new_model=self.new_model, recipe=self.recipe)
+        return Retrained()(self.original, task).eval()
 
-    @property
-    def _key(self) -> str:
-        """Return a digest of all that determines these models except their seeds.
-
-        It includes the normalisation, which the fingerprint of the samples does not.
-        """
-        assert self.training is not None
-        retain = self.scenario.data.train.take(self.scenario.retain)
-        made = replace(
-            self.training,
+    def _key(self, training: Training, seed: int) -> Key:
+        shared = replace(
+            training,
             recipe=replace(self.recipe, compile=False),
             seed=0,
             weights="",
             recipe_assumed=False,
         )
-        parts = [repr(made), str(self.scenario.data.num_classes), retain.fingerprint()]
-        return hashlib.blake2b("/".join(parts).encode(), digest_size=8).hexdigest()
+        num_classes = self.scenario.data.num_classes
+        depends_on = Dependencies(shared, num_classes, self._retain_fingerprint, seed)
+        return Key.of("retrained", depends_on, training.model)
+
+    @cached_property
+    def _retain_fingerprint(self) -> str:
+        return self.scenario.data.train.take(self.scenario.retain).fingerprint()

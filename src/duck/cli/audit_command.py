@@ -41,7 +41,7 @@ EXITS = {
     NOT_FORGOTTEN: exit_codes.FAILED,
     NO_VERDICT: exit_codes.NO_VERDICT,
 }
-RETRAINED, POOLS = ".retrained", ".pools"
+POOLS = ".pools"
 POOL_MODELS = 32
 
 
@@ -200,13 +200,13 @@ def _references(
     given = [found.model(_checked(folder, found), device) for folder in args.retrained]
     training = found.experiment.training
     making = Retraining(
-        found.scenario, case.original, lambda: _fresh(found), training.recipe, training, args.run.resolve().parent / RETRAINED
+        found.scenario, case.original, lambda: _fresh(found), training.recipe, training, found.store
     )  # fmt: skip
     wanted = max(0, args.models - len(given))
     missing = making.missing(wanted)
     if missing:
         say(
-            f"{missing} of {args.models} retrained models are to be trained; they are kept in {making.folder}."
+            f"{missing} of {args.models} retrained models are to be trained; they are kept in {making.store.root}."
         )
     with _training(missing) as progress:
         return [*given, *making(wanted, progress)]

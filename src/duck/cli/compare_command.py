@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from duck import runs
+from duck.artifacts import ArtifactStore, default_root
 from duck.cli.console import counting, emit, number, percent, say, table, write
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, parse
@@ -178,7 +179,7 @@ def _compared(
             head=original.head_name(),
             # What is stored has the curves of a run, as from `duck forget`; a table alone needs none.
             watch=(lambda _: None) if args.output.out else None,
-            preparations=Preparations(Path("runs") / ".prepared"),
+            preparations=Preparations(ArtifactStore(default_root())),
             max_accuracy_loss=args.max_accuracy_loss,
         )
         for index, row in enumerate(runs):

@@ -11,13 +11,15 @@ import tyro
 from torch import nn
 
 from duck import files
+from duck.artifacts import ArtifactStore, default_root
+from duck.audits.retraining import Retraining
 from duck.cli.compare_command import original_or_trained
 from duck.cli.console import counting, emit, number, percent, say, table, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.inputs import DataFlags, RunFlags, check_file, parse
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, report_findings
 from duck.errors import BadInput
-from duck.methods import Retrained
+from duck.experiment import Training
 from duck.methods.base import Method
 from duck.methods.presets import Preset, preset
 from duck.runtime import pick_device
@@ -85,7 +87,9 @@ def main(argv: list[str]) -> int:
         "head": original.head_name(),
     }
     options["retrained"] = (
-        _retrained(args, model, scenarios, options) if _objective(args, scenario) == "gap" else None
+        _retrained(training, model, scenarios, options)
+        if _objective(args, scenario) == "gap"
+        else None
     )
     trials: list[Trial] = []
     code = DONE
@@ -133,9 +137,9 @@ def _objective(args: Tune, scenario: Scenario) -> Objective:
 
 
 def _retrained(
-    args: Tune, model: nn.Module, scenarios: Sequence[Scenario], options: dict[str, Any]
+    training: Training, model: nn.Module, scenarios: Sequence[Scenario], options: dict[str, Any]
 ) -> list[nn.Module]:
-    """Train a model without the forget set of each scenario."""
+    """Load or train a model without the forget set of each scenario."""
     if options["new_model"] is None:
         raise BadInput(
             "The objective 'gap' needs retrained models, and how to build one is not known here: use --objective aus."
@@ -143,7 +147,15 @@ def _retrained(
     found = []
     with counting("retrained models") as progress:
         for place, scenario in enumerate(scenarios):
-            found.append(Retrained()(model, scenario.task(**options)))
+            retraining = Retraining(
+                scenario,
+                model,
+                options["new_model"],
+                options["recipe"],
+                training,
+                ArtifactStore(default_root()),
+            )
+            found.append(retraining.load_or_train(scenario.seed))
             progress(place + 1, len(scenarios))
     return found
 
