@@ -170,7 +170,7 @@ def test_recipe_flags_win_also_where_they_ask_for_the_default_of_other_data(
         raise Stopped
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(f"duck.cli.{command}_command.train", train)
+    monkeypatch.setattr("duck.originals.train", train)
     np.savez(
         "few.npz",
         images=images,
@@ -269,8 +269,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     Path("file").touch()
     monkeypatch.setattr("duck.cli.forget_command.unlearn", None)
-    monkeypatch.setattr("duck.cli.train_command.train", None)
-    monkeypatch.setattr("duck.cli.debias_command.train", None)
+    monkeypatch.setattr("duck.originals.train", None)
     forget = ["forget", "--run", str(original), "--classes", "3"]
     for words in (
         forget,
