@@ -30,7 +30,6 @@ from torch import nn
 
 import duck
 from duck.artifacts import ArtifactStore, default_root
-from duck.audits.retraining import Retraining
 from duck.bench import find_grid
 from duck.bench.grids import Block, Grid, facts_of, training
 from duck.experiment import Experiment
@@ -38,6 +37,7 @@ from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, preset
 from duck.models import build
 from duck.originals import load_or_train
+from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.tuning import Trial, at_edge, best, changes, spaces, tune
 from duck.types import Data, Recipe, Scenario

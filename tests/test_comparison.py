@@ -9,7 +9,8 @@ import pytest
 from torch import nn
 
 from duck.cli import list_command
-from duck.comparison import compare, rows, suited
+from duck.comparison import compare, ignore_progress, rows, suited
+from duck.engines import InlineEngine, ProcessEngine
 from duck.methods import METHODS, Duck, Original, Retrained
 from duck.methods.base import ForgetsBy, Kinds, Method
 from duck.types import Progress, Task
@@ -52,6 +53,32 @@ def test_a_failing_method_says_why_in_its_row_and_the_others_go_on(
     )
     assert found[2]["gaps"] == {**dict.fromkeys(found[2]["scores"], 0.0)}
     assert found[3]["scores"]["forget_test"] == 0
+
+
+def test_outcomes_do_not_depend_on_the_number_of_workers() -> None:
+    methods: dict[str, Method] = {
+        "original": Original(),
+        "retrained": Retrained(),
+        "ssd": METHODS["ssd"](),
+        "duck": Duck(batch_size=64, max_epochs=2, low_epochs=1),
+    }
+    outcomes = {}
+    for workers, engine in ((1, InlineEngine()), (2, ProcessEngine(2))):
+        compared = compare(
+            trained_net(), class_scenario(), methods, new_model=toy_net, recipe=RECIPE,
+            watch=ignore_progress, engine=engine,
+        )  # fmt: skip
+        outcomes[workers] = {row.name: row.outcome for row in compared}
+    assert set(outcomes[1]) == set(outcomes[2]) == set(methods)
+    for name in methods:
+        inline, parallel = outcomes[1][name], outcomes[2][name]
+        assert inline is not None
+        assert parallel is not None
+        assert parallel.scores == inline.scores
+        assert parallel.history == inline.history
+        weights = parallel.model.state_dict()
+        for key, value in inline.model.state_dict().items():
+            assert weights[key].equal(value), (name, key)
 
 
 def test_with_a_watch_there_are_curves_and_looking_takes_no_time_of_the_methods() -> None:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import duck
-from duck import schema
+from duck import records
 from duck.data.examples import Pixels, Resident, examples
 from duck.earlier_requests import (
     KNOWN,
@@ -330,6 +330,7 @@ def test_a_state_is_stored_and_its_exit_code_follows() -> None:
     ]
     assert KNOWN == ("known again", "was never forgotten")
     for state in STATES:
-        schema.EARLIER(asdict(replace(scores, state=state)), "")
-    with pytest.raises(schema.Wrong, match="state"):
-        schema.EARLIER({**asdict(scores), "state": "stays forgotten"}, "")
+        known = replace(scores, state=state)
+        assert records.structure(asdict(known), EarlierScores) == known
+    with pytest.raises(records.InvalidRecord, match="state"):
+        records.structure({**asdict(scores), "state": "stays forgotten"}, EarlierScores)

@@ -162,7 +162,7 @@ def test_class_names_may_outnumber_the_classes_present() -> None:
 def test_without_a_model_every_class_must_be_there() -> None:
     with pytest.raises(
         BadInput,
-        match=r"every one present .* To train anew renumber them.* a trained model .* classes=",
+        match=r"renumber them.* a trained model .* classes=",
     ):
         from_dataset(without(TRAIN, 4))
 
@@ -191,13 +191,11 @@ def test_mean_and_std_are_those_of_the_model(model: Home) -> None:
 
 
 def test_mean_and_std_that_cannot_be_used(model: Home) -> None:
-    with pytest.raises(
-        BadInput, match="1 channel: give as many numbers for the mean and for the std"
-    ):
+    with pytest.raises(BadInput, match="has 1 channel:"):
         duck.forget(model, Items(bytes_of), [1], mean=(0.5, 0.5, 0.5), std=(1, 1, 1))
-    with pytest.raises(BadInput, match="1 channel: give as many numbers"):
+    with pytest.raises(BadInput, match="has 1 channel:"):
         duck.forget(model, Items(bytes_of), [1], mean=(0.5,))
-    with pytest.raises(BadInput, match="floats already"):
+    with pytest.raises(BadInput, match="floats"):
         duck.forget(model, TRAIN, [1], mean=(0.5,), std=(1.0,))
     with pytest.raises(BadInput, match=r"mean= and std= belong .*duck\.load"):
         duck.forget(trained_net(), toy_data(), [1], mean=(0.5,), std=(1.0,))

@@ -16,7 +16,7 @@ ROOT = Path(duck.__file__).parent
 # What stands in a row may import from the rows above it and from its own.
 LAYERS = [
     ["printable", "errors", "registry", "json_text", "checks"],
-    ["files", "schema"],
+    ["files", "records"],
     ["sample_ids"],
     ["types", "engines"],
     ["runtime"],
@@ -28,7 +28,7 @@ LAYERS = [
     ["methods"],
     ["experiment"],
     ["artifacts"],
-    ["metrics", "earlier_requests", "preparation"],
+    ["metrics", "earlier_requests", "preparation", "retraining"],
     ["unlearning"],
     ["comparison", "tuning", "analysis"],
     ["runs"],

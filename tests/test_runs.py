@@ -54,7 +54,8 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
     assert again == replace(
         made, environment=again.environment, created=again.created, id=EXPERIMENT.id
     )
-    assert again.environment["packages"]["torch"] == torch.__version__
+    assert again.environment is not None
+    assert again.environment.packages["torch"] == torch.__version__
     assert again.samples == {
         "forget": 60,
         "retain": 180,
@@ -64,7 +65,7 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
         "retain_test": 120,
         "processed": 60,
     }
-    assert [epoch["phase"] for epoch in again.history] == ["high-forget", "low-forget"]
+    assert [epoch.phase for epoch in again.history] == ["high-forget", "low-forget"]
     fresh = toy_net(seed=5)
     load_weights(fresh, folder / runs.WEIGHTS)
     assert all(
@@ -105,12 +106,12 @@ def test_a_loss_that_is_no_number_is_null_in_the_record(tmp_path: Path) -> None:
     diverged = replace(
         made,
         scores={**made.scores, "forget_loss": float("nan")},
-        history=[{**made.history[0], "loss": float("inf")}],
+        history=(replace(made.history[0], loss=float("inf")),),
     )
     folder = runs.save(diverged, trained_net(), tmp_path / "one")
     assert not {"NaN", "Infinity"} & set(re.findall(r"\w+", (folder / runs.RECORD).read_text()))
     assert runs.load(folder).scores["forget_loss"] is None
-    assert runs.load(folder).history[0]["loss"] is None
+    assert math.isnan(runs.load(folder).history[0].loss)
 
 
 def test_ids_of_forgotten_samples_are_in_one_private_file(tmp_path: Path) -> None:
@@ -130,9 +131,7 @@ def test_ids_of_forgotten_samples_are_in_one_private_file(tmp_path: Path) -> Non
     with pytest.raises(BadInput, match=r"sample_ids\.json was changed"):
         runs.load(folder)
     holding[0].unlink()
-    with pytest.raises(
-        BadInput, match=r"sample_ids.json, which holds the ids .* cannot be read: No such file"
-    ):
+    with pytest.raises(BadInput, match=r"sample_ids.json.* cannot be read: No such file"):
         runs.load(folder)
 
 
@@ -203,17 +202,6 @@ def test_a_run_for_chosen_samples_is_found_again_and_others_have_their_own_folde
         == 2
     )
     assert runs.load(first).id != runs.load(again).id
-
-
-def test_a_run_of_a_version_without_salt_is_read_and_found_again(tmp_path: Path) -> None:
-    made = replace(EXPERIMENT, request=ForgetSamples(["7"]))
-    folder = runs.save(replace(run(), experiment=made), trained_net(), tmp_path / "one")
-    record = json.loads((folder / runs.RECORD).read_text())
-    hidden, lists = hide_ids(to_dict(made), NO_SALT)
-    (folder / runs.RECORD).write_text(json.dumps({**record, "experiment": hidden, "id": made.id}))
-    (folder / "sample_ids.json").write_text(json.dumps(lists))
-    assert runs.load(folder).experiment == made
-    assert runs.check_free(folder, made, overwrite=False)
 
 
 def test_a_request_for_classes_needs_no_file_of_ids(tmp_path: Path) -> None:
@@ -358,8 +346,10 @@ def test_the_record_names_the_device_of_the_model(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "some GPU")
     folder = runs.save(made, model, tmp_path / "one")
-    assert runs.load(folder).environment["device"] == device_name(torch.device("cpu")) != "some GPU"
-    assert runs.environment(torch.device("cuda"))["device"] == "some GPU"
+    environment = runs.load(folder).environment
+    assert environment is not None
+    assert environment.device == device_name(torch.device("cpu")) != "some GPU"
+    assert runs.environment(torch.device("cuda")).device == "some GPU"
 
 
 FULL = """

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from duck.data.examples import examples
+from duck.engines import InlineEngine, ProcessEngine
 from duck.errors import BadInput, MissingExtra, UnknownName
 from duck.methods import METHODS, Duck
 from duck.runtime import seeded
@@ -181,14 +182,29 @@ def test_a_trial_that_cannot_become_the_best_is_pruned_and_counts() -> None:
         _Judge(trained_net(), scenario.task(recipe=RECIPE), "class") for scenario in scenarios
     ]
     idle = METHODS["original"]()
-    whole = _run(judges, 0, idle, {}, FAILED)
+    whole = _run(judges, 0, idle, {}, FAILED, InlineEngine())
     assert not whole.pruned
-    pruned = _run(judges, 1, idle, {}, 1.0)
+    pruned = _run(judges, 1, idle, {}, 1.0, InlineEngine())
     assert pruned.pruned
     assert pruned.score == judges[0](1, idle, {}).score
     assert (pruned.score + judges[1].highest) / 2 < 1.0
+    # Several workers have run the other scenario too; it does not count.
+    parallel = _run(judges, 1, idle, {}, 1.0, ProcessEngine(2))
+    assert replace(parallel, seconds=0.0) == replace(pruned, seconds=0.0)
     # One that could still tie is run to its end.
-    assert not _run(judges, 1, idle, {}, (pruned.score + judges[1].highest) / 2).pruned
+    tie = (pruned.score + judges[1].highest) / 2
+    assert not _run(judges, 1, idle, {}, tie, InlineEngine()).pruned
+
+
+def test_trials_do_not_depend_on_the_number_of_workers() -> None:
+    scenarios = [ForgetClasses([label])(toy_data()) for label in (0, 1, 2)]
+    trials = {}
+    for workers, engine in ((1, InlineEngine()), (2, ProcessEngine(2))):
+        search = tune(
+            DUCK, trained_net(), scenarios, 3, new_model=toy_net, recipe=RECIPE, engine=engine
+        )
+        trials[workers] = [replace(trial, seconds=0.0) for trial in search]
+    assert trials[1] == trials[2]
 
 
 @pytest.mark.parametrize("make", [class_scenario, samples_scenario])

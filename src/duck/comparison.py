@@ -1,19 +1,21 @@
 """Compare methods on one scenario."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from torch import nn
 
+from duck.engines import Engine, InlineEngine
 from duck.methods.base import METHODS, Method
-from duck.metrics import check_limit, evaluate
+from duck.metrics import Scores, check_limit, evaluate
 from duck.preparation import Preparations
-from duck.types import Recipe, Scenario
-from duck.unlearning import Outcome, Watch, notes, unlearn
+from duck.types import Progress, Recipe, Scenario
+from duck.unlearning import Epoch, Outcome, Watch, notes, unlearn
 
 COLUMNS = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
 """The scores that tables contain."""
+INLINE = InlineEngine()
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,33 +41,55 @@ def compare(
     watch: Watch | None = None,
     preparations: Preparations | None = None,
     max_accuracy_loss: float | None = None,
+    engine: Engine = INLINE,
 ) -> Iterator[Compared]:
-    """Run the methods one after another and yield the outcome of each.
+    """Run the methods and yield the outcome of each as it ends.
 
     A method that fails yields its error and does not stop the others. The arguments are those of
-    `unlearn`.
+    `unlearn`. An engine with several workers runs methods at the same time, and their outcomes may
+    come in another order. It has to pickle the arguments.
     """
     check_limit(max_accuracy_loss)
-    original = evaluate(model, scenario)
-    shared_preparations = preparations or Preparations()
-    for name, method in methods.items():
+    comparison = _Comparison(
+        model=model,
+        scenario=scenario,
+        new_model=new_model,
+        recipe=recipe,
+        head=head,
+        original=evaluate(model, scenario),
+        watch=watch,
+        preparations=preparations or Preparations(),
+        max_accuracy_loss=max_accuracy_loss,
+    )
+    yield from engine(comparison, list(methods.items()), lambda task: True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """Runs one method. The fields are the arguments of `unlearn` that all methods share."""
+
+    model: nn.Module
+    scenario: Scenario
+    new_model: Callable[[], nn.Module] | None
+    recipe: Recipe | None
+    head: str | None
+    original: Scores
+    watch: Watch | None
+    preparations: Preparations
+    max_accuracy_loss: float | None
+
+    def __call__(self, task: tuple[str, Method]) -> Compared:
+        name, method = task
+        arguments = {field.name: getattr(self, field.name) for field in fields(self)}
         try:
-            outcome = unlearn(
-                method,
-                model,
-                scenario,
-                new_model=new_model,
-                recipe=recipe,
-                head=head,
-                original=original,
-                watch=watch,
-                preparations=shared_preparations,
-                max_accuracy_loss=max_accuracy_loss,
-            )
+            outcome = unlearn(method, **arguments)
         except Exception as error:
-            yield Compared(name, method, None, f"{type(error).__name__}: {error}")
-        else:
-            yield Compared(name, method, outcome, notes=tuple(notes(scenario, outcome)))
+            return Compared(name, method, None, f"{type(error).__name__}: {error}")
+        return Compared(name, method, outcome, notes=tuple(notes(self.scenario, outcome)))
+
+
+def ignore_progress(event: Progress | Epoch) -> None:
+    """Ignore progress: as `watch` it fills `Outcome.history`, and it can be pickled."""
 
 
 def suited(kind: str | None = None) -> list[str]:

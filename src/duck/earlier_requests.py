@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from duck.predict import Outcomes, outcomes
 from duck.printable import counted
+from duck.records import Count, Share
 from duck.runtime import device_of
 from duck.types import EarlierForgetSet, Scenario
 
@@ -35,18 +36,18 @@ class EarlierScores:
     request: str
     """In a few words, such as "class 3"."""
     kind: Literal["class", "samples"]
-    samples: int
-    before: float
+    samples: Count
+    before: Share
     """Accuracy on its forget samples."""
-    after: float
-    rank_before: float | None
+    after: Share
+    rank_before: Share | None
     """Mean rank (0 to 1) of the losses of its forget samples among those of unseen samples of the same classes: a model that never
     saw them has about 0.5. None where there are no unseen samples, or where whole classes were forgotten."""
-    rank_after: float | None
+    rank_after: Share | None
     state: State
-    best: float
+    best: Share
     """The lowest accuracy from its own request to the start of this one."""
-    best_rank: float | None
+    best_rank: Share | None
     """The highest rank, likewise."""
 
     @property

@@ -1,17 +1,19 @@
-"""The only writer of files: whole or not at all, on the disk when it returns, and never over what is not ours; and a safe reader.
+"""The only writer of files: atomic, durable, and never over a file of someone else. Safe readers.
 
-`writing`            a file, by any means that takes a path; `write_bytes`, `write_text` and `write_json` are short for it
-`replacing`          the files of a folder together; other files in it stay
-`temporary_folder`   a folder that is removed at the end, or by the next writer after a kill
-`move_folder`        a finished folder of many files
-`lock`               one process a run folder
-`wait_for_lock`      one process an entry of a cache
-`check_replaceable`  an error where a file was written by somebody else
-`writing_cache`      what only saves time: a failure is a warning
-`read_bytes`, `read_text`, `check_regular`   for files from outside: a named pipe would be waited for without end
+`writing`             write one file with any function that takes a path
+`write_bytes`, `write_text`, `write_json`   write one file
+`replacing`           replace several files of a folder in one step
+`temporary_folder`    a folder that is removed at the end, or by the next writer after a kill
+`move_folder`         move a finished folder
+`lock`                let only one process write a run folder
+`wait_for_lock`       let only one process make an entry of a cache
+`check_replaceable`   raise an error for a file that another program wrote
+`writing_cache`       turn a failure to write a cache into a warning
+`read_bytes`, `read_text`, `check_regular`   read a file, but never wait for a named pipe
 
-What is not finished lies in a hidden folder beside its place, locked by its process. The lock ends with the process, so
-that the next writer tells what was left behind from what is in work. Process numbers would not do: in containers they repeat.
+An unfinished file is in a hidden folder next to its destination, locked by its process. The system
+releases the lock when the process ends, so the next writer can tell abandoned folders from folders
+in use. Process numbers would not do: they repeat in containers.
 """
 
 import errno
@@ -39,25 +41,27 @@ except ImportError:
     fcntl = None  # type: ignore[assignment]
 
 HAS_LOCKS = fcntl is not None
-"""Not on Windows: nothing is locked there, and what a kill leaves stays."""
+"""False on Windows: nothing is locked there, and files of killed processes are not removed."""
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.writing")
-LONGEST = 40
-"""Letters of a name that a temporary one repeats: with more it could be too long for the file system."""
-REPLACEMENT, CONTENTS = ".replacement", ".contents.json"
+MAX_NAME_LENGTH = 40
+"""Characters of a file name that the name of its temporary folder repeats. With more, it could be
+too long for the file system."""
+REPLACEMENT = ".replacement"
+CONTENTS = ".contents.json"
 LOCK_TEXT = re.compile(rb"(process \d+ on [^\n]*)?")
-"""What a lock file of ours holds: nothing where its process was killed before it could write."""
+"""Content of a lock file. It is empty if the process was killed before it could write."""
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-"""For opening what may be a named pipe, which would wait for somebody to write into it."""
+"""Flags to open a file that may be a named pipe without waiting for a writer."""
 PIPES = re.compile(r"/dev/(stdin|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 """Pipes of the shell, which have a writer: `... | duck ... /dev/stdin` and `<(...)`."""
 
 WRITE_ERRORS = (OSError, SafetensorError)
-"""What a file that cannot be written raises."""
+"""Errors of a file that cannot be written."""
 
 
-class NotOurs(Exception):
-    """Something is in the place of a file of ours."""
+class ForeignFile(Exception):
+    """A file that another program wrote has the name of one of our files."""
 
 
 class CacheWarning(UserWarning):
@@ -65,66 +69,67 @@ class CacheWarning(UserWarning):
 
 
 @contextmanager
-def writing(place: Path, *, private: bool = False) -> Iterator[Path]:
-    """Yield a path to write to; at the end the file there takes its place in one step.
+def writing(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """Yield a temporary path to write to; at the end, rename the file to `path`.
 
-    `private`: only its owner may read it, as for files that hold sample ids; else the mode follows the umask.
+    private     only the owner may read the file, as for sample ids; else its mode follows the umask
     """
-    named, place = (
-        place,
-        Path(os.path.realpath(place)),
-    )  # a link stays, and what it points to is replaced
-    if place.exists() and not place.is_file() and not place.is_dir():
-        raise OSError(errno.EINVAL, "not a regular file", str(named))
-    with temporary_folder(place.parent, place.name, private=private) as folder:
-        file = folder / place.name
+    # A link stays, and its target is replaced.
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file() and not target.is_dir():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with temporary_folder(target.parent, target.name, private=private) as folder:
+        file = folder / target.name
         try:
             yield file
-            _settle(file, private)
-            os.replace(file, place)
+            _set_mode_and_sync(file, private)
+            os.replace(file, target)
         except OSError as error:
-            # Of a full disk the system names no file, and of the temporary one nobody knows.
+            # If the disk is full, the system names no file; users do not know the temporary one.
             if error.errno is None or error.filename not in (None, str(file)):
                 raise
-            raise OSError(error.errno, error.strerror, str(named)) from error
-        _sync(place.parent)
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        _sync(target.parent)
 
 
-def write_bytes(place: Path, content: bytes, *, private: bool = False) -> None:
-    """Write a file in one step."""
-    with writing(place, private=private) as file:
+def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write a file atomically."""
+    with writing(path, private=private) as file:
         file.write_bytes(content)
 
 
-def write_text(place: Path, text: str, *, private: bool = False) -> None:
-    """Write a file in one step, as UTF-8. What it cannot hold, bytes of file names that are no text, is written as an escape."""
-    write_bytes(place, text.encode(errors="backslashreplace"), private=private)
+def write_text(path: Path, text: str, *, private: bool = False) -> None:
+    """Write a UTF-8 file atomically; bytes of file names that are not valid text are escaped."""
+    write_bytes(path, text.encode(errors="backslashreplace"), private=private)
 
 
-def write_json(place: Path, value: Any, *, indent: int | None = 1, private: bool = False) -> None:
-    """Write a JSON file in one step."""
-    write_text(place, to_json(value, indent=indent) + "\n", private=private)
+def write_json(path: Path, value: Any, *, indent: int | None = 1, private: bool = False) -> None:
+    """Write a JSON file atomically."""
+    write_text(path, to_json(value, indent=indent) + "\n", private=private)
 
 
-def read_bytes(place: Path, *, pipes: bool = False) -> bytes:
-    """Read a file. What is not a regular file raises an error, except pipes of the shell where `pipes` says so."""
-    with _open_regular(place, pipes) as file:
+def read_bytes(path: Path, *, pipes: bool = False) -> bytes:
+    """Read a regular file or, with `pipes`, a pipe of the shell; anything else is an error."""
+    with _open_regular(path, pipes) as file:
         return file.read()
 
 
-def read_text(place: Path, *, encoding: str = "utf-8", pipes: bool = False) -> str:
-    """Read a text file; as `read_bytes`."""
-    return read_bytes(place, pipes=pipes).decode(encoding)
+def read_text(path: Path, *, encoding: str = "utf-8", pipes: bool = False) -> str:
+    """Read a text file, as `read_bytes` does."""
+    return read_bytes(path, pipes=pipes).decode(encoding)
 
 
-def check_regular(place: Path) -> None:
-    """Raise an error where a file cannot be opened or is not a regular one: for readers that take a path."""
-    _open_regular(place, pipes=False).close()
+def check_regular(path: Path) -> None:
+    """Raise an error if a file cannot be opened or is not regular, for readers that take a path."""
+    _open_regular(path, pipes=False).close()
 
 
 @contextmanager
 def temporary_folder(parent: Path, name: str, *, private: bool = False) -> Iterator[Path]:
-    """Yield a new hidden folder, which is removed at the end unless it was moved; what killed processes left beside it is removed first."""
+    """Yield a new hidden folder, which is removed at the end unless it was moved.
+
+    Folders that killed processes left in the same parent are removed first.
+    """
     parent.mkdir(parents=True, exist_ok=True)
     remove_stale(parent)
     folder, handle = _new_folder(parent, name, 0o700 if private else 0o777)
@@ -135,24 +140,27 @@ def temporary_folder(parent: Path, name: str, *, private: bool = False) -> Itera
         os.close(handle)
 
 
-def move_folder(source: Path, place: Path) -> None:
-    """Move a folder with many files to where nothing is, after they are all on the disk."""
-    os.sync()  # one file after another would take minutes
-    os.rename(source, place)
-    _sync(place.parent)
+def move_folder(source: Path, path: Path) -> None:
+    """Move a folder with many files to a free path, after all of them are on the disk."""
+    os.sync()  # to sync one file after another would take minutes
+    os.rename(source, path)
+    _sync(path.parent)
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove what processes that were killed left half-written in a folder: hidden copies of models that knew the data."""
+    """Remove unfinished files of killed processes from a folder.
+
+    They may be copies of models that know samples which were since forgotten.
+    """
     try:
-        found = [
+        unfinished = [
             Path(entry)
             for entry in os.scandir(folder)
             if entry.is_dir(follow_symlinks=False) and is_temporary(Path(entry))
         ]
     except OSError:
         return
-    for path in found:
+    for path in unfinished:
         with suppress(OSError):
             handle = os.open(path, os.O_RDONLY)
             try:
@@ -164,37 +172,42 @@ def remove_stale(folder: Path) -> None:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether this is the name of something that is being written."""
+    """Return whether this is the name of a temporary folder."""
     return TEMPORARY.fullmatch(path.name) is not None
 
 
 @contextmanager
-def replacing(folder: Path, ours: Sequence[str]) -> Iterator[Path]:
-    """Yield an empty folder to fill; at the end its files are those of `folder`, all or none of them.
+def replacing(folder: Path, run_files: Sequence[str]) -> Iterator[Path]:
+    """Yield an empty folder to fill; at the end, move all of its files to `folder`, or none.
 
-    `ours`: the names that we write there, first the record without which the folder counts for nothing. Of these, the ones that are not
-    written again are removed. All else in the folder stays. Killed on the way, `finish_replacing` does the rest.
+    If the process is killed meanwhile, `finish_replacing` completes the move.
+
+    run_files   all names that may be written, first the record that makes the folder a run; those
+                that are not written are removed, and other files in the folder stay
     """
-    there = folder.exists()
-    if there:
-        _check_no_foreign_replacement(folder, ours)
-    with temporary_folder(folder if there else folder.parent, folder.name) as new:
+    exists = folder.exists()
+    if exists:
+        _check_no_foreign_replacement(folder, run_files)
+    with temporary_folder(folder if exists else folder.parent, folder.name) as new:
         yield new
         for file in new.iterdir():
             _sync(file)
-        if not there:
+        if not exists:
             _sync(new)
             os.rename(new, folder)
             _sync(folder.parent)
             return
         write_json(new / CONTENTS, sorted(file.name for file in new.iterdir()))
-        # From here on the new files count: whatever stops this process, the next reader goes on with it.
+        # This commits the new files: if the process stops later, the next reader completes it.
         os.rename(new, folder / REPLACEMENT)
-        _finish(folder, ours)
+        _move_replacement(folder, run_files)
 
 
-def finish_replacing(folder: Path, ours: Sequence[str]) -> None:
-    """Go on with a replacement whose process was killed; wait for one that is at work. What we did not write there is left alone."""
+def finish_replacing(folder: Path, run_files: Sequence[str]) -> None:
+    """Complete a replacement whose process was killed, or wait for one in progress.
+
+    A replacement that this module did not write is ignored.
+    """
     try:
         handle = os.open(folder / REPLACEMENT, os.O_RDONLY | NO_LINK | NO_WAIT)
     except OSError:
@@ -202,16 +215,16 @@ def finish_replacing(folder: Path, ours: Sequence[str]) -> None:
     try:
         if HAS_LOCKS:
             fcntl.flock(handle, fcntl.LOCK_EX)
-        _finish(folder, ours)
+        _move_replacement(folder, run_files)
     except FileNotFoundError:
-        pass  # its own process was quicker
+        pass  # its own process has completed it meanwhile
     finally:
         os.close(handle)
 
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Keep other processes from writing the same run; an error where one does so already."""
+    """Keep other processes from writing the same run; raise an error if one does so already."""
     real = Path(os.path.realpath(folder))
     file = real.with_name(f".{real.name}.lock")
     new_folders = [parent for parent in file.parents if not parent.exists()]
@@ -219,15 +232,13 @@ def lock(folder: Path) -> Iterator[None]:
         handle = _acquire(file)
     except BlockingIOError:
         raise BadInput(
-            f"{folder} is in use: {_owner(file)} writes it. Wait until it ends, or choose another --out."
+            f"{folder} is in use: {_owner(file)} writes it. Wait until it ends, or choose another "
+            "--out."
         ) from None
-    except NotOurs:
-        raise BadInput(
-            f"{file} was not written by this command, which needs that name: remove it, or choose another --out."
-        ) from None
-    except (
-        OSError
-    ):  # a place that cannot be written, or knows no locks: whoever writes there says so
+    except ForeignFile:
+        raise _name_taken(file) from None
+    except OSError:
+        # The folder is not writable or has no locks. An error comes with the first write, if any.
         handle = None
     try:
         yield
@@ -245,7 +256,7 @@ def wait_for_lock(folder: Path, name: str) -> Iterator[bool]:
     new_folders = [parent for parent in file.parents if not parent.exists()]
     waited = False
     handle = None
-    with suppress(Exception):  # a cache must not stop the work
+    with suppress(OSError, ForeignFile):  # a cache must not stop the work
         try:
             handle = _acquire(file)
         except BlockingIOError:
@@ -258,7 +269,7 @@ def wait_for_lock(folder: Path, name: str) -> Iterator[bool]:
 
 
 def _release(file: Path, handle: int | None, new_folders: Sequence[Path]) -> None:
-    """Remove a lock, and the folders made for it that are still empty."""
+    """Remove a lock, and the folders made for it: a command that failed leaves no empty ones."""
     if handle is None:
         return
     file.unlink(missing_ok=True)
@@ -268,27 +279,26 @@ def _release(file: Path, handle: int | None, new_folders: Sequence[Path]) -> Non
             parent.rmdir()
 
 
-def check_replaceable(place: Path, mark: bytes) -> None:
-    """An error where a file is there that does not hold the mark of what we write."""
+def check_replaceable(path: Path, mark: bytes) -> None:
+    """Raise an error if a file exists that does not contain the mark of our files."""
     try:
-        ours = not place.exists() or (place.is_file() and mark in place.read_bytes())
+        is_replaceable = not path.exists() or (path.is_file() and mark in path.read_bytes())
     except OSError as error:
-        raise BadInput(f"{place} cannot be read: {error.strerror}. Choose another name.") from error
-    if not ours:
+        raise BadInput(f"{path} cannot be read: {error.strerror}. Choose another name.") from error
+    if not is_replaceable:
         raise BadInput(
-            f"{place} exists and was not written by this command: choose another name, or remove it first."
+            f"{path} exists and was not written by this command: choose another name, or remove it "
+            "first."
         )
 
 
 @contextmanager
-def writing_cache(place: Path) -> Iterator[None]:
-    """Warn where a file or folder that only saves time cannot be written; the result is not lost."""
+def writing_cache(path: Path) -> Iterator[None]:
+    """Warn if a cache cannot be written; the result is not lost."""
     try:
         yield
     except WRITE_ERRORS as error:
-        warn(
-            f"{place} cannot be written ({reason(error)}): what it would hold is made again the next time."
-        )
+        warn(f"{path} cannot be written ({reason(error)}). The next run computes it again.")
 
 
 def warn(message: str) -> None:
@@ -297,13 +307,13 @@ def warn(message: str) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Why a file cannot be read or written, in the system's words where it has some."""
+    """Return why a file cannot be read or written: the system's text if it has one."""
     return str(getattr(error, "strerror", None) or error)
 
 
 def _new_folder(parent: Path, name: str, mode: int) -> tuple[Path, int]:
     while True:
-        folder = parent / f".{name[:LONGEST]}.{secrets.token_hex(8)}.writing"
+        folder = parent / f".{name[:MAX_NAME_LENGTH]}.{secrets.token_hex(8)}.writing"
         folder.mkdir(mode)
         try:
             handle = os.open(folder, os.O_RDONLY)
@@ -314,52 +324,54 @@ def _new_folder(parent: Path, name: str, mode: int) -> tuple[Path, int]:
                 fcntl.flock(handle, fcntl.LOCK_EX)
         if _is_open(folder, handle):
             return folder, handle
-        os.close(handle)  # another writer took it for stale before it was locked
+        os.close(handle)  # another writer removed it as stale before it was locked
 
 
 def _is_open(path: Path, handle: int) -> bool:
-    """Whether the handle is of what is at the path now."""
+    """Return whether the handle is that of the file now at the path."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(handle))
     except FileNotFoundError:
         return False
 
 
-def _settle(file: Path, private: bool) -> None:
-    """Mode and content. Some libraries make private files whatever the umask: the folder around it knows the umask."""
+def _set_mode_and_sync(file: Path, private: bool) -> None:
+    """Set the mode of a file and write it to the disk.
+
+    Some libraries create private files whatever the umask is. The folder was created with it.
+    """
     file.chmod(0o600 if private else file.parent.stat().st_mode & 0o666)
     _sync(file)
 
 
 def _sync(path: Path) -> None:
-    """On the disk, not only in memory. Some systems cannot do that with folders."""
-    folder = path.is_dir()
+    """Write a file or folder to the disk. Some systems cannot do that with folders."""
+    is_folder = path.is_dir()
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
-        if folder:
+        if is_folder:
             return
         raise
     try:
         os.fsync(handle)
     except OSError:
-        if not folder:
+        if not is_folder:
             raise
     finally:
         os.close(handle)
 
 
-def _finish(folder: Path, ours: Sequence[str]) -> None:
-    new, record = folder / REPLACEMENT, ours[0]
+def _move_replacement(folder: Path, run_files: Sequence[str]) -> None:
+    new = folder / REPLACEMENT
+    record = run_files[0]
     try:
-        names = _replacement_names(new, ours)
-    except (
-        NotOurs
-    ):  # it may come from another person: nothing outside the folder is touched, nor anything in it
-        return
+        names = _replacement_names(new, run_files)
+    except ForeignFile:
+        return  # someone else may have planted it: no file is moved or removed
     if (new / record).exists():
-        # First the old record: it must not be read with new files, nor the new one with old files.
-        for name in (record, *(name for name in ours if name not in names)):
+        # The old record goes first and the new one comes last: records and files never mix.
+        for name in (record, *(name for name in run_files if name not in names)):
             (folder / name).unlink(missing_ok=True)
         for name in names:
             if name != record and (new / name).exists():
@@ -370,54 +382,61 @@ def _finish(folder: Path, ours: Sequence[str]) -> None:
     shutil.rmtree(new, ignore_errors=True)
 
 
-def _replacement_names(new: Path, ours: Sequence[str]) -> list[str]:
-    """Return the names of the files that a replacement brings, those that were moved already included; `NotOurs` if we did not write it."""
+def _replacement_names(new: Path, run_files: Sequence[str]) -> list[str]:
+    """Return the names of all files of a replacement, moved or not.
+
+    Raise `ForeignFile` if this module did not write it.
+    """
     if not stat.S_ISDIR(new.lstat().st_mode):
-        raise NotOurs
+        raise ForeignFile
     present = {entry.name for entry in os.scandir(new)}
-    if not present:  # killed before its last step
+    if not present:  # its process was killed before the last step
         return []
     if any(not stat.S_ISREG((new / name).lstat().st_mode) for name in present):
-        raise NotOurs
+        raise ForeignFile
     try:
         names = json.loads(read_text(new / CONTENTS))
     except FileNotFoundError:
         if new.exists():
-            raise NotOurs from None
+            raise ForeignFile from None
         raise  # its own process has just finished
     except (ValueError, RecursionError):
-        raise NotOurs from None
-    # A record comes with every replacement. Paths, and names that we do not write, come with none.
+        raise ForeignFile from None
+    # Every replacement has a record, and none has paths or other names.
     if (
         not isinstance(names, list)
-        or ours[0] not in names
-        or any(name not in ours for name in names)
+        or run_files[0] not in names
+        or any(name not in run_files for name in names)
+        or not present - {CONTENTS} <= set(names)
     ):
-        raise NotOurs
-    if not present - {CONTENTS} <= set(names):
-        raise NotOurs
+        raise ForeignFile
     return names
 
 
-def _check_no_foreign_replacement(folder: Path, ours: Sequence[str]) -> None:
+def _check_no_foreign_replacement(folder: Path, run_files: Sequence[str]) -> None:
     with suppress(FileNotFoundError):
         try:
-            _replacement_names(folder / REPLACEMENT, ours)
-        except NotOurs:
-            raise BadInput(
-                f"{folder / REPLACEMENT} was not written by this command, which needs that name: remove it, or choose another --out."
-            ) from None
+            _replacement_names(folder / REPLACEMENT, run_files)
+        except ForeignFile:
+            raise _name_taken(folder / REPLACEMENT) from None
 
 
-def _open_regular(place: Path, pipes: bool) -> IO[bytes]:
-    handle = os.open(place, os.O_RDONLY | NO_WAIT)
+def _name_taken(path: Path) -> BadInput:
+    return BadInput(
+        f"{path} was not written by this command, which needs that name: remove it, or choose "
+        "another --out."
+    )
+
+
+def _open_regular(path: Path, pipes: bool) -> IO[bytes]:
+    handle = os.open(path, os.O_RDONLY | NO_WAIT)
     try:
         mode = os.fstat(handle).st_mode
         if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
-        pipe = pipes and stat.S_ISFIFO(mode) and PIPES.fullmatch(str(place)) is not None
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        pipe = pipes and stat.S_ISFIFO(mode) and PIPES.fullmatch(str(path)) is not None
         if not pipe and not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(place))
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         if pipe:
             os.set_blocking(handle, True)
         return open(handle, "rb")
@@ -432,7 +451,7 @@ def _acquire(file: Path, wait: bool = False) -> int | None:
     while True:
         file.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(file) and not stat.S_ISREG(_mode(file)):
-            raise NotOurs
+            raise ForeignFile
         try:
             handle = os.open(file, os.O_RDWR | os.O_CREAT | NO_LINK | NO_WAIT, 0o666)
         except FileNotFoundError:
@@ -442,11 +461,11 @@ def _acquire(file: Path, wait: bool = False) -> int | None:
         try:
             _check_lock_file(handle)
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except (OSError, NotOurs):
+        except (OSError, ForeignFile):
             os.close(handle)
             raise
         if _is_open(file, handle):
-            with suppress(OSError):  # a full disk: it is locked all the same
+            with suppress(OSError):  # if the disk is full, the file is locked all the same
                 os.ftruncate(handle, 0)
                 os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
             return handle
@@ -454,7 +473,7 @@ def _acquire(file: Path, wait: bool = False) -> int | None:
 
 
 def _mode(file: Path) -> int:
-    """Of the file itself, not of what it links to; an ordinary one where it has just been removed."""
+    """Return the mode of a file or link; that of a regular file if it was just removed."""
     try:
         return file.lstat().st_mode
     except FileNotFoundError:
@@ -463,7 +482,7 @@ def _mode(file: Path) -> int:
 
 def _check_lock_file(handle: int) -> None:
     if not LOCK_TEXT.fullmatch(os.pread(handle, 4096, 0)):
-        raise NotOurs
+        raise ForeignFile
 
 
 def _owner(file: Path) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from duck.errors import BadInput
 from duck.predict import accuracy, outcomes
+from duck.records import ClassIndex, Count, Share
 from duck.types import Data, Scenario
 
 SMALL = 200
@@ -22,7 +23,7 @@ ONE_SIDED = 1.645
 """Standard errors below 0.5 from which a mean rank is low: 5 % of unseen samples have one."""
 TOO_MUCH_LOST = "The model lost too much accuracy"
 
-Confusion = dict[str, dict[str, int]]
+Confusion = dict[ClassIndex, dict[ClassIndex, Count]]
 """True class -> predicted class -> count, without zeros. The keys are text, as in JSON."""
 
 
@@ -51,10 +52,10 @@ class KeptAccuracy:
     split: str
     """The split: unseen samples, of retained classes if classes are forgotten; retain samples if
     there are no unseen ones."""
-    original: float
-    unlearned: float
-    n: int
-    limit: float
+    original: Share
+    unlearned: Share
+    n: Count
+    limit: Share
     """The largest loss that is accepted."""
     damaged: bool
 

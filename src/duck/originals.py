@@ -2,7 +2,7 @@
 
 import resource
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from duck.experiment import Experiment
 from duck.metrics import training_scores
 from duck.models import build
 from duck.models.user_models import in_float32
+from duck.records import Environment, structure, to_plain
 from duck.runs import environment
 from duck.runtime import Stopwatch, device_name, is_first
 from duck.types import Data, Report
@@ -30,8 +31,7 @@ class TrainingFacts:
     scores: dict[str, float | None]
     seconds: float
     created: str
-    environment: dict[str, Any]
-    """As in the record of a run."""
+    environment: Environment
     machine: dict[str, Any]
     """As in the results of `duck bench`."""
     alone: bool
@@ -68,13 +68,13 @@ def load_or_train(
                 report=report,
                 checkpoint=checkpoint,
             )
-        return model, asdict(_facts(model, data, device, stopwatch.seconds, alone))
+        return model, to_plain(_facts(model, data, device, stopwatch.seconds, alone))
 
     return store.get_or_train(
         Key.of_original(experiment),
         lambda: build(training.model, data.num_classes, data.train.shape),
         train_now,
-        lambda facts: TrainingFacts(**facts),
+        lambda facts: structure(facts, TrainingFacts),
         device=device,
         renew=renew,
     )

@@ -1,6 +1,7 @@
 """Make text from outside safe to print."""
 
 import unicodedata
+from collections.abc import Sequence
 
 HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories of characters that control the terminal or the direction of writing, and of
@@ -15,6 +16,12 @@ def printable(text: str) -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun: "1 sample", "1,200 samples"."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def listed(values: Sequence[object], most: int = 5) -> str:
+    """Return the first values, text in quotes, and how many more there are."""
+    rest = f" and {len(values) - most} more" if len(values) > most else ""
+    return ", ".join(map(repr, values[:most])) + rest
 
 
 def _escape(character: str) -> str:

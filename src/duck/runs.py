@@ -6,31 +6,44 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import cattrs
 import torch
 from torch import nn
 
-from duck import files, schema
+from duck import files
 from duck.comparison import COLUMNS as COLUMNS
 from duck.earlier_requests import EarlierScores
-from duck.errors import BadInput, DuckError
+from duck.errors import BadInput
 from duck.experiment import Experiment, from_dict, to_dict
 from duck.methods.base import METHODS
-from duck.metrics import KeptAccuracy, kept_accuracy
+from duck.metrics import Confusion, KeptAccuracy, kept_accuracy
 from duck.models.weights import REQUEST_DIGEST, save_weights
+from duck.records import (
+    AnyNumber,
+    ClassIndex,
+    Count,
+    Date,
+    Environment,
+    Fields,
+    InvalidRecord,
+    Share,
+    build_converter,
+    structure,
+)
 from duck.runtime import device_name, device_of, is_first
 from duck.sample_ids import FILE as FILE_OF_IDS
 from duck.sample_ids import NO_SALT, hide_ids, new_salt, read_salt, restore_ids, write_ids
 from duck.scenarios import describe
 from duck.types import Scenario
-from duck.unlearning import Outcome, Status, notes, status_of
+from duck.unlearning import Epoch, Outcome, Status, notes, status_of
 
 RECORD, WEIGHTS = "run.json", "model.safetensors"
 RUN_FILES = (
@@ -47,51 +60,128 @@ RUN_FILES = (
 
 
 @dataclass(frozen=True)
+class ByClass:
+    """What reports show of each class. An original has none of it."""
+
+    kind: Literal["class", "samples"] | None = None
+    names: list[str] = field(default_factory=list)
+    """The names of the classes."""
+    forget: dict[ClassIndex, Count] = field(default_factory=dict)
+    """Forget samples of each class that has some."""
+    original: Confusion | None = None
+    """Confusion matrix of the original on unseen samples; likewise of the unlearned model."""
+    unlearned: Confusion | None = None
+
+    def __post_init__(self) -> None:
+        if any(int(index) >= len(self.names) for index in self.forget):
+            raise InvalidRecord("has a class to forget without a name")
+        if self.original and self.unlearned:
+            before, after = _class_sizes(self.original), _class_sizes(self.unlearned)
+            if before != after:
+                raise InvalidRecord("counts other samples before than after")
+
+
+def _class_sizes(confusion: Confusion) -> dict[str, int]:
+    return {index: sum(row.values()) for index, row in confusion.items()}
+
+
+@dataclass(frozen=True)
+class CheckedScores:
+    """The range of the scores of a run; a score that does not exist is None."""
+
+    forget: Share | None = None
+    retain: Share | None = None
+    test: Share | None = None
+    forget_test: Share | None = None
+    retain_test: Share | None = None
+    aus: float | None = None
+    train: Share | None = None
+    forget_rank: Share | None = None
+
+
+RunScores = Annotated[dict[str, AnyNumber | None], Fields(CheckedScores)]
+
+
+@dataclass(frozen=True)
 class Run:
     """The content of run.json."""
 
     experiment: Experiment
-    scores: dict[str, float | None]
+    scores: RunScores
     seconds: float
-    samples: dict[str, int]
+    samples: dict[str, Count]
     """Samples in each split; for an unlearning also the number of `processed` forget samples."""
     prepare_seconds: float = 0.0
     """Time of the preparation."""
-    original: dict[str, float | None] | None = None
+    original: RunScores | None = None
     """Scores of the original on the same splits."""
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: tuple[Epoch, ...] = ()
     notes: list[str] = field(default_factory=list)
-    by_class: dict[str, Any] = field(default_factory=dict)
-    """For reports: class names, forget samples per class, confusion matrices before and after."""
-    earlier: list[dict[str, Any]] = field(default_factory=list)
-    """Scores on the forget sets of earlier requests: the fields of `EarlierScores`."""
+    by_class: ByClass = field(default_factory=ByClass)
+    earlier: tuple[EarlierScores, ...] = ()
+    """Scores on the forget sets of earlier requests."""
     original_run: str | None = None
     source: dict[str, str | None] = field(default_factory=dict)
     """Paths of data and weights; not part of the id."""
-    environment: dict[str, Any] = field(default_factory=dict)
-    created: str = ""
-    kept_accuracy: dict[str, Any] | None = None
-    """Fields of `metrics.KeptAccuracy`: the accuracy lost, and whether the model is `damaged`."""
+    environment: Environment | None = None
+    created: Date = ""
+    kept_accuracy: KeptAccuracy | None = None
+    """The accuracy lost, and whether the model is `damaged`."""
     id: str = ""
     """`Experiment.run_id` with the salt of this run. Set by `save`."""
     forgot: bool | None = None
     """False: nothing was forgotten. None: the scores do not show it, or it is an original."""
 
     @property
-    def earlier_scores(self) -> tuple[EarlierScores, ...]:
-        """`earlier` as typed records."""
-        return tuple(EarlierScores(**scores) for scores in self.earlier)
-
-    @property
     def status(self) -> Status:
         """The outcome, from which `duck forget` takes its exit code."""
-        return status_of(self.forgot, bool(self.kept_accuracy and self.kept_accuracy["damaged"]))
+        return status_of(self.forgot, self.kept_accuracy is not None and self.kept_accuracy.damaged)
+
+
+SPLITS = ("forget", "retain", "holdout", "test", "forget_test", "retain_test")
+REQUIRED_SCORES = ("forget", "retain", "test", "forget_test", "retain_test", "aus")
+REQUIRED_SAMPLES = ("forget", "retain", "processed")
+"""What the record of an unlearning must have; that of an original has other names."""
+
+
+@dataclass(frozen=True)
+class PublicTraining:
+    """The part of a training that is read without knowing all of its settings."""
+
+    data: str
+    model: str
+    seed: int = 0
+    image_size: Count | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    fingerprint: str = ""
+    recipe_assumed: bool = False
+
+
+@dataclass(frozen=True)
+class PublicExperiment:
+    """An experiment as run.json stores it: with digests in place of sample ids."""
+
+    training: PublicTraining
+
+
+def _build_converter(read_experiment: Callable[[Any, Any], Any]) -> cattrs.Converter:
+    converter = build_converter()
+    converter.register_structure_hook(Experiment, read_experiment)
+    converter.register_unstructure_hook(Experiment, to_dict)
+    converter.register_unstructure_hook(
+        ByClass, lambda by_class: {} if by_class == ByClass() else asdict(by_class)
+    )
+    return converter
+
+
+_CONVERTER = _build_converter(lambda plain, _: from_dict(plain))
+_PUBLIC_CONVERTER = _build_converter(lambda plain, _: structure(plain, PublicExperiment))
 
 
 def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest: Any) -> Run:
     """Return the record of an unlearning."""
-    splits = ("forget", "retain", "holdout", "test", "forget_test", "retain_test")
-    samples = {name: len(getattr(scenario, name)) for name in splits}
+    samples = {name: len(getattr(scenario, name)) for name in SPLITS}
     return Run(
         experiment=experiment,
         scores=asdict(outcome.scores),
@@ -99,26 +189,21 @@ def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest:
         samples={**samples, "processed": outcome.processed},
         prepare_seconds=outcome.prepare_seconds,
         original=asdict(outcome.original),
-        history=[epoch._asdict() for epoch in outcome.history],
+        history=outcome.history,
         notes=notes(scenario, outcome),
         by_class=_by_class(scenario, outcome),
-        earlier=[asdict(scores) for scores in outcome.earlier],
-        kept_accuracy=asdict(outcome.kept_accuracy),
+        earlier=outcome.earlier,
+        kept_accuracy=outcome.kept_accuracy,
         forgot=outcome.forgot,
         **rest,
     )
 
 
-def _by_class(scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
+def _by_class(scenario: Scenario, outcome: Outcome) -> ByClass:
     counts = scenario.data.train.labels[scenario.forget].bincount().tolist()
     before, after = outcome.confusions
-    return {
-        "kind": scenario.kind,
-        "names": list(scenario.data.classes),
-        "forget": {str(index): count for index, count in enumerate(counts) if count},
-        "original": before,
-        "unlearned": after,
-    }
+    forget = {str(index): count for index, count in enumerate(counts) if count}
+    return ByClass(scenario.kind, list(scenario.data.classes), forget, before, after)
 
 
 def judge(run: Run, limit: float | None = None) -> Run:
@@ -126,16 +211,16 @@ def judge(run: Run, limit: float | None = None) -> Run:
 
     The limit that was given to `duck forget` is not stored with the run.
     """
-    if run.kept_accuracy is None:
+    known = run.kept_accuracy
+    if known is None:
         return run
-    known = KeptAccuracy(**run.kept_accuracy)
     judged = kept_accuracy(known.split, known.original, known.unlearned, known.n, limit)
     others = [note for note in run.notes if note != str(known)]
     if judged.damaged:
         # After the notes on earlier requests, as in a new run.
-        position = sum(scores.is_known for scores in run.earlier_scores)
+        position = sum(scores.is_known for scores in run.earlier)
         others.insert(position, str(judged))
-    return replace(run, kept_accuracy=asdict(judged), notes=others)
+    return replace(run, kept_accuracy=judged, notes=others)
 
 
 def row(folder: Path, run: Run) -> dict[str, Any]:
@@ -146,16 +231,16 @@ def row(folder: Path, run: Run) -> dict[str, Any]:
     return {
         "run": str(folder),
         "method": METHODS.name_of(method),
-        "scenario": describe(request, run.by_class.get("names", ())),
+        "scenario": describe(request, run.by_class.names),
         "protocol": run.experiment.protocol,
         "scores": {name: run.scores[name] for name in COLUMNS},
         "seconds": run.seconds,
         "prepare_seconds": run.prepare_seconds,
         "forget_samples": run.samples["forget"],
         "processed": run.samples["processed"],
-        "earlier": run.earlier,
+        "earlier": [asdict(scores) for scores in run.earlier],
         "status": run.status,
-        "kept_accuracy": run.kept_accuracy,
+        "kept_accuracy": run.kept_accuracy and asdict(run.kept_accuracy),
         "notes": run.notes,
     }
 
@@ -169,10 +254,14 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
         return folder
     salt = new_salt() if run.experiment.names_samples else NO_SALT
     digest = run.experiment.request_digest(salt)
-    about = {"id": run.experiment.run_id(salt), "request_digest": digest, "status": run.status}
-    record, ids = hide_ids({**asdict(run), **about, "experiment": to_dict(run.experiment)}, salt)
-    record["environment"] = run.environment or environment(device_of(model))
-    record["created"] = run.created or datetime.now(UTC).isoformat(timespec="seconds")
+    stamped = replace(
+        run,
+        id=run.experiment.run_id(salt),
+        environment=run.environment or environment(device_of(model)),
+        created=run.created or datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    plain = _CONVERTER.unstructure(stamped)
+    record, ids = hide_ids({**plain, "request_digest": digest, "status": run.status}, salt)
     with _explain_write_errors(folder), files.replacing(folder, RUN_FILES) as new:
         save_weights(model, new / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
         write_ids(ids, salt, new)
@@ -182,27 +271,17 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
 
 def load(folder: Path) -> Run:
     """Read the record of a run, judged by the default limit on the loss of accuracy."""
-    record = restore_ids(read_record(folder), folder)
-    if "forgot" not in record:
-        # Records of earlier versions say it only in their notes.
-        notes = record.get("notes", [])
-        is_unforgotten = any(note.startswith("Nothing was forgotten") for note in notes)
-        record["forgot"] = False if is_unforgotten else None
-    names = set(Run.__dataclass_fields__)
-    try:
-        experiment = from_dict(record["experiment"])
-    except (DuckError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _broken(folder, f"experiment: {error}") from error
-    values = {name: value for name, value in record.items() if name in names}
-    return judge(Run(**{**values, "experiment": experiment}))
+    return judge(_structure(restore_ids(_read_json(folder), folder), folder, _CONVERTER))
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Read run.json as plain data and check it.
+    """Return the content of run.json, with digests in place of sample ids, and check it."""
+    record = _read_json(folder)
+    _structure(record, folder, _PUBLIC_CONVERTER)
+    return record
 
-    It contains digests in place of sample ids. Fields that older versions did not write get their
-    defaults.
-    """
+
+def _read_json(folder: Path) -> dict[str, Any]:
     files.finish_replacing(folder, RUN_FILES)
     try:
         record = json.loads(files.read_text(folder / RECORD))
@@ -215,28 +294,32 @@ def read_record(folder: Path) -> dict[str, Any]:
         raise BadInput(f"{folder / RECORD} cannot be read: {error}") from error
     if not isinstance(record, dict) or "experiment" not in record:
         raise BadInput(f"{folder / RECORD} is not the record of a run: it has no experiment.")
+    return record
+
+
+def _structure(plain: dict[str, Any], folder: Path, converter: cattrs.Converter) -> Run:
     try:
-        schema.record(record, "")
-    except schema.Wrong as wrong:
-        raise _broken(folder, str(wrong)) from wrong
-    return {**_defaults(), **record}
+        run = structure(plain, Run, converter)
+        if plain["experiment"].get("method") is not None:
+            _check_names(run)
+    except InvalidRecord as error:
+        raise _broken(folder, str(error)) from error
+    return run
 
 
-def _defaults() -> dict[str, Any]:
-    defaults: dict[str, Any] = {}
-    for item in fields(Run):
-        if item.default_factory is not MISSING:
-            defaults[item.name] = item.default_factory()
-        elif item.default is not MISSING:
-            defaults[item.name] = item.default
-    return defaults
+def _check_names(run: Run) -> None:
+    """Raise an error if a score or a count of an unlearning is missing."""
+    missing = [f"scores.{name}" for name in REQUIRED_SCORES if name not in run.scores]
+    missing += [f"samples.{name}" for name in REQUIRED_SAMPLES if name not in run.samples]
+    if missing:
+        raise InvalidRecord(f"{missing[0]} is missing")
 
 
 def _broken(folder: Path, why: str) -> BadInput:
     reason = why.removesuffix(".")
     return BadInput(
-        f"{folder / RECORD} does not hold what a run holds ({reason}): it is broken, or of another "
-        "version. Leave it out, or make it anew."
+        f"{folder / RECORD} does not hold what a run holds ({reason}): it is damaged, or from "
+        "another version. Leave it out, or run it again."
     )
 
 
@@ -367,21 +450,21 @@ def _is_full(error: Exception) -> bool:
     return f"(os error {errno.ENOSPC})" in str(error)
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def environment(device: torch.device) -> Environment:
     """Return versions and hardware that the result may depend on."""
     packages = {name: version(name) for name in ("torch", "numpy", "safetensors")}
     try:
         packages["duck-unlearning"] = version("duck-unlearning")
     except Exception:  # running from a source tree that is not installed
         packages["duck-unlearning"] = "source"
-    return {
-        "python": platform.python_version(),
-        "packages": packages,
-        "platform": platform.platform(terse=True),
-        "device": device_name(device),
-        "threads": torch.get_num_threads(),
-        "git_commit": _git_commit(),
-    }
+    return Environment(
+        platform.python_version(),
+        packages,
+        platform.platform(terse=True),
+        device_name(device),
+        torch.get_num_threads(),
+        _git_commit(),
+    )
 
 
 def _git_commit() -> str | None:

@@ -4,7 +4,6 @@ import gc
 import os
 import platform
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,19 +18,6 @@ from duck.checks import check_seed
 from duck.errors import BadInput
 
 Precision = Literal["auto", "float32", "bfloat16"]
-
-
-def worker_command(module: str, *words: str) -> list[str]:
-    """Return the command line of a Python process that runs one of our modules.
-
-    The process does not import modules from the working folder.
-    """
-    return [sys.executable, "-P", "-m", module, *words]
-
-
-def worker_environment(**more: str) -> dict[str, str]:
-    """Return the environment of a worker: it imports modules from the same paths."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **more}
 
 
 def pick_device(name: str = "auto") -> torch.device:

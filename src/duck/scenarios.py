@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from duck.data.checks import copies_in_retain, is_random, listed
+from duck.data.checks import copies_in_retain, is_random
 from duck.data.patch import Patch, relabelled
 from duck.errors import BadInput
 from duck.files import read_text
-from duck.printable import counted, printable
+from duck.printable import counted, listed, printable
 from duck.registry import Registry, suggest
 from duck.runtime import seeded
 from duck.types import Data, EarlierForgetSet, Examples, Protocols, Scenario

@@ -17,15 +17,20 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
+from duck.artifacts import ArtifactStore
+from duck.engines import Engine, InlineEngine
 from duck.errors import BadInput, MissingExtra
+from duck.experiment import Training
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.metrics import aus
 from duck.predict import logits_on, outcomes
 from duck.preparation import Preparations
+from duck.retraining import Retraining
 from duck.runtime import Stopwatch, device_of
 from duck.types import Examples, Recipe, Scenario, Task
 
+INLINE = InlineEngine()
 Objective = Literal["aus", "gap"]
 Settings = dict[str, Any]
 Space = dict[str, dict[str, Any]]
@@ -90,6 +95,7 @@ def tune(
     retrained: Sequence[nn.Module] | None = None,
     done: Sequence[Trial] = (),
     also: Sequence[Method] = (),
+    engine: Engine = INLINE,
 ) -> Iterator[Trial]:
     """Yield trials as they end; the first is `method` as it is.
 
@@ -100,6 +106,8 @@ def tune(
                 them in holdout accuracy, forget accuracy and confidence AUC. Without them it is `aus`.
     done        the first trials of the same search, which continues after them
     also        settings known from elsewhere, tried before others are drawn; they count as trials
+    engine      with several workers, the scenarios of a trial run at the same time; the trials are
+                the same with every engine
     """
     try:
         import optuna
@@ -155,13 +163,51 @@ def tune(
                 )
             trial = done[number]
         else:
-            trial = _run(
-                judges, number, method, settings, max((one.score for one in trials), default=FAILED)
-            )
+            best_score = max((one.score for one in trials), default=FAILED)
+            trial = _run(judges, number, method, settings, best_score, engine)
         study.tell(asked, trial.score)
         trials.append(trial)
         if number >= len(done):
             yield trial
+
+
+def retrain(
+    model: nn.Module,
+    scenarios: Sequence[Scenario],
+    *,
+    new_model: Callable[[], nn.Module],
+    recipe: Recipe,
+    training: Training | None = None,
+    store: ArtifactStore | None = None,
+    engine: Engine = INLINE,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> list[nn.Module]:
+    """Return a model without the forget set of each scenario, for the objective `gap`.
+
+    training, store   models that were stored for this training of the original are reused
+    report            progress callback: called with (done, total)
+    """
+    retrainings = [
+        Retraining(scenario, model, new_model, recipe, training, store or ArtifactStore())
+        for scenario in scenarios
+    ]
+    models: dict[int, nn.Module] = {}
+    work = _RetrainScenario(retrainings)
+    for place, retrained in engine(work, range(len(retrainings)), lambda _: True):
+        models[place] = retrained
+        report(len(models), len(retrainings))
+    return [models[place] for place in range(len(retrainings))]
+
+
+@dataclass(frozen=True)
+class _RetrainScenario:
+    """Loads or trains the model of one scenario, which is given by its place."""
+
+    retrainings: Sequence[Retraining]
+
+    def __call__(self, place: int) -> tuple[int, nn.Module]:
+        retraining = self.retrainings[place]
+        return place, retraining.load_or_train(retraining.scenario.seed)
 
 
 def mean(parts: Sequence[Trial]) -> Trial:
@@ -229,19 +275,53 @@ def at_edge(method: str, trials: Sequence[Trial]) -> list[str]:
 
 
 def _run(
-    judges: Sequence["_Judge"], number: int, method: Method, settings: Settings, best_score: float
+    judges: Sequence["_Judge"],
+    number: int,
+    method: Method,
+    settings: Settings,
+    best_score: float,
+    engine: Engine,
 ) -> Trial:
-    """Run a setting on one scenario after another, and stop when it can no longer become the best."""
+    """Run a setting on the scenarios until it can no longer become the best.
+
+    Several workers run all scenarios at once. What comes after the end is then discarded, so that
+    a trial does not depend on the number of workers.
+    """
     parts: list[Trial] = []
-    for place, judge in enumerate(judges):
-        parts.append(judge(number, with_settings(method, settings), settings))
-        left = [other.highest for other in judges[place + 1 :]]
+    for part in _scenario_trials(_ScenarioTrial(judges, number, method, settings), engine):
+        parts.append(part)
+        left = [judge.highest for judge in judges[len(parts) :]]
         reachable = (sum(part.score for part in parts) + sum(left)) / len(judges)
-        if parts[-1].error:
+        if part.error:
             break
         if left and reachable < best_score:
             return replace(mean(parts), pruned=True)
     return mean(parts)
+
+
+@dataclass(frozen=True)
+class _ScenarioTrial:
+    """Runs a setting on one scenario, which is given by its place."""
+
+    judges: Sequence["_Judge"]
+    number: int
+    method: Method
+    settings: Settings
+
+    def __call__(self, place: int) -> tuple[int, Trial]:
+        method = with_settings(self.method, self.settings)
+        return place, self.judges[place](self.number, method, self.settings)
+
+
+def _scenario_trials(run: _ScenarioTrial, engine: Engine) -> Iterator[Trial]:
+    """Yield the trials on the scenarios in their order."""
+    finished: dict[int, Trial] = {}
+    results = engine(run, range(len(run.judges)), lambda place: True)
+    for place in range(len(run.judges)):
+        while place not in finished:
+            other, trial = next(results)
+            finished[other] = trial
+        yield finished[place]
 
 
 def _widened(options: Mapping[str, Any], value: float) -> dict[str, Any]:

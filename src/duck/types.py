@@ -9,9 +9,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from duck.records import Measured
+
 Augment = Literal["none", "crop", "crop-flip"]
 Protocols = Literal["holdout", "paper"]
 Ids = npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95 % interval. The ends are None if no interval is known."""
+
+    value: Measured
+    low: Measured | None = None
+    high: Measured | None = None
 
 
 class Batch(NamedTuple):
@@ -133,6 +144,10 @@ Report = Callable[[Progress], None]
 """Progress callback."""
 
 
+def _ignore_note(text: str) -> None:
+    """Ignore a note. Unlike a lambda it can be pickled, for tasks in other processes."""
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """Everything that a method may see: no test data, no retrained model."""
@@ -152,7 +167,7 @@ class Task:
     prepared: Mapping[str, Tensor] | None = None
     """The result of the method's `prepare`, if the method has one and it ran already."""
     report: Report | None = None
-    note: Callable[[str], None] = lambda _: None
+    note: Callable[[str], None] = _ignore_note
     """Adds a note for readers of the result."""
 
 

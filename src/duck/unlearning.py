@@ -27,6 +27,7 @@ from duck.models.weights import check_weights
 from duck.predict import accuracy, check_model
 from duck.preparation import Preparations
 from duck.printable import counted
+from duck.records import Loss, Share
 from duck.runtime import Stopwatch, device_of
 from duck.types import Augment, Batch, Examples, Ids, Progress, Recipe, Scenario, Task
 
@@ -34,15 +35,16 @@ MAX_RETAIN_WATCHED = 2000
 """Retain samples that are scored after each epoch for the live table, about."""
 
 
-class Epoch(NamedTuple):
+@dataclass(frozen=True)
+class Epoch:
     """Accuracies after an epoch: a row of the live table."""
 
     phase: str
     epoch: int
-    loss: float
-    retain: float
-    forget: float
-    holdout: float | None
+    loss: Loss
+    retain: Share
+    forget: Share
+    holdout: Share | None = None
 
 
 Watch = Callable[[Progress | Epoch], None]

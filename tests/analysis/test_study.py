@@ -18,9 +18,8 @@ def result() -> dict[str, Any]:
     data = toy_data()
     assert data.test is not None
     models = {"original": trained_net(), "unlearned": toy_net(3), "retrained": toy_net(4)}
-    return analyse(
-        models, class_scenario(), points=120, explain=data.test.take(torch.tensor([2, 6]))
-    )
+    images = data.test.take(torch.tensor([2, 6]))
+    return analyse(models, class_scenario(), points=120, explain=images).to_dict()
 
 
 def test_it_is_plain_json(result: dict[str, Any]) -> None:
@@ -90,32 +89,30 @@ def test_shap_maps_of_the_chosen_images(result: dict[str, Any]) -> None:
 )
 def test_a_forgotten_training_image_is_marked_and_not_named(scenario: Scenario) -> None:
     images = scenario.data.train.take(torch.stack([scenario.forget[1], scenario.retain[0]]))
-    found = analyse({"unlearned": trained_net()}, scenario, points=16, explain=images)["shap"][
-        "images"
-    ]
+    shap = analyse({"unlearned": trained_net()}, scenario, points=16, explain=images).shap
+    assert shap is not None
+    found = shap.images
     _, retained = images.ids.tolist()
-    assert [image["id"] for image in found] == ["forgotten 1", retained]
-    assert found[0]["title"].endswith("(forgotten 1)")
-    assert [image["forgotten"] for image in found] == [True, False]
+    assert [image.id for image in found] == ["forgotten 1", retained]
+    assert found[0].title.endswith("(forgotten 1)")
+    assert [image.forgotten for image in found] == [True, False]
 
 
 def test_panels_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "MAX_STORED_POINTS", 25)
-    panels = analyse({"unlearned": trained_net()}, class_scenario(), points=120)["tsne"][
-        "unlearned"
-    ]
-    assert [len(panels[split]["x"]) for split in ("train", "test")] == [20, 20]
-    assert [len(panels[split]["forget"]) for split in ("train", "test")] == [20, 20]
+    panels = analyse({"unlearned": trained_net()}, class_scenario(), points=120).tsne["unlearned"]
+    assert [len(panels[split].x) for split in ("train", "test")] == [20, 20]
+    assert [len(panels[split].forget) for split in ("train", "test")] == [20, 20]
 
 
 def test_single_samples_are_marked_in_training_only() -> None:
     scenario = samples_scenario()
     found = analyse({"unlearned": trained_net()}, scenario, points=480)
-    panel = found["tsne"]["unlearned"]
-    assert sum(panel["train"]["forget"]) == len(scenario.forget)
-    assert not any(panel["test"]["forget"])
-    assert found["forgotten"] == []
-    assert "shap" not in found
+    panel = found.tsne["unlearned"]
+    assert sum(panel["train"].forget) == len(scenario.forget)
+    assert not any(panel["test"].forget)
+    assert found.forgotten == []
+    assert "shap" not in found.to_dict()
 
 
 def test_the_global_generator_is_left_alone() -> None:

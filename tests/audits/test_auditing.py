@@ -15,11 +15,11 @@ import duck
 from duck.artifacts import ArtifactStore
 from duck.audits.outputs import make_setting, match_unseen, observe
 from duck.audits.relearn import relearning, steps
-from duck.audits.retraining import Retraining
 from duck.data.examples import Pixels
 from duck.errors import BadInput
 from duck.experiment import Training
 from duck.files import CacheWarning
+from duck.retraining import Retraining
 from tests.toys import (
     RECIPE,
     class_scenario,

@@ -12,7 +12,8 @@ from duck.audits.judge import Judgement, MeasurementCache
 from duck.audits.oracle import PoolEvidence, all_measures, decide, oracle
 from duck.audits.outputs import ModelOutputs, Rows, SplitOutputs
 from duck.audits.quick import Coverage, quick
-from duck.audits.verdict import Audit, Control, Interval, Row
+from duck.audits.verdict import Audit, Control, Row
+from duck.types import Estimate
 from tests.audits.witnesses import GONE, class_setting, model, sample_model, samples_setting
 
 
@@ -159,7 +160,7 @@ def test_what_retrained_models_show_as_well_is_no_conviction() -> None:
 def test_a_pool_whose_controls_fail_does_not_take_back_what_retrained_models_showed() -> None:
     """The control of the attack on the pool fails, and that of the oracle tier does not."""
     told = {"U-LiRA": "AUC 0.5"}
-    rows = {"U-LiRA": Row("", "AUC", 99, Interval(1.0, 0.9, 1.0), Interval(0.5, 0.4, 0.6), None)}
+    rows = {"U-LiRA": Row("", "AUC", 99, Estimate(1.0, 0.9, 1.0), Estimate(0.5, 0.4, 0.6), None)}
     evidence = PoolEvidence(
         rows=rows, p={"unlearned": {"U-LiRA": 0.5}, "retrained": {"U-LiRA": 1e-9}}, statements=told
     )
@@ -206,7 +207,7 @@ def test_fewer_than_five_retrained_models_can_convict_and_not_acquit(count: int)
 def test_a_failed_control_silences_what_was_found() -> None:
     rows = {
         "output distance": Row(
-            "", "nats", 90, None, Interval(0.5, 0.4, 0.6), Interval(0.1, 0.0, 0.2)
+            "", "nats", 90, None, Estimate(0.5, 0.4, 0.6), Estimate(0.1, 0.0, 0.2)
         )
     }
     failed = {"original": Control("not forgotten", "forgotten", False)}
@@ -232,7 +233,7 @@ def test_an_attack_on_a_pool_speaks_of_its_own_models(p: float, verdict: str, sa
         "U-LiRA": "AUC 0.979 against chance, 0.5, with 32 models of the method and 16 that never "
         "saw the samples"
     }
-    rows = {"U-LiRA": Row("", "AUC", 99, Interval(1.0, 0.9, 1.0), Interval(0.979, 0.9, 1.0), None)}
+    rows = {"U-LiRA": Row("", "AUC", 99, Estimate(1.0, 0.9, 1.0), Estimate(0.979, 0.9, 1.0), None)}
     evidence = PoolEvidence(
         rows=rows, p={"unlearned": {"U-LiRA": p}, "retrained": {"U-LiRA": 0.9}}, statements=told
     )

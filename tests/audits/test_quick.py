@@ -208,8 +208,8 @@ def test_a_leak_in_a_few_unseen_samples_only_is_judged_without_the_svm() -> None
 
 def test_curves_rise_from_nothing_to_all() -> None:
     curve = of_samples(sample_model(1, 4.0)).roc["loss attack"]["unlearned"]
-    assert (curve["fpr"][-1], curve["tpr"][-1]) == (1.0, 1.0)
-    assert np.all(np.diff(curve["tpr"]) >= 0)
+    assert (curve.fpr[-1], curve.tpr[-1]) == (1.0, 1.0)
+    assert np.all(np.diff(curve.tpr) >= 0)
 
 
 def test_a_ruined_model_is_named_before_it_is_said_that_no_trace_was_found() -> None:

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from duck.audits.verdict import TIERS, Audit, Control, Interval, Limit, Row, file_of, p_text, save
+from duck.audits.verdict import TIERS, Audit, Control, Limit, Row, file_of, p_text, save
 from duck.errors import BadInput
+from duck.types import Estimate
 
 ROWS = {
     "accuracy forget": Row(
         "share",
         "%",
         16,
-        Interval(1.0, 0.794, 1.0),
-        Interval(0.0, 0.0, 0.206),
+        Estimate(1.0, 0.794, 1.0),
+        Estimate(0.0, 0.0, 0.206),
         None,
         judged=True,
         p=0.25,
@@ -24,21 +25,21 @@ ROWS = {
         "divergence",
         "nats",
         140,
-        Interval(0.5, 0.4, 0.6),
-        Interval(0.1, 0.05, 0.15),
-        Interval(0.1, 0.0, 0.2),
+        Estimate(0.5, 0.4, 0.6),
+        Estimate(0.1, 0.05, 0.15),
+        Estimate(0.1, 0.0, 0.2),
     ),
-    "AUS": Row("score", "score", 16, Interval(0.5, None, None), Interval(1.0, None, None), None),
+    "AUS": Row("score", "score", 16, Estimate(0.5, None, None), Estimate(1.0, None, None), None),
 }
 FILE = "audit-oracle.json"
 AUDIT = Audit(
-    "duck ran on 140 samples.",
-    "no verdict",
-    False,
-    "oracle",
-    ("A control failed.",),
-    ROWS,
-    {"original": Control("not forgotten", "forgotten", False)},
+    subject="duck ran on 140 samples.",
+    verdict="no verdict",
+    powered=False,
+    tier="oracle",
+    reasons=("A control failed.",),
+    attacks=ROWS,
+    controls={"original": Control("not forgotten", "forgotten", False)},
     not_tested=("Other copies.",),
     models=6,
     seconds=1.5,
@@ -128,8 +129,8 @@ def test_a_value_is_printed_with_the_most_that_could_have_been_shown(
         "bound",
         "score",
         140,
-        Interval(0.198, None, None),
-        Interval(value, None, None),
+        Estimate(0.198, None, None),
+        Estimate(value, None, None),
         None,
         limit=limit,
     )
@@ -142,7 +143,7 @@ def test_a_value_is_printed_with_the_most_that_could_have_been_shown(
 
 
 def test_a_zero_has_no_sign() -> None:
-    row = Row("score", "score", 16, Interval(-0.0001, -0.2, -0.0), Interval(0.0, None, None), None)
+    row = Row("score", "score", 16, Estimate(-0.0001, -0.2, -0.0), Estimate(0.0, None, None), None)
     text = str(replace(AUDIT, attacks={"memorisation": row}))
     assert "0.000 [-0.200, 0.000]" in text
     assert "-0.000" not in text

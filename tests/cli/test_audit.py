@@ -154,7 +154,8 @@ def test_oracle_trains_what_is_missing_once_and_judges(
     audit(capsys, str(audited["duck"]))  # a weaker one afterwards
     assert (audited["duck"] / "audit-oracle.json").read_text() == kept_audit
     (stored,) = read_runs([audited["duck"]])
-    assert stored.audit == json.loads(kept_audit)
+    assert stored.audit is not None
+    assert stored.audit.to_dict() == json.loads(kept_audit)
 
 
 def test_given_retrained_runs_are_checked(

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from duck import cli, runs
 from duck.cli import console
-from duck.cli.inputs import peek, settled
+from duck.cli.inputs import apply_flags, peek
 from duck.data import load
 from duck.methods import Duck
 from duck.methods.presets import preset
@@ -192,11 +192,13 @@ def test_given_flags_are_those_that_stand_in_the_words() -> None:
         Recipe(epochs=1, nesterov=False, milestones=(2,), lr=5.0),
         Recipe(epochs=9, nesterov=True, milestones=(7,), lr=6.0),
     )
-    assert settled(asked, [], real) == real
+    assert apply_flags(asked, [], real) == real
     words = ["--epochs=1", "--no-nesterov", "--milestones", "2"]
-    assert settled(asked, words, real) == Recipe(epochs=1, nesterov=False, milestones=(2,), lr=6.0)
-    assert settled(Recipe(nesterov=True), ["--nesterov"], Recipe()) == Recipe(nesterov=True)
-    assert settled(asked, ["--data", "epochs", "--lr-like", "1"], real) == real
+    assert apply_flags(asked, words, real) == Recipe(
+        epochs=1, nesterov=False, milestones=(2,), lr=6.0
+    )
+    assert apply_flags(Recipe(nesterov=True), ["--nesterov"], Recipe()) == Recipe(nesterov=True)
+    assert apply_flags(asked, ["--data", "epochs", "--lr-like", "1"], real) == real
 
 
 def test_the_help_shows_the_preset_of_the_data(
@@ -976,8 +978,7 @@ def test_the_help_names_the_exit_codes() -> None:
     text = " ".join(cli._help().split())
     codes = text[text.index("Exit codes:") :]
     assert all(
-        words in codes
-        for words in ("accuracy lost", "earlier request that is known", "130 interrupted")
+        words in codes for words in ("accuracy lost", "earlier request is known", "130 interrupted")
     )
 
 
@@ -1068,7 +1069,7 @@ def test_ctrl_c_leaves_no_run(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted" in err
-    assert "goes on after the last epoch that was finished" in err
+    assert "resumes after the last finished epoch" in err
     assert "Traceback" not in err
     assert not (tmp_path / "run").exists()
 
@@ -1130,7 +1131,7 @@ BRACKETS = ["[unknown]", "a [/b]", "runs[old]", "[red]x", ":cat:"]
 
 
 def test_brackets_in_names_and_paths_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    console.table(["[class]"], [[name] for name in BRACKETS])
+    console.print_table(["[class]"], [[name] for name in BRACKETS])
     out = capsys.readouterr().out
     assert [line.strip() for line in out.splitlines()] == ["[class]", *BRACKETS]
     for name in BRACKETS:
@@ -1144,9 +1145,9 @@ def test_brackets_in_titles_and_bars_are_no_markup(monkeypatch: pytest.MonkeyPat
         console, "stderr", console._Console(file=shown, force_terminal=True, width=160)
     )
     for name in BRACKETS:
-        with console.counting(f"reading {name}") as progress:
+        with console.progress_bar(f"reading {name}") as progress:
             progress(1, 2)
-        with console.watching(f"train {name}"):
+        with console.training_progress(f"train {name}"):
             pass
     lines = [
         re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip()

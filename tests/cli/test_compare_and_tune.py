@@ -67,6 +67,37 @@ def test_compare_tells_each_methods_scores_and_gaps(
     assert Path("report.html").read_text().count("Accuracy during unlearning</strong>") == 2
 
 
+TIMES = ("seconds", "prepare_seconds")
+
+
+def test_compare_prints_the_same_rows_with_several_workers(
+    original: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--run", original, "--classes", "3", "--device", "cpu", "--methods"]
+    methods = ["retrained", "original", "duck", "neg-grad"]
+    inline = duck(capsys, "compare", *words, *methods)
+    engine = ["--engine", "processes", "--workers", "2", "--out", "stored"]
+    parallel = duck(capsys, "compare", *words, *methods, *engine)
+    for row in (*inline, *parallel):
+        for name in TIMES:
+            row.pop(name)
+    assert [row["method"] for row in inline] == methods
+    assert parallel == inline
+    assert sorted(folder.name for folder in Path("stored").iterdir()) == sorted(methods)
+
+
+@pytest.mark.parametrize("command", [["compare"], ["tune", "duck"]])
+@pytest.mark.parametrize("flags", [["--engine", "inline", "--workers", "2"], ["--address", "auto"]])
+def test_flags_of_an_engine_that_does_not_take_them_are_refused(
+    command: list[str], flags: list[str]
+) -> None:
+    assert cli.main([*command, "--data", "digits", "--classes", "3", *flags]) == 2
+
+
 def test_the_table_names_n_and_the_failures(
     original: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -342,7 +373,10 @@ def test_tune_takes_classes_one_at_a_time(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["tune", "neg-grad", "--run", original, "--budget", "1"]
-    both = duck(capsys, *words, "--classes", "3", "8", "--each", "--out", "both.toml")["trials"][0]
+    each = [*words, "--classes", "3", "8", "--each", "--device", "cpu", "--out"]
+    both = duck(capsys, *each, "both.toml")["trials"][0]
+    parallel = duck(capsys, *each, "parallel.toml", "--workers", "2")["trials"][0]
+    assert {**parallel, "seconds": 0.0} == {**both, "seconds": 0.0}
     alone = [
         duck(capsys, *words, "--classes", name, "--out", f"{name}.toml")["trials"][0]
         for name in ("3", "8")
@@ -352,7 +386,7 @@ def test_tune_takes_classes_one_at_a_time(
     assert cli.main([*words, "--fraction", "0.1", "--each"]) == 2
     assert "--each takes the --classes one at a time" in capsys.readouterr().err
     assert cli.main([*words, "--classes", "3", "--draws", "2"]) == 2
-    assert "--draws is a number of random shares" in capsys.readouterr().err
+    assert "--draws is a number of random fractions" in capsys.readouterr().err
 
 
 def test_a_retraining_of_a_model_from_elsewhere_notes_that_its_recipe_is_a_guess(

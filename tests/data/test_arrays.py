@@ -112,10 +112,10 @@ def test_an_npz_file_without_a_test_split_is_split_by_id(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arrays", "problem"),
     [
-        ({"images": noise((4, 5, 5))}, "has no 'labels'; it holds images"),
+        ({"images": noise((4, 5, 5))}, "has no .*'labels'.* images"),
         (
             {"image": noise((4, 5, 5)), "labels": LABELS[:4]},
-            "an array 'image' that means nothing here. Did you mean 'images'",
+            "an unknown array 'image'. Did you mean 'images'",
         ),
         ({"images": noise((4, 5, 5)), "labels": LABELS[:3]}, "x has 4 images, 3 labels and 3 ids"),
         (
@@ -133,19 +133,19 @@ def test_an_npz_file_without_a_test_split_is_split_by_id(tmp_path: Path) -> None
         ),
         (
             {"images": np.full((4, 2), np.nan), "labels": LABELS[:4]},
-            "images of x hold values that are not finite",
+            "images of x contain values that are not finite",
         ),
         (
             {"images": noise((4, 5, 5)), "labels": LABELS[:4] / 2},
-            r"labels of x must be one whole number each, got float64 of shape \(4,\)",
+            r"labels of x .*got float64 of shape \(4,\)",
         ),
         (
             {"images": noise((4, 5, 5)), "labels": LABELS[:4, None]},
-            r"one whole number each, got int64 of shape \(4, 1\)",
+            r"got int64 of shape \(4, 1\)",
         ),
         (
             {"images": noise((4, 5, 5)), "labels": [0, 0, 10**12, 3]},
-            r"must be 0 to 1000000000000, .* found 0, 3, 1000000000000",
+            r"must be 0 to 1000000000000 .* found 0, 3, 1000000000000",
         ),
         (
             {"images": noise((4, 5, 5)), "labels": LABELS[:4], "class_names": ["a", "b", "c"]},
@@ -162,7 +162,7 @@ def test_an_npz_file_without_a_test_split_is_split_by_id(tmp_path: Path) -> None
                 "test_images": noise((2, 5, 5)),
                 "test_labels": [0.5, 1],
             },
-            "test_labels of x must be one whole number",
+            "test_labels of x must be",
         ),
         (
             {"images": noise((4, 5, 5)), "labels": np.array([{}, 1, 2, 3], dtype=object)},
@@ -183,7 +183,7 @@ def test_files_that_are_no_npz(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", noise((3, 3)))
     for content in (b"", b"hello", (tmp_path / "z.npy").read_bytes(), whole[: len(whole) // 2]):
         file.write_bytes(content)
-        with pytest.raises(BadInput, match=r"x\.npz is no \.npz file, or was cut short"):
+        with pytest.raises(BadInput, match=r"x\.npz is not an \.npz file"):
             load(file)
     file.write_bytes(whole.replace(noise((40, 9, 9)).tobytes()[:50], bytes(50)))
     with pytest.raises(BadInput, match=r"Cannot read .*x\.npz: Bad CRC-32"):

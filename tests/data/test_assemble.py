@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duck.data.assemble import Samples, assemble, finish, numbered, statistics
+from duck.data.assemble import Samples, assemble, finish, numbered_classes, statistics
 from duck.data.examples import Pixels, examples
 from duck.errors import BadInput
 from tests.data.image_files import noise
@@ -71,13 +71,13 @@ def test_a_constant_channel_is_not_divided_by_zero() -> None:
 def test_labels_must_be_every_number_up_to_the_classes(labels: list[int], found: str) -> None:
     with pytest.raises(
         BadInput,
-        match=rf"training labels of set must be 0 to 2, every one present \(it has 3 classes\); found {found}\.",
+        match=rf"training labels of set must be 0 to 2 .*found {found}\.",
     ):
         assemble("set", samples(labels), None, ["a", "b", "c"])
 
 
 def test_a_long_list_of_labels_is_cut() -> None:
-    with pytest.raises(BadInput, match=r"found 0, 1, .*, 11, \.\.\. \(20 in all\)"):
+    with pytest.raises(BadInput, match=r"found 0, 1, .*, 11 and 8 more"):
         assemble("set", samples(list(range(20))), None, ["a", "b"])
 
 
@@ -90,16 +90,14 @@ def test_a_class_that_the_split_takes_whole() -> None:
     # The hash of "8" puts it into the test part.
     with pytest.raises(
         BadInput,
-        match="of its 9 samples the 80/10/10 split by id leaves none to train on in class rare",
+        match="of its 9 samples by id leaves none to train on in class 'rare'",
     ):
         assemble("set", samples([0] * 8 + [1]), None, ["often", "rare"])
 
 
 def test_ids_must_differ() -> None:
     train = samples([0, 1])._replace(ids=np.array(["x", "x"]))
-    with pytest.raises(
-        BadInput, match=r"ids of set must differ from each other; .*'x'.* is there 2 times"
-    ):
+    with pytest.raises(BadInput, match=r"ids of set must differ from each other; .*'x'.* 2 times"):
         assemble("set", train, samples([0, 1]), ["a", "b"])
     with pytest.raises(BadInput, match="ids of the test split of set must differ"):
         assemble("set", samples([0, 1]), train, ["a", "b"])
@@ -122,19 +120,19 @@ def test_classes_may_lack_samples_where_that_is_said() -> None:
     assert finish("set", train, None, ["a", "b", "c"], augment="none", gaps=True).num_classes == 3
     with pytest.raises(
         BadInput,
-        match=r"must be 0 to 2, every one present .* To train anew renumber them.* For a trained model keep",
+        match=r"must be 0 to 2 .* renumber them.* For a trained model keep",
     ):
         finish("set", train, None, ["a", "b", "c"], augment="none")
     with pytest.raises(
         BadInput,
-        match=r"must be 0 to 1 \(it has 2 classes\); found 0, 2\. Correct the labels, or the class names\.",
+        match=r"must be 0 to 1 \(it has 2 classes\); found 0, 2\. Correct the labels",
     ):
         finish("set", train, None, ["a", "b"], augment="none", gaps=True)
 
 
 def test_a_model_says_how_many_classes_there_are() -> None:
-    assert numbered("set", torch.tensor([0, 2]), 4) == ["0", "1", "2", "3"]
+    assert numbered_classes("set", torch.tensor([0, 2]), 4) == ["0", "1", "2", "3"]
     with pytest.raises(
         BadInput, match="labels go up to 4, and the model has 4 outputs: it needs 5"
     ):
-        numbered("set", torch.tensor([1, 4]), 4)
+        numbered_classes("set", torch.tensor([1, 4]), 4)

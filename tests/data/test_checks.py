@@ -69,7 +69,7 @@ def test_copies_of_forget_samples_in_the_retain_set_are_listed() -> None:
     train: Dataset[Any] = ConcatDataset([TRAIN, Subset(TRAIN, [7, 7, 9])])
     result = forget(train, [7, 8])
     (note,) = named(result.notes, "copies of forget samples")
-    assert note.startswith("The retain set holds exact copies of forget samples (2)")
+    assert note.startswith("The retain set contains exact copies of forget samples (2)")
     assert "'240', '241'" in note
     assert "'242'" not in note
     assert "with_copies=True" in note
@@ -106,18 +106,18 @@ def forget_on(data: Data, request: Any, **options: Any) -> Result:
 
 def test_a_few_test_samples_that_are_training_samples_are_noted() -> None:
     test: Dataset[Any] = ConcatDataset([TEST, Subset(TRAIN, [30, 31])])
-    (note,) = named(forget(TRAIN, [7, 8], test).notes, "also training samples")
-    assert note.startswith("2 of 202 test samples are also training samples")
+    (note,) = named(forget(TRAIN, [7, 8], test).notes, "other training samples")
+    assert note.startswith("2 of 202 test samples")
     assert "'200', '201'" in note
 
 
 def test_forget_samples_in_the_test_set_are_named_as_such() -> None:
     test: Dataset[Any] = ConcatDataset([TEST, Subset(TRAIN, [7, 30])])
     notes = forget(TRAIN, [7, 8], test).notes
-    (note,) = named(notes, "are forget samples")
-    assert note.startswith("1 of 202 test samples are forget samples")
+    (note,) = named(notes, "copies of forget samples:")
+    assert note.startswith("1 of 202 test samples")
     assert "'200'" in note
-    assert named(notes, "also training samples")[0].startswith("1 of 202")
+    assert named(notes, "other training samples")[0].startswith("1 of 202")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_equal_feature_vectors_may_be_chance() -> None:
         test=TensorDataset(test, labels[:30]),
         method="original",
     )
-    assert named(result.notes, "also training samples")
+    assert named(result.notes, "other training samples")
 
 
 class Augmented(Dataset[Any]):
@@ -282,7 +282,7 @@ def test_copies_on_the_command_line(
     assert line["forget_samples"] == count
     assert len(named(line["notes"], "copies of forget samples")) == copies
     assert err.count("'100'") == copies
-    assert len(named(line["notes"], "also training samples")) == 1
+    assert len(named(line["notes"], "other training samples")) == 1
     assert len(named(line["notes"], "1 exact copy of the 2 requested samples was added")) == (
         not copies
     )
@@ -329,7 +329,7 @@ def test_a_finding_is_printed_once(
         cli.main(words)
         printed = capsys.readouterr()
         assert tuple(text.count("exact copies of forget samples (1)") for text in printed) == places
-        assert tuple(text.count("also training samples") for text in printed) == places
+        assert tuple(text.count("other training samples") for text in printed) == places
 
 
 @pytest.mark.parametrize(

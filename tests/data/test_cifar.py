@@ -123,7 +123,7 @@ def test_no_code_in_a_pickle_is_run(tmp_path: Path, protocol: int) -> None:
     write_pickle(
         folder / "data_batch_4", {"data": Attack(os.mkdir, str(victim)), "labels": []}, protocol
     )
-    with pytest.raises(BadInput, match=r"Cannot read .*data_batch_4: it asks for posix\.mkdir"):
+    with pytest.raises(BadInput, match=r"Cannot read .*data_batch_4: it refers to posix\.mkdir"):
         load(CIFAR10, tmp_path)
     assert not victim.exists()
 
@@ -141,24 +141,22 @@ def test_neither_builtins_nor_other_numpy_functions_are_allowed(
 def test_a_file_cut_short_is_named(tmp_path: Path, keep: int) -> None:
     file = write_cifar10(tmp_path) / "data_batch_3"
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(
-        BadInput, match=r"Cannot read .*data_batch_3: .* Remove its folder and fetch it again"
-    ):
+    with pytest.raises(BadInput, match=r"Cannot read .*data_batch_3: .* --download"):
         load(CIFAR10, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ([1, 2], "not a CIFAR file: it holds a list"),
+        ([1, 2], "not a CIFAR file: .* list"),
         ({b"labels": [0]}, "not a CIFAR file: it has no 'data'"),
         ({b"data": noise((1, 3072))}, "not a CIFAR file: it has no 'labels'"),
         (
             {b"data": noise((2, 3072)), b"labels": [0]},
-            r"each of its 1 labels; it holds uint8 of shape \(2, 3072\)",
+            r"each of its 1 labels; it has uint8 of shape \(2, 3072\)",
         ),
         ({b"data": noise((1, 100)), b"labels": [0]}, r"a uint8 row of 3072 .* shape \(1, 100\)"),
-        ({b"data": noise((1, 3072)).astype(float), b"labels": [0]}, "it holds float64"),
+        ({b"data": noise((1, 3072)).astype(float), b"labels": [0]}, "it has float64"),
         ({b"data": noise((1, 3072)), b"labels": [0], b"filenames": [b"a", b"b"]}, "and 2 names"),
         ({b"data": noise((1, 3072)), b"labels": [10]}, "whole numbers from 0 to 9"),
     ],
@@ -178,7 +176,7 @@ def test_a_wrong_number_of_class_names(tmp_path: Path) -> None:
 def test_missing_data_say_where_they_were_looked_for(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput,
-        match=r"No data at .*cifar-100-python\. Add --download to fetch them from https://www.cs.toronto.edu",
+        match=r"No data at .*cifar-100-python\. Add --download .* https://www.cs.toronto.edu",
     ):
         load(CIFAR100, tmp_path)
 

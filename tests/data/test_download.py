@@ -108,15 +108,15 @@ def test_an_interruption_leaves_nothing(site: tuple[Path, str], tmp_path: Path) 
         (tar_of({"../outside": b"x", "set/a": b"x"}), "cannot be unpacked: .*outside"),
         (
             zip_of({"../outside": b"x", "set/a": b"x"}),
-            "cannot be unpacked: '../outside' would lie outside",
+            "cannot be unpacked: '../outside' would be outside",
         ),
         (
             zip_of({"/outside": b"x", "set/a": b"x"}),
-            "cannot be unpacked: '/outside' would lie outside",
+            "cannot be unpacked: '/outside' would be outside",
         ),
-        (zip_of({"..\\outside": b"x", "set/a": b"x"}), "cannot be unpacked: .* would lie outside"),
-        (tar_of({"one/a": b"x", "two/a": b"x"}), "should hold one folder, it holds one, two"),
-        (tar_of({"file": b"x"}), "should hold one folder, it holds file"),
+        (zip_of({"..\\outside": b"x", "set/a": b"x"}), "cannot be unpacked: .* would be outside"),
+        (tar_of({"one/a": b"x", "two/a": b"x"}), "must contain one folder, .* one, two"),
+        (tar_of({"file": b"x"}), "must contain one folder, .* file"),
     ],
     ids=[
         "neither",
@@ -152,7 +152,7 @@ def test_what_is_there_is_not_replaced(site: tuple[Path, str], tmp_path: Path) -
     address, sha256 = publish(site, tar_of({"set/a": b"new"}))
     (tmp_path / "root" / "set").mkdir(parents=True)
     (tmp_path / "root" / "set" / "a").write_text("old")
-    with pytest.raises(BadInput, match=r"root/set is there already\. Remove it first"):
+    with pytest.raises(BadInput, match=r"root/set exists already\. Remove it first"):
         fetch_archive(address, sha256, tmp_path / "root")
     assert (tmp_path / "root" / "set" / "a").read_text() == "old"
 
@@ -160,7 +160,7 @@ def test_what_is_there_is_not_replaced(site: tuple[Path, str], tmp_path: Path) -
 def test_locate_downloads_only_what_is_missing(site: tuple[Path, str], tmp_path: Path) -> None:
     archive = Archive(*publish(site, tar_of({"set/a": b"1"})), "set")
     with pytest.raises(
-        BadInput, match=rf"No data at .*root/set\. Add --download to fetch them from {archive.url}"
+        BadInput, match=rf"No data at .*root/set\. Add --download .* from {archive.url}"
     ):
         locate(archive, ("a",), tmp_path / "root", download=False)
     assert not (tmp_path / "root").exists()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from duck.data import examples as module
-from duck.data.examples import Moves, Pixels, Resident, Streamed, ahead, examples
+from duck.data.examples import Pixels, RandomCrops, Resident, Streamed, examples, prefetch
 from duck.errors import BadInput
 from duck.types import Augment, Batch
 
@@ -150,7 +150,7 @@ def one_by_one(image: Tensor, down: int, right: int, mirrored: bool) -> npt.NDAr
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 8, 8), (3, 17, 9), (2, 64, 4), (2, 4, 64)])
 def test_crops_and_mirroring_against_one_image_at_a_time(shape: tuple[int, ...]) -> None:
     images = resident(50, shape).images
-    moves = Moves("crop-flip", 50, shape, seeded())
+    moves = RandomCrops("crop-flip", 50, shape, seeded())
     rows = torch.randperm(50, generator=seeded())
     moved = moves(images, rows[10:40], slice(10, 40))
     for place in range(30):
@@ -163,8 +163,8 @@ def test_crops_and_mirroring_against_one_image_at_a_time(shape: tuple[int, ...])
 
 def test_moves_reach_an_eighth_and_mirror_half_of_the_images() -> None:
     flips, crops = (
-        Moves("crop-flip", 4000, (3, 32, 32), seeded()),
-        Moves("crop", 4000, (3, 32, 32), seeded()),
+        RandomCrops("crop-flip", 4000, (3, 32, 32), seeded()),
+        RandomCrops("crop", 4000, (3, 32, 32), seeded()),
     )
     assert sorted(set(flips.shifts.flatten().tolist())) == list(range(-4, 5))
     assert 0.45 < flips.mirrored.float().mean() < 0.55
@@ -210,7 +210,7 @@ def test_leaving_a_pass_early_ends_its_thread() -> None:
 @given(st.integers(0, 20), st.integers(1, 4))
 @settings(max_examples=20, deadline=None)
 def test_ahead_keeps_the_order(count: int, depth: int) -> None:
-    assert list(ahead(lambda start: start * start, range(count), depth)) == [
+    assert list(prefetch(lambda start: start * start, range(count), depth)) == [
         start * start for start in range(count)
     ]
 

@@ -40,14 +40,14 @@ def test_given_mean_and_std_replace_the_datas_own(file: Path) -> None:
 def test_as_many_numbers_as_channels(
     file: Path, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> None:
-    with pytest.raises(BadInput, match="has 3 channels: give as many numbers"):
+    with pytest.raises(BadInput, match="has 3 channels"):
         load(file, mean=mean, std=std)
 
 
 def test_floats_are_taken_as_they_are(tmp_path: Path) -> None:
     images = np.random.default_rng(0).random((30, 3, 4, 4), dtype=np.float32)
     np.savez(tmp_path / "floats.npz", images=images, labels=np.arange(30) % 3)
-    with pytest.raises(BadInput, match="are floats already"):
+    with pytest.raises(BadInput, match="are floats"):
         load(tmp_path / "floats.npz", mean=(0.5, 0.5, 0.5), std=(1.0, 1.0, 1.0))
 
 

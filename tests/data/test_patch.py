@@ -91,7 +91,7 @@ def test_patches_that_cannot_be(patch: Patch, message: str) -> None:
 
 def test_float_images_have_no_pixels_to_paint() -> None:
     part = replace(pictures(), images=torch.zeros(6, 3, 5, 7), pixels=None)
-    with pytest.raises(BadInput, match="floats already"):
+    with pytest.raises(BadInput, match="images are floats"):
         Patch(2).paint(part, torch.tensor([0]))
 
 

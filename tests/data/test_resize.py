@@ -7,7 +7,7 @@ from PIL import Image
 from duck.data.arrays import from_arrays
 from duck.data.decode import decode
 from duck.data.examples import Pixels, Resident, Streamed, examples
-from duck.data.images import resize, resized, room, spread
+from duck.data.images import evenly_spaced_rows, memory_for_images, resize, resized
 from duck.errors import BadInput
 from tests.data.image_files import noise, write_image
 
@@ -81,6 +81,6 @@ def test_only_images_can_be_resized() -> None:
 
 
 def test_spread_and_room() -> None:
-    assert spread(10, 4).tolist() == [0, 3, 6, 9]
-    assert spread(3, 4).tolist() == [0, 1, 2]
-    assert 2**20 < room() < 2**50
+    assert evenly_spaced_rows(10, 4).tolist() == [0, 3, 6, 9]
+    assert evenly_spaced_rows(3, 4).tolist() == [0, 1, 2]
+    assert 2**20 < memory_for_images() < 2**50

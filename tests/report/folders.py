@@ -14,9 +14,10 @@ from duck.methods.base import METHODS
 from duck.methods.presets import Preset
 from duck.methods.presets import preset as get_preset
 from duck.metrics import aus
-from duck.runs import Run
+from duck.runs import ByClass, Run
 from duck.scenarios import ForgetClasses, ForgetFraction, Request
 from duck.types import Recipe
+from duck.unlearning import Epoch
 
 TEST = 40
 """Unseen samples of each class."""
@@ -57,13 +58,13 @@ def write_run(
         scores(before, gone, 0.99, None),
         scores(after, gone, 0.99 if method == "original" else 0.0 if gone else 0.95, before),
     )
-    by_class = {
-        "kind": "class" if gone else "samples",
-        "names": list(names),
-        "forget": {str(index): 400 // max(1, len(gone)) for index in gone} or {"0": 400},
-        "original": before,
-        "unlearned": after,
-    }
+    by_class = ByClass(
+        "class" if gone else "samples",
+        list(names),
+        {str(index): 400 // max(1, len(gone)) for index in gone} or {"0": 400},
+        before,
+        after,
+    )
     seconds = {"original": 0.0, "retrained": 40.0}.get(method, rng.uniform(1, 9))
     run = Run(
         experiment,
@@ -187,20 +188,13 @@ def split_sizes(classes: int, gone: Sequence[int]) -> dict[str, int]:
     }
 
 
-def history(rng: random.Random) -> list[dict[str, Any]]:
+def history(rng: random.Random) -> tuple[Epoch, ...]:
     falling = (0.4, 0.02, 0.0, 0.0)
     phases = (("high-forget", 1), ("high-forget", 2), ("low-forget", 1), ("low-forget", 2))
-    return [
-        {
-            "phase": phase,
-            "epoch": epoch,
-            "loss": rng.random(),
-            "retain": 0.99,
-            "forget": forget,
-            "holdout": 0.9,
-        }
+    return tuple(
+        Epoch(phase, epoch, rng.random(), 0.99, forget, 0.9)
         for (phase, epoch), forget in zip(phases, falling, strict=True)
-    ]
+    )
 
 
 def audit(rng: random.Random, verdict: str, names: Sequence[str]) -> dict[str, Any]:
@@ -235,7 +229,7 @@ def audit(rng: random.Random, verdict: str, names: Sequence[str]) -> dict[str, A
         "attacks": {
             "svm": {
                 "about": "a classifier of outputs",
-                "unit": "accuracy",
+                "unit": "score",
                 "n": 400,
                 **measured,
                 "judged": True,

@@ -65,7 +65,7 @@ def test_folders_are_told_apart_and_each_is_read_once(tmp_path: Path) -> None:
             r"bias\.json is no bias removal: data is missing.*`duck debias`",
         ),
         ("bias.json", b'{"data": "digits"}', r"no bias removal: seed is missing"),
-        ("bias.json", b'{"data": []}', r"no bias removal: data is a list, not a text"),
+        ("bias.json", b'{"data": []}', r"no bias removal: data is a list, not text"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path: Path, file: str, content: bytes, message: str) -> None:
@@ -299,8 +299,11 @@ def test_pixels_of_maps_and_pictures_are_square_on_the_page(tmp_path: Path) -> N
         ([9, 200, 0], (3, 8, 8), "coloured (9, 200, 0)"),
     ],
 )
-def test_colours_have_names(values: list[int], shape: tuple[int, ...], word: str) -> None:
-    assert colour_name({"colour": values, "shape": list(shape)}) == word
+def test_colours_have_names(
+    values: list[int], shape: tuple[int, int, int], word: str, tmp_path: Path
+) -> None:
+    folder = write_removal(tmp_path / "bias", colour=values, shape=shape)
+    assert colour_name(one(folder).record) == word
 
 
 def test_many_stay_small(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ BREAK: dict[str, tuple[Callable[[Path], Any], str]] = {
     "nested": (lambda file: file.write_text("[" * 100_000), "broken/run.json cannot be read: "),
     "another experiment": (
         lambda file: file.write_text('{"experiment": {}}'),
-        "broken/run.json does not hold what a run holds (scores is missing)",
+        "broken/run.json does not hold what a run holds (experiment is not valid: ",
     ),
     "a count too few": (
         lambda file: changed(file, lambda run: run["samples"].pop("processed")),
@@ -51,7 +51,7 @@ BREAK: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "an accuracy of 3": (
         lambda file: changed(file, lambda run: run["scores"].update(test=3)),
-        "(scores.test is no share",
+        "(scores.test is a number, not a share",
     ),
     "NaN": (
         lambda file: changed(file, lambda run: run["scores"].update(aus=math.nan)),
@@ -59,11 +59,11 @@ BREAK: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no class": (
         lambda file: changed(file, lambda run: run["experiment"]["request"].update(classes=[None])),
-        "(experiment.request.classes[0] is null, not a class)",
+        "(experiment is not valid: ",
     ),
     "no date": (
         lambda file: changed(file, lambda run: run.update(created="soon")),
-        "(created is no date)",
+        "(created is text, not a date)",
     ),
     "other samples": (
         lambda file: changed(
@@ -152,7 +152,7 @@ AUDIT: dict[str, tuple[Any, str]] = {
     "no verdict": (lambda audit: audit.pop("verdict"), "verdict is missing"),
     "another verdict": (
         lambda audit: audit.update(verdict="perhaps"),
-        "verdict is none of forgotten, not forgotten, no verdict",
+        "verdict is text, not one of forgotten, not forgotten, no verdict",
     ),
     "reasons": (lambda audit: audit.update(reasons=None), "reasons is null, not a list"),
     "attacks": (lambda audit: audit.update(attacks=[1]), "attacks is a list, not an object"),
@@ -166,7 +166,7 @@ AUDIT: dict[str, tuple[Any, str]] = {
     ),
     "a text for a number": (
         lambda audit: audit["attacks"]["svm"].update(p="x"),
-        "attacks.svm.p is a text, not a number",
+        "attacks.svm.p is text, not a number",
     ),
     "a control": (
         lambda audit: audit["controls"].update(other=3),
@@ -190,23 +190,23 @@ ANALYSIS: dict[str, tuple[Any, str]] = {
     ),
     "NaN": (
         lambda found: found["tsne"]["unlearned"]["test"]["x"].append(math.nan),
-        "tsne.unlearned.test.x holds something",
+        "tsne.unlearned.test.x[200] is NaN",
     ),
     "a class": (
         lambda found: found["density"]["original"]["train"].update(three=1.0),
-        "density.original.train has a name that is no class",
+        "density.original.train.three is text, not the index of a class",
     ),
     "no density": (
         lambda found: found["density"]["original"]["train"].update({"3": "x"}),
-        "density.original.train.3 is a text",
+        "density.original.train.3 is text",
     ),
     "no map": (
         lambda found: found.update(shap={"images": [{"maps": {}}]}),
-        "shap.images[0].maps is empty",
+        "shap.images[0] has no maps",
     ),
     "a ragged map": (
         lambda found: found.update(shap={"images": [{"maps": {"original": [[1], [1, 2]]}}]}),
-        "shap.images[0].maps.original has no rows of one length",
+        "shap.images[0] has a map without rows of one length",
     ),
 }
 
@@ -344,7 +344,7 @@ def test_a_broken_bias_removal_among_others_is_named(
     code, told, page = report(capsys, tmp_path / "report.html", tmp_path)
     assert code == 0
     assert (
-        f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong.interval is no pair"
+        f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong has an interval that is not a pair"
         in told
     )
     assert "Could not be read: bad/bias.json is no bias removal" in page

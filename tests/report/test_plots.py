@@ -12,7 +12,9 @@ from PIL import Image
 from plotly import graph_objects
 
 from duck.analysis import feature_space
-from duck.metrics import aus
+from duck.analysis.feature_space import Densities
+from duck.audits.verdict import RocCurve
+from duck.metrics import Confusion, aus
 from duck.report import (
     AttackCurve,
     Result,
@@ -45,6 +47,7 @@ from duck.report.plots import (
     Points,
     log_ticks,
 )
+from duck.report.records import StoredRun
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Recipe
 from tests.report.folders import bench_line, fifty, write_run
@@ -81,7 +84,7 @@ def test_confusion_shows_counts_and_shares_of_rows(tmp_path: Path) -> None:
     for panel, name in zip(plot.panels, ("original", "unlearned"), strict=True):
         (cells,) = panel.marks
         assert isinstance(cells, Cells)
-        for true, row in stored.run.by_class[name].items():
+        for true, row in getattr(stored.run.by_class, name).items():
             assert [cells.texts[int(true)][int(seen)] for seen in row] == [
                 str(count) for count in row.values()
             ]
@@ -91,14 +94,19 @@ def test_confusion_shows_counts_and_shares_of_rows(tmp_path: Path) -> None:
         assert panel.y.is_reversed
 
 
+def with_confusion(stored: StoredRun, before: Confusion, after: Confusion) -> StoredRun:
+    by_class = replace(stored.run.by_class, original=before, unlearned=after)
+    return replace(stored, run=replace(stored.run, by_class=by_class))
+
+
 def test_no_forgotten_class_is_said_to_be_a_retained_one_that_lost(tmp_path: Path) -> None:
     (stored,) = read_runs([write_run(tmp_path / "run")])
     table = {str(index): {str(index): 40} for index in range(10)}
-    stored.run.by_class.update(original=table, unlearned={**table, "3": {"5": 40}})
+    stored = with_confusion(stored, table, {**table, "3": {"5": 40}})
     plot = plots_run.plot_classes(stored)
     assert plot is not None
     assert plot.alt.startswith("No retained class")
-    stored.run.by_class["unlearned"]["7"] = {"7": 39, "1": 1}
+    stored = with_confusion(stored, table, {**table, "3": {"5": 40}, "7": {"7": 39, "1": 1}})
     plot = plots_run.plot_classes(stored)
     assert plot is not None
     assert plot.alt.endswith("7 lost most: -2.5 points.")
@@ -313,11 +321,11 @@ def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_pat
             ]
         )
         assert run.analysis is not None
-        run.analysis["density"] = {
+        density: dict[str, Densities] = {
             "original": {"train": {"0": 1.0, "1": 3.0, "2": 6.0}},
             "unlearned": {"train": {"0": -2.0 - at, "1": -4.0, "2": 4.0}},
         }
-        runs.append(run)
+        runs.append(replace(run, analysis=replace(run.analysis, density=density)))
     (samples,) = read_runs(
         [
             write_run(
@@ -362,10 +370,7 @@ def test_density_tests_are_those_of_the_analysis_and_count_a_request_once(tmp_pa
     expected = {
         (row["split"], row["compared"].removesuffix(": forget - retain")): row
         for row in feature_space.density_tests(
-            [
-                feature_space.RunDensities((run.analysis or {})["density"], run.forgotten_classes)
-                for run in runs
-            ]
+            [feature_space.RunDensities(run.densities, run.forgotten_classes) for run in runs]
         )
         if row["compared"].endswith("forget - retain")
     }
@@ -383,8 +388,8 @@ def test_density_tests_are_those_of_the_analysis_and_count_a_request_once(tmp_pa
     again = read_runs(
         [write_run(tmp_path / "again", request=ForgetClasses([0]), seed=0, analysis=True)]
     )
-    for dense in (again[0].analysis or {})["density"]["unlearned"].values():
-        dense.update({label: value + int(label) for label, value in dense.items()})
+    for dense in again[0].densities["unlearned"].values():
+        dense.update({label: (value or 0.0) + int(label) for label, value in dense.items()})
     assert [test.result.n for test in class_densities.density_tests([*runs, *again])] == [7] * 6
     assert class_densities.density_tests([runs[0], *again]) == []
     plot = class_densities.plot_densities([runs[0], *again])
@@ -444,7 +449,9 @@ def test_no_two_methods_look_alike(tmp_path: Path) -> None:
 def test_each_attack_has_its_curves_for_all_and_for_low_rates(tmp_path: Path) -> None:
     (stored,) = read_runs([write_run(tmp_path / "run", verdict="forgotten")])
     assert stored.audit is not None
-    stored.audit["roc"]["loss"] = {"unlearned": {"fpr": [0, 0.5, 1], "tpr": [0, 0.25, 1]}}
+    curve = RocCurve([0, 0.5, 1], [0, 0.25, 1])
+    roc = {**stored.roc, "loss": {"unlearned": curve}}
+    stored = replace(stored, audit=replace(stored.audit, roc=roc))
     plot = plots_run.plot_attacks(stored)
     assert plot is not None
     parts = ("all rates", "low false-positive rates")
@@ -729,7 +736,8 @@ def test_the_legend_names_the_classes_that_look_like_no_other(
 def test_a_single_model_has_no_columns_to_keep(tmp_path: Path) -> None:
     (stored,) = read_runs([write_run(tmp_path / "run", analysis=True)])
     assert stored.analysis is not None
-    stored.analysis["tsne"] = {"unlearned": stored.analysis["tsne"]["unlearned"]}
+    tsne = {"unlearned": stored.analysis.tsne["unlearned"]}
+    stored = replace(stored, analysis=replace(stored.analysis, tsne=tsne))
     plot = plots_analysis.plot_features(stored, 100)
     assert plot is not None
     assert (len(plot.panels), plot.columns) == (2, 0)

@@ -1,7 +1,7 @@
 """Bias removal: unlearn a patch that taught a model a wrong class, and compare with retraining."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -11,13 +11,14 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from duck.analysis.attribution import Attribution, background_of, images_of, shap_values
-from duck.analysis.paired import paired_test
+from duck.analysis.paired import PairedTest, paired_test
 from duck.data.patch import Patch
 from duck.methods.base import Method
 from duck.methods.duck import Duck
 from duck.methods.presets import Preset, preset
 from duck.methods.retrained import Retrained
 from duck.predict import accuracy, predict
+from duck.records import Count, Date, Environment, InvalidRecord, Label, Share
 from duck.runtime import Stopwatch, device_of
 from duck.scenarios import Debias
 from duck.types import Data, Recipe, Scenario
@@ -32,6 +33,85 @@ MIN_UNSEEN_IMAGES = 100
 """With fewer unseen images the result has a note."""
 TOLERANCE = 0.01
 """Share of the mislabelled images that may keep the wrong label, as in DUCK's stop rule."""
+
+
+@dataclass(frozen=True)
+class MeasuredShare:
+    """A share of images with its 95 % interval (Wilson)."""
+
+    share: Share
+    interval: list[float]
+
+    def __post_init__(self) -> None:
+        if len(self.interval) != 2:
+            raise InvalidRecord("has an interval that is not a pair of numbers")
+
+
+@dataclass(frozen=True)
+class PatchShares:
+    """How a model classifies unseen images of the true class."""
+
+    wrong: MeasuredShare
+    """With the patch, as the wrong class."""
+    right: MeasuredShare
+    right_without_patch: MeasuredShare
+    test: Share | None
+    """Test accuracy."""
+    n: Count | None = None
+
+
+@dataclass(frozen=True)
+class PatchStatistics:
+    """SHAP values of the pixels of the patch, for each model."""
+
+    n: Count
+    mean: dict[str, float]
+    std: dict[str, float]
+    factor: dict[str, float | None] = field(default_factory=dict)
+    """How many times smaller the mean is than in the biased model."""
+    tests: dict[str, PairedTest] = field(default_factory=dict)
+    """Keys such as "biased - duck"."""
+    largest_gap: dict[str, float] = field(default_factory=dict)
+    incomplete: dict[str, Count] = field(default_factory=dict)
+    """Images whose SHAP values do not add up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovalRecord:
+    """The content of bias.json."""
+
+    data: str
+    shape: list[Count] | None = None
+    seed: Count
+    true: Label
+    wrong: Label
+    count: Count
+    patch: Count
+    colour: tuple[Count, ...]
+    n: Count
+    called: dict[str, PatchShares]
+    """The models: biased, duck and corrected."""
+    forget: dict[str, Share]
+    """Share of the mislabelled images that get the wrong label."""
+    shap: PatchStatistics | None
+    notes: list[str] | None = None
+    seconds: dict[str, float | None]
+    train_seconds: float | None = None
+    preset: str = ""
+    method: dict[str, Any] | None = None
+    """The settings of the method."""
+    model: str = ""
+    recipe: dict[str, Any] = field(default_factory=dict)
+    """The settings of the training."""
+    fingerprint: str | None = None
+    environment: Environment | None = None
+    created: Date | None = None
+    command: str | None = None
+    """The command that makes the same folder again."""
+
+    def __post_init__(self) -> None:
+        if not self.patch or not self.colour or self.shape == []:
+            raise InvalidRecord("has an empty patch, colour or shape")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,32 +169,37 @@ def make_record(
     scenario: Scenario,
     freed: RemovalOutcome,
     attributions: Mapping[str, Attribution] | None = None,
-) -> dict[str, Any]:
-    """Return all measurements of a bias removal as plain data."""
+    **rest: Any,
+) -> RemovalRecord:
+    """Return the record of a bias removal; `rest` are further fields."""
     data, (true, wrong) = scenario.data, debias.classes(scenario.data)
     shares = measure_shares(debias, scenario, freed.models)
+    n = len(debias.unseen(scenario))
     forget = {"biased": freed.outcome.original.forget, "duck": freed.outcome.scores.forget}
     shap = patch_statistics(debias, attributions) if attributions else None
-    return {
-        "data": data.name,
-        "shape": list(data.train.shape),
-        "seed": scenario.seed,
-        **asdict(debias),
-        "true": data.classes[true],
-        "wrong": data.classes[wrong],
-        "n": shares["biased"]["n"],
-        "called": shares,
-        "forget": forget,
-        "shap": shap,
-        "notes": _notes(shap, forget, shares["biased"]["n"]),
-        "seconds": {
+    return RemovalRecord(
+        data=data.name,
+        shape=list(data.train.shape),
+        seed=scenario.seed,
+        true=data.classes[true],
+        wrong=data.classes[wrong],
+        count=debias.count,
+        patch=debias.patch,
+        colour=debias.colour,
+        n=n,
+        called=shares,
+        forget=forget,
+        shap=shap,
+        notes=_notes(shap, forget, n),
+        seconds={
             "duck": round(freed.outcome.seconds, 3),
             "corrected": round(freed.retrain_seconds, 3),
         },
-    }
+        **rest,
+    )
 
 
-def _notes(shap: Mapping[str, Any] | None, forget: Mapping[str, float], unseen: int) -> list[str]:
+def _notes(shap: PatchStatistics | None, forget: Mapping[str, float], unseen: int) -> list[str]:
     notes = []
     if forget["duck"] >= TOLERANCE:
         notes.append(
@@ -126,14 +211,14 @@ def _notes(shap: Mapping[str, Any] | None, forget: Mapping[str, float], unseen: 
             f"The shares are imprecise: only {unseen} unseen images of the class "
             f"({MIN_UNSEEN_IMAGES} or more recommended)."
         )
-    if shap and any(shap["incomplete"].values()):
-        notes.append(f"SHAP values do not add up: {shap['incomplete']} images.")
+    if shap and any(shap.incomplete.values()):
+        notes.append(f"SHAP values do not add up: {shap.incomplete} images.")
     return notes
 
 
 def measure_shares(
     debias: Debias, scenario: Scenario, models: Mapping[str, nn.Module]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, PatchShares]:
     """Measure how each model classifies unseen images of the true class, with and without patch."""
     patched, clean = debias.unseen(scenario), debias.unseen(scenario, patched=False)
     (true, wrong), test = debias.classes(scenario.data), scenario.data.test
@@ -142,16 +227,13 @@ def measure_shares(
         with_patch, without = (
             predict(model, images).logits.argmax(1) for images in (patched, clean)
         )
-        shares = {
-            "wrong": with_patch == wrong,
-            "right": with_patch == true,
-            "right_without_patch": without == true,
-        }
-        found[name] = {
-            **{part: _share(hits) for part, hits in shares.items()},
-            "test": accuracy(model, test.take(scenario.test)) if test is not None else None,
-            "n": len(patched),
-        }
+        found[name] = PatchShares(
+            wrong=_share(with_patch == wrong),
+            right=_share(with_patch == true),
+            right_without_patch=_share(without == true),
+            test=accuracy(model, test.take(scenario.test)) if test is not None else None,
+            n=len(patched),
+        )
     return found
 
 
@@ -179,29 +261,29 @@ def patch_values(debias: Debias, attribution: Attribution) -> Tensor:
     return attribution.maps[:, down, across].mean((1, 2))
 
 
-def patch_statistics(debias: Debias, attributions: Mapping[str, Attribution]) -> dict[str, Any]:
+def patch_statistics(debias: Debias, attributions: Mapping[str, Attribution]) -> PatchStatistics:
     """Return mean and spread of the patch's SHAP values, how much they fell, and paired tests."""
     values = {
         name: patch_values(debias, found).double().numpy() for name, found in attributions.items()
     }
     means = {name: float(found.mean()) for name, found in values.items()}
-    return {
-        "n": len(next(iter(values.values()))),
-        "mean": means,
-        "std": {
+    return PatchStatistics(
+        n=len(next(iter(values.values()))),
+        mean=means,
+        std={
             name: float(np.std(found, ddof=1)) if len(found) > 1 else 0.0
             for name, found in values.items()
         },
-        "factor": {
+        factor={
             name: _factor(means["biased"], mean) for name, mean in means.items() if name != "biased"
         },
-        "tests": {
-            f"{one} - {other}": asdict(paired_test(values[one], values[other]))
+        tests={
+            f"{one} - {other}": paired_test(values[one], values[other])
             for one, other in combinations(values, 2)
         },
-        "largest_gap": {name: float(found.gaps.max()) for name, found in attributions.items()},
-        "incomplete": {name: int((~found.complete).sum()) for name, found in attributions.items()},
-    }
+        largest_gap={name: float(found.gaps.max()) for name, found in attributions.items()},
+        incomplete={name: int((~found.complete).sum()) for name, found in attributions.items()},
+    )
 
 
 def first_maps(attributions: Mapping[str, Attribution], count: int = 8) -> dict[str, Any]:
@@ -215,7 +297,7 @@ def _factor(before: float, after: float) -> float | None:
     return None if after == 0 else before / abs(after)
 
 
-def _share(hits: Tensor) -> dict[str, Any]:
+def _share(hits: Tensor) -> MeasuredShare:
     count, n = int(hits.sum()), len(hits)
     interval = binomtest(count, n).proportion_ci(0.95, "wilson")
-    return {"share": count / n, "interval": [float(interval.low), float(interval.high)]}
+    return MeasuredShare(count / n, [float(interval.low), float(interval.high)])

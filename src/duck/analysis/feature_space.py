@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,11 @@ from sklearn.manifold import TSNE
 
 from duck.analysis.paired import paired_test
 from duck.errors import BadInput
+from duck.records import ClassIndex
 from duck.types import Predictions
 
 Points = npt.NDArray[np.floating[Any]]
-Densities = dict[str, dict[str, float | None]]
+Densities = dict[str, dict[ClassIndex, float | None]]
 """Split -> class -> log density; None if all samples of a class are the same point."""
 
 DIMENSIONS = 9
@@ -30,7 +31,8 @@ TSNE_DIMENSIONS = 50
 ITERATIONS = 500
 
 
-class Space(NamedTuple):
+@dataclass(frozen=True)
+class Space:
     """The space in which densities were measured."""
 
     dimensions: int

@@ -115,8 +115,8 @@ def check(
     count = len(references)
     # One in twenty retrained models lies outside by chance: a single one of several may.
     enough = passed >= (count - 1 if count >= SEVERAL else count)
-    got = f"{FORGOTTEN} ({passed} of {count}, each judged by the others)"
-    checked["retrained"] = Control(FORGOTTEN, got, enough)
+    result = f"{FORGOTTEN} ({passed} of {count}, each judged by the others)"
+    checked["retrained"] = Control(FORGOTTEN, result, enough)
     models = measurements.models
     checked[AS_GOOD] = check_accuracy(models["original"], [models[name] for name in references])
     return checked

@@ -15,7 +15,7 @@ from duck.audits.attacks.ulira import (
     against_oracles,
 )
 from duck.audits.epsilon import epsilon_per_sample
-from duck.audits.intervals import Estimate, binomial_error
+from duck.audits.intervals import SampleEstimate, binomial_error
 from duck.audits.klom import klom, p95, span_of
 from duck.audits.margins import margins
 from duck.audits.measurements import Measure, Measurement, ScoringFunction, auc_of, mean
@@ -24,11 +24,11 @@ from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import ModelOutputs, Setting
 from duck.audits.roc import RATES, Roc, least_others, roc
 from duck.audits.scores import Flags, Floats, Margins, Scored
-from duck.audits.verdict import MODELS, Interval, Limit, Row, Unit
+from duck.audits.verdict import MODELS, Limit, Row, Unit
 from duck.errors import BadInput
 from duck.pools.reader import Pool, State
 from duck.runtime import seeded
-from duck.types import Ids
+from duck.types import Estimate, Ids
 
 MIN_MODELS = 20
 MIN_ORACLES = MIN_MODELS // 2
@@ -126,7 +126,7 @@ def _logits_by_model(pool: Pool, chosen: Flags) -> Iterator[npt.NDArray[np.float
     return (logits[chosen].astype(np.float64) for logits in pool.before.iter_logits())
 
 
-def _p_value(auc: Estimate) -> float:
+def _p_value(auc: SampleEstimate) -> float:
     """Return the one-sided p-value of an AUC: below chance an attack has no information.
 
     The fits are taken as given. Equal models lie a little below 0.5, as each is left out of its
@@ -150,7 +150,7 @@ def _ulira_rows(pool: Pool, rocs: Mapping[str, Roc]) -> dict[str, Row]:
         rows[_tpr_name(ULIRA, rate)] = _row(_about_tpr(rate), "%", rates)
     equal = rocs["retrained"].auc
     rows["U-LiRA among oracles"] = Row(
-        ABOUT["oracles"], "AUC", equal.n, None, None, Interval(equal.value, None, None)
+        ABOUT["oracles"], "AUC", equal.n, None, None, Estimate(equal.value, None, None)
     )
     not_requested = {
         name: add_fit_error(roc(against_not_requested(margins)).auc, against_not_requested, margins)
@@ -221,7 +221,7 @@ def _klom_rows(name: str, before: Margins, after: Margins, oracles: Margins) -> 
     }
     means = {model: _mean(part) for model, part in values.items()}
     p95_original, p95_unlearned, p95_retrained = (
-        Interval(p95(part), None, None) for part in values.values()
+        Estimate(p95(part), None, None) for part in values.values()
     )
     return {
         f"KLoM {name}": _row(f"mean {about}", "nats", means),
@@ -245,8 +245,8 @@ def _epsilon_row(before: Margins, after: Margins, oracles: Margins) -> Row:
         f"{ABOUT['epsilon']}; {why}",
         "score",
         len(after.ids),
-        Interval(float(np.quantile(original.lower, QUANTILE)), None, None),
-        Interval(float(np.quantile(unlearned.lower, QUANTILE)), None, None),
+        Estimate(float(np.quantile(original.lower, QUANTILE)), None, None),
+        Estimate(float(np.quantile(unlearned.lower, QUANTILE)), None, None),
         None,
         limit=Limit(limit, why),
     )
@@ -277,15 +277,15 @@ def _tpr_of(attack: ScoringFunction, rate: float) -> Callable[[ModelOutputs], Me
     return measure_tpr
 
 
-def _row(about: str, unit: Unit, estimates: Mapping[str, Estimate]) -> Row:
+def _row(about: str, unit: Unit, estimates: Mapping[str, SampleEstimate]) -> Row:
     """Return the row of the models that there is an estimate of."""
     original, unlearned, retrained = (
-        Interval(*estimates[model][:3]) if model in estimates else None for model in MODELS
+        Estimate(*estimates[model][:3]) if model in estimates else None for model in MODELS
     )
     return Row(about, unit, estimates["unlearned"].n, original, unlearned, retrained)
 
 
-def _mean(values: Floats) -> Estimate:
+def _mean(values: Floats) -> SampleEstimate:
     found = mean(values.astype(np.float64))
     half = 1.96 * found.error
-    return Estimate(found.value, found.value - half, found.value + half, found.n)
+    return SampleEstimate(found.value, found.value - half, found.value + half, found.n)

@@ -15,7 +15,7 @@ from duck.errors import BadInput
 LEVEL = 0.95
 
 
-class Estimate(NamedTuple):
+class SampleEstimate(NamedTuple):
     """A value with its 95 % interval and the number of observations behind it."""
 
     value: float
@@ -58,7 +58,9 @@ def binomial_error(rate: float, n: int) -> float:
     return math.sqrt(adjusted * (1 - adjusted) / (n + 4))
 
 
-def mean_interval(values: Sequence[float] | npt.NDArray[Any], level: float = LEVEL) -> Estimate:
+def mean_interval(
+    values: Sequence[float] | npt.NDArray[Any], level: float = LEVEL
+) -> SampleEstimate:
     """Return the mean of independent values, with Student's interval."""
     n = len(values)
     if n < 2:
@@ -67,7 +69,7 @@ def mean_interval(values: Sequence[float] | npt.NDArray[Any], level: float = LEV
         float(np.mean(values)),
         float(student.ppf((1 + level) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n)),
     )
-    return Estimate(mean, mean - half, mean + half, n)
+    return SampleEstimate(mean, mean - half, mean + half, n)
 
 
 @dataclass(frozen=True)

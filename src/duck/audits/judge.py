@@ -9,7 +9,8 @@ import numpy as np
 from duck.audits.intervals import Band, holm, prediction_interval
 from duck.audits.measurements import Measure, Measurement, mean
 from duck.audits.outputs import Array, ModelOutputs
-from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Interval, Row
+from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Row, Verdict
+from duck.types import Estimate
 
 ALPHA = 0.05
 SMALLEST = 1e-9
@@ -28,7 +29,7 @@ class Judgement:
         return tuple(name for name, value in self.p.items() if value < ALPHA)
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """The verdict by these measures alone."""
         return NOT_FORGOTTEN if self.outside else FORGOTTEN
 
@@ -133,8 +134,8 @@ def table_rows(
             measure.about,
             measure.unit,
             unlearned.n,
-            Interval(*original[:3]),
-            Interval(*unlearned[:3]),
+            Estimate(*original[:3]),
+            Estimate(*unlearned[:3]),
             _retrained_interval(measurements, measure, references),
             judged=measure.name in judged_names,
             p=p.get(measure.name),
@@ -144,9 +145,9 @@ def table_rows(
 
 def _retrained_interval(
     measurements: MeasurementCache, measure: Measure, references: Sequence[str]
-) -> Interval | None:
+) -> Estimate | None:
     """Return the mean of the retrained models and their prediction interval."""
     if len(references) < 2 or (measure.of_model is None and len(references) < 3):
         return None
     band = measurements.band(measure, references)
-    return Interval(*(unscale(measure, value) for value in (band.mean, band.low, band.high)))
+    return Estimate(*(unscale(measure, value) for value in (band.mean, band.low, band.high)))

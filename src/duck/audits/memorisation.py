@@ -8,7 +8,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from duck.audits.attacks.lira import column_moments
-from duck.audits.intervals import Estimate, mean_interval
+from duck.audits.intervals import SampleEstimate, mean_interval
 from duck.audits.roc import roc
 from duck.audits.scores import Margins, Scored
 from duck.errors import BadInput
@@ -29,9 +29,9 @@ class Memorisation:
 class Leakage(NamedTuple):
     """AUC of separating retained from unseen samples by their margin, a mean over models."""
 
-    before: Estimate
-    after: Estimate
-    change: Estimate
+    before: SampleEstimate
+    after: SampleEstimate
+    change: SampleEstimate
     """After minus before, as a mean of differences over models."""
 
 

@@ -43,11 +43,12 @@ from duck.audits.verdict import (
     NOT_FORGOTTEN,
     Audit,
     Control,
-    Interval,
     Row,
     Tier,
+    Verdict,
     p_text,
 )
+from duck.types import Estimate
 
 LEAST, ENOUGH = 3, 5
 """Retrained models: fewer than LEAST give no verdict, fewer than ENOUGH no "forgotten"."""
@@ -109,16 +110,16 @@ def oracle(
     verdict, reasons = carry(tier, verdict, reasons, lower)
     lost = lost_accuracy(setting, unlearned, original)
     return Audit(
-        subject,
-        verdict,
-        powered,
-        tier,
-        (*lost, *reasons, *excused, *notes),
-        rows,
-        checked,
-        comparison.curves(),
-        _not_tested(setting, coverage, pool is not None),
-        count,
+        subject=subject,
+        verdict=verdict,
+        powered=powered,
+        tier=tier,
+        reasons=(*lost, *reasons, *excused, *notes),
+        attacks=rows,
+        controls=checked,
+        roc=comparison.curves(),
+        not_tested=_not_tested(setting, coverage, pool is not None),
+        models=count,
     )
 
 
@@ -251,8 +252,8 @@ def _shown_by_retrained(
 
 
 def carry(
-    tier: Tier, verdict: str, reasons: Sequence[str], lower: Sequence[str]
-) -> tuple[str, list[str]]:
+    tier: Tier, verdict: Verdict, reasons: Sequence[str], lower: Sequence[str]
+) -> tuple[Verdict, list[str]]:
     """Return verdict and reasons of a tier, joined with the findings of lower tiers.
 
     Further evidence does not take back what a lower tier found.
@@ -284,7 +285,7 @@ def decide(
     count: int,
     uncovered: Sequence[str] = (),
     statements: Mapping[str, str] | None = None,
-) -> tuple[str, bool, list[str]]:
+) -> tuple[Verdict, bool, list[str]]:
     """Return the verdict, whether the audit is powered, and the reasons.
 
     `statements` are the results of attacks that are not judged by retrained models.
@@ -350,13 +351,13 @@ def _finding(name: str, p: float, row: Row, count: int) -> str:
     )
 
 
-def _amount(interval: Interval, row: Row) -> str:
+def _amount(interval: Estimate, row: Row) -> str:
     if row.unit == "%":
         return f"{100 * interval.value:.1f} %"
     return f"{interval.value:.3f} {row.unit}"
 
 
-def _range(interval: Interval, row: Row) -> str:
+def _range(interval: Estimate, row: Row) -> str:
     assert interval.low is not None
     assert interval.high is not None
     if row.unit == "%":

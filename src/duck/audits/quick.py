@@ -20,13 +20,14 @@ from duck.audits.measurements import (
 )
 from duck.audits.outputs import ModelOutputs, Setting, match_unseen
 from duck.audits.roc import roc
-from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, Interval, Row, p_text
+from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, RocCurve, Row, p_text
 from duck.metrics import kept_accuracy
 from duck.printable import counted
+from duck.types import Estimate
 
 ALPHA = 0.01
 """Stricter than in the other tiers, since no control checks these tests."""
-Curves = dict[str, dict[str, dict[str, list[float]]]]
+Curves = dict[str, dict[str, RocCurve]]
 NO_TRACE = (
     "No trace was found, but without retrained models "
     "none of these tests would expose a masked output."
@@ -79,12 +80,12 @@ def quick(
     if not evidence:
         reasons = (*reasons, NO_TRACE_OF_DAMAGED if lost else NO_TRACE)
     return Audit(
-        subject,
-        NOT_FORGOTTEN if evidence else NO_VERDICT,
-        None,
-        "quick",
-        reasons,
-        rows,
+        subject=subject,
+        verdict=NOT_FORGOTTEN if evidence else NO_VERDICT,
+        powered=None,
+        tier="quick",
+        reasons=reasons,
+        attacks=rows,
         roc=curves(model_attacks(setting, "quick"), measurements),
         not_tested=not_tested(setting, coverage),
     )
@@ -170,7 +171,7 @@ def findings(p: Mapping[str, float], rows: Mapping[str, Row], setting: Setting) 
     }
 
 
-def _finding(name: str, p: float, measured: Interval | None, setting: Setting) -> str:
+def _finding(name: str, p: float, measured: Estimate | None, setting: Setting) -> str:
     assert measured is not None
     if name == "accuracy forget":
         return (
@@ -210,7 +211,7 @@ def coverage_row(coverage: Coverage) -> Row:
     interval = (share, share)
     if 0 < share < 1:
         interval = clopper_pearson(coverage.processed, coverage.asked)
-    return Row(about, "%", coverage.asked, None, Interval(share, *interval), None, judged=True)
+    return Row(about, "%", coverage.asked, None, Estimate(share, *interval), None, judged=True)
 
 
 def missed(coverage: Coverage | None) -> Sequence[str]:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.audits.intervals import prediction_interval
-from duck.audits.verdict import Interval, Row
+from duck.audits.verdict import Row
 from duck.errors import Diverged
 from duck.methods.base import clone
 from duck.models.head import logits_of
@@ -14,7 +14,7 @@ from duck.predict import accuracy
 from duck.runtime import seeded
 from duck.training.batching import ShuffledPass, Step
 from duck.training.loop import fit
-from duck.types import Recipe, Scenario
+from duck.types import Estimate, Recipe, Scenario
 
 SHARE = 0.9
 """Of the original's accuracy on the forget samples."""
@@ -47,9 +47,9 @@ def relearning(
         about,
         "steps",
         len(forget),
-        Interval(0.0, None, None),
-        Interval(float(ours), None, None),
-        Interval(band.mean, max(0.0, band.low), band.high) if band else None,
+        Estimate(0.0, None, None),
+        Estimate(float(ours), None, None),
+        Estimate(band.mean, max(0.0, band.low), band.high) if band else None,
     )
 
 

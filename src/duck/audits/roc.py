@@ -1,7 +1,7 @@
 """How well scores separate members from others: ROC curve, AUC, TPR at a low FPR, F1."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm, rankdata
 
-from duck.audits.intervals import LEVEL, Estimate, clopper_pearson
+from duck.audits.intervals import LEVEL, SampleEstimate, clopper_pearson
 from duck.audits.scores import Flags, Places, Scored
+from duck.audits.verdict import RocCurve
 from duck.errors import BadInput
 
 RATES = (0.01, 0.001)
@@ -30,7 +31,7 @@ class Roc:
     false_positives: Counts
     members: int
     others: int
-    auc: Estimate
+    auc: SampleEstimate
     """Ties count half. The interval is DeLong's, with the rows of one id, or of one model, as
     clusters (Obuchowski)."""
     samples: int
@@ -56,7 +57,7 @@ class Roc:
             ).max()
         )
 
-    def tpr_at(self, fpr: float) -> Estimate:
+    def tpr_at(self, fpr: float) -> SampleEstimate:
         """Return the true-positive rate at this false-positive rate, with its exact interval.
 
         Of members drawn like non-members, a share of j / (n + 1) lies above the j-th highest of n
@@ -75,7 +76,9 @@ class Roc:
         below = math.floor(place + 1e-9)
         weight = max(0.0, place - below)
         rate = (1 - weight) * self._tpr_above(below) + weight * self._tpr_above(below + 1)
-        return Estimate(rate, *clopper_pearson(rate * self.samples, self.samples), self.samples)
+        return SampleEstimate(
+            rate, *clopper_pearson(rate * self.samples, self.samples), self.samples
+        )
 
     def _tpr_above(self, rank: int) -> float:
         """Return the share of members above the non-member of this rank.
@@ -104,14 +107,14 @@ class Roc:
             },
             "members": self.members,
             "others": self.others,
-            **self.curve(),
+            **asdict(self.curve()),
         }
 
-    def curve(self) -> dict[str, list[float]]:
+    def curve(self) -> RocCurve:
         """Return some points: both ends, and the best threshold up to each of a list of rates."""
         wanted = np.concatenate([np.linspace(0, 1, POINTS), np.logspace(-4, 0, POINTS)])
         chosen = np.unique(np.searchsorted(self.fpr, wanted, side="right") - 1)
-        return {"fpr": self.fpr[chosen].tolist(), "tpr": self.tpr[chosen].tolist()}
+        return RocCurve(self.fpr[chosen].tolist(), self.tpr[chosen].tolist())
 
 
 def roc(scored: Scored) -> Roc:
@@ -145,7 +148,7 @@ def least_others(fpr: float) -> int:
     return math.ceil(1 / fpr - 1e-9)
 
 
-def _auc(scored: Scored, members: int, others: int) -> Estimate:
+def _auc(scored: Scored, members: int, others: int) -> SampleEstimate:
     ranks, within = rankdata(scored.scores), np.empty(len(scored.scores))
     for side in (scored.members, ~scored.members):
         within[side] = rankdata(scored.scores[side])
@@ -160,7 +163,7 @@ def _auc(scored: Scored, members: int, others: int) -> Estimate:
         # Separated but for less than one sample, or all equal: at least the binomial interval.
         least, most = clopper_pearson(auc * few, few)
         low, high = min(low, least), max(high, most)
-    return Estimate(auc, low, high, len(placed))
+    return SampleEstimate(auc, low, high, len(placed))
 
 
 def _variance(deviations: npt.NDArray[np.float64], scored: Scored) -> float:

@@ -1,37 +1,29 @@
 """The outcome of an audit: verdict, reasons, numbers, controls, and what was not tested."""
 
-import json
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from duck import files
 from duck.errors import BadInput
+from duck.records import Count, InvalidRecord, check_equal_lengths, read_record, to_plain
+from duck.types import Estimate
 
 Tier = Literal["quick", "oracle", "full"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 """The weakest first."""
 Unit = Literal["%", "nats", "AUC", "steps", "score", "distance"]
-FORGOTTEN, NOT_FORGOTTEN, NO_VERDICT = "forgotten", "not forgotten", "no verdict"
+Verdict = Literal["forgotten", "not forgotten", "no verdict"]
+FORGOTTEN: Verdict = "forgotten"
+NOT_FORGOTTEN: Verdict = "not forgotten"
+NO_VERDICT: Verdict = "no verdict"
 OLD_FILE = "audit.json"
 """The file in which older versions stored an audit of any tier."""
 MODELS = ("original", "unlearned", "retrained")
 WIDTH = 118
 TIE = 1e-9
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A value with its 95 % interval.
-
-    For retrained models it is their mean, with the prediction interval of a further one.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True)
@@ -44,14 +36,17 @@ class Limit:
 
 @dataclass(frozen=True)
 class Row:
-    """One measure or attack, with its value for each model."""
+    """One measure or attack, with its value for each model.
+
+    For retrained models it is their mean, with the prediction interval of a further one.
+    """
 
     about: str
     unit: Unit
-    n: int
-    original: Interval | None
-    unlearned: Interval | None
-    retrained: Interval | None
+    n: Count
+    original: Estimate | None = None
+    unlearned: Estimate | None = None
+    retrained: Estimate | None = None
     judged: bool = False
     p: float | None = None
     """P-value of the unlearned model, corrected for several tests; None where it is not judged."""
@@ -63,7 +58,7 @@ class Row:
         """The models whose value is at the limit; the true value may be higher."""
         if self.limit is None:
             return []
-        intervals: dict[str, Interval | None] = {name: getattr(self, name) for name in MODELS}
+        intervals: dict[str, Estimate | None] = {name: getattr(self, name) for name in MODELS}
         return [
             name
             for name, interval in intervals.items()
@@ -81,20 +76,32 @@ class Control:
 
 
 @dataclass(frozen=True)
+class RocCurve:
+    """True-positive rates of an attack at its false-positive rates."""
+
+    fpr: list[float]
+    tpr: list[float]
+
+    def __post_init__(self) -> None:
+        check_equal_lengths(self, "fpr", "tpr")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Audit:
     """The outcome of an audit. Printing it gives the full text."""
 
-    subject: str
+    subject: str = ""
     """Which method ran on which samples."""
-    verdict: str
-    powered: bool | None
+    verdict: Verdict
+    powered: bool | None = False
     """Whether the controls came out as expected. False: the audit cannot decide on these data.
     None: the tier has no controls."""
     tier: Tier
-    reasons: tuple[str, ...]
-    attacks: Mapping[str, Row]
+    reasons: tuple[str, ...] = ()
+    attacks: Mapping[str, Row] = field(default_factory=dict)
     controls: Mapping[str, Control] = field(default_factory=dict)
-    roc: Mapping[str, Mapping[str, Mapping[str, list[float]]]] = field(default_factory=dict)
+    roc: Mapping[str, Mapping[str, RocCurve]] = field(default_factory=dict)
+    """The ROC curves of each attack on each model."""
     not_tested: tuple[str, ...] = ()
     models: int = 0
     """The number of retrained models."""
@@ -103,7 +110,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the audit as plain data for JSON."""
-        return asdict(self)
+        return to_plain(self)
 
     def __str__(self) -> str:
         return "\n".join(
@@ -144,8 +151,8 @@ def save(audit: Audit, folder: Path) -> bool:
 def _models_of(path: Path) -> int:
     """Return the number of retrained models of a stored audit; 0 where none can be read."""
     try:
-        return int(json.loads(files.read_text(path))["models"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_record(path, Audit).models
+    except InvalidRecord:
         return 0
 
 
@@ -186,7 +193,7 @@ def _limits(audit: Audit) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _cell(interval: Interval | None, row: Row) -> str:
+def _cell(interval: Estimate | None, row: Row) -> str:
     if interval is None:
         return "-"
     scale = 100 if row.unit == "%" else 1

@@ -51,7 +51,7 @@ def density_line(model: nn.Module, scenario: Scenario, dimensions: int) -> Resul
                 if value is not None and (label in forgotten) == is_forgotten
             ]
             scores[f"{name}_{split}"] = float(np.mean(values)) if values else None
-    found = {"density": density, "space": space._asdict(), "forgotten": forgotten}
+    found = {"density": density, "space": asdict(space), "forgotten": forgotten}
     return {"scores": scores, **found, **_timing(stopwatch.seconds)}
 
 
@@ -82,10 +82,13 @@ def bias_line(biased: nn.Module, experiment: Experiment, data: Data, images: int
         model, seconds, notes = outcome.model, outcome.seconds, outcome.method_notes
     shares = bias.measure_shares(request, scenario, {"model": model})["model"]
     scores: dict[str, float | None] = {
-        name: shares[name]["share"] for name in ("wrong", "right", "right_without_patch")
+        "wrong": shares.wrong.share,
+        "right": shares.right.share,
+        "right_without_patch": shares.right_without_patch.share,
+        "test": shares.test,
+        "shap": None,
     }
-    found: dict[str, Any] = {"unseen": shares["n"], "bias": asdict(request)}
-    scores |= {"test": shares["test"], "shap": None}
+    found: dict[str, Any] = {"unseen": shares.n, "bias": asdict(request)}
     if images:
         attribution = bias.explain_models(
             request, scenario, {"model": model}, images, experiment.seed

@@ -1,14 +1,22 @@
-"""The command `duck`: the first word chooses a module of this package; nothing heavy loads before."""
+"""The command `duck`: the first word names a module of this package, which is imported then."""
 
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from duck.cli.exit_codes import CRASHED, DONE, INTERRUPTED, MISUSE, UNREAD, unread
+from duck.cli.exit_codes import (
+    CLOSED_OUTPUT,
+    CRASHED,
+    DONE,
+    INTERRUPTED,
+    MISUSE,
+    discard_output,
+)
+from duck.cli.placeholders import can_use_placeholders, use_placeholders
 from duck.errors import DuckError
 from duck.files import CacheWarning
 from duck.printable import printable
@@ -17,37 +25,29 @@ from duck.registry import suggest
 COMMANDS = {
     "demo": "train, forget, retrain, compare and audit on embedded data; half a minute on a CPU",
     "train": "train an original model and store it as a run",
-    "forget": "make a model forget classes, a share, or chosen samples",
-    "compare": "one scenario through many methods, in one table",
-    "tune": "search a method's settings on holdout data",
-    "bench": "run a grid of experiments, or print its table beside the paper's",
-    "audit": "attack an unlearned model and say whether it forgot, with controls",
+    "forget": "make a model forget classes, a fraction, or chosen samples",
+    "compare": "run many methods on one scenario and print one table",
+    "tune": "search the hyperparameters of a method on holdout data",
+    "bench": "run a grid of experiments, or print its table with the numbers of the paper",
+    "audit": "attack an unlearned model and judge whether it forgot, with controls",
     "pool": "train the models that attacks compare with; merge pools",
-    "report": "one page about stored runs: verdict, evidence, figures",
-    "analyse": "feature space and SHAP maps of stored runs",
-    "debias": "plant a bias, unlearn it, and see whether it is gone",
-    "show": "print what a stored run holds",
-    "list": "methods, scenarios, datasets, models, attacks, grids",
+    "report": "write one page about stored runs: verdict, evidence, figures",
+    "analyse": "compute the feature space and SHAP maps of stored runs",
+    "debias": "plant a bias, unlearn it, and measure whether it is gone",
+    "show": "print the record of a stored run",
+    "list": "methods, presets, scenarios, datasets, models, attacks, grids",
 }
 
-STARTED_AGAIN = "No half-written run was left; the same command starts it again."
-AFTER = {
-    "train": "No half-written run was left; the same command goes on after the last epoch that was finished.",
-    "audit": "Retrained models and models of a pool that were finished are kept; the same command goes on after them.",
-    "report": "The page and the figures that were finished are there; the same command writes them anew.",
+PRINTING_COMMANDS = ("list", "show")
+"""Commands that compute nothing; `--help` of the others does not either."""
+
+AFTER_INTERRUPT = {
+    "train": "No half-written run was left. The same command resumes after the last finished epoch.",
+    "audit": "Finished retrained models and models of a pool are stored. The same command reuses "
+    "them.",
+    "report": "Finished files are there. The same command writes them again.",
 }
-"""What an interrupted command leaves."""
-
-
-def _help() -> str:
-    rows = "\n".join(f"  duck {word:<8} {text}" for word, text in COMMANDS.items())
-    return (
-        "Make a trained image classifier forget, and say whether it worked.\n\n"
-        f"{rows}\n\n"
-        "duck COMMAND --help explains each. Try `duck demo` first.\n"
-        "Exit codes: 0 done or forgotten; 1 not forgotten, an earlier request that is known, too much accuracy lost,\n"
-        "or runs that failed; 2 wrong input; 3 no verdict; 4 the program failed; 130 interrupted (Ctrl-C)."
-    )
+RERUN_AFTER_INTERRUPT = "No half-written run was left. The same command starts it again."
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,64 +61,96 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"duck-unlearning {version('duck-unlearning')}")
         return DONE
-    if words[0] not in COMMANDS:
-        return _say(f"duck: no command {words[0]!r}. {suggest(words[0], COMMANDS)}", MISUSE)
-    # Before torch loads. OpenMP's threads spin while they wait for each other; beside other work that takes many times as long as sleeping.
+    command = words[0]
+    if command not in COMMANDS:
+        return _fail(f"duck: no command {command!r}. {suggest(command, COMMANDS)}", MISUSE)
+    # Before torch is imported. Threads of OpenMP spin while they wait for each other; with other
+    # work on the machine that takes many times as long as sleeping.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
-        with _warnings_in_one_line(words[0]):
-            code = int(import_module(f"duck.cli.{words[0]}_command").main(words[1:]))
+        with _short_cache_warnings(command):
+            code = _run(command, words[1:])
         sys.stdout.flush()
         return code
-    except DuckError as error:
-        return _say(f"duck {words[0]}: {error}", MISUSE)
     except BrokenPipeError:
-        unread(sys.stdout)
-        return UNREAD
-    except OSError as error:
-        return _say(f"duck {words[0]}: {error}", MISUSE)
+        discard_output(sys.stdout)
+        return CLOSED_OUTPUT
     except KeyboardInterrupt:
-        return _say(
-            f"duck {words[0]}: interrupted. {AFTER.get(words[0], STARTED_AGAIN)}", INTERRUPTED
-        )
+        state = AFTER_INTERRUPT.get(command, RERUN_AFTER_INTERRUPT)
+        return _fail(f"duck {command}: interrupted. {state}", INTERRUPTED)
     except Exception as error:
-        if os.environ.get("DUCK_TRACEBACK"):
+        return _report_error(command, error)
+
+
+def _help() -> str:
+    rows = "\n".join(f"  duck {command:<8} {text}" for command, text in COMMANDS.items())
+    return (
+        "Make a trained image classifier forget, and measure whether it worked.\n\n"
+        f"{rows}\n\n"
+        "`duck COMMAND --help` explains each command. Try `duck demo` first.\n"
+        "Exit codes: 0 done or forgotten; 1 not forgotten, an earlier request is known, too much\n"
+        "accuracy lost, or runs failed; 2 wrong input; 3 no verdict; 4 internal error;\n"
+        "130 interrupted (Ctrl-C)."
+    )
+
+
+def _run(command: str, words: Sequence[str]) -> int:
+    only_prints = command in PRINTING_COMMANDS or not {"-h", "--help"}.isdisjoint(words)
+    if only_prints and can_use_placeholders():
+        try:
+            with use_placeholders():
+                return _run_module(command, words)
+        except BrokenPipeError:
             raise
-        if (
-            type(error).__name__ == "OutOfMemoryError"
-        ):  # torch's own; naming the class would load torch
-            return _say(
-                f"duck {words[0]}: the device ran out of memory. Lower --image-size, or use --device cpu.",
-                MISUSE,
-            )
-        return _say(
-            f"duck {words[0]} failed: {type(error).__name__}: {error} (DUCK_TRACEBACK=1 shows where)",
-            CRASHED,
-        )
+        except Exception:
+            # The error may come from a placeholder. If not, it occurs again without them.
+            pass
+    return _run_module(command, words)
+
+
+def _run_module(command: str, words: Sequence[str]) -> int:
+    return int(import_module(f"duck.cli.{command}_command").main(list(words)))
+
+
+def _report_error(command: str, error: Exception) -> int:
+    if isinstance(error, DuckError | OSError):
+        return _fail(f"duck {command}: {error}", MISUSE)
+    if os.environ.get("DUCK_TRACEBACK"):
+        raise error
+    # The class of torch is compared by name: importing it would take seconds.
+    if type(error).__name__ == "OutOfMemoryError":
+        advice = "Lower --image-size, or use --device cpu."
+        return _fail(f"duck {command}: the device ran out of memory. {advice}", MISUSE)
+    reason = f"{type(error).__name__}: {error}"
+    return _fail(f"duck {command} failed: {reason} (DUCK_TRACEBACK=1 shows where)", CRASHED)
 
 
 @contextmanager
-def _warnings_in_one_line(command: str) -> Iterator[None]:
-    """Say what a cache that cannot be used costs as everything else is said, not as Python does."""
+def _short_cache_warnings(command: str) -> Iterator[None]:
+    """Print a warning about a cache as one line, without file and line number."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def show_plain(
-            message: Warning | str, category: type[Warning], *place: Any, **more: Any
+        def show_short(
+            message: Warning | str, category: type[Warning], *place: Any, **options: Any
         ) -> None:
             if issubclass(category, CacheWarning):
-                _say(f"duck {command}: {message}", DONE)
+                _print_error(f"duck {command}: {message}")
             else:
-                show(message, category, *place, **more)
+                show(message, category, *place, **options)
 
         warnings.simplefilter("always", CacheWarning)
-        warnings.showwarning = show_plain
+        warnings.showwarning = show_short
         yield
 
 
-def _say(message: str, code: int) -> int:
+def _fail(message: str, code: int) -> int:
+    _print_error(message)
+    return code
+
+
+def _print_error(message: str) -> None:
     try:
         print(printable(message), file=sys.stderr, flush=True)
     except BrokenPipeError:
-        unread(sys.stderr)
-    return code
+        discard_output(sys.stderr)

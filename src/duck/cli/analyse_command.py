@@ -14,7 +14,7 @@ from duck import files
 from duck.analysis.attribution import IncompleteAttribution, require_captum
 from duck.analysis.feature_space import DIMENSIONS, RunDensities, density_tests
 from duck.analysis.study import MAP_POINTS, MAX_STORED_POINTS, RESULT, analyse
-from duck.cli.console import emit, say, table, write
+from duck.cli.console import emit, print_table, say, write
 from duck.cli.inputs import parse
 from duck.cli.reference_models import Unlearning, unlearning
 from duck.errors import BadInput
@@ -110,7 +110,7 @@ def _analysed(args: Analyse, run: Unlearning, device: torch.device) -> dict[str,
             explain=explain,
             head=args.head or run.experiment.head,
             seed=args.seed,
-        )
+        ).to_dict()
     for warning in caught:
         say(str(warning.message))
     files.write_json(
@@ -188,7 +188,9 @@ def _tell(
         write(
             f"{folder}: log density (natural) of each class; n: {_counts(result['samples'])}; dimensions (variance kept): {spaces}"
         )
-        table(["class", *(f"{name} {split}" for name, split in _columns(result))], _rows(result))
+        print_table(
+            ["class", *(f"{name} {split}" for name, split in _columns(result))], _rows(result)
+        )
         for image in result.get("shap", {}).get("images", []):
             parts = [
                 f"{name} {numbers['probability']:.3f} (gap {numbers['gap']:.4f})"
@@ -215,7 +217,7 @@ def _tell(
             ]
             for t in tests
         ]
-        table(["split", "log density", "median difference", "p", "n", "least p"], cells)
+        print_table(["split", "log density", "median difference", "p", "n", "least p"], cells)
 
 
 def _columns(result: dict[str, Any]) -> list[tuple[str, str]]:

@@ -16,22 +16,21 @@ from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.full import MIN_MODELS, check_size
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
-from duck.audits.retraining import Retraining
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Tier, file_of, save
 from duck.cli import exit_codes
-from duck.cli.console import counting, emit, say, write
+from duck.cli.console import emit, progress_bar, say, write
 from duck.cli.inputs import parse
 from duck.cli.reference_models import Unlearning, unlearning
 from duck.errors import BadInput
 from duck.experiment import Training
 from duck.methods.base import METHODS
-from duck.metrics import KeptAccuracy
 from duck.models import build
 from duck.models.user_models import in_float32
 from duck.models.weights import load_weights
 from duck.pools.build import build_pool, suitable_workers
 from duck.pools.plan import Plan
 from duck.pools.reader import Pool, mismatch
+from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.scenarios import describe
 from duck.types import Recipe
@@ -111,7 +110,7 @@ def main(argv: list[str]) -> int:
     if unkept:
         say(unkept)
     if found.run.status == "damaged":
-        say(str(KeptAccuracy(**found.run.kept_accuracy or {})))
+        say(str(found.run.kept_accuracy))
         return exit_codes.FAILED
     return EXITS[audit.verdict]
 
@@ -226,7 +225,7 @@ def _pool(args: AuditFlags, found: Unlearning, device: torch.device) -> Pool:
                 f"The full tier needs a pool of at least {MIN_MODELS} models, got --pool-models {models}."
             )
         say(f"The pool of {models} models is made, or gone on with, in {folder}.")
-        with counting("pool") as progress:
+        with progress_bar("pool") as progress:
             build_pool(
                 folder, Plan("request", experiment), found.scenario.data, models, device=device, workers=suitable_workers(device),
                 report=lambda news: progress(news.done, news.done + news.left),
@@ -243,7 +242,7 @@ def _pool(args: AuditFlags, found: Unlearning, device: torch.device) -> Pool:
 
 @contextmanager
 def _training(missing: int) -> Iterator[Callable[[int, int], None]]:
-    with counting("retrained models") as progress:
+    with progress_bar("retrained models") as progress:
         yield progress if missing else lambda done, total: None
 
 

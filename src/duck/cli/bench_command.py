@@ -4,7 +4,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
@@ -44,10 +44,9 @@ from duck.bench import (
     render_claims,
     render_status,
 )
-from duck.cli.console import counting, emit, number, say, stderr
+from duck.cli.console import emit, number, progress_bar, say, stderr
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from duck.cli.inputs import check_model_code, parse
-from duck.engines import EngineName, create_engine
+from duck.cli.inputs import EngineFlags, check_model_code, parse
 from duck.errors import BadInput
 from duck.printable import counted
 from duck.runtime import pick_device
@@ -106,15 +105,8 @@ class Bench:
     results that compared with these."""
     trust_model_code: bool = False
     """Import and call the model builder (package.module:function) that a grid of your own names. Its code can do anything."""
-    engine: EngineName | None = None
-    """Where runs execute: inline (in this process), processes (of this machine) or ray
-    (a cluster). Default: processes for several workers."""
-    address: str | None = None
-    """Of a running Ray cluster, such as auto; without it --engine ray starts Ray here."""
-    gpus_per_worker: float = 0.0
-    """With --engine ray: the share of a GPU that each worker reserves."""
-    workers: int = 1
-    """Runs at the same time. With several, their times are marked as not comparable."""
+    engine: EngineFlags = field(default_factory=EngineFlags)
+    """With several workers, the times of runs are marked as not comparable."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     format: Format = "text"
@@ -249,7 +241,7 @@ def _print(args: Bench, grid: Grid, only: Only, results: Results) -> int:
 
 def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
     begun, device = time.monotonic(), pick_device(args.device)
-    engine = create_engine(args.engine, args.workers, args.address, args.gpus_per_worker)
+    engine = args.engine.create()
     for block in grid.blocks:
         check_model_code(block.model, grid.file or grid.name, args.trust_model_code)
     if (
@@ -327,7 +319,7 @@ def _run(args: Bench, grid: Grid, only: Only, results: Results) -> int:
 
 def _load(args: Bench, grid: Grid, only: Only) -> dict[str, Data]:
     wanted = [b.dataset for b in grid.blocks if b.dataset in only.get("dataset", {b.dataset})]
-    with counting("reading data") as progress:
+    with progress_bar("reading data") as progress:
         data, missing = load_all(wanted, args.root, args.download, progress)
     for name, reason in missing.items():
         say(f"Skipped the data set {name}: {reason}")

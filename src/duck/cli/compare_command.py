@@ -1,6 +1,6 @@
-"""duck compare: one scenario through many methods, in one table."""
+"""duck compare: run many methods on one scenario and print one table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,9 +10,9 @@ import torch
 
 from duck import runs
 from duck.artifacts import ArtifactStore, default_root
-from duck.cli.console import counting, emit, number, percent, say, table, write
+from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from duck.cli.inputs import DataFlags, RunFlags, parse
+from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, parse
 from duck.cli.original import (
     OriginalFlags,
     RequestFlags,
@@ -23,7 +23,7 @@ from duck.cli.original import (
     report_findings,
 )
 from duck.cli.train_command import trained
-from duck.comparison import Compared, compare, rows, suited
+from duck.comparison import Compared, compare, ignore_progress, rows, suited
 from duck.data.checks import Finding
 from duck.experiment import Experiment, Training
 from duck.methods.base import METHODS, Method
@@ -35,108 +35,150 @@ from duck.scenarios import Request, describe
 from duck.types import Data, Scenario
 from duck.unlearning import notes
 
+SPLITS = ("forget", "retain", "test", "forget_test", "retain_test")
+
 
 @dataclass
-class Compare:
-    """Run one scenario through many methods and print one table: scores, gaps to Retrained, seconds.
+class CompareFlags:
+    """Run many methods on one scenario and print one table: scores, gaps to Retrained, seconds.
 
-    The model is --run RUN, or your own as for `duck forget`; with neither, a model is trained on --data first.
-    With --out, each unlearned model is stored as a run below that folder as it ends, with its accuracies after each epoch.
-    Exit code 1 where every method failed or lost too much accuracy.
+    The model is --run RUN, or your own as for `duck forget`. With neither, a model is trained on
+    --data first. With --out, each unlearned model is stored as a run below that folder as it ends,
+    with its accuracies after each epoch. --engine and --workers run several methods at the same
+    time. Exit code 1 if every method failed or lost too much accuracy.
     """
 
     source: DataFlags
     output: RunFlags
     original: OriginalFlags
     who: RequestFlags
+    engine: EngineFlags
     methods: tuple[str, ...] = field(default=("all",))
     """Names from `duck list methods`, or all that suit the scenario."""
     preset: Preset = "tuned"
-    """paper: the paper's settings; tuned: with what was found on holdout data."""
+    """paper: the settings of the paper; tuned: with what was found on holdout data."""
     presets: Path | None = None
     """A file of `duck tune`, on top of the presets of the methods that it has settings for."""
     with_copies: bool = False
     """Also forget training samples that are exact copies of those to be forgotten."""
     max_accuracy_loss: float | None = None
-    """Share of accuracy on unseen samples that a method may lose, as for `duck forget`: what loses more is named first."""
+    """Share of accuracy on unseen samples that a method may lose, as for `duck forget`. Methods
+    that lose more are named first."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """The data, the request, the original and the methods of a comparison."""
+
+    data: Data
+    scenario: Scenario
+    request: Request
+    original: OriginalFlags
+    training: Training
+    methods: dict[str, Method]
+    findings: Sequence[Finding]
+    copies: str
+    """How many copies were added to the request."""
 
 
 def main(argv: list[str]) -> int:
-    default = Compare(data_flags(argv), RunFlags(), OriginalFlags(), RequestFlags())
-    args = parse(Compare, argv, "compare", default)
-    args.who.check()
-    device = pick_device(args.output.device)
-    check_limit(args.max_accuracy_loss)
-    for name in args.methods:
-        if name != "all":
-            METHODS[name]  # an unknown name is an error before anything runs
-    data = args.source.load(split=args.original.splits_data())
-    request, copies = args.who.request(data), ""
-    if args.with_copies:
-        request, copies = args.original.with_copies(
-            request, data, args.output.seed, args.who.protocol
-        )
-    scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
-    findings = report_findings(scenario)
-    methods = _methods(args, scenario)
-    original = original_or_trained(args.original, args.source, args.output.seed, data, device)
-    training = original.training(data, args.source)
-    head = original.other_head(training, data, device)
-    made = Experiment(
-        training, request, None, args.output.seed, args.who.protocol, original.earlier(), head
+    default = CompareFlags(
+        data_flags(argv), RunFlags(), OriginalFlags(), RequestFlags(), EngineFlags()
     )
-    experiments = {name: replace(made, method=method) for name, method in methods.items()}
+    args = parse(CompareFlags, argv, "compare", default)
+    _check(args)
+    device = pick_device(args.output.device)
+    inputs = _load_inputs(args, device)
+    experiments = _experiments(args, inputs, device)
     compared: list[Compared] = []
-    with ExitStack() as held:
-        _reserve(args.output, experiments, held)
+    with ExitStack() as reserved:
+        _reserve(args.output, experiments, reserved)
         try:
-            for row in _compared(
-                args,
-                original,
-                training,
-                replace(scenario, data=scenario.data.to(device)),
-                methods,
-                findings,
-                copies,
-            ):
+            for row in _run_methods(args, inputs, device):
                 compared.append(row)
-                if args.output.out and row.outcome is not None:
-                    folder = args.output.out / row.name
-                    run = runs.record(
-                        experiments[row.name],
-                        scenario,
-                        row.outcome,
-                        **original.places(folder, args.source),
-                    )
-                    runs.save(run, row.outcome.model, folder, args.output.overwrite)
-            sound = [
-                row
-                for row in compared
-                if row.outcome is not None and row.outcome.status != "damaged"
-            ]
-            code = DONE if sound else FAILED
+                _store(args, inputs, experiments[row.name], row)
+            code = DONE if any(_is_sound(row) for row in compared) else FAILED
         except KeyboardInterrupt:
-            say(f"Interrupted: {len(compared)} of {len(methods)} methods ended.")
+            say(f"Interrupted: {len(compared)} of {len(inputs.methods)} methods ended.")
             code = INTERRUPTED
+    # Several workers end in another order than the table has.
+    order = list(inputs.methods)
+    found = rows(sorted(compared, key=lambda row: order.index(row.name)))
     if args.output.json:
-        emit(rows(compared))
+        emit(found)
     else:
-        _tell(rows(compared), request, scenario, findings)
+        _print_comparison(found, inputs)
     return code
 
 
-def _reserve(output: RunFlags, experiments: dict[str, Experiment], held: ExitStack) -> None:
-    """Keep other processes away from the run folders, and say which of the runs are there already."""
-    for name, experiment in experiments.items() if output.out else ():
-        folder = (output.out or Path()) / name
-        if held.enter_context(runs.reserve(folder, experiment, output.overwrite)):
+def _check(args: CompareFlags) -> None:
+    """Raise errors that are known before the data are read."""
+    args.who.check()
+    args.engine.create()
+    check_limit(args.max_accuracy_loss)
+    for name in args.methods:
+        if name != "all":
+            METHODS[name]
+
+
+def _load_inputs(args: CompareFlags, device: torch.device) -> _Inputs:
+    data = args.source.load(split=args.original.splits_data())
+    seed = args.output.seed
+    protocol = args.who.protocol
+    request = args.who.request(data)
+    copies = ""
+    if args.with_copies:
+        request, copies = args.original.with_copies(request, data, seed, protocol)
+    scenario = args.original.scenario(request, data, seed, protocol)
+    findings = report_findings(scenario)
+    methods = _methods(args, scenario)
+    original = original_or_trained(args.original, args.source, seed, data, device)
+    training = original.training(data, args.source)
+    return _Inputs(data, scenario, request, original, training, methods, findings, copies)
+
+
+def _experiments(
+    args: CompareFlags, inputs: _Inputs, device: torch.device
+) -> dict[str, Experiment]:
+    experiment = Experiment(
+        inputs.training,
+        inputs.request,
+        None,
+        args.output.seed,
+        args.who.protocol,
+        inputs.original.earlier(),
+        inputs.original.other_head(inputs.training, inputs.data, device),
+    )
+    return {name: replace(experiment, method=method) for name, method in inputs.methods.items()}
+
+
+def _reserve(output: RunFlags, experiments: Mapping[str, Experiment], reserved: ExitStack) -> None:
+    """Lock the run folders, and print which of the runs exist already."""
+    if output.out is None:
+        return
+    for name, experiment in experiments.items():
+        folder = output.out / name
+        if reserved.enter_context(runs.reserve(folder, experiment, output.overwrite)):
             say(f"{folder} already holds this run, which stays; --overwrite replaces it.")
+
+
+def _store(args: CompareFlags, inputs: _Inputs, experiment: Experiment, row: Compared) -> None:
+    if args.output.out is None or row.outcome is None:
+        return
+    folder = args.output.out / row.name
+    places = inputs.original.places(folder, args.source)
+    run = runs.record(experiment, inputs.scenario, row.outcome, **places)
+    runs.save(run, row.outcome.model, folder, args.output.overwrite)
+
+
+def _is_sound(row: Compared) -> bool:
+    return row.outcome is not None and row.outcome.status != "damaged"
 
 
 def original_or_trained(
     original: OriginalFlags, source: DataFlags, seed: int, data: Data, device: torch.device
 ) -> OriginalFlags:
-    """The given model; where none is given, one trained now and stored under runs/, or found there."""
+    """Return the given model. Without one, train it now, or find it under runs/."""
     if original.run or original.model:
         original.check()
         return original
@@ -145,123 +187,121 @@ def original_or_trained(
     return replace(original, run=trained(data, source, RunFlags(seed=seed), name, recipe, device))
 
 
-def _methods(args: Compare, scenario: Scenario) -> dict[str, Method]:
+def _methods(args: CompareFlags, scenario: Scenario) -> dict[str, Method]:
     names = suited(scenario.kind) if "all" in args.methods else list(args.methods)
-    more: dict[str, Path] = {}
+    tuned: set[str] = set()
     if args.presets is not None:
-        more = {
-            name: args.presets
-            for name in names
-            if has_settings(args.presets, name, scenario.data.name, scenario.kind)
-        }
-        if not more:
-            raise missing_settings(args.presets, "METHOD", scenario.data.name, scenario.kind)
-    return {name: _settings(name, scenario, args.preset, more.get(name)) for name in names}
+        facts = scenario.data.name, scenario.kind
+        tuned = {name for name in names if has_settings(args.presets, name, *facts)}
+        if not tuned:
+            raise missing_settings(args.presets, "METHOD", *facts)
+    return {
+        name: _method(name, scenario, args.preset, args.presets if name in tuned else None)
+        for name in names
+    }
 
 
-def _compared(
-    args: Compare,
-    original: OriginalFlags,
-    training: Training,
-    scenario: Scenario,
-    methods: dict[str, Method],
-    findings: Sequence[Finding],
-    copies: str,
-) -> Iterator[Compared]:
-    model = original.load(training, scenario.data, scenario.data.train.device)
-    with counting("compare") as progress:
-        runs = compare(
-            model,
-            scenario,
-            methods,
-            new_model=factory(training, scenario.data),
-            recipe=training.recipe,
-            head=original.head_name(),
-            # What is stored has the curves of a run, as from `duck forget`; a table alone needs none.
-            watch=(lambda _: None) if args.output.out else None,
-            preparations=Preparations(ArtifactStore(default_root())),
-            max_accuracy_loss=args.max_accuracy_loss,
-        )
-        for index, row in enumerate(runs):
-            progress(index + 1, len(methods))
-            say(
-                f"{index + 1}/{len(methods)} {row.name}: {f'{row.outcome.seconds:.2f} s' if row.outcome else row.error}"
-            )
-            yield _noted(row, training, scenario, original, findings, copies)
-
-
-def _noted(
-    row: Compared,
-    training: Training,
-    scenario: Scenario,
-    original: OriginalFlags,
-    findings: Sequence[Finding],
-    copies: str,
-) -> Compared:
-    if row.outcome is None:
-        return row
-    outcome = noted(row.outcome, row.method, training, scenario.data, original, findings, copies)
-    return replace(row, outcome=outcome, notes=tuple(notes(scenario, outcome)))
-
-
-def _settings(name: str, scenario: Scenario, which: Preset, more: Path | None) -> Method:
+def _method(name: str, scenario: Scenario, which: Preset, file: Path | None) -> Method:
     # A method that does not suit the scenario must fail in its own row.
     kind = scenario.kind if scenario.kind in METHODS[name].scenarios else METHODS[name].scenarios[0]
-    return preset(name, scenario.data.name, kind, len(scenario.data.train), which, more)
+    return preset(name, scenario.data.name, kind, len(scenario.data.train), which, file)
 
 
-def _tell(
-    found: list[dict[str, Any]], request: Request, scenario: Scenario, printed: Sequence[Finding]
-) -> None:
-    n = {
-        name: len(getattr(scenario, name))
-        for name in ("forget", "retain", "test", "forget_test", "retain_test")
-    }
-    damaged = {
-        row["method"]: KeptAccuracy(**row["kept_accuracy"])
-        for row in found
-        if row.get("status") == "damaged"
-    }
-    for method, lost in damaged.items():
-        write(f"{method}: {lost}")
-    counts = ", ".join(f"{name} {count}" for name, count in n.items() if count)
-    write(f"Forget {describe(request, scenario.data.classes)} of {scenario.data.name}; n: {counts}")
-    kept, gone = ("retain_test", "forget_test") if scenario.kind == "class" else ("test", "forget")
-    has_gaps, splits = any(row.get("gaps") for row in found), [name for name in n if n[name]]
-    gaps = (kept, gone) if has_gaps else ()
-    columns = [
-        "method",
-        "AUS",
-        *(f"{name} %" for name in splits),
-        *(f"gap {name}" for name in gaps),
-        "seconds",
-        "before",
-    ]
-    table(columns, [_cells(row, splits, gaps) for row in found if "error" not in row])
+def _run_methods(args: CompareFlags, inputs: _Inputs, device: torch.device) -> Iterator[Compared]:
+    data = inputs.scenario.data.to(device)
+    scenario = replace(inputs.scenario, data=data)
+    total = len(inputs.methods)
+    with progress_bar("compare") as progress:
+        compared = compare(
+            inputs.original.load(inputs.training, data, device),
+            scenario,
+            inputs.methods,
+            new_model=factory(inputs.training, data),
+            recipe=inputs.training.recipe,
+            head=inputs.original.head_name(),
+            # A stored run has the curves of each epoch; a table alone needs none.
+            watch=ignore_progress if args.output.out else None,
+            preparations=Preparations(ArtifactStore(default_root())),
+            max_accuracy_loss=args.max_accuracy_loss,
+            engine=args.engine.create(),
+        )
+        for count, row in enumerate(compared, start=1):
+            progress(count, total)
+            ending = f"{row.outcome.seconds:.2f} s" if row.outcome else row.error
+            say(f"{count}/{total} {row.name}: {ending}")
+            yield _add_notes(row, inputs)
+
+
+def _add_notes(row: Compared, inputs: _Inputs) -> Compared:
+    if row.outcome is None:
+        return row
+    outcome = noted(
+        row.outcome,
+        row.method,
+        inputs.training,
+        inputs.scenario.data,
+        inputs.original,
+        inputs.findings,
+        inputs.copies,
+    )
+    return replace(row, outcome=outcome, notes=tuple(notes(inputs.scenario, outcome)))
+
+
+def _print_comparison(found: Sequence[Mapping[str, Any]], inputs: _Inputs) -> None:
+    damaged = {row["method"] for row in found if row.get("status") == "damaged"}
+    for row in found:
+        if row["method"] in damaged:
+            write(f"{row['method']}: {KeptAccuracy(**row['kept_accuracy'])}")
+    has_gaps = any(row.get("gaps") for row in found)
+    _print_scores(found, inputs, has_gaps)
     for row in found:
         if "error" in row:
             write(f"{row['method']} failed: {row['error']}")
-    said = {
-        row["method"]: notes_left(row["notes"][row["method"] in damaged :], printed)
-        for row in found
-        if row["method"] != "original" and row.get("notes")
-    }  # of it they go without saying
-    for note in dict.fromkeys(note for told in said.values() for note in told):
-        write(f"{', '.join(name for name, told in said.items() if note in told)}: {note}")
+    _print_notes(found, damaged, inputs.findings)
     before = "`before` are the seconds of what a method prepares once for an original."
     write(f"Gaps are to Retrained, in points; {before}" if has_gaps else before)
 
 
-def _cells(row: dict[str, Any], names: Sequence[str], gap_names: Sequence[str]) -> list[str]:
-    scores, gaps = row["scores"], row["gaps"] or {}
-    distances = [
-        "-" if gaps.get(name) is None else f"{100 * gaps[name]:+.2f}" for name in gap_names
-    ]
-    times = [f"{row['seconds']:.2f}", f"{row['prepare_seconds']:.2f}"]
-    return [
-        row["method"],
-        number(scores["aus"]),
-        *(percent(scores[name]) for name in names),
-        *distances,
-        *times,
-    ]
+def _print_scores(found: Sequence[Mapping[str, Any]], inputs: _Inputs, has_gaps: bool) -> None:
+    scenario = inputs.scenario
+    counts = {name: len(getattr(scenario, name)) for name in SPLITS}
+    splits = [name for name in SPLITS if counts[name]]
+    sizes = ", ".join(f"{name} {counts[name]}" for name in splits)
+    request = describe(inputs.request, scenario.data.classes)
+    write(f"Forget {request} of {scenario.data.name}; n: {sizes}")
+    gaps: tuple[str, ...] = ()
+    if has_gaps:
+        gaps = ("retain_test", "forget_test") if scenario.kind == "class" else ("test", "forget")
+    scores = [f"{name} %" for name in splits]
+    differences = [f"gap {name}" for name in gaps]
+    columns = ["method", "AUS", *scores, *differences, "seconds", "before"]
+    print_table(columns, [_cells(row, splits, gaps) for row in found if "error" not in row])
+
+
+def _print_notes(
+    found: Sequence[Mapping[str, Any]], damaged: set[str], printed: Sequence[Finding]
+) -> None:
+    """Print each note once, with the methods that it is about."""
+    methods_by_note: dict[str, list[str]] = {}
+    for row in found:
+        # The original forgets nothing: its notes say what everybody expects.
+        if row["method"] == "original":
+            continue
+        # The first note of a damaged model says that, and is printed already.
+        own_notes = row.get("notes", [])[row["method"] in damaged :]
+        for note in notes_left(own_notes, printed):
+            methods_by_note.setdefault(note, []).append(row["method"])
+    for note, methods in methods_by_note.items():
+        write(f"{', '.join(methods)}: {note}")
+
+
+def _cells(row: Mapping[str, Any], splits: Sequence[str], gap_names: Sequence[str]) -> list[str]:
+    scores = row["scores"]
+    accuracies = [percent(scores[name]) for name in splits]
+    gaps = [_format_gap((row["gaps"] or {}).get(name)) for name in gap_names]
+    seconds = [f"{row['seconds']:.2f}", f"{row['prepare_seconds']:.2f}"]
+    return [row["method"], number(scores["aus"]), *accuracies, *gaps, *seconds]
+
+
+def _format_gap(gap: float | None) -> str:
+    return "-" if gap is None else f"{100 * gap:+.2f}"

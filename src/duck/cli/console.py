@@ -1,110 +1,118 @@
-"""What a person sees: a live table on stderr, results on stdout."""
+"""Output of the commands: results to stdout, progress and messages to stderr."""
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from duck.cli.exit_codes import unread
+from duck.cli.exit_codes import discard_output
 from duck.json_text import to_json
 from duck.printable import printable
-from duck.types import Progress as News
-from duck.unlearning import Epoch, Watch
+from duck.types import Progress as TrainingProgress
+
+if TYPE_CHECKING:
+    from duck.earlier_requests import EarlierScores
+    from duck.unlearning import Epoch, Watch
+
+WIDTH_OF_FILES = 160
+"""Columns of a table that is not printed to a terminal."""
 
 
 class _Console(Console):
-    """Names of classes and paths are data: brackets in them are no markup, and `:cat:` is no picture."""
+    """A console that prints names as they are: `[x]` is no markup and `:cat:` no emoji."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
 
     def on_broken_pipe(self) -> None:
-        """Rich would exit with 1, which says "not forgotten". Results that nobody reads end a command; a log that nobody reads does not."""
+        """End the command if its results are not read; without a reader of the log, go on.
+
+        Rich would exit with 1, which means "not forgotten".
+        """
         if not self.stderr:
             raise BrokenPipeError
         self.quiet = True
-        unread(sys.stderr)
+        discard_output(sys.stderr)
 
 
 stderr = _Console(stderr=True)
 
 
 def emit(value: Any) -> None:
-    """One JSON value to stdout."""
+    """Print one JSON value to stdout."""
     print(to_json(value))
 
 
 def write(text: object) -> None:
-    """Lines of a result to stdout; names in them are shown without terminal escapes."""
+    """Print lines of a result to stdout, without terminal escapes."""
     print(printable(str(text)))
 
 
 def say(message: str) -> None:
-    """A line for a person, beside the data."""
+    """Print a message to stderr."""
     stderr.print(printable(message), highlight=False, soft_wrap=True)
 
 
-def print_earlier(earlier: Sequence[Mapping[str, Any]]) -> None:
-    """Print what earlier requests forgot, before and after the new one; nothing where there are none."""
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a plain table to stdout."""
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(printable, row))
+    _Console(width=None if sys.stdout.isatty() else WIDTH_OF_FILES).print(table)
+
+
+def print_earlier_requests(earlier: "Sequence[EarlierScores]") -> None:
+    """Print the scores on the forget sets of earlier requests, before and after the new one."""
     if not earlier:
         return
     rows = []
     for scores in earlier:
-        ranks = (
-            " -> ".join(number(scores[name]) for name in ("rank_before", "rank_after"))
-            if scores["rank_after"] is not None
-            else "-"
-        )
-        accuracies = percent(scores["before"]), percent(scores["after"])
-        rows.append(
-            [scores["request"], str(scores["samples"]), *accuracies, ranks, scores["state"]]
-        )
-    table(["forgotten earlier", "n", "before %", "after %", "loss rank among unseen", ""], rows)
+        ranks = "-"
+        if scores.rank_after is not None:
+            ranks = f"{number(scores.rank_before)} -> {number(scores.rank_after)}"
+        accuracies = [percent(scores.before), percent(scores.after)]
+        rows.append([scores.request, str(scores.samples), *accuracies, ranks, scores.state])
+    columns = ["forgotten earlier", "n", "before %", "after %", "loss rank among unseen", ""]
+    print_table(columns, rows)
 
 
 def percent(value: float | None) -> str:
+    """Format a fraction as a percentage; "-" for None."""
     return "-" if value is None else f"{100 * value:.2f}"
 
 
 def number(value: float | None) -> str:
+    """Format a number with three decimals; "-" for None."""
     return "-" if value is None else f"{value:.3f}"
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A plain table to stdout."""
-    shown = Table(*columns, box=None, pad_edge=False)
-    for row in rows:
-        shown.add_row(*map(printable, row))
-    _Console(width=None if sys.stdout.isatty() else 160).print(shown)
-
-
 @contextmanager
-def counting(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar for work that counts: a download, decoding."""
-    with _bar(transient=True) as bar:
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar while a download or another countable task runs; yield its progress callback."""
+    with _make_bar(transient=True) as bar:
         task = bar.add_task(printable(title), total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
 @contextmanager
-def watching(title: str, quiet: bool = False) -> Iterator[Watch]:
-    """A live table of accuracies per epoch over a progress bar; plain lines where stderr is no terminal."""
+def training_progress(title: str, quiet: bool = False) -> "Iterator[Watch]":
+    """Show a live table of accuracies over a progress bar; plain lines if stderr is no terminal."""
     if quiet:
         yield lambda _: None
     elif stderr.is_terminal:
         with _LiveTable(printable(title)) as live:
             yield live
     else:
-        yield _Lines(title)
+        yield _LogLines(title)
 
 
-def _bar(transient: bool) -> Progress:
+def _make_bar(transient: bool) -> Progress:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -115,19 +123,13 @@ def _bar(transient: bool) -> Progress:
 
 
 class _LiveTable:
+    """A table with a row for each epoch, over a progress bar."""
+
+    COLUMNS = ("phase", "epoch", "loss", "retain %", "forget %", "holdout %")
+
     def __init__(self, title: str) -> None:
-        self.rows = Table(
-            "phase",
-            "epoch",
-            "loss",
-            "retain %",
-            "forget %",
-            "holdout %",
-            title=title,
-            title_justify="left",
-            box=None,
-        )
-        self.bar = _bar(transient=False)
+        self.rows = Table(*self.COLUMNS, title=title, title_justify="left", box=None)
+        self.bar = _make_bar(transient=False)
         self.task = self.bar.add_task(title, total=None)
         self.live = Live(
             Group(self.rows, self.bar), console=stderr, refresh_per_second=8, transient=False
@@ -141,31 +143,33 @@ class _LiveTable:
         self.bar.stop()
         self.live.__exit__(*error)
 
-    def __call__(self, news: News | Epoch) -> None:
-        if isinstance(news, Epoch):
-            accuracies = (percent(news.retain), percent(news.forget), percent(news.holdout))
-            self.rows.add_row(news.phase, str(news.epoch), f"{news.loss:.4f}", *accuracies)
+    def __call__(self, event: "TrainingProgress | Epoch") -> None:
+        if isinstance(event, TrainingProgress):
+            done = (event.epoch - 1) * event.steps + event.step
+            total = event.epochs * event.steps
+            self.bar.update(self.task, description=event.phase, completed=done, total=total)
         else:
-            done = (news.epoch - 1) * news.steps + news.step
-            self.bar.update(
-                self.task, description=news.phase, completed=done, total=news.epochs * news.steps
-            )
+            accuracies = (percent(event.retain), percent(event.forget), percent(event.holdout))
+            self.rows.add_row(event.phase, str(event.epoch), f"{event.loss:.4f}", *accuracies)
 
 
-class _Lines:
-    """One line an epoch, at most one a second while training, so that a log stays readable."""
+class _LogLines:
+    """One line for each epoch; while training at most one a second, so that a log stays short."""
 
     def __init__(self, title: str) -> None:
-        self.title, self.next = title, 0.0
+        self.title = title
+        self.next_time = 0.0
 
-    def __call__(self, news: News | Epoch) -> None:
+    def __call__(self, event: "TrainingProgress | Epoch") -> None:
+        is_training = event.phase == "train"
+        if isinstance(event, TrainingProgress) and not (event.is_epoch_end and is_training):
+            return
         now = time.monotonic()
-        if isinstance(news, News) and not (news.is_epoch_end and news.phase == "train"):
+        if is_training and now < self.next_time:
             return
-        if news.phase == "train" and now < self.next:
-            return
-        self.next = now + 1
-        line = f"{self.title}: {news.phase} epoch {news.epoch} loss {news.loss:.4f}"
-        if isinstance(news, Epoch):
-            line += f" retain {percent(news.retain)} forget {percent(news.forget)} holdout {percent(news.holdout)}"
+        self.next_time = now + 1
+        line = f"{self.title}: {event.phase} epoch {event.epoch} loss {event.loss:.4f}"
+        if not isinstance(event, TrainingProgress):
+            line += f" retain {percent(event.retain)} forget {percent(event.forget)}"
+            line += f" holdout {percent(event.holdout)}"
         say(line)

@@ -14,24 +14,24 @@ from duck import files
 from duck.analysis import bias
 from duck.analysis.attribution import Attribution, IncompleteAttribution, require_captum
 from duck.artifacts import ArtifactStore, default_root
-from duck.cli.console import emit, percent, say, table, watching, write
+from duck.cli.console import emit, percent, print_table, say, training_progress, write
 from duck.cli.inputs import (
     DataFlags,
     RunFlags,
-    fingerprint,
+    apply_flags,
+    format_flags,
     parse,
     peek,
-    settled,
-    shown_recipe,
-    words_of,
+    recipe_for_help,
 )
 from duck.data import DATASETS
 from duck.errors import BadInput
-from duck.experiment import Experiment, Training, to_dict
+from duck.experiment import Experiment, Training, fingerprint, to_dict
 from duck.methods.presets import Preset, default_recipe
 from duck.models import MODELS, build
 from duck.models.weights import save_weights
 from duck.originals import load_or_train
+from duck.records import to_plain
 from duck.runs import check_writable, environment
 from duck.runtime import pick_device
 from duck.scenarios import Debias, class_from_word
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
     default = DebiasFlags(
         DataFlags(name),
         RunFlags(),
-        shown_recipe(name),
+        recipe_for_help(name),
         model="convnet" if name == "digits" else "resnet18",
     )
     args = parse(DebiasFlags, argv, "debias", default)
@@ -103,7 +103,7 @@ def _check_place(out: Path) -> None:
 def _run(args: DebiasFlags, argv: list[str]) -> int:
     data = args.source.load().to(pick_device(args.output.device))
     usual = default_recipe(data.name, len(data.train), data.augment, args.model)
-    result = _study(args, data, settled(args.recipe, argv, usual), usual)
+    result = _study(args, data, apply_flags(args.recipe, argv, usual), usual)
     if args.output.json:
         emit(result)
     else:
@@ -132,28 +132,32 @@ def _study(args: DebiasFlags, data: Data, recipe: Recipe, usual: Recipe) -> dict
         fingerprint(data),
     )
     store = ArtifactStore(default_root(out.parent) if out else None)
-    with watching(f"train {args.model} on biased {data.name}") as watch:
+    with training_progress(f"train {args.model} on biased {data.name}") as watch:
         biased, facts = load_or_train(
             store, Experiment(training, debias, seed=seed), scenario.data, device, report=watch
         )
-    with watching("duck, then retrain on corrected labels") as watch:
+    with training_progress("duck, then retrain on corrected labels") as watch:
         freed = bias.remove_bias(
             debias, scenario, biased, method,
             new_model=lambda: build(args.model, data.num_classes, data.train.shape), recipe=recipe, watch=watch,
         )  # fmt: skip
     attributions = _explained(args, debias, scenario, freed, seed) if args.shap else {}
-    result = {
-        **bias.make_record(debias, scenario, freed, attributions),
-        "train_seconds": round(facts.seconds, 2),
-        "preset": args.preset,
-        "method": to_dict(method),
-        "model": args.model,
-        "recipe": asdict(recipe),
-        "fingerprint": training.fingerprint,
-        "environment": environment(device),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": _command(args, debias, recipe, usual),
-    }
+    record = bias.make_record(
+        debias,
+        scenario,
+        freed,
+        attributions,
+        train_seconds=round(facts.seconds, 2),
+        preset=args.preset,
+        method=to_dict(method),
+        model=args.model,
+        recipe=asdict(recipe),
+        fingerprint=training.fingerprint,
+        environment=environment(device),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=_command(args, debias, recipe, usual),
+    )
+    result = to_plain(record)
     if args.output.out:
         _store(args.output.out, result, freed, attributions)
     return result
@@ -184,7 +188,7 @@ def _command(args: DebiasFlags, debias: Debias, recipe: Recipe, usual: Recipe) -
         "device": args.output.device if args.output.device != "auto" else None,
         "out": "again",
     }
-    return shlex.join(["duck", "debias", *words_of(flags)])
+    return shlex.join(["duck", "debias", *format_flags(flags)])
 
 
 def _classes(args: DebiasFlags, data: Data) -> tuple[int | str, int | str]:
@@ -247,7 +251,7 @@ def _tell(result: dict[str, Any]) -> None:
         "test %",
         f"square's mean SHAP for {wrong}",
     ]
-    table(["model", *columns], rows)
+    print_table(["model", *columns], rows)
     for pair, test in (shap["tests"] if shap else {}).items():
         write(
             f"SHAP {pair}: p = {test['p']:.2g} over {test['n']} images (two-sided Wilcoxon; least p for so many {test['least_p']:.2g})"

@@ -13,10 +13,10 @@ from duck.artifacts import ArtifactStore, default_root
 from duck.audits import verdict
 from duck.audits.auditing import Case, audit_quick
 from duck.audits.quick import Coverage
-from duck.cli.console import emit, number, percent, say, table, watching, write
-from duck.cli.inputs import fingerprint, parse
+from duck.cli.console import emit, number, percent, print_table, say, training_progress, write
+from duck.cli.inputs import parse
 from duck.data import load
-from duck.experiment import Experiment, Training
+from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import evaluate
 from duck.models import build
@@ -67,7 +67,7 @@ def _run(args: Demo) -> int:
     data = load("digits", device=device)
     recipe = default_recipe(data.name, len(data.train), data.augment)
     training = Training(data.name, "convnet", recipe, args.seed, fingerprint=fingerprint(data))
-    with watching("train convnet on digits") as watch:
+    with training_progress("train convnet on digits") as watch:
         store = ArtifactStore(default_root(args.out))
         experiment = Experiment(training, seed=args.seed)
         original, _ = load_or_train(store, experiment, data, device, report=watch)
@@ -89,7 +89,7 @@ def _scenario(
     before, done, models = evaluate(original, scenario), [], {"original": original}
     for method_name in METHODS:
         method = preset(method_name, data.name, scenario.kind, len(data.train))
-        with watching(f"{method_name}: forget {name}") as watch:
+        with training_progress(f"{method_name}: forget {name}") as watch:
             outcome = unlearn(
                 method, original, scenario, new_model=lambda: build("convnet", data.num_classes, data.train.shape),
                 recipe=training.recipe, original=before, watch=watch,
@@ -107,7 +107,9 @@ def _scenario(
         models[ROLES[method_name]] = outcome.model
     if name == "class":
         say("looking into the feature space ...")
-        files.write_json(folder / RESULT, analyse(models, scenario, points=POINTS), indent=None)
+        files.write_json(
+            folder / RESULT, analyse(models, scenario, points=POINTS).to_dict(), indent=None
+        )
     return done
 
 
@@ -120,7 +122,7 @@ def _tell(done: list[Done], out: Path, report: Path) -> None:
         "seconds",
         "quick audit",
     ]
-    table(columns, [_cells(one) for one in done])
+    print_table(columns, [_cells(one) for one in done])
     rows = [one.row for one in done]
     for retrained, duck in zip(rows[1::3], rows[2::3], strict=True):
         write(

@@ -1,4 +1,4 @@
-"""Exit codes, and streams that nobody reads."""
+"""Exit codes of the commands, and output streams that are closed."""
 
 import os
 from contextlib import suppress
@@ -6,17 +6,17 @@ from typing import IO
 
 DONE = 0
 FAILED = 1
-"""Nothing was forgotten, an earlier request is known again or was never forgotten, too much accuracy was lost, an audit says "not
-forgotten", or runs failed."""
+"""Nothing was forgotten, an earlier request is known, too much accuracy was lost, an audit found
+"not forgotten", or runs failed."""
 MISUSE = 2
 NO_VERDICT = 3
 CRASHED = 4
 INTERRUPTED = 130
-UNREAD = 141
-"""Whoever read the output has gone, as `head` does."""
+CLOSED_OUTPUT = 141
+"""The reader of the output has closed it, as `head` does."""
 
 
-def unread(stream: IO[str]) -> None:
-    """Whoever read it has gone: what is still written is not missed, and is no error."""
+def discard_output(stream: IO[str]) -> None:
+    """Send everything that is still written to a closed stream to the null device."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -11,9 +11,18 @@ import torch
 from duck import runs
 from duck.artifacts import ArtifactStore, default_root
 from duck.audits.next_step import verdict_without_audit
-from duck.cli.console import emit, number, percent, print_earlier, say, table, watching, write
+from duck.cli.console import (
+    emit,
+    number,
+    percent,
+    print_earlier_requests,
+    print_table,
+    say,
+    training_progress,
+    write,
+)
 from duck.cli.exit_codes import DONE, FAILED
-from duck.cli.inputs import DataFlags, RunFlags, experiment_of, parse, peek, settled
+from duck.cli.inputs import DataFlags, RunFlags, apply_flags, load_config, parse, peek
 from duck.cli.original import (
     OriginalFlags,
     RequestFlags,
@@ -72,7 +81,7 @@ class Forget:
 
 
 def main(argv: list[str]) -> int:
-    config = experiment_of(argv)
+    config = load_config(argv)
     if config is not None and (config.method is None or config.request is None):
         raise BadInput(
             f"{peek(argv, '--config')} is the experiment of a training: it names no method and nobody to forget."
@@ -143,7 +152,7 @@ def _run(
     real = kept or preset(
         args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets
     )
-    method = settled(args.settings, argv, real)
+    method = apply_flags(args.settings, argv, real)
     head = args.original.other_head(training, data, device)
     experiment = Experiment(
         training,
@@ -160,7 +169,7 @@ def _run(
         return tell(folder, args.output.json, args.max_accuracy_loss)
     findings = report_findings(scenario)
     model = args.original.load(training, data, device)
-    with watching(f"{args.method} on {training.data}", quiet=not is_first()) as watch:
+    with training_progress(f"{args.method} on {training.data}", quiet=not is_first()) as watch:
         outcome = unlearn(
             method,
             model,
@@ -196,27 +205,25 @@ def tell(
         for note in notes_left(run.notes, printed):
             write(note)
         rows = [[name, *_cells(scores), seconds] for name, scores, seconds in _pairs(run, line)]
-        table(["", "AUS", *(f"{name} %" for name in runs.COLUMNS[1:]), "seconds"], rows)
-        if run.samples["forget"] < SMALL and run.by_class.get("kind") == "samples":
+        print_table(["", "AUS", *(f"{name} %" for name in runs.COLUMNS[1:]), "seconds"], rows)
+        if run.samples["forget"] < SMALL and run.by_class.kind == "samples":
             for change in loss_change(run.original or {}, run.scores):
                 write(change)
-        print_earlier(run.earlier)
+        print_earlier_requests(run.earlier)
         asked = f"{line['scenario']}{_drawn_classes(run)}"
         write(
             f"{line['method']}, {asked}: {line['processed']} of {counted(line['forget_samples'], 'sample')} processed. Run: {folder}"
         )
         if run.status != "nothing forgotten":
             write(verdict_without_audit(run, folder))
-    return (
-        FAILED if any(scores.is_known for scores in run.earlier_scores) else EXIT_CODES[run.status]
-    )
+    return FAILED if any(scores.is_known for scores in run.earlier) else EXIT_CODES[run.status]
 
 
 def _drawn_classes(run: runs.Run) -> str:
     """Return the names of classes that were drawn at random: the request does not say them."""
     if not isinstance(run.experiment.request, ForgetRandomClasses):
         return ""
-    names, forgotten = run.by_class["names"], run.by_class["forget"]
+    names, forgotten = run.by_class.names, run.by_class.forget
     return f" ({', '.join(names[int(index)] for index in forgotten)})"
 
 

@@ -1,23 +1,25 @@
-"""From words to what they mean: flags from dataclasses, data from --data, settings from presets and flags."""
+"""Flags that several commands share, and how they become data, recipes and settings."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tyro
 
 from duck.checks import check_numbers
-from duck.cli.console import counting
+from duck.cli.console import progress_bar
 from duck.data import DATASETS, load
+from duck.engines import Engine, EngineName, create_engine
 from duck.errors import BadInput
-from duck.experiment import Experiment, from_toml
-from duck.experiment import fingerprint as fingerprint
-from duck.methods.presets import RecipeName, default_recipe
-from duck.runs import check_writable, path_from, place_of
 from duck.types import Data, Recipe
+
+# `duck list` needs none of the experiments and runs.
+if TYPE_CHECKING:
+    from duck.experiment import Experiment
+    from duck.methods.presets import RecipeName
 
 T = TypeVar("T")
 
@@ -27,38 +29,52 @@ class DataFlags:
     """Where the data are."""
 
     data: str
-    """digits, cifar10, cifar100, tiny-imagenet, a folder of class folders of images, or an .npz file."""
+    """digits, cifar10, cifar100, tiny-imagenet, a folder of class folders of images, or an .npz
+    file."""
     root: Path = Path("data")
     """Folder that holds the named data sets."""
     download: bool = False
-    """Fetch a named data set that is not there, and check its SHA-256."""
+    """Download a named data set that is missing, and check its SHA-256."""
     image_size: int | None = None
     """Resize images to this many pixels a side."""
     mean: tuple[float, ...] = ()
-    """Per channel, of pixels in 0..1, as your model was trained with; the data's own where not given."""
+    """Mean per channel, of pixels in 0..1, that your model was trained with. Default: the mean of
+    the data."""
     std: tuple[float, ...] = ()
-    """Likewise."""
+    """Standard deviation per channel, likewise."""
 
     def load(self, split: bool = True) -> Data:
-        """`split`: whether data without test data give some away; a model that was trained elsewhere has seen all of them."""
-        options: dict[str, Any] = {
-            "image_size": self.image_size,
-            "mean": self.mean,
-            "std": self.std,
-            "split": split,
-        }
-        with counting(f"reading {self.data}") as progress:
-            return load(self.data, self.root, download=self.download, progress=progress, **options)
+        """Load the data.
+
+        split   whether to split test data off if there are none. A model that was trained
+                elsewhere has seen all of the data.
+        """
+        with progress_bar(f"reading {self.data}") as progress:
+            return load(
+                self.data,
+                self.root,
+                download=self.download,
+                progress=progress,
+                image_size=self.image_size,
+                mean=self.mean,
+                std=self.std,
+                split=split,
+            )
 
     def source(self, folder: Path) -> dict[str, str | None]:
-        """Where to find them again, from the folder of a run."""
+        """Return the paths of the data, relative to the folder of a run."""
+        from duck.runs import path_from
+
         data = self.data if self.data in DATASETS else path_from(folder, Path(self.data))
         return {"data": data, "root": path_from(folder, self.root)}
 
 
 def place_in_record(folder: Path, source: Mapping[str, str | None]) -> DataFlags:
-    """Where the record of a run says that its data are; an empty name where it does not say."""
-    data, root = source.get("data") or "", source.get("root")
+    """Return where the record of a run says that its data are; without a name if it does not."""
+    from duck.runs import place_of
+
+    data = source.get("data") or ""
+    root = source.get("root")
     if data and data not in DATASETS:
         data = str(place_of(folder, data))
     return DataFlags(data, place_of(folder, root) if root else Path("data"))
@@ -69,18 +85,38 @@ class RunFlags:
     """How to run, and where to put the result."""
 
     out: Path | None = None
-    """Folder of the run; runs/ID where not given."""
+    """Folder of the run. Default: runs/ID."""
     seed: int = 0
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     overwrite: bool = False
     """Replace the run at --out, with its audits and analysis; other files in the folder stay."""
     json: bool = False
-    """One JSON value to stdout instead of a table."""
+    """Print one JSON value to stdout instead of a table."""
+
+
+@dataclass
+class EngineFlags:
+    """Where tasks execute."""
+
+    engine: EngineName | None = None
+    """inline (in this process), processes (of this machine) or ray (a cluster). Default: processes
+    for several workers."""
+    workers: int | None = None
+    """Tasks at the same time. Default: 1."""
+    address: str | None = None
+    """Address of a running Ray cluster, such as auto. Without it --engine ray starts Ray here."""
+    gpus_per_worker: float = 0.0
+    """With --engine ray: the share of a GPU that each worker reserves."""
+
+    def create(self) -> Engine:
+        """Return the engine."""
+        workers = 1 if self.workers is None else self.workers
+        return create_engine(self.engine, workers, self.address, self.gpus_per_worker)
 
 
 def parse(cls: type[T], argv: Sequence[str], command: str, default: T | None = None) -> T:
-    """The dataclass filled from flags. Flags of nested dataclasses carry no prefix."""
+    """Fill a dataclass from flags. Flags of nested dataclasses have no prefix."""
     options: dict[str, Any] = {} if default is None else {"default": default}
     parsed: T = tyro.cli(
         cls, prog=f"duck {command}", args=list(argv), config=(tyro.conf.OmitArgPrefixes,), **options
@@ -90,75 +126,84 @@ def parse(cls: type[T], argv: Sequence[str], command: str, default: T | None = N
 
 
 def peek(argv: Sequence[str], flag: str, default: str = "") -> str:
-    """The value of a flag before the flags are known: it decides which there are."""
-    for here, following in pairwise([*argv, default]):
-        if here == flag:
-            return following
-        if here.startswith(f"{flag}="):
-            return here.partition("=")[2]
+    """Return the value of a flag that decides which other flags there are."""
+    for word, next_word in pairwise([*argv, default]):
+        if word == flag:
+            return next_word
+        name, separator, value = word.partition("=")
+        if name == flag and separator:
+            return value
     return default
 
 
-def experiment_of(argv: Sequence[str]) -> Experiment | None:
-    """The experiment of --config, whose values are the flags' defaults."""
+def load_config(argv: Sequence[str]) -> "Experiment | None":
+    """Return the experiment of --config, whose values are the defaults of the flags."""
+    from duck.experiment import from_toml
+
     file = peek(argv, "--config")
     return from_toml(Path(file)) if file else None
 
 
-def words_of(settings: Mapping[str, Any]) -> list[str]:
-    """Settings as words that `parse` reads back; those that are None are left out."""
+def format_flags(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as words that `parse` reads; those that are None are left out."""
     words: list[str] = []
     for name, value in settings.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif isinstance(value, tuple | list):
+            words += [f"--{flag}", *map(str, value)]
         elif value is not None:
-            words += [
-                f"--{flag}",
-                *(map(str, value) if isinstance(value, tuple | list) else [str(value)]),
-            ]
+            words += [f"--{flag}", str(value)]
     return words
 
 
-def shown_recipe(data: str, model: str = "", name: RecipeName = "standard") -> Recipe:
-    """The recipe that the help shows: what is known of the data before they are read."""
-    plain = data == "digits" or Path(data).suffix == ".npz"
+def recipe_for_help(data: str, model: str = "", name: "RecipeName" = "standard") -> Recipe:
+    """Return the recipe that the help shows, before the data are read."""
+    from duck.methods.presets import default_recipe
+
+    has_no_augmentation = data == "digits" or Path(data).suffix == ".npz"
     samples = None if data in DATASETS else 0
-    return default_recipe(data, samples, "none" if plain else "crop-flip", model, name)
+    augment = "none" if has_no_augmentation else "crop-flip"
+    return default_recipe(data, samples, augment, model, name)
 
 
 def check_model_code(model: str, source: Path | str, trusted: bool) -> None:
-    """Raise an error where `source` names model code that the user has neither named nor trusted.
+    """Raise an error if `source` names model code that the user has neither named nor trusted.
 
-    A model of our own is only a name; "package.module:function" is imported and called, and can do anything.
+    A model of this package is only a name. "package.module:function" is imported and called, and
+    can do anything.
     """
     if ":" in model and not trusted:
         raise BadInput(
-            f"{source} names the model builder {model!r}, which would be imported and executed. Look at that code first; "
-            "if you trust it, add --trust-model-code."
+            f"{source} names the model builder {model!r}, which would be imported and executed. "
+            "Look at that code first; if you trust it, add --trust-model-code."
         )
 
 
-def check_file(path: Path) -> None:
-    """An error where no such file can be written: asked before the work that is to be kept there."""
+def check_output_file(path: Path) -> None:
+    """Raise an error if a file cannot be written, before the work for it begins."""
+    from duck.runs import check_writable
+
     if path.is_dir():
         raise BadInput(f"{path} is a folder: name a file in it.")
     check_writable(path)
 
 
-def flags_in(argv: Sequence[str]) -> set[str]:
-    """The flags that the words name, as the help spells them."""
+def given_flags(argv: Sequence[str]) -> set[str]:
+    """Return the flags among the words, as the help spells them."""
     return {word.partition("=")[0].replace("_", "-") for word in argv if word.startswith("--")}
 
 
-def settled(asked: T, argv: Sequence[str], real: T) -> T:
-    """The settings for the data at hand, changed where the words name a flag: also where it asks for what the help shows."""
-    given = flags_in(argv)
-    names = [field.name for field in dataclasses.fields(asked)]  # type: ignore[arg-type]
-    flags = {name: name.replace("_", "-") for name in names}
-    changed = {
-        name: getattr(asked, name)
-        for name, flag in flags.items()
-        if given & {f"--{flag}", f"--no-{flag}"}
-    }
-    return dataclasses.replace(real, **changed)  # type: ignore[type-var]
+def apply_flags(parsed: T, argv: Sequence[str], defaults: T) -> T:
+    """Return the defaults for the data, changed by the flags that were given.
+
+    `parsed` has the values of the flags; of those that were not given, the values of the help.
+    """
+    given = given_flags(argv)
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(parsed):  # type: ignore[arg-type]
+        flag = field.name.replace("_", "-")
+        if given & {f"--{flag}", f"--no-{flag}"}:
+            changes[field.name] = getattr(parsed, field.name)
+    return dataclasses.replace(defaults, **changes)  # type: ignore[type-var]

@@ -1,88 +1,101 @@
-"""duck list: what there is to choose from."""
+"""duck list: the methods, presets, scenarios, data sets, models, attacks and grids."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from duck.cli.console import emit, table
+from duck.cli.console import emit, print_table
+from duck.cli.exit_codes import DONE
 from duck.cli.inputs import parse
+
+Kind = Literal["methods", "presets", "scenarios", "datasets", "models", "attacks", "grids"]
+Row = dict[str, Any]
 
 
 @dataclass
-class List:
+class ListFlags:
     """List methods, presets, scenarios, datasets, models, attacks or grids.
 
     `presets` shows the settings of each method for each data set, and where their values come from.
     """
 
-    kind: Annotated[
-        Literal["methods", "presets", "scenarios", "datasets", "models", "attacks", "grids"],
-        tyro.conf.Positional,
-    ]
+    kind: Annotated[Kind, tyro.conf.Positional]
     json: bool = False
-    """One JSON list to stdout instead of a table."""
+    """Print one JSON list to stdout instead of a table."""
 
 
 def main(argv: list[str]) -> int:
-    args = parse(List, argv, "list")
-    rows = {"methods": _methods, "presets": _presets, "attacks": _attacks, "grids": _grids}.get(
-        args.kind, lambda: _others(args.kind)
-    )()
+    args = parse(ListFlags, argv, "list")
+    rows = ROWS[args.kind]()
     if args.json:
         emit(rows)
     else:
-        table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
-    return 0
+        cells = [[_format_cell(value) for value in row.values()] for row in rows]
+        print_table(list(rows[0]), cells)
+    return DONE
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value)
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
 
 
-def _methods() -> list[dict[str, Any]]:
+# Each function imports only what it lists.
+def list_methods() -> list[Row]:
+    """Return the facts of every method."""
     from duck.comparison import suited
     from duck.methods import METHODS
 
-    return [
-        {
+    rows = []
+    for name in suited():
+        method = METHODS[name]
+        row = {
             "name": name,
-            "paper": cls.paper,
-            "scenarios": list(cls.scenarios),
-            "needs_retain": cls.needs_retain,
+            "paper": method.paper,
+            "scenarios": list(method.scenarios),
+            "needs_retain": method.needs_retain,
         }
-        for name, cls in ((name, METHODS[name]) for name in suited())
-    ]
-
-
-def _presets() -> list[dict[str, Any]]:
-    from duck.methods import METHODS
-    from duck.methods.presets import presets, sources
-
-    rows: list[dict[str, Any]] = []
-    for method in METHODS:
-        for data, names in presets().get(method, {}).items():
-            for name, kinds in names.items():
-                for kind, settings in kinds.items():
-                    shown = [f"{key}={value}" for key, value in settings.items() if key != "source"]
-                    found = (
-                        sources(method, data, kind, name="paper")
-                        if name == "paper"
-                        else sources(method, data, kind)
-                    )
-                    own = found[-len(settings["source"]) :]
-                    about = {"method": method, "data": data, "preset": name, "removal": kind}
-                    rows.append(
-                        {**about, "settings": shown, "source": [str(source) for source in own]}
-                    )
+        rows.append(row)
     return rows
 
 
-def _grids() -> list[dict[str, Any]]:
+def list_presets() -> list[Row]:
+    """Return the presets of every method with their sources."""
+    from duck.methods import METHODS
+    from duck.methods.presets import presets
+
+    rows: list[Row] = []
+    for method in METHODS:
+        for data, names in presets().get(method, {}).items():
+            for name, kinds in names.items():
+                rows += [_preset_row(method, data, name, kind, kinds[kind]) for kind in kinds]
+    return rows
+
+
+def _preset_row(method: str, data: str, name: str, kind: str, settings: Row) -> Row:
+    from duck.methods.presets import sources
+
+    options: dict[str, Any] = {"name": "paper"} if name == "paper" else {}
+    # The sources of the presets that this one is based on come first.
+    own_sources = sources(method, data, kind, **options)[-len(settings["source"]) :]
+    return {
+        "method": method,
+        "data": data,
+        "preset": name,
+        "removal": kind,
+        "settings": [f"{key}={value}" for key, value in settings.items() if key != "source"],
+        "source": [str(source) for source in own_sources],
+    }
+
+
+def list_grids() -> list[Row]:
+    """Return the built-in grids with the number of their runs."""
     from duck.bench import built_in, cells
 
     return [
@@ -91,23 +104,44 @@ def _grids() -> list[dict[str, Any]]:
     ]
 
 
-def _attacks() -> list[dict[str, Any]]:
+def _attacks() -> list[Row]:
     from duck.audits.listing import list_attacks
 
     return list_attacks()
 
 
-def _others(kind: str) -> list[dict[str, Any]]:
-    from duck.data import DATASETS
-    from duck.models import MODELS
+def _scenarios() -> list[Row]:
     from duck.scenarios import SCENARIOS
 
-    tables: dict[str, Mapping[str, object]] = {
-        "scenarios": SCENARIOS,
-        "datasets": DATASETS,
-        "models": MODELS,
-    }
+    return _describe_entries(SCENARIOS)
+
+
+def _datasets() -> list[Row]:
+    from duck.data import DATASETS
+
+    return _describe_entries(DATASETS)
+
+
+def _models() -> list[Row]:
+    from duck.models import MODELS
+
+    return _describe_entries(MODELS)
+
+
+def _describe_entries(entries: Mapping[str, object]) -> list[Row]:
+    """Return the name of each entry with the first line of its docstring."""
     return [
         {"name": name, "about": (inspect.getdoc(entry) or "").split("\n")[0]}
-        for name, entry in tables[kind].items()
+        for name, entry in entries.items()
     ]
+
+
+ROWS: dict[Kind, Callable[[], list[Row]]] = {
+    "methods": list_methods,
+    "presets": list_presets,
+    "scenarios": _scenarios,
+    "datasets": _datasets,
+    "models": _models,
+    "attacks": _attacks,
+    "grids": list_grids,
+}

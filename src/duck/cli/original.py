@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ from torch import nn
 
 from duck import runs
 from duck.cli.console import say
-from duck.cli.inputs import DataFlags, check_model_code, fingerprint, peek, place_in_record
+from duck.cli.inputs import DataFlags, check_model_code, peek, place_in_record
 from duck.data import DATASETS
 from duck.data.checks import Finding, check_data
 from duck.earlier_requests import with_history
 from duck.errors import BadInput, DuckError
-from duck.experiment import EarlierRequest, Training, data_left, scenario_of
+from duck.experiment import EarlierRequest, Training, data_left, fingerprint, scenario_of
 from duck.files import read_bytes
 from duck.methods.base import Method
 from duck.methods.presets import default_recipe
@@ -137,9 +137,7 @@ class OriginalFlags:
             return scenario
         run = runs.load(self.run)
         assert run.experiment.method is not None
-        return with_history(
-            scenario, run.earlier_scores, surely_forgot(run.experiment.method, run.forgot)
-        )
+        return with_history(scenario, run.earlier, surely_forgot(run.experiment.method, run.forgot))
 
     def with_copies(
         self, request: Request, data: Data, seed: int, protocol: Protocols
@@ -269,8 +267,8 @@ def noted(
 
 
 def factory(training: Training, data: Data) -> Callable[[], nn.Module]:
-    """Builds fresh models of the original's architecture."""
-    return lambda: build(training.model, data.num_classes, data.train.shape)
+    """Return a function that builds fresh models of the architecture; it can be pickled."""
+    return partial(build, training.model, data.num_classes, data.train.shape)
 
 
 def data_flags(argv: Sequence[str]) -> DataFlags:

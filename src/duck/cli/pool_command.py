@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,22 +15,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
 from duck import runs
-from duck.cli.console import emit, percent, say, stderr, table, write
+from duck.cli.console import emit, percent, print_table, say, stderr, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.inputs import (
     DataFlags,
+    EngineFlags,
+    apply_flags,
     check_model_code,
-    fingerprint,
-    flags_in,
+    given_flags,
     parse,
     peek,
-    settled,
-    shown_recipe,
+    recipe_for_help,
 )
 from duck.cli.original import RequestFlags, data_flags, report_findings
-from duck.engines import EngineName
 from duck.errors import BadInput
-from duck.experiment import Experiment, Training
+from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, default_recipe, preset
 from duck.models import MODELS
@@ -75,15 +74,8 @@ class MakePool:
     """paper: the paper's settings; tuned: with what was found on holdout data."""
     presets: Path | None = None
     """A file of `duck tune`, on top of the presets."""
-    workers: int | None = None
-    """Models that are trained at the same time; default: one per core, one on a GPU."""
-    engine: EngineName | None = None
-    """Where models are trained: inline (in this process), processes (of this machine) or ray
-    (a cluster). Default: processes for several workers."""
-    address: str | None = None
-    """Of a running Ray cluster, such as auto; without it --engine ray starts Ray here."""
-    gpus_per_worker: float = 0.0
-    """With --engine ray: the share of a GPU that each worker reserves."""
+    engine: EngineFlags = field(default_factory=EngineFlags)
+    """By default one worker per core, and one on a GPU."""
     together: int = 1
     """Models at once in a process, their weights stacked."""
     share: str = "1/1"
@@ -145,7 +137,7 @@ def _default(argv: list[str]) -> MakePool:
     else:
         name, seed, who = peek(argv, "--data", "digits"), 0, RequestFlags()
         recipe, model, method = (
-            shown_recipe(name),
+            recipe_for_help(name),
             "convnet" if name == "digits" else "resnet18",
             "duck",
         )
@@ -167,7 +159,7 @@ def _make(args: MakePool, argv: list[str], shown: MakePool, begun: float) -> int
     if ":" not in args.model:
         MODELS[args.model]  # unknown names are errors before the data are read
     check_model_code(
-        args.model, str(args.run), args.trust_model_code or "--model" in flags_in(argv)
+        args.model, str(args.run), args.trust_model_code or "--model" in given_flags(argv)
     )
     METHODS[args.method]
     made = runs.load(args.run).experiment if args.run else None
@@ -185,7 +177,7 @@ def _make(args: MakePool, argv: list[str], shown: MakePool, begun: float) -> int
         with _progress() as report:
             ending = build_pool(
                 args.out, plan, data, args.models, device=device, compiled=args.recipe.compile, together=args.together,
-                workers=_workers(args, device), engine=args.engine, address=args.address, gpus_per_worker=args.gpus_per_worker, share=share, limit=limit, report=report,
+                workers=_workers(args, device), engine=args.engine.engine, address=args.engine.address, gpus_per_worker=args.engine.gpus_per_worker, share=share, limit=limit, report=report,
             )  # fmt: skip
     except KeyboardInterrupt:
         say(f"Interrupted: the models that ended are kept in {args.out}; the same command goes on.")
@@ -195,9 +187,9 @@ def _make(args: MakePool, argv: list[str], shown: MakePool, begun: float) -> int
 
 def _workers(args: MakePool, device: torch.device) -> int:
     """Return --workers, or the number that suits the engine and the device."""
-    if args.workers is not None:
-        return args.workers
-    return 1 if args.engine == "inline" else suitable_workers(device)
+    if args.engine.workers is not None:
+        return args.engine.workers
+    return 1 if args.engine.engine == "inline" else suitable_workers(device)
 
 
 def _share(text: str) -> tuple[int, int]:
@@ -223,7 +215,7 @@ def _plan(
     )
     usual = default_recipe(data.name, len(data.train), data.augment, args.model)
     real = shown.recipe if made else replace(usual, compile=shown.recipe.compile)
-    recipe = settled(args.recipe, argv, real)
+    recipe = apply_flags(args.recipe, argv, real)
     source = args.source
     training = Training(
         data.name,
@@ -254,7 +246,7 @@ def _method(
     if (
         made is not None
         and made.method is not None
-        and not flags_in(argv) & {"--method", "--preset", "--presets"}
+        and not given_flags(argv) & {"--method", "--preset", "--presets"}
     ):
         return made.method
     return preset(args.method, data.name, kind, len(data.train), args.preset, args.presets)
@@ -353,7 +345,7 @@ def _tell(folder: Path, as_json: bool, ending: BuildCounts | None = None) -> int
         [state, str(counts[state]), *(_mean(row[name]) for name in ("train", "test"))]
         for state, row in told["accuracy"].items()
     ]
-    table(["", "n", "train % (std)", "test % (std)"], rows)
+    print_table(["", "n", "train % (std)", "test % (std)"], rows)
     return DONE
 
 

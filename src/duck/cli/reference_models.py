@@ -10,9 +10,9 @@ from torch import nn
 
 from duck import runs
 from duck.artifacts import ArtifactStore, Key, default_root
-from duck.cli.inputs import DataFlags, check_model_code, fingerprint, place_in_record
+from duck.cli.inputs import DataFlags, check_model_code, place_in_record
 from duck.errors import BadInput
-from duck.experiment import Experiment
+from duck.experiment import Experiment, fingerprint
 from duck.methods.base import METHODS
 from duck.models import build
 from duck.models.user_models import in_float32

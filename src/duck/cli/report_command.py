@@ -9,7 +9,7 @@ import tyro
 
 from duck.cli.console import emit, say, write
 from duck.cli.exit_codes import DONE
-from duck.cli.inputs import check_file, parse
+from duck.cli.inputs import check_output_file, parse
 from duck.cli.reference_models import unlearning
 from duck.errors import BadInput
 from duck.files import check_replaceable
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
         raise BadInput(
             "Name the runs to report on: `duck report runs/forgot -o report.html`, a folder of runs, or --results of a bench."
         )
-    check_file(args.out)
+    check_output_file(args.out)
     check_replaceable(args.out, REPORT_MARK.encode())
     if args.figures is not None:
         check_writable(args.figures / "figure.png")

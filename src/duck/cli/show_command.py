@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ import tyro
 from duck import runs
 from duck.audits.next_step import audit_command_here, verdict_without_audit
 from duck.audits.verdict import NOT_FORGOTTEN, TIERS, file_of
-from duck.cli.console import emit, print_earlier, table, write
+from duck.cli.console import emit, print_earlier_requests, print_table, write
 from duck.cli.inputs import parse
 from duck.files import read_text
 from duck.printable import counted, printable
@@ -49,42 +49,43 @@ def main(argv: list[str]) -> int:
 def _judged(folder: Path) -> dict[str, Any]:
     """Return the record, judged by the default limit of the loss of accuracy."""
     record = runs.read_record(folder)
-    if not record["kept_accuracy"]:
+    if not record.get("kept_accuracy"):
         return record
     run = runs.load(folder)
-    return {**record, "status": run.status, "kept_accuracy": run.kept_accuracy, "notes": run.notes}
+    assert run.kept_accuracy is not None
+    kept_accuracy = asdict(run.kept_accuracy)
+    return {**record, "status": run.status, "kept_accuracy": kept_accuracy, "notes": run.notes}
 
 
 def _print(record: dict[str, Any], folder: Path) -> None:
-    made, samples = record["experiment"]["training"], record["samples"]
+    run = runs.load(folder)
+    made, samples = record["experiment"]["training"], run.samples
     seed = record["experiment"].get("seed", 0)
-    write(
-        f"Run {record.get('id', '')} of {record['created']}: {made['model']} on {made['data']}, seed {seed}"
-    )
+    write(f"Run {run.id} of {run.created}: {made['model']} on {made['data']}, seed {seed}")
     if record["experiment"].get("request"):
-        write(f"Request: {_request(runs.load(folder))}.")
-        for line in _verdict(folder, runs.load(folder)):
+        write(f"Request: {_request(run)}.")
+        for line in _verdict(folder, run):
             write(line)
     if made.get("recipe_assumed"):
         write(
             f"The original was trained elsewhere. Its recipe is not known; assumed: {_listed_settings(made['recipe'])}."
         )
-    for note in record["notes"]:
+    for note in run.notes:
         write(note)
     if record["experiment"].get("method"):
         method = record["experiment"]["method"]
         write(f"Method {method['name']}: {_listed_settings(method)}")
-    before = record["original"] or {}
+    before = run.original or {}
     rows = [
         [name, _plain(before.get(name)), _plain(value), str(samples.get(name, ""))]
-        for name, value in record["scores"].items()
+        for name, value in run.scores.items()
     ]
-    table(["score", "original", "this run", "n"], rows)
-    print_earlier(record.get("earlier", []))
-    env = record["environment"]
+    print_table(["score", "original", "this run", "n"], rows)
+    print_earlier_requests(run.earlier)
+    env = run.environment
     if env:
-        versions = ", ".join(f"{name} {version}" for name, version in env["packages"].items())
-        write(f"{record['seconds']:.2f} s on {env['device']}; Python {env['python']}, {versions}")
+        versions = ", ".join(f"{name} {version}" for name, version in env.packages.items())
+        write(f"{run.seconds:.2f} s on {env.device}; Python {env.python}, {versions}")
 
 
 def _listed_settings(settings: Mapping[str, Any]) -> str:
@@ -94,7 +95,7 @@ def _listed_settings(settings: Mapping[str, Any]) -> str:
 def _request(run: runs.Run) -> str:
     """Who was forgotten, and how many samples of each class."""
     assert run.experiment.request is not None
-    names, counts = run.by_class.get("names", []), run.by_class.get("forget", {})
+    names, counts = run.by_class.names, run.by_class.forget
     classes = [f"{names[int(label)]!r} {count}" for label, count in counts.items()]
     rest = (
         f" and {len(classes) - LISTED_CLASSES} classes more"

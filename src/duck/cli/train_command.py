@@ -8,21 +8,20 @@ import torch
 
 from duck import runs
 from duck.artifacts import ArtifactStore, Key, default_root
-from duck.cli.console import emit, percent, say, table, watching
+from duck.cli.console import emit, percent, print_table, say, training_progress
 from duck.cli.inputs import (
     DataFlags,
     RunFlags,
+    apply_flags,
     check_model_code,
-    experiment_of,
-    fingerprint,
-    flags_in,
+    given_flags,
+    load_config,
     parse,
     peek,
-    settled,
-    shown_recipe,
+    recipe_for_help,
 )
 from duck.errors import BadInput
-from duck.experiment import Experiment, Training
+from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.presets import RecipeName, default_recipe
 from duck.models import MODELS
 from duck.originals import load_or_train
@@ -54,18 +53,18 @@ class Train:
 
 
 def main(argv: list[str]) -> int:
-    config = experiment_of(argv)
+    config = load_config(argv)
     default = _default(argv) if config is None else _of_experiment(config)
     args = parse(Train, argv, "train", default)
     if ":" not in args.model:
         MODELS[args.model]  # an unknown name is an error before the data are read
     check_model_code(
-        args.model, str(args.config), args.trust_model_code or "--model" in flags_in(argv)
+        args.model, str(args.config), args.trust_model_code or "--model" in given_flags(argv)
     )
     check_recipe(args.recipe)
     with distributed(args.run.device) as device:
         data = args.source.load()
-        if config is not None and not flags_in(argv) & {
+        if config is not None and not given_flags(argv) & {
             "--data",
             "--image-size",
             "--mean",
@@ -77,7 +76,7 @@ def main(argv: list[str]) -> int:
             facts = data.name, len(data.train), data.augment
             real = default_recipe(*facts, args.model, args.recipe_preset)
         return _run(
-            replace(args, recipe=settled(args.recipe, argv, real)), data, pick_device(device)
+            replace(args, recipe=apply_flags(args.recipe, argv, real)), data, pick_device(device)
         )
 
 
@@ -94,7 +93,7 @@ def _default(argv: list[str]) -> Train:
     model = peek(argv, "--model", "convnet" if name == "digits" else "resnet18")
     asked = peek(argv, "--recipe-preset", "standard")
     preset: RecipeName = "paper" if asked == "paper" else "standard"
-    return Train(DataFlags(name), RunFlags(), shown_recipe(name, model, preset), model)
+    return Train(DataFlags(name), RunFlags(), recipe_for_help(name, model, preset), model)
 
 
 def _of_experiment(config: Experiment) -> Train:
@@ -143,7 +142,7 @@ def _train(
     if Key.of_original(experiment) in store and not run.overwrite and is_first():
         say("This model was trained before and is reused; --overwrite trains it again.")
     data = data.to(device)
-    with watching(f"train {training.model} on {data.name}", quiet=not is_first()) as watch:
+    with training_progress(f"train {training.model} on {data.name}", quiet=not is_first()) as watch:
         model, facts = load_or_train(
             store,
             experiment,
@@ -205,7 +204,7 @@ def _tell(folder: Path, as_json: bool) -> int:
             }
         )
     else:
-        table(
+        print_table(
             ["run", "train %", "test %", "seconds"],
             [[str(folder), *map(percent, run.scores.values()), f"{run.seconds:.1f}"]],
         )

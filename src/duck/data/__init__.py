@@ -1,6 +1,5 @@
-"""Where images come from: a name of the table, a folder of class folders, an .npz file, arrays or a torch Dataset."""
+"""Data sets: by name, from a folder of class folders, an .npz file, arrays or a torch Dataset."""
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,17 +17,19 @@ if TYPE_CHECKING:
     from duck.types import Data, Examples
 
 MAX_SIZE = 16384
-"""Pixels a side; larger images would not fit in memory."""
+"""Largest side of an image in pixels; larger images would not fit in memory."""
 
 
 class Options(TypedDict):
+    """Options of every named data set."""
+
     download: bool
     image_size: int | None
     progress: ProgressCallback | None
 
 
 class Source(Protocol):
-    """Reads a named data set that lies, or is put, under a root folder."""
+    """Reads a named data set from a root folder, or downloads it to there."""
 
     def __call__(self, root: Path, **options: Unpack[Options]) -> "Data": ...
 
@@ -108,29 +109,19 @@ def load(
 
 
 def _normalised(data: "Data", mean: Sequence[float], std: Sequence[float]) -> "Data":
+    from duck.data.assemble import check_pixels, floats_have_no_statistics
     from duck.data.examples import Pixels, Resident, Streamed
 
-    channels = data.train.shape[0]
-    if (
-        len(mean) != channels
-        or len(std) != channels
-        or min(std) <= 0
-        or not all(map(math.isfinite, (*mean, *std)))
-    ):
-        raise BadInput(
-            f"{data.name} has {channels} channels: give as many numbers for the mean and for the std, the latter above 0."
-        )
+    check_pixels(data.name, mean, std, data.train.shape[0])
 
-    def changed(part: "Examples | None") -> Any:
-        if part is None:
+    def with_pixels(examples: "Examples | None") -> Any:
+        if examples is None:
             return None
-        if not isinstance(part, Resident | Streamed) or part.pixels is None:
-            raise BadInput(
-                f"The images of {data.name} are floats already: they are taken as they are, without mean and std."
-            )
-        return replace(part, pixels=Pixels(tuple(mean), tuple(std)))
+        if not isinstance(examples, Resident | Streamed) or examples.pixels is None:
+            raise floats_have_no_statistics(data.name)
+        return replace(examples, pixels=Pixels(tuple(mean), tuple(std)))
 
-    return replace(data, train=changed(data.train), test=changed(data.test))
+    return replace(data, train=with_pixels(data.train), test=with_pixels(data.test))
 
 
 def _is_path(word: str) -> bool:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from duck.data.assemble import Samples, assemble, numbered
+from duck.data.assemble import Samples, assemble, numbered_classes
 from duck.errors import BadInput
 from duck.registry import suggest
 from duck.types import Augment, Data
@@ -20,31 +20,34 @@ KEYS = ("images", "labels", "ids", "test_images", "test_labels", "test_ids", "cl
 
 
 def load(path: Path, *, image_size: int | None = None, split: bool = True) -> Data:
-    """An .npz file with `images` and `labels`, and as wanted `test_images`, `test_labels`, `ids`, `test_ids`, `class_names`.
+    """Read an .npz file with `images` and `labels`.
 
-    The arrays are as in `from_arrays`; nothing in the file is unpickled.
+    Optional arrays: `test_images`, `test_labels`, `ids`, `test_ids` and `class_names`. All are as
+    in `from_arrays`. Nothing in the file is unpickled.
     """
     content = _read(path)
     unknown = [key for key in content if key not in KEYS]
     if unknown:
         raise BadInput(
-            f"{path} has an array {unknown[0]!r} that means nothing here. {suggest(unknown[0], list(KEYS))}"
+            f"{path} has an unknown array {unknown[0]!r}. {suggest(unknown[0], list(KEYS))}"
         )
     missing = [key for key in ("images", "labels") if key not in content]
     if missing:
-        raise BadInput(f"{path} has no {missing[0]!r}; it holds {', '.join(content) or 'nothing'}.")
+        raise BadInput(
+            f"{path} has no array {missing[0]!r}. Its arrays: {', '.join(content) or 'none'}."
+        )
     return from_arrays(**content, name=path.stem, image_size=image_size, split=split)
 
 
 def _read(path: Path) -> dict[str, Any]:
     if not zipfile.is_zipfile(path):
-        raise BadInput(f"{path} is no .npz file, or was cut short. Write it with numpy.savez.")
+        raise BadInput(f"{path} is not an .npz file, or it is cut off. Write it with numpy.savez.")
     try:
         with np.load(path, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
     except Exception as error:  # a damaged file raises nearly anything
         raise BadInput(
-            f"Cannot read {path}: {error}. It must hold plain arrays, as numpy.savez writes them."
+            f"Cannot read {path}: {error}. It must contain plain arrays from numpy.savez."
         ) from error
 
 
@@ -63,11 +66,17 @@ def from_arrays(
     image_size: int | None = None,
     split: bool = True,
 ) -> Data:
-    """Images (N, H, W), (N, H, W, C) or (N, C, H, W), as uint8 (normalised by the mean and std of train) or float (taken as they are).
+    """Make a data set of arrays.
 
-    Of four axes the channels are the shorter one of the second and the last, the second if they are alike; `layout` says
-    otherwise. Float arrays of other shapes are feature vectors. Ids are the index unless given. Without test arrays
-    a fifth is split off by id, unless `split` is off.
+    Images have shape (N, H, W), (N, H, W, C) or (N, C, H, W). uint8 images are normalised by the
+    mean and std of the training images; float images are used unchanged. Float arrays of other
+    shapes are feature vectors.
+
+    Args:
+        layout: Where the channels are. `auto`: the shorter one of the second and the last axis is
+            the channels, the second one if they are equally long.
+        ids: Default: the index.
+        split: Without test arrays, split off a fifth of the samples by a hash of their ids.
     """
     if (test_images is None) != (test_labels is None):
         raise BadInput(f"{name} needs both test_images and test_labels, or neither.")
@@ -80,7 +89,7 @@ def from_arrays(
     classes = (
         [str(word) for word in class_names]
         if class_names is not None
-        else numbered(name, train.labels)
+        else numbered_classes(name, train.labels)
     )
     return assemble(name, train, test, classes, augment=augment, image_size=image_size, split=split)
 
@@ -93,18 +102,18 @@ def _samples(
     ids: npt.ArrayLike | None,
     layout: Layout,
 ) -> Samples:
-    pixels, numbers = (
-        _images(f"{prefix}images of {name}", np.asarray(images), layout),
-        np.asarray(labels),
-    )
+    pixels = _images(f"{prefix}images of {name}", np.asarray(images), layout)
+    numbers = np.asarray(labels)
     if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
         raise BadInput(
-            f"The {prefix}labels of {name} must be one whole number each, got {numbers.dtype} of shape {numbers.shape}."
+            f"The {prefix}labels of {name} must be a list of whole numbers, got {numbers.dtype} of "
+            f"shape {numbers.shape}."
         )
     names = np.arange(len(numbers)) if ids is None else np.asarray(ids)
     if not len(pixels) == len(numbers) == names.size:
         raise BadInput(
-            f"{name} has {len(pixels)} {prefix}images, {len(numbers)} labels and {names.size} ids: they must be as many."
+            f"{name} has {len(pixels)} {prefix}images, {len(numbers)} labels and {names.size} ids: "
+            "give one label and one id for each image."
         )
     if len(numbers) == 0:
         raise BadInput(f"{name} has no {prefix}images.")
@@ -117,25 +126,30 @@ def _images(what: str, images: npt.NDArray[Any], layout: Layout) -> Tensor:
     is_float = np.issubdtype(images.dtype, np.floating)
     if images.dtype != np.uint8 and not is_float:
         raise BadInput(
-            f"The {what} must be uint8 or float, got {images.dtype}. Convert them first, as with .astype('uint8')."
+            f"The {what} must be uint8 or float, got {images.dtype}. Convert them first, for "
+            "example with .astype('uint8')."
         )
     if images.ndim not in (3, 4) and not (is_float and images.ndim > 1):
         raise BadInput(
-            f"The {what} must have shape (N, H, W), (N, H, W, C) or (N, C, H, W), got {images.shape}."
+            f"The {what} must have shape (N, H, W), (N, H, W, C) or (N, C, H, W), got "
+            f"{images.shape}."
         )
     if is_float and not np.isfinite(images).all():
-        raise BadInput(f"The {what} hold values that are not finite. Remove or replace them.")
+        raise BadInput(f"The {what} contain values that are not finite. Remove or replace them.")
     if images.ndim == 3:
         images = images[:, np.newaxis]
     elif images.ndim == 4:
         images = channels_first(images, layout)
-    # Copied, so that a later change to the given array reaches no sample.
+    # A copy: samples must not change when the caller changes the array.
     return torch.from_numpy(
         images.astype(np.float32 if is_float else np.uint8, order="C", copy=True)
     )
 
 
 def channels_first(images: npt.NDArray[Any], layout: Layout = "auto") -> npt.NDArray[Any]:
-    """(..., C, H, W) of images in either layout; `auto` takes the shorter outer axis of the three for the channels."""
+    """Return images as (..., C, H, W).
+
+    With `auto` the channels are the shorter one of the first and the last of the three axes.
+    """
     is_last = images.shape[-1] < images.shape[-3] if layout == "auto" else layout == "channels-last"
     return np.moveaxis(images, -1, -3) if is_last else images

@@ -1,5 +1,6 @@
-"""From what a source read to a checked data set with its splits."""
+"""Make a checked data set with its splits from the samples that a source read."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -11,11 +12,12 @@ from duck.data.examples import Pixels, examples
 from duck.data.images import resized
 from duck.data.splits import holdout_rows, split_by_hash
 from duck.errors import BadInput, TooFewOutputs
+from duck.printable import counted, listed
 from duck.types import Augment, Data, Examples, Ids
 
 
 class Samples(NamedTuple):
-    """Images (N, C, H, W), or float features of any shape; a label and an id each."""
+    """Images (N, C, H, W), or float features of any shape, with their labels and ids."""
 
     images: Tensor
     labels: Tensor
@@ -36,31 +38,25 @@ def assemble(
     image_size: int | None = None,
     split: bool = True,
 ) -> Data:
-    """A data set of arrays. Without a test split a tenth each is kept from training by id, unless `split` is off."""
+    """Make a data set of arrays.
+
+    Without a test split a fifth of the samples is split off by a hash of their ids, half of it as
+    holdout, unless `split` is False.
+    """
     check_labels(name, train.labels, len(classes))
     holdout = None
     if test is None and split:
         rows = split_by_hash(train.ids)
         check_split(name, train.labels, rows.train, classes)
-        train, test, holdout = (
-            train.take(rows.train),
-            train.take(rows.test) if len(rows.test) else None,
-            rows.holdout,
-        )
+        holdout = rows.holdout
+        test = train.take(rows.test) if len(rows.test) else None
+        train = train.take(rows.train)
     if pixels is None and train.images.dtype == torch.uint8:
         pixels = statistics([train.images])
 
-    def ready(part: Samples) -> Examples:
-        return resized(examples(*part, pixels), image_size)
-
-    return finish(
-        name,
-        ready(train),
-        ready(test) if test is not None else None,
-        classes,
-        augment=augment,
-        holdout=holdout,
-    )
+    seen = resized(examples(*train, pixels), image_size)
+    unseen = resized(examples(*test, pixels), image_size) if test is not None else None
+    return finish(name, seen, unseen, classes, augment=augment, holdout=holdout)
 
 
 def finish(
@@ -73,7 +69,11 @@ def finish(
     holdout: Tensor | None = None,
     gaps: bool = False,
 ) -> Data:
-    """Data of checked examples; the holdout is drawn from the test split unless it is given. `gaps`: classes may lack samples."""
+    """Check examples and make a data set of them.
+
+    holdout     rows of the test split; by default a fifth of each class
+    gaps        whether classes may have no training samples
+    """
     check_labels(name, train.labels, len(classes), gaps)
     check_ids(name, train.ids)
     if test is None:
@@ -84,29 +84,34 @@ def finish(
 
 
 def check_labels(name: str, labels: Tensor, num_classes: int, gaps: bool = False) -> None:
-    """Every one of 0..K-1, and nothing else, must label a training sample; with `gaps` some of them may not."""
+    """Raise an error unless the labels are 0 to K - 1 and, without `gaps`, each of them occurs."""
     if num_classes < 2:
         raise BadInput(
-            f"{name} needs at least two classes, one to forget and one to keep; it has {num_classes}."
+            f"{name} needs at least two classes, one to forget and one to keep; it has "
+            f"{num_classes}."
         )
     found = labels.unique().tolist()
     if found[0] < 0 or found[-1] >= num_classes or (len(found) < num_classes and not gaps):
-        present = "" if gaps else ", every one present"
+        present = "" if gaps else " without gaps"
         raise BadInput(
-            f"The training labels of {name} must be 0 to {num_classes - 1}{present} (it has {num_classes} classes); "
-            f"found {_listed(found)}. {CORRECT if gaps else RENUMBER}"
+            f"The training labels of {name} must be 0 to {num_classes - 1}{present} (it has "
+            f"{num_classes} classes); found {listed(found, 12)}. {CORRECT if gaps else RENUMBER}"
         )
 
 
 CORRECT = "Correct the labels, or the class names."
 RENUMBER = (
-    "To train anew renumber them, or correct the class names. For a trained model keep the numbers that it knows: duck.forget in Python "
-    "takes the classes from the model, from_dataset from classes=."
+    "To train a new model, renumber them or correct the class names. For a trained model keep the "
+    "numbers that it knows: duck.forget in Python takes the classes from the model, from_dataset "
+    "from classes=."
 )
 
 
-def numbered(name: str, labels: Tensor, outputs: int | None = None) -> list[str]:
-    """Names for classes that have none: as many as a model has outputs, or, without one, as there are labels, every one of 0..K-1."""
+def numbered_classes(name: str, labels: Tensor, outputs: int | None = None) -> list[str]:
+    """Return "0", "1", ... as class names: one per output of the model or, without one, per label.
+
+    In the latter case the labels must be 0 to K - 1 without gaps.
+    """
     highest = int(labels.max())
     if outputs is None:
         check_labels(name, labels, highest + 1)
@@ -116,51 +121,73 @@ def numbered(name: str, labels: Tensor, outputs: int | None = None) -> list[str]
 
 
 def check_split(name: str, labels: Tensor, train: Tensor, classes: Sequence[str]) -> None:
-    """No class may lose all its training samples to the split by id."""
+    """Raise an error if the split by id leaves a class without training samples."""
     missing = sorted(set(labels.tolist()) - set(labels[train].tolist()))
     if missing:
         raise BadInput(
-            f"{name} has no test split, and of its {len(labels)} samples the 80/10/10 split by id leaves none to train on in class "
-            f"{_listed(classes[label] for label in missing)}. Add samples or give it a test split."
+            f"{name} has no test split, and the 80/10/10 split of its {len(labels)} samples by id "
+            f"leaves none to train on in class {listed([classes[label] for label in missing], 12)}."
+            " Add samples or give it a test split."
         )
 
 
 def check_ids(name: str, ids: Ids) -> None:
-    """Each id must name one sample."""
+    """Raise an error if two samples have the same id."""
     known, counts = np.unique(ids, return_counts=True)
     if len(known) < len(ids):
         raise BadInput(
-            f"The ids of {name} must differ from each other; {known[counts > 1][0]!r} is there {counts.max()} times."
+            f"The ids of {name} must differ from each other; {known[counts > 1][0]!r} occurs "
+            f"{counts.max()} times."
         )
 
 
 def statistics(parts: Iterable[Tensor]) -> Pixels:
-    """Mean and standard deviation per channel over uint8 images (N, C, H, W), from exact integer sums."""
-    count, total, squares = 0, np.zeros(1, np.int64), np.zeros(1, np.int64)
-    for images in (piece for part in parts for piece in part.split(1024)):
-        values = images.numpy()
-        count += values[:, 0].size
-        total = total + values.sum((0, 2, 3), dtype=np.int64)
-        squares = squares + np.square(values, dtype=np.uint16).sum((0, 2, 3), dtype=np.int64)
+    """Return mean and std per channel of uint8 images (N, C, H, W), from exact integer sums."""
+    count = 0
+    total = squares = np.zeros(1, np.int64)
+    for part in parts:
+        for images in part.split(1024):
+            values = images.numpy()
+            count += values[:, 0].size
+            total = total + values.sum((0, 2, 3), dtype=np.int64)
+            squares = squares + np.square(values, dtype=np.uint16).sum((0, 2, 3), dtype=np.int64)
     mean = total / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
-    # A constant channel has nothing to scale, and must not divide by zero.
+    # The std of a constant channel is 0, and pixels are divided by it.
     return Pixels(tuple((mean / 255).tolist()), tuple(np.where(std > 0, std / 255, 1.0).tolist()))
 
 
 def _check_test(name: str, train: Examples, test: Examples, num_classes: int) -> None:
     if test.shape != train.shape:
         raise BadInput(
-            f"The test images of {name} have shape {test.shape}, the training images {train.shape}: they must be alike."
+            f"The test images of {name} have shape {test.shape}, the training images "
+            f"{train.shape}: they must have the same shape."
         )
-    strange = sorted(set(test.labels.tolist()) - set(range(num_classes)))
-    if strange:
+    unknown = sorted(set(test.labels.tolist()) - set(range(num_classes)))
+    if unknown:
         raise BadInput(
-            f"The test labels of {name} must be 0 to {num_classes - 1} as in training; found also {_listed(strange)}."
+            f"The test labels of {name} must be 0 to {num_classes - 1} as in training; found also "
+            f"{listed(unknown, 12)}."
         )
     check_ids(f"the test split of {name}", test.ids)
 
 
-def _listed(values: Iterable[object], most: int = 12) -> str:
-    words = [str(value) for value in values]
-    return ", ".join(words[:most]) + (f", ... ({len(words)} in all)" if len(words) > most else "")
+def check_pixels(name: str, mean: Sequence[float], std: Sequence[float], channels: int) -> None:
+    """Raise an error unless mean and std have a finite number per channel, the std above 0."""
+    if (
+        len(mean) != channels
+        or len(std) != channels
+        or min(std) <= 0
+        or not all(map(math.isfinite, (*mean, *std)))
+    ):
+        raise BadInput(
+            f"{name} has {counted(channels, 'channel')}: give one mean and one std for each "
+            "channel, the std above 0."
+        )
+
+
+def floats_have_no_statistics(name: str) -> BadInput:
+    """Return the error for a mean and std of images that are not uint8."""
+    return BadInput(
+        f"The images of {name} are floats, which are not normalised: leave out mean and std."
+    )

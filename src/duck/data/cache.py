@@ -1,4 +1,4 @@
-"""Decoded images kept as one array on disk: written whole or not at all, and mapped into memory afterwards."""
+"""A cache of decoded images: one array on disk, written atomically and mapped into memory."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -13,38 +13,42 @@ from duck import files
 
 
 def user_cache() -> Path:
-    """For what cannot be written beside the data."""
+    """Return the cache folder for data in a folder that cannot be written."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "duck-unlearning"
 
 
-def cached(name: str, key: str, folders: Sequence[Path], make: Callable[[], Tensor]) -> Tensor:
-    """What `make` gives: from a folder that has it under this key, else made now and kept in the first that can be written."""
+def cached(name: str, key: str, folders: Sequence[Path], compute: Callable[[], Tensor]) -> Tensor:
+    """Return the array that one of the folders has under this key, or compute it.
+
+    A computed array is stored in the first folder that can be written.
+    """
     file = f".{name}-{key}.npy"
     for folder in folders:
-        if (kept := _mapped(folder / file)) is not None:
-            return kept
-    made = make().numpy()
+        if (stored := _read_mapped(folder / file)) is not None:
+            return stored
+    array = compute().numpy()
     problems = []
     for folder in folders:
         try:
-            with files.writing(folder / file) as place, place.open("wb") as out:
-                np.save(out, made, allow_pickle=False)
+            with files.writing(folder / file) as path, path.open("wb") as out:
+                np.save(out, array, allow_pickle=False)
         except OSError as error:
             problems.append(f"{folder} ({error.strerror})")
             continue
         _remove_others(folder, name, file)
-        return torch.from_numpy(made)
-    size = f"{made.nbytes / 2**20:.0f} MiB"
+        return torch.from_numpy(array)
+    size = f"{array.nbytes / 2**20:.0f} MiB"
     files.warn(
-        f"The decoded images ({size}) cannot be kept in {' or '.join(problems)}: they are decoded again the next time."
+        f"The decoded images ({size}) cannot be stored in {' or '.join(problems)}. The next run "
+        "decodes them again."
     )
-    return torch.from_numpy(made)
+    return torch.from_numpy(array)
 
 
-def _mapped(file: Path) -> Tensor | None:
-    """The array in the file; None where there is none, or it was cut short."""
+def _read_mapped(file: Path) -> Tensor | None:
+    """Return the array in the file; None if there is no file or it is cut off."""
     try:
-        # Copy-on-write: nothing is read before it is used, and nothing can reach the file.
+        # Copy-on-write: values are read when they are used, and the file cannot be changed.
         return torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
     except (OSError, ValueError, EOFError):
         return None

@@ -1,8 +1,9 @@
-"""CIFAR-10 and CIFAR-100 in the layout that the official python archives unpack to."""
+"""CIFAR-10 and CIFAR-100, in the layout of the official archives for Python."""
 
 import pickle
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +18,11 @@ from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
 from duck.types import Data, Ids
 
-AGAIN = "Remove its folder and fetch it again with --download."
+DOWNLOAD = "Remove its folder and download it again with --download."
 
 
 class Cifar(NamedTuple):
-    """What tells the two sets apart."""
+    """The facts in which the two data sets differ."""
 
     name: str
     archive: Archive
@@ -74,7 +75,7 @@ def load(
     image_size: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Data:
-    """One of the two sets from under the root. Ids are the official file names where the files have them, else the index."""
+    """Read one of the two data sets; ids are the official file names, or the index without them."""
     folder = locate(cifar.archive, (*cifar.train, cifar.test, cifar.meta), root, download, progress)
     classes = _class_names(folder / cifar.meta, cifar)
     train = _samples([folder / name for name in cifar.train], cifar, classes)
@@ -94,7 +95,7 @@ def _class_names(path: Path, cifar: Cifar) -> list[str]:
     names = [_text(name) for name in _entry(path, read_pickle(path), cifar.label_names, list)]
     if len(names) != cifar.num_classes:
         raise BadInput(
-            f"{path} names {len(names)} classes, {cifar.name} has {cifar.num_classes}. {AGAIN}"
+            f"{path} names {len(names)} classes, {cifar.name} has {cifar.num_classes}. {DOWNLOAD}"
         )
     return names
 
@@ -102,8 +103,8 @@ def _class_names(path: Path, cifar: Cifar) -> list[str]:
 def _samples(paths: list[Path], cifar: Cifar, classes: Sequence[str]) -> Samples:
     batches = [_batch(path, cifar) for path in paths]
     images = np.concatenate([batch.images for batch in batches])
-    labels = [label for batch in batches for label in batch.labels]
-    names = [name for batch in batches for name in batch.names]
+    labels = list(chain.from_iterable(batch.labels for batch in batches))
+    names = list(chain.from_iterable(batch.names for batch in batches))
     ids = (
         _unique(names, [classes[label] for label in labels])
         if len(names) == len(labels)
@@ -113,7 +114,7 @@ def _samples(paths: list[Path], cifar: Cifar, classes: Sequence[str]) -> Samples
 
 
 class _Batch(NamedTuple):
-    """One file: as many names as labels, or none."""
+    """The content of one file. There are as many names as labels, or none."""
 
     images: npt.NDArray[np.uint8]
     labels: list[int]
@@ -122,10 +123,8 @@ class _Batch(NamedTuple):
 
 def _batch(path: Path, cifar: Cifar) -> _Batch:
     content = read_pickle(path)
-    data, labels = (
-        _entry(path, content, "data", np.ndarray),
-        _entry(path, content, cifar.labels, list),
-    )
+    data = _entry(path, content, "data", np.ndarray)
+    labels = _entry(path, content, cifar.labels, list)
     names = [_text(name) for name in content.get("filenames", ())]
     if (
         data.dtype != np.uint8
@@ -133,26 +132,28 @@ def _batch(path: Path, cifar: Cifar) -> _Batch:
         or len(names) not in (0, len(labels))
     ):
         raise BadInput(
-            f"{path} should hold a uint8 row of 3072 and at most one name for each of its {len(labels)} labels; it holds "
-            f"{data.dtype} of shape {data.shape} and {len(names)} names. {AGAIN}"
+            f"{path} must have a uint8 row of 3072 and at most one name for each of its "
+            f"{len(labels)} labels; it has {data.dtype} of shape {data.shape} and {len(names)} "
+            f"names. {DOWNLOAD}"
         )
     if not all(isinstance(label, int) and 0 <= label < cifar.num_classes for label in labels):
         raise BadInput(
-            f"{path}: the labels should be whole numbers from 0 to {cifar.num_classes - 1}. {AGAIN}"
+            f"{path}: the labels must be whole numbers from 0 to {cifar.num_classes - 1}. "
+            f"{DOWNLOAD}"
         )
     return _Batch(data.reshape(-1, 3, 32, 32), labels, names)
 
 
 def _unique(names: list[str], classes: list[str]) -> Ids:
-    """A few official names stand for images of two classes: those get the class in front, and a number if need be."""
+    """Return unique ids. A few official names occur twice: they get their class, then a number."""
     counts = Counter(names)
-    told_apart = [
+    with_classes = [
         name if counts[name] == 1 else f"{label}/{name}"
         for name, label in zip(names, classes, strict=True)
     ]
     seen: Counter[str] = Counter()
     ids = []
-    for name in told_apart:
+    for name in with_classes:
         seen[name] += 1
         ids.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
     return np.array(ids)
@@ -160,7 +161,7 @@ def _unique(names: list[str], classes: list[str]) -> Ids:
 
 def _entry(path: Path, batch: dict[str, Any], key: str, kind: type) -> Any:
     if not isinstance(batch.get(key), kind):
-        raise BadInput(f"{path} is not a CIFAR file: it has no {key!r}. {AGAIN}")
+        raise BadInput(f"{path} is not a CIFAR file: it has no {key!r}. {DOWNLOAD}")
     return batch[key]
 
 
@@ -169,7 +170,7 @@ def _text(name: bytes | str) -> str:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """A pickle can name any function to be run; arrays need only these."""
+    """An unpickler that allows only what arrays need: a pickle can call any function."""
 
     allowed = frozenset(
         {
@@ -184,20 +185,22 @@ class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.allowed:
             raise pickle.UnpicklingError(
-                f"it asks for {module}.{name}, which no CIFAR file needs and which was not run"
+                f"it refers to {module}.{name}, which no CIFAR file needs and which was not run"
             )
         return super().find_class(module, name)
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """A dict of arrays, lists and strings; nothing else is ever built from the file."""
+    """Read a dict of arrays, lists and strings; nothing else is created from the file."""
     try:
         with path.open("rb") as file:
             content = _ArraysOnly(file, encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises nearly anything
         raise BadInput(
-            f"Cannot read {path}: {str(error) or type(error).__name__}. {AGAIN}"
+            f"Cannot read {path}: {str(error) or type(error).__name__}. {DOWNLOAD}"
         ) from error
     if not isinstance(content, dict):
-        raise BadInput(f"{path} is not a CIFAR file: it holds a {type(content).__name__}. {AGAIN}")
+        raise BadInput(
+            f"{path} is not a CIFAR file: it contains a {type(content).__name__}. {DOWNLOAD}"
+        )
     return {_text(key): value for key, value in content.items()}

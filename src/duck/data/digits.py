@@ -1,4 +1,4 @@
-"""Handwritten digits of 8x8 pixels, which come with scikit-learn: the smallest data set that looks like images."""
+"""Handwritten digits of 8x8 pixels from scikit-learn, for tests and demonstrations."""
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ PIXELS = Pixels((0.3049,), (0.3756,))
 
 
 def load(*, image_size: int | None = None) -> Data:
-    """1,797 digits; their id is their place in scikit-learn's order. No official test split: split by id."""
+    """Return 1,797 digits, split by id; an id is the index in scikit-learn's order."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -1,4 +1,4 @@
-"""The official archives: fetched, verified, and unpacked whole or not at all."""
+"""Download, verify and unpack official archives; a failure leaves nothing behind."""
 
 import hashlib
 import http.client
@@ -31,18 +31,23 @@ def locate(
     download: bool,
     progress: ProgressCallback | None = None,
 ) -> Path:
-    """The data set's folder under the root with all that is needed in it; fetched first if it is not there and may be."""
+    """Return the folder of a data set; download it first if it is missing and `download` is set.
+
+    needed      names that must exist in the folder
+    """
     folder = root / archive.folder
     if not folder.exists():
         if not download:
             raise BadInput(
-                f"No data at {folder}. Add --download to fetch them from {archive.url}, or give the folder that holds them as root."
+                f"No data at {folder}. Add --download to download them from {archive.url}, or give "
+                "the parent folder of the data as root."
             )
         fetch_archive(archive.url, archive.sha256, root, progress)
     missing = [name for name in needed if not (folder / name).exists()]
     if missing:
         raise BadInput(
-            f"{folder} is incomplete: {missing[0]} is missing. Remove the folder and fetch it again with --download."
+            f"{folder} is incomplete: {missing[0]} is missing. Remove the folder and download it "
+            "again with --download."
         )
     return folder
 
@@ -50,10 +55,11 @@ def locate(
 def fetch_archive(
     url: str, sha256: str, root: Path, progress: ProgressCallback | None = None
 ) -> Path:
-    """Stream a .tar.gz or .zip, verify it, and unpack the one folder in it under the root. An interruption leaves nothing behind."""
+    """Download a .tar.gz or .zip file, verify it, and unpack its one folder under the root."""
     try:
         with temporary_folder(root, "download") as temporary:
-            file, content = temporary / "archive", temporary / "content"
+            file = temporary / "archive"
+            content = temporary / "content"
             _verify(url, _stream(url, file, progress), sha256)
             _unpack(url, file, content)
             return _move(url, content, root)
@@ -64,8 +70,9 @@ def fetch_archive(
 
 
 def _stream(url: str, file: Path, progress: ProgressCallback | None) -> str:
-    """Download to the file; the SHA-256 of what came."""
-    digest, done = hashlib.sha256(), 0
+    """Download to a file and return its SHA-256."""
+    digest = hashlib.sha256()
+    done = 0
     try:
         with urllib.request.urlopen(url, timeout=60) as response, file.open("wb") as out:
             total = int(response.headers.get("Content-Length") or 0)
@@ -77,7 +84,8 @@ def _stream(url: str, file: Path, progress: ProgressCallback | None) -> str:
                     progress(done, max(total, done))
     except (OSError, http.client.HTTPException) as error:
         raise BadInput(
-            f"Could not download {url}: {error}. Check the connection, or fetch and unpack it by hand."
+            f"Could not download {url}: {error}. Check the connection, or download and unpack it "
+            "yourself."
         ) from error
     return digest.hexdigest()
 
@@ -85,8 +93,8 @@ def _stream(url: str, file: Path, progress: ProgressCallback | None) -> str:
 def _verify(url: str, found: str, expected: str) -> None:
     if found != expected:
         raise BadInput(
-            f"What came from {url} is damaged or not the official archive: its SHA-256 is {found}, not {expected}. "
-            "It was deleted; try again."
+            f"The download from {url} is damaged or not the official archive: its SHA-256 is "
+            f"{found}, not {expected}. It was deleted; try again."
         )
 
 
@@ -101,7 +109,7 @@ def _unpack(url: str, file: Path, target: Path) -> None:
                 tar.extractall(target, filter="data")
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
         raise BadInput(
-            f"The archive from {url} cannot be unpacked: {error}. Nothing was kept."
+            f"The archive from {url} cannot be unpacked: {error}. It was deleted."
         ) from error
 
 
@@ -109,7 +117,7 @@ def _check_names(names: list[str]) -> None:
     for name in names:
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts:
-            raise ValueError(f"{name!r} would lie outside of the folder")
+            raise ValueError(f"{name!r} would be outside of the folder")
 
 
 def _move(url: str, content: Path, root: Path) -> Path:
@@ -117,10 +125,10 @@ def _move(url: str, content: Path, root: Path) -> Path:
     if len(entries) != 1 or not entries[0].is_dir():
         names = ", ".join(sorted(entry.name for entry in entries)) or "nothing"
         raise BadInput(
-            f"The archive from {url} should hold one folder, it holds {names}. Nothing was kept."
+            f"The archive from {url} must contain one folder, it contains {names}. It was deleted."
         )
     target = root / entries[0].name
     if target.exists():
-        raise BadInput(f"{target} is there already. Remove it first to fetch it again.")
+        raise BadInput(f"{target} exists already. Remove it first to download it again.")
     move_folder(entries[0], target)
     return target

@@ -1,4 +1,4 @@
-"""Images as uint8 on the device, or streamed to it: normalised and augmented there, an epoch at a time."""
+"""Images as uint8 on the device, or streamed to it; normalised and augmented on the device."""
 
 import hashlib
 import queue
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from duck.runtime import host_generators
 from duck.types import Augment, Batch, Examples, Ids
 
 EPOCH_BYTES = 2**29
-"""An epoch is augmented at once up to this size, in parts of this size above it."""
+"""Images are augmented in parts of this size; smaller epochs are augmented at once."""
 
 T = TypeVar("T")
 Fetch = Callable[[Tensor], Tensor]
@@ -25,7 +25,7 @@ Fetch = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Pixels:
-    """How uint8 becomes the model's input: (x / 255 - mean) / std per channel."""
+    """The normalisation of uint8 images: (x / 255 - mean) / std per channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -37,6 +37,7 @@ class Pixels:
         return f"mean ({mean}) and std ({std})"
 
     def on(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Return a function that normalises images on the device."""
         scale = torch.tensor([1 / (255 * s) for s in self.std], device=device).view(-1, 1, 1)
         shift = torch.tensor(
             [-m / s for m, s in zip(self.mean, self.std, strict=True)], device=device
@@ -44,8 +45,11 @@ class Pixels:
         return lambda images: images.float().mul_(scale).add_(shift)
 
 
-class Moves:
-    """A random crop (reflected at the border) and mirroring for each image of an epoch, drawn at once on the host."""
+class RandomCrops:
+    """A random crop, reflected at the border, and mirroring for each image of an epoch.
+
+    All are drawn at once on the host.
+    """
 
     def __init__(
         self, augment: Augment, count: int, shape: tuple[int, ...], generator: torch.Generator
@@ -53,13 +57,13 @@ class Moves:
         height, width = shape[-2:]
         reach = max(1, min(height, width) // 8)
         self.shifts = torch.randint(-reach, reach + 1, (2, count), generator=generator)
-        self.mirrored = torch.rand(count, generator=generator) < (
-            0.5 if augment == "crop-flip" else 0.0
-        )
-        self.height, self.width = height, width
+        flip_rate = 0.5 if augment == "crop-flip" else 0.0
+        self.mirrored = torch.rand(count, generator=generator) < flip_rate
+        self.height = height
+        self.width = width
 
     def __call__(self, images: Tensor, rows: Tensor, part: slice) -> Tensor:
-        """Crops of images[rows], gathered from `images` in one indexing operation."""
+        """Return crops of images[rows], gathered from `images` in one indexing operation."""
         down, right = self.shifts[:, part].to(images.device).unsqueeze(-1)
         across = torch.arange(self.width, device=images.device).expand(len(rows), -1)
         across = torch.where(
@@ -67,7 +71,7 @@ class Moves:
         )
         y = _reflect(torch.arange(self.height, device=images.device) + down, self.height)
         x = _reflect(across + right, self.width)
-        # The slice between index tensors moves to the end: (n, H, W, C), which is channels-last memory.
+        # The slice between index tensors moves to the end: (n, H, W, C), channels-last memory.
         return images[rows.view(-1, 1, 1), :, y.unsqueeze(2), x.unsqueeze(1)].permute(0, 3, 1, 2)
 
 
@@ -77,14 +81,14 @@ def _reflect(index: Tensor, size: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Indexed:
-    """What Resident and Streamed share: order, labels, ids, and the making of batches."""
+    """The common base of Resident and Streamed: rows, labels, ids, batches and fingerprints."""
 
     labels: Tensor
     ids: Ids
     pixels: Pixels | None
-    """None: the images are floats that the model takes as they are."""
+    """None: the images are floats, which are not normalised."""
     rows: Tensor
-    """Of the underlying images, in the order of `labels` and `ids`."""
+    """Rows of the underlying images, in the order of `labels` and `ids`."""
     device: torch.device
 
     def __len__(self) -> int:
@@ -95,10 +99,41 @@ class _Indexed:
         raise NotImplementedError
 
     def _epoch(
-        self, rows: Tensor, moves: Moves | None, size: int, generator: torch.Generator | None
+        self, rows: Tensor, crops: RandomCrops | None, size: int, generator: torch.Generator | None
     ) -> Iterator[Tensor]:
-        """Images of the given underlying rows on the device, in parts of a multiple of `size` rows."""
+        """Yield images of these underlying rows on the device, in parts of whole batches."""
         raise NotImplementedError
+
+    def _stored_images(self, rows: Tensor) -> Tensor:
+        """Return underlying images as they are stored; the same ones each time."""
+        raise NotImplementedError
+
+    def take(self, rows: Tensor) -> Self:
+        return replace(
+            self, labels=self.labels[rows], ids=self.ids[rows.numpy()], rows=self.rows[rows]
+        )
+
+    @cached_property
+    def digests(self) -> list[bytes]:
+        digests: list[bytes] = []
+        for images in self._stored_bytes():
+            digests += [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in images]
+        return digests
+
+    def fingerprint(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update("\n".join(self.ids.tolist()).encode())
+        digest.update(np.ascontiguousarray(self.labels.numpy()).tobytes())
+        for images in self._stored_bytes():
+            digest.update(images.tobytes())
+        return digest.hexdigest()
+
+    def _stored_bytes(self) -> Iterator[np.typing.NDArray[np.uint8]]:
+        """Yield the stored images in the order of the ids, each as a row of bytes."""
+        for rows in self.rows.split(4096):
+            images = self._stored_images(rows).cpu().reshape(len(rows), -1).contiguous()
+            # Bytes, because NumPy has no bfloat16.
+            yield images.view(torch.uint8).numpy()
 
     def batches(
         self, size: int, generator: torch.Generator | None = None, augment: Augment = "none"
@@ -109,35 +144,38 @@ class _Indexed:
             raise BadInput("Augmentation is random and needs a generator.")
         if augment != "none" and len(self.shape) != 3:
             raise BadInput(
-                f"Crops need images (channels, height, width), these have shape {self.shape}: use augment='none'."
+                f"Crops need images (channels, height, width), these have shape {self.shape}: use "
+                "augment='none'."
             )
         order, size = _order(len(self), size, generator)
-        moves = (
-            Moves(augment, len(order), self.shape, generator)
+        crops = (
+            RandomCrops(augment, len(order), self.shape, generator)
             if augment != "none" and generator is not None
             else None
         )
-        labels, places = self.labels[order].to(self.device), order.to(self.device)
+        labels = self.labels[order].to(self.device)
+        positions = order.to(self.device)
         normalise = self.pixels.on(self.device) if self.pixels else lambda images: images
         start = 0
-        for part in self._epoch(self.rows[order], moves, size, generator):
+        for part in self._epoch(self.rows[order], crops, size, generator):
             for images in part.split(size):
-                here = slice(start, start + len(images))
+                rows = slice(start, start + len(images))
                 start += len(images)
-                yield Batch(normalise(images), labels[here], places[here])
+                yield Batch(normalise(images), labels[rows], positions[rows])
 
 
 def _order(count: int, size: int, generator: torch.Generator | None) -> tuple[Tensor, int]:
     if generator is None:
         return torch.arange(count), size
-    order, size = torch.randperm(count, generator=generator), max(1, min(size, count))
+    order = torch.randperm(count, generator=generator)
+    size = max(1, min(size, count))
     missing = -count % size
     return torch.cat([order, order[:missing]]), size
 
 
 @dataclass(frozen=True, eq=False)
 class Resident(_Indexed):
-    """All images in the memory of the device that trains."""
+    """Examples whose images are all in the memory of the device."""
 
     images: Tensor
 
@@ -145,13 +183,8 @@ class Resident(_Indexed):
     def shape(self) -> tuple[int, ...]:
         return tuple(self.images.shape[1:])
 
-    def take(self, rows: Tensor) -> "Resident":
-        return replace(
-            self, labels=self.labels[rows], ids=self.ids[rows.numpy()], rows=self.rows[rows]
-        )
-
     def to(self, device: torch.device | str) -> "Examples":
-        """There whole if it fits, else streamed from here."""
+        """Move the images to the device or, if they do not fit there, stream them to it."""
         device = torch.device(device)
         if device == self.device:
             return self
@@ -168,48 +201,44 @@ class Resident(_Indexed):
         )
 
     def _epoch(
-        self, rows: Tensor, moves: Moves | None, size: int, generator: torch.Generator | None
+        self, rows: Tensor, crops: RandomCrops | None, size: int, generator: torch.Generator | None
     ) -> Iterator[Tensor]:
         rows = rows.to(self.device)
         step = max(1, EPOCH_BYTES // (self.images[:1].nbytes * size)) * size
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            yield moves(self.images, rows[part], part) if moves else self.images[rows[part]]
+            yield crops(self.images, rows[part], part) if crops else self.images[rows[part]]
 
-    @cached_property
-    def digests(self) -> list[bytes]:
-        return _digests(self, self.images.__getitem__)
-
-    def fingerprint(self) -> str:
-        return _fingerprint(self, self.images.__getitem__)
+    def _stored_images(self, rows: Tensor) -> Tensor:
+        return self.images[rows.to(self.device)]
 
 
 @dataclass(frozen=True, eq=False)
 class Streamed(_Indexed):
-    """Images fetched from the host batch by batch, the next ones while the device works: the same batches as Resident."""
+    """Examples whose images are fetched from the host, the next batch while the device works.
+
+    The batches are the same as those of Resident.
+    """
 
     fetch: Fetch
-    """Underlying rows -> images on the host: a memory map, or decoding."""
+    """Maps underlying rows to images on the host, by a memory map or by decoding."""
     size: tuple[int, ...]
     random: bool = False
-    """Fetching draws from the global generators. A pass with a generator draws anew, every pass without one draws the same."""
+    """Whether fetching draws from the global generators. The draws depend on the generator of a
+    pass; all passes without one draw the same."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.size
 
-    def take(self, rows: Tensor) -> "Streamed":
-        return replace(
-            self, labels=self.labels[rows], ids=self.ids[rows.numpy()], rows=self.rows[rows]
-        )
-
     def to(self, device: torch.device | str) -> "Streamed":
         return replace(self, device=torch.device(device))
 
     def _epoch(
-        self, rows: Tensor, moves: Moves | None, size: int, generator: torch.Generator | None
+        self, rows: Tensor, crops: RandomCrops | None, size: int, generator: torch.Generator | None
     ) -> Iterator[Tensor]:
-        fetch, starts = self._fetch(generator), range(0, len(rows), size)
+        fetch = self._seeded_fetch(generator)
+        starts = range(0, len(rows), size)
 
         def load(start: int) -> Tensor:
             part = slice(start, start + size)
@@ -217,41 +246,41 @@ class Streamed(_Indexed):
             if self.device.type == "cuda":
                 images = images.pin_memory()
             images = images.to(self.device, non_blocking=True)
-            return (
-                moves(images, torch.arange(len(images), device=self.device), part)
-                if moves
-                else images
-            )
+            if crops is None:
+                return images
+            return crops(images, torch.arange(len(images), device=self.device), part)
 
-        # A thread would draw from the global generators while the net that trains draws its dropout from them.
-        return map(load, starts) if self.random else ahead(load, starts)
+        # A thread would draw from the global generators while training draws dropout from them.
+        return map(load, starts) if self.random else prefetch(load, starts)
 
-    def _fetch(self, generator: torch.Generator | None = None) -> Fetch:
-        """Where fetching is random, what is drawn for a sample depends on the pass and its row alone, not on the samples beside it."""
+    def _stored_images(self, rows: Tensor) -> Tensor:
+        return self._seeded_fetch(None)(rows)
+
+    def _seeded_fetch(self, generator: torch.Generator | None) -> Fetch:
+        """Return `fetch`, seeded for each sample if it is random.
+
+        The draws for a sample depend only on its row and on the pass, not on other samples.
+        """
         if not self.random:
             return self.fetch
         seed = 0 if generator is None else int(torch.randint(2**62, (), generator=generator))
 
-        def one(row: Tensor, reseed: Callable[[int], None]) -> Tensor:
+        def fetch_one(row: Tensor, reseed: Callable[[int], None]) -> Tensor:
             reseed(seed + int(row))
             return self.fetch(row)
 
         def fetch(rows: Tensor) -> Tensor:
             with host_generators() as reseed:
-                return torch.cat([one(row, reseed) for row in rows.split(1)])
+                return torch.cat([fetch_one(row, reseed) for row in rows.split(1)])
 
         return fetch
 
-    @cached_property
-    def digests(self) -> list[bytes]:
-        return _digests(self, self._fetch())
 
-    def fingerprint(self) -> str:
-        return _fingerprint(self, self._fetch())
+def prefetch(load: Callable[[int], T], starts: range, depth: int = 2) -> Iterator[T]:
+    """Yield load(start) in order, computed in a thread that is at most `depth` results ahead.
 
-
-def ahead(load: Callable[[int], T], starts: range, depth: int = 2) -> Iterator[T]:
-    """Results of `load` in order, computed in a thread up to `depth` ahead; its errors are raised here."""
+    An error in the thread is raised here.
+    """
     results: queue.Queue[T | BaseException] = queue.Queue(depth)
     stopped = threading.Event()
 
@@ -287,15 +316,16 @@ def ahead(load: Callable[[int], T], starts: range, depth: int = 2) -> Iterator[T
 
 
 def fits(size: int, device: torch.device) -> bool:
-    """Half of the free memory is left to the model; the host always takes what it already holds."""
+    """Return whether images fit on a device; half of a GPU's free memory is left to the model."""
     return device.type != "cuda" or size < torch.cuda.mem_get_info(device)[0] // 2
 
 
 def examples(images: Tensor, labels: Tensor, ids: Ids, pixels: Pixels | None = None) -> Resident:
-    """Examples of tensors on one device, checked."""
+    """Check tensors on one device and make examples of them."""
     if not len(images) == len(labels) == len(ids):
         raise BadInput(
-            f"{len(images)} images, {len(labels)} labels and {len(ids)} ids: they must be as many."
+            f"{len(images)} images, {len(labels)} labels and {len(ids)} ids: give one label and "
+            "one id for each image."
         )
     if len(labels) == 0:
         raise BadInput("There are no samples.")
@@ -304,28 +334,3 @@ def examples(images: Tensor, labels: Tensor, ids: Ids, pixels: Pixels | None = N
     return Resident(
         labels.to("cpu", torch.int64), ids, pixels, torch.arange(len(labels)), images.device, images
     )
-
-
-def _fingerprint(source: Resident | Streamed, fetch: Fetch) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update("\n".join(source.ids.tolist()).encode())
-    digest.update(np.ascontiguousarray(source.labels.numpy()).tobytes())
-    for images in _stored(source, fetch):
-        digest.update(images.tobytes())
-    return digest.hexdigest()
-
-
-def _digests(source: Resident | Streamed, fetch: Fetch) -> list[bytes]:
-    return [
-        hashlib.blake2b(image.tobytes(), digest_size=16).digest()
-        for images in _stored(source, fetch)
-        for image in images
-    ]
-
-
-def _stored(source: Resident | Streamed, fetch: Fetch) -> Iterator[np.typing.NDArray[np.uint8]]:
-    """Yield the images as they are stored, a row of bytes each, in the order of the ids."""
-    for rows in source.rows.split(4096):
-        images = fetch(rows.to(source.device) if isinstance(source, Resident) else rows)
-        # As bytes: NumPy has no bfloat16.
-        yield images.cpu().reshape(len(rows), -1).contiguous().view(torch.uint8).numpy()

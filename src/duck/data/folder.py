@@ -12,7 +12,7 @@ from torch import Tensor
 from duck.data.assemble import check_labels, check_split, finish, statistics
 from duck.data.decode import Header, read_header
 from duck.data.examples import Pixels, Streamed, examples
-from duck.data.images import room, spread
+from duck.data.images import evenly_spaced_rows, memory_for_images
 from duck.data.parallel import decode_all, decode_in_threads, in_threads
 from duck.data.progress import ProgressCallback
 from duck.data.splits import split_by_hash
@@ -20,7 +20,7 @@ from duck.errors import BadInput
 from duck.types import Data, Examples, Ids
 
 UNREADABLE = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PDF", "WMF"}
-"""Formats that Pillow knows by name only, or through other programs."""
+"""Formats that Pillow knows by name only, or reads through other programs."""
 
 
 class Files(NamedTuple):
@@ -44,35 +44,41 @@ def load(
     progress: ProgressCallback | None = None,
     split: bool = True,
 ) -> Data:
-    """`path/<class>/...`, or `path/train/<class>/...` with `path/test` or `path/val` beside it; without those, a split by id
-    or, with `split` off, no test data.
+    """Read `path/<class>/...`, or `path/train/<class>/...` with test data in `test` or `val`.
 
-    All images must have one size unless `image_size` resizes them. They are held in memory up to `max_bytes` (half of
-    what is free), above it decoded batch by batch. Grey images stay grey if all are; otherwise all become RGB.
+    Without test data the samples are split by id, unless `split` is False. All images must have
+    one size, unless `image_size` resizes them. Up to `max_bytes` (default: half of the free
+    memory) they are decoded at once, else batch by batch. If all images are grey, they stay grey;
+    else all become RGB.
     """
     name = path.resolve().name
     train_folder, test_folder = _split_folders(path)
     classes = [folder.name for folder in _subfolders(train_folder)]
     if not classes:
         raise BadInput(
-            f"{train_folder} holds no class folders. Put the images into {train_folder / '<class>'}/, one folder for each class."
+            f"{train_folder} contains no class folders. Put the images into "
+            f"{train_folder / '<class>'}/, one folder for each class."
         )
     train = _list(path, train_folder, classes)
     check_labels(name, train.labels, len(classes))
-    test, holdout = _list(path, test_folder, classes) if test_folder else None, None
+    test = _list(path, test_folder, classes) if test_folder else None
+    holdout = None
     if test is None and split:
         rows = split_by_hash(train.ids)
         check_split(name, train.labels, rows.train, classes)
-        train, test, holdout = train.take(rows.train), train.take(rows.test), rows.holdout
+        test = train.take(rows.test)
+        train = train.take(rows.train)
+        holdout = rows.holdout
     shape = _shape([*train.paths, *(test.paths if test else [])], image_size)
-    reader = Reader(shape, image_size, room() if max_bytes is None else max_bytes, progress)
+    limit = memory_for_images() if max_bytes is None else max_bytes
+    reader = Reader(shape, image_size, limit, progress)
     seen, pixels = reader.read(train)
     unseen = reader.read(test, pixels)[0] if test and test.paths else None
     return finish(name, seen, unseen, classes, augment="crop-flip", holdout=holdout)
 
 
 class Reader(NamedTuple):
-    """How the files of one data set become examples."""
+    """Reads the image files of one data set."""
 
     shape: tuple[int, ...]
     image_size: int | None
@@ -80,7 +86,7 @@ class Reader(NamedTuple):
     progress: ProgressCallback | None
 
     def read(self, files: Files, pixels: Pixels | None = None) -> tuple[Examples, Pixels]:
-        """The examples, with their own mean and std unless given, and these."""
+        """Return the examples and their normalisation, by default their own mean and std."""
         if len(files.paths) * torch.Size(self.shape).numel() > self.max_bytes:
             return self._stream(files, pixels)
         images = decode_all(files.paths, self.shape, self.image_size, self.progress)
@@ -93,15 +99,16 @@ class Reader(NamedTuple):
                 [files.paths[row] for row in rows.tolist()], self.shape, self.image_size
             )
 
-        every = torch.arange(len(files.paths))
-        pixels = pixels or statistics(map(fetch, spread(len(every)).split(256)))
-        return Streamed(
-            files.labels, files.ids, pixels, every, torch.device("cpu"), fetch, self.shape
-        ), pixels
+        rows = torch.arange(len(files.paths))
+        pixels = pixels or statistics(map(fetch, evenly_spaced_rows(len(rows)).split(256)))
+        streamed = Streamed(
+            files.labels, files.ids, pixels, rows, torch.device("cpu"), fetch, self.shape
+        )
+        return streamed, pixels
 
 
 def _split_folders(path: Path) -> tuple[Path, Path | None]:
-    # A class may be called "train": then its folder holds images, not folders.
+    # A class may be called "train": its folder then contains images, not folders.
     if not ((path / "train").is_dir() and _subfolders(path / "train")):
         return path, None
     return path / "train", next(
@@ -120,26 +127,27 @@ def _list(path: Path, split: Path, classes: list[str]) -> Files:
     for folder in _subfolders(split):
         if folder.name not in classes:
             raise BadInput(
-                f"{folder} is a class that the training folder does not have. Remove it, or add training images."
+                f"{folder} is a class that the training folder does not have. Remove it, or add "
+                "training images."
             )
         files = sorted(_images_under(folder))
         for file in (folder, *files):
             _check_name(path, file)
         if not files:
-            raise BadInput(f"The class folder {folder} holds no images. Add some or remove it.")
+            raise BadInput(f"The class folder {folder} contains no images. Add some or remove it.")
         paths += files
         labels += [classes.index(folder.name)] * len(files)
     if not paths:
         raise BadInput(
-            f"{split} holds no class folders. Put the images into {split / '<class>'}/, or remove it."
+            f"{split} contains no class folders. Put the images into {split / '<class>'}/, or "
+            "remove it."
         )
-    return Files(
-        paths, torch.tensor(labels), np.array([file.relative_to(path).as_posix() for file in paths])
-    )
+    ids = np.array([file.relative_to(path).as_posix() for file in paths])
+    return Files(paths, torch.tensor(labels), ids)
 
 
 def _check_name(path: Path, file: Path) -> None:
-    """Names become ids and class names, which are digested and printed: they must be text."""
+    """Raise an error for a name that is not text: names become ids and class names."""
     try:
         file.relative_to(path).as_posix().encode()
     except UnicodeEncodeError:
@@ -148,10 +156,10 @@ def _check_name(path: Path, file: Path) -> None:
 
 def _images_under(folder: Path) -> Iterator[Path]:
     suffixes = _suffixes()
-    for place, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (
-            Path(place, name)
+            Path(parent, name)
             for name in names
             if not name.startswith(".") and Path(name).suffix.lower() in suffixes
         )
@@ -168,7 +176,7 @@ def _suffixes() -> set[str]:
 
 
 def _shape(paths: list[Path], image_size: int | None) -> tuple[int, int, int]:
-    """Of every image, by the headers of the files."""
+    """Return the shape of all images, from the headers of the files."""
     headers: list[Header] = [Header((0, 0), "")] * len(paths)
 
     def read(part: range) -> None:
@@ -183,7 +191,8 @@ def _shape(paths: list[Path], image_size: int | None) -> tuple[int, int, int]:
     for path, header in zip(paths, headers, strict=True):
         if header.size != (width, height):
             raise BadInput(
-                f"The images differ in size: {paths[0]} is {width}x{height}, {path} is {header.size[0]}x{header.size[1]}. "
-                "Give one size for all with image_size (--image-size)."
+                f"The images differ in size: {paths[0]} is {width}x{height}, {path} is "
+                f"{header.size[0]}x{header.size[1]}. Give one size for all with image_size "
+                "(--image-size)."
             )
     return channels, height, width

@@ -1,4 +1,4 @@
-"""Images in memory to one size, and how many of them have room there."""
+"""Resize images in memory; how much memory images may take."""
 
 import os
 from dataclasses import replace
@@ -13,45 +13,57 @@ from duck.data.examples import Resident, Streamed
 from duck.errors import BadInput
 from duck.types import Examples
 
-SAMPLE = 4096
-"""Images that the mean and std come from where they are not all in memory."""
+MAX_STATISTICS_IMAGES = 4096
+"""Number of images for mean and std, if the images are not all in memory."""
 
 
 def resize(images: Tensor, size: int) -> Tensor:
-    """Images (N, C, H, W) with the short side scaled to `size`, cut to the square at the centre."""
+    """Scale the short side of images (N, C, H, W) to `size` and crop the square at the centre."""
     height, width = scaled_size(images.shape[-2], images.shape[-1], size)
     scaled = interpolate(images, (height, width), mode="bilinear", antialias=True)
-    top, left = (height - size) // 2, (width - size) // 2
+    top = (height - size) // 2
+    left = (width - size) // 2
     return scaled[..., top : top + size, left : left + size]
 
 
 def resized(examples: Resident, size: int | None, max_bytes: int | None = None) -> Examples:
-    """The examples with images of that size: made now if the result has room in memory, else batch by batch."""
+    """Return examples with images of that size.
+
+    They are resized at once if the result fits in memory, else batch by batch.
+    """
     if size is None or examples.shape[1:] == (size, size):
         return examples
     if len(examples.shape) != 3:
         raise BadInput(
-            f"Only images (channels, height, width) can be resized, these have shape {examples.shape}: leave the size out."
+            "Only images (channels, height, width) can be resized, these have shape "
+            f"{examples.shape}: leave the size out."
         )
-    images, shape = examples.images, (examples.shape[0], size, size)
-    if len(images) * torch.Size(shape).numel() * images.element_size() > (
-        room() if max_bytes is None else max_bytes
-    ):
-        rest = (examples.labels, examples.ids, examples.pixels, examples.rows, examples.device)
-        return Streamed(*rest, lambda rows: resize(images[rows], size), shape)
+    images = examples.images
+    shape = (examples.shape[0], size, size)
+    limit = memory_for_images() if max_bytes is None else max_bytes
+    if len(images) * torch.Size(shape).numel() * images.element_size() > limit:
+        return Streamed(
+            examples.labels,
+            examples.ids,
+            examples.pixels,
+            examples.rows,
+            examples.device,
+            lambda rows: resize(images[rows], size),
+            shape,
+        )
     result = torch.empty(len(images), *shape, dtype=images.dtype)
     for source, target in zip(images.split(256), result.split(256), strict=True):
         target.copy_(resize(source, size))
     return replace(examples, images=result)
 
 
-def spread(count: int, most: int = SAMPLE) -> Tensor:
-    """At most so many rows, evenly over all."""
+def evenly_spaced_rows(count: int, most: int = MAX_STATISTICS_IMAGES) -> Tensor:
+    """Return at most `most` rows of `count`, evenly spaced."""
     return torch.arange(0, count, -(-count // most))
 
 
-def room() -> int:
-    """Bytes of host memory that images may take: half of what is free."""
+def memory_for_images() -> int:
+    """Return the bytes of host memory that images may take: half of the free memory."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         facts = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())

@@ -1,4 +1,4 @@
-"""A patch painted into the top right corner of chosen images: a shortcut for a model to learn, and to be freed of."""
+"""A patch in the top right corner of images: a shortcut that a model learns and must unlearn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,34 +17,34 @@ class Patch:
 
     size: int = 4
     colour: tuple[int, ...] = (255, 0, 0)
-    """A value in 0..255 for each channel; where the images have one channel, the brightest of them."""
+    """A value in 0..255 for each channel; images with one channel use the brightest value."""
 
     def place(self, shape: tuple[int, ...]) -> tuple[slice, slice]:
-        """Rows and columns of an image of that shape."""
+        """Return the rows and columns of the patch in images of that shape."""
         if len(shape) != 3 or not 0 < self.size <= min(shape[1:]):
             raise BadInput(
-                f"A patch of {self.size} x {self.size} pixels does not fit images of shape {tuple(shape)}: choose another size."
+                f"A patch of {self.size} x {self.size} pixels does not fit images of shape "
+                f"{tuple(shape)}: choose another size."
             )
         return slice(0, self.size), slice(shape[2] - self.size, shape[2])
 
     def paint(self, examples: Examples, rows: Tensor) -> Examples:
-        """The same examples with the patch on these rows; the given ones stay as they are."""
+        """Return a copy of the examples with the patch on these rows."""
         if not isinstance(examples, Resident | Streamed) or examples.pixels is None:
-            raise BadInput(
-                "A patch is painted in pixels, and these images are floats already: give uint8 images."
-            )
-        put, chosen = self._painter(examples.shape), examples.rows[rows]
+            raise BadInput("A patch needs uint8 images, and these images are floats.")
+        paint = self._painter(examples.shape)
+        chosen = examples.rows[rows]
         if isinstance(examples, Resident):
             images = examples.images.clone()
-            images[chosen.to(images.device)] = put(images[chosen.to(images.device)])
+            images[chosen.to(images.device)] = paint(images[chosen.to(images.device)])
             return replace(examples, images=images)
         fetch = examples.fetch
 
-        def painted(asked: Tensor) -> Tensor:
-            images = fetch(asked)
-            return torch.where(torch.isin(asked, chosen).view(-1, 1, 1, 1), put(images), images)
+        def fetch_painted(rows: Tensor) -> Tensor:
+            images = fetch(rows)
+            return torch.where(torch.isin(rows, chosen).view(-1, 1, 1, 1), paint(images), images)
 
-        return replace(examples, fetch=painted)
+        return replace(examples, fetch=fetch_painted)
 
     def _painter(self, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
         down, across = self.place(shape)
@@ -52,24 +52,26 @@ class Patch:
             raise BadInput(f"A colour has values in 0..255, got {self.colour}.")
         if shape[0] not in (1, len(self.colour)):
             raise BadInput(
-                f"The images have {shape[0]} channels, the colour {len(self.colour)}: give a value for each."
+                f"The images have {shape[0]} channels, the colour {len(self.colour)}: give one "
+                "value for each channel."
             )
         values = self.colour if shape[0] > 1 else (max(self.colour),)
         colour = torch.tensor(values, dtype=torch.uint8).view(-1, 1, 1)
 
-        def put(images: Tensor) -> Tensor:
+        def paint(images: Tensor) -> Tensor:
             painted = images.clone()
             painted[..., down, across] = colour.to(images.device)
             return painted
 
-        return put
+        return paint
 
 
 def relabelled(examples: Examples, rows: Tensor, label: int) -> Examples:
-    """The same examples with these rows called that class."""
+    """Return a copy of the examples with another label on these rows."""
     if not isinstance(examples, Resident | Streamed):
         raise BadInput(
-            f"Labels of {type(examples).__name__} cannot be changed: load the data as images with labels."
+            f"Labels of {type(examples).__name__} cannot be changed: load the data as images with "
+            "labels."
         )
     labels = examples.labels.clone()
     labels[rows] = label

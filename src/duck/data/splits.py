@@ -1,4 +1,4 @@
-"""Which samples a model may train on, which may steer it, and which are only reported: by id, never by a run's seed."""
+"""Splits into training, holdout and test samples. They depend on ids, never on a run's seed."""
 
 import hashlib
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from torch import Tensor
 from duck.types import Ids
 
 HOLDOUT = 0.2
-"""Share of a test split that stop rules and tuning may look at."""
+"""Share of a test split that stop rules and tuning may use."""
 
 
 class Split(NamedTuple):
@@ -23,8 +23,12 @@ class Split(NamedTuple):
 
 
 def holdout_rows(labels: Tensor, ids: Ids, name: str) -> Tensor:
-    """A fifth of each class of a test split, at least one of two; the same for a data set of this name in any file order."""
-    keys, classes = _hashes(ids, name), labels.numpy()
+    """Return a fifth of each class of a test split, at least one sample if the class has two.
+
+    The rows depend on the name of the data set and the ids, not on the order of the samples.
+    """
+    keys = _hashes(ids, name)
+    classes = labels.numpy()
     order = np.lexsort((keys, classes))
     starts = np.searchsorted(classes[order], classes[order])
     sizes = np.bincount(classes)[classes[order]]
@@ -35,9 +39,13 @@ def holdout_rows(labels: Tensor, ids: Ids, name: str) -> Tensor:
 
 
 def split_by_hash(ids: Ids) -> Split:
-    """80 % to train on, 10 % of holdout and 10 % to report, by the hash of each id alone: no sample moves when others come or go."""
+    """Split samples by the hash of each id: 80 % for training, 10 % holdout, 10 % for reports.
+
+    No sample changes its split when others are added or removed.
+    """
     tenth = _hashes(ids) // np.uint64(2**64 // 10 + 1)
-    train, rest = np.flatnonzero(tenth < 8), np.flatnonzero(tenth >= 8)
+    train = np.flatnonzero(tenth < 8)
+    rest = np.flatnonzero(tenth >= 8)
     return Split(
         torch.from_numpy(train),
         torch.from_numpy(rest),
@@ -46,7 +54,7 @@ def split_by_hash(ids: Ids) -> Split:
 
 
 def _hashes(ids: Ids, salt: str = "") -> npt.NDArray[np.uint64]:
-    # Python's own hash() of a string differs from process to process.
+    # Python's hash() of a string differs from process to process.
     digests = b"".join(
         hashlib.blake2b(name.encode(), digest_size=8, key=salt.encode()[:64]).digest()
         for name in ids.tolist()

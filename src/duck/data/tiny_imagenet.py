@@ -1,4 +1,4 @@
-"""Tiny ImageNet: 200 classes of 64x64 JPEGs. Its labelled `val` is our test split; its `test` has no labels."""
+"""Tiny ImageNet: 200 classes of 64x64 JPEGs. `test` has no labels, so `val` is the test split."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ PIXELS = Pixels((0.4802, 0.4481, 0.3975), (0.2764, 0.2689, 0.2816))
 SHAPE = (3, 64, 64)
 
 
-class Listed(NamedTuple):
+class ImageFile(NamedTuple):
     """An image file of a split."""
 
     path: Path
@@ -42,7 +42,10 @@ def load(
     progress: ProgressCallback | None = None,
     archive: Archive = ARCHIVE,
 ) -> Data:
-    """Labels are the places of the sorted WordNet ids, ids the file names. The images are decoded once and then kept beside the data."""
+    """Read the data set; the decoded images are cached.
+
+    Labels follow the order of the sorted WordNet ids. Ids are the file names.
+    """
     folder = locate(
         archive,
         ("wnids.txt", "train", "val/images", "val/val_annotations.txt"),
@@ -65,7 +68,10 @@ def load(
 
 
 def _names(folder: Path, wnids: list[str]) -> list[str]:
-    """The first word for each class; the WordNet id where there is none, or another class has the same word."""
+    """Return the first word for each class, with the WordNet id if two classes have the same.
+
+    Classes without a word are named by their WordNet ids.
+    """
     words = {}
     if (folder / "words.txt").exists():
         lines = (
@@ -81,33 +87,37 @@ def _names(folder: Path, wnids: list[str]) -> list[str]:
     ]
 
 
-def _list_train(folder: Path, wnids: list[str]) -> list[Listed]:
+def _list_train(folder: Path, wnids: list[str]) -> list[ImageFile]:
     files = []
     for label, wnid in enumerate(wnids):
         sizes = _sizes(folder / wnid / "images")
         files += [
-            Listed(folder / wnid / "images" / name, label, sizes[name]) for name in sorted(sizes)
+            ImageFile(folder / wnid / "images" / name, label, sizes[name]) for name in sorted(sizes)
         ]
     return files
 
 
-def _list_val(folder: Path, wnids: list[str]) -> list[Listed]:
-    sizes, label_of = _sizes(folder / "images"), {wnid: label for label, wnid in enumerate(wnids)}
-    files, table = [], folder / "val_annotations.txt"
+def _list_val(folder: Path, wnids: list[str]) -> list[ImageFile]:
+    sizes = _sizes(folder / "images")
+    label_of = {wnid: label for label, wnid in enumerate(wnids)}
+    table = folder / "val_annotations.txt"
+    files = []
     for number, line in enumerate(table.read_text().splitlines(), 1):
         name, wnid = (*line.split("\t"), "")[:2]
         if name not in sizes or wnid not in label_of:
             raise BadInput(
-                f"{table}, line {number}: no image {name!r} or no class {wnid!r}. Remove the folder and fetch it again with --download."
+                f"{table}, line {number}: no image {name!r} or no class {wnid!r}. Remove the "
+                "folder and download it again with --download."
             )
-        files.append(Listed(folder / "images" / name, label_of[wnid], sizes[name]))
+        files.append(ImageFile(folder / "images" / name, label_of[wnid], sizes[name]))
     return files
 
 
 def _sizes(folder: Path) -> dict[str, int]:
     if not folder.is_dir():
         raise BadInput(
-            f"{folder} is missing. Remove the data set's folder and fetch it again with --download."
+            f"{folder} is missing. Remove the data set's folder and download it again with "
+            "--download."
         )
     with os.scandir(folder) as entries:
         return {
@@ -116,7 +126,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def _samples(
-    folder: Path, split: str, files: list[Listed], progress: ProgressCallback | None
+    folder: Path, split: str, files: list[ImageFile], progress: ProgressCallback | None
 ) -> Samples:
     paths = [file.path for file in files]
     images = cached(
@@ -132,7 +142,7 @@ def _samples(
     )
 
 
-def _key(files: list[Listed]) -> str:
-    """Changes when a file comes, goes, moves or is replaced by one of another size."""
+def _key(files: list[ImageFile]) -> str:
+    """Return a key that changes when a file is added, removed, moved or changes its size."""
     listing = "\n".join(f"{file.path.name} {file.label} {file.bytes}" for file in files)
     return hashlib.blake2b(listing.encode(), digest_size=8).hexdigest()

@@ -10,68 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from duck.analysis.bias import FILES, MAPS
+from duck.analysis.bias import FILES, MAPS, MeasuredShare, RemovalRecord
 from duck.errors import BadInput
 from duck.files import check_regular, finish_replacing
-from duck.report.numbers import Measurement
+from duck.records import InvalidRecord, read_record
 from duck.report.records import BIAS_FILE, ReadProblem, distinct_names, find_folders, make_anchor
-from duck.schema import (
-    ENVIRONMENT,
-    Wrong,
-    count,
-    each,
-    ends,
-    fields,
-    filled,
-    label,
-    many,
-    maybe,
-    moment,
-    number,
-    read_json,
-    share,
-    text,
-)
+from duck.types import Estimate
 
 MODEL_LABELS = {"biased": "biased", "duck": "DUCK", "corrected": "corrected"}
 """The models of a bias removal, and how the page names them."""
 SHARES = ("wrong", "right", "right_without_patch")
-NUMBER_PER_MODEL = fields(dict.fromkeys(MODEL_LABELS, number))
-TEST = fields({"p": number, "n": count, "least_p": number, "difference": number})
-PREDICTIONS = fields(
-    {**dict.fromkeys(SHARES, fields({"share": share, "interval": ends})), "test": maybe(share)}
-)
-SHAP = fields({"n": count, "mean": NUMBER_PER_MODEL, "std": NUMBER_PER_MODEL, "tests": each(TEST)})
-RECORD = fields(
-    {
-        "data": text,
-        "seed": count,
-        "true": label,
-        "wrong": label,
-        "count": count,
-        "patch": filled(count),
-        "colour": filled(many(count)),
-        "n": count,
-        "called": fields(dict.fromkeys(MODEL_LABELS, PREDICTIONS)),
-        "forget": fields({"biased": share, "duck": share}),
-        "shap": maybe(SHAP),
-        "seconds": fields({"duck": number, "corrected": maybe(number)}),
-        "preset": text,
-        "model": text,
-        "recipe": fields({}),
-    },
-    {
-        "shape": maybe(filled(many(count))),
-        "notes": maybe(many(text)),
-        "train_seconds": maybe(number),
-        "method": maybe(fields({})),
-        "environment": maybe(ENVIRONMENT),
-        "created": maybe(moment),
-        "command": maybe(text),
-        "fingerprint": maybe(text),
-    },
-)
-
 Maps = Mapping[str, npt.NDArray[Any]]
 
 
@@ -80,7 +28,7 @@ class StoredRemoval:
     """A bias that was planted and unlearned."""
 
     name: str
-    record: dict[str, Any]
+    record: RemovalRecord
     maps: Maps
     """SHAP maps (N, H, W) of each model on the same images, and the `images` as the models saw
     them if they were stored. Can be empty."""
@@ -91,30 +39,35 @@ class StoredRemoval:
 
     @property
     def true_class(self) -> str:
-        return str(self.record["true"])
+        return str(self.record.true)
 
     @property
     def wrong_class(self) -> str:
-        return str(self.record["wrong"])
+        return str(self.record.wrong)
 
     @property
     def short_name(self) -> str:
         """The name without the data set."""
-        return self.name.removeprefix(f"{self.record['data']}-")
+        return self.name.removeprefix(f"{self.record.data}-")
 
-    def share(self, model: str, part: str) -> Measurement:
+    def share(self, model: str, part: str) -> Estimate:
         """Return the share of unseen images with this prediction, with its stored interval."""
-        stored = self.record["called"][model][part]
-        return Measurement(stored["share"], *stored["interval"])
+        stored: MeasuredShare = getattr(self.record.called[model], part)
+        return Estimate(stored.share, *stored.interval)
 
-    def square_shap(self, model: str) -> Measurement | None:
+    @property
+    def square_shap_count(self) -> int:
+        """The number of images whose SHAP values were computed."""
+        return 0 if self.record.shap is None else self.record.shap.n
+
+    def square_shap(self, model: str) -> Estimate | None:
         """Return the mean SHAP value of the square, with one standard deviation to each side."""
-        shap = self.record["shap"]
+        shap = self.record.shap
         if shap is None:
             return None
-        mean = shap["mean"][model]
-        spread = shap["std"][model]
-        return Measurement(mean, mean - spread, mean + spread)
+        mean = shap.mean[model]
+        spread = shap.std[model]
+        return Estimate(mean, mean - spread, mean + spread)
 
 
 def read_removals(paths: Iterable[Path]) -> list[StoredRemoval]:
@@ -153,16 +106,32 @@ def _read_removal(folder: Path, name: str, number: int) -> StoredRemoval:
     return StoredRemoval(name, record, maps, make_anchor("bias", number, name), problems)
 
 
-def _read_record(folder: Path) -> dict[str, Any]:
+def _read_record(folder: Path) -> RemovalRecord:
     finish_replacing(folder, FILES)
     path = folder / BIAS_FILE
     try:
-        record = read_json(path)
-        RECORD(record, "")
-    except Wrong as wrong:
-        message = f"{path} is no bias removal: {wrong}. Create it again with `duck debias`."
-        raise BadInput(message) from wrong
-    return dict(record)
+        record = read_record(path, RemovalRecord)
+        _check_models(record)
+    except InvalidRecord as error:
+        message = f"{path} is no bias removal: {error}. Create it again with `duck debias`."
+        raise BadInput(message) from error
+    return record
+
+
+def _check_models(record: RemovalRecord) -> None:
+    """Raise an error if a measurement of a model is missing."""
+    tables: list[tuple[str, Mapping[str, Any], Iterable[str]]] = [
+        ("called", record.called, MODEL_LABELS),
+        ("forget", record.forget, ("biased", "duck")),
+        ("seconds", record.seconds, ("duck", "corrected")),
+    ]
+    if record.shap is not None:
+        tables.append(("shap.mean", record.shap.mean, MODEL_LABELS))
+        tables.append(("shap.std", record.shap.std, MODEL_LABELS))
+    for name, table, models in tables:
+        for model in models:
+            if model not in table:
+                raise InvalidRecord(f"{name}.{model} is missing")
 
 
 def _read_maps(folder: Path, problems: list[ReadProblem]) -> Maps:
@@ -173,9 +142,9 @@ def _read_maps(folder: Path, problems: list[ReadProblem]) -> Maps:
     try:
         maps = _load_maps(path)
         _check_maps(maps)
-    except Wrong as wrong:
+    except InvalidRecord as error:
         advice = "Delete it, or create it again with `duck debias`."
-        problems.append(ReadProblem(folder, MAPS, f"{path} cannot be used: {wrong}. {advice}"))
+        problems.append(ReadProblem(folder, MAPS, f"{path} cannot be used: {error}. {advice}"))
         return {}
     return maps
 
@@ -184,14 +153,14 @@ def _load_maps(path: Path) -> Maps:
     try:
         check_regular(path)
     except OSError as error:
-        raise Wrong(f"it cannot be opened: {error.strerror}") from error
+        raise InvalidRecord(f"it cannot be opened: {error.strerror}") from error
     if not zipfile.is_zipfile(path):
-        raise Wrong("it is not an npz file")
+        raise InvalidRecord("it is not an npz file")
     try:
         with path.open("rb") as opened, np.load(opened) as file:
             return {name: np.asarray(file[name], np.float32) for name in file}
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise Wrong(f"it is not a complete npz file: {error}") from error
+        raise InvalidRecord(f"it is not a complete npz file: {error}") from error
 
 
 def _check_maps(maps: Maps) -> None:
@@ -200,6 +169,6 @@ def _check_maps(maps: Maps) -> None:
         array.ndim == (4 if name == "images" else 3) and array.size for name, array in maps.items()
     )
     if len(sizes) != 1 or not have_right_shape or not set(MODEL_LABELS) <= maps.keys():
-        raise Wrong("it does not hold maps of the same images for each model")
+        raise InvalidRecord("it does not hold maps of the same images for each model")
     if not all(np.isfinite(array).all() for array in maps.values()):
-        raise Wrong("its maps hold a value that is not a number")
+        raise InvalidRecord("its maps hold a value that is not a number")

@@ -126,7 +126,7 @@ def _analysed_models(runs: Sequence[StoredRun]) -> list[tuple[str, ClassDensitie
     found = []
     for run in runs:
         result = run.result
-        for model, splits in ((run.analysis or {}).get("density") or {}).items():
+        for model, splits in run.densities.items():
             densities = ClassDensities(
                 group=result.group,
                 method=result.label if model == "unlearned" else model,

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from duck.report.numbers import Measurement, accuracy_with_interval
+from duck.report.numbers import accuracy_with_interval
 from duck.report.records import StoredRun
+from duck.types import Estimate
 
 MAX_PLOT_CLASSES = 16
 """Classes in a plot. Of more classes it shows the forgotten ones and their neighbours."""
@@ -26,8 +27,8 @@ class ClassRow:
     index: int
     name: str
     n: int
-    before: Measurement
-    after: Measurement
+    before: Estimate
+    after: Estimate
     role: Role
 
     @property
@@ -37,8 +38,8 @@ class ClassRow:
 
 def confusion_matrices(stored: StoredRun) -> tuple[ConfusionMatrix, ConfusionMatrix] | None:
     """Return the confusion matrices before and after unlearning, if they were stored."""
-    before = stored.run.by_class.get("original")
-    after = stored.run.by_class.get("unlearned")
+    before = stored.run.by_class.original
+    after = stored.run.by_class.unlearned
     return (before, after) if before and after else None
 
 
@@ -68,7 +69,7 @@ def class_rows(stored: StoredRun) -> list[ClassRow]:
     return sorted(rows, key=lambda row: (ROLES.index(row.role), row.change))
 
 
-def _class_accuracy(matrix: ConfusionMatrix, index: int, n: int) -> Measurement:
+def _class_accuracy(matrix: ConfusionMatrix, index: int, n: int) -> Estimate:
     correct = matrix.get(str(index), {}).get(str(index), 0)
     accuracy = accuracy_with_interval(correct / n, n)
     assert accuracy is not None

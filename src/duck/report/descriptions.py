@@ -2,17 +2,17 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from duck.audits.next_step import audit_command, audit_obstacle
-from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Tier
-from duck.metrics import KeptAccuracy
+from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Tier
 from duck.printable import counted
 from duck.report.formats import format_interval, format_percent, format_seconds
 from duck.report.records import StoredRun
 from duck.report.results import Result, shorten_list
 from duck.sample_ids import FILE as SAMPLE_IDS_FILE
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples
+from duck.unlearning import Epoch
 
 REFERENCE_METHODS = ("original", "retrained")
 SPLITS = {
@@ -41,12 +41,12 @@ def describe_request(stored: StoredRun) -> str:
 
     Sample ids are not shown, because they can name persons.
     """
-    earlier = [
-        f"{request['request']} (accuracy {format_percent(request['before'])} before this request, "
-        f"{format_percent(request['after'])} after it)"
-        for request in stored.run.earlier
+    requests = [
+        f"{earlier.request} (accuracy {format_percent(earlier.before)} before this request, "
+        f"{format_percent(earlier.after)} after it)"
+        for earlier in stored.run.earlier
     ]
-    note = f" Forgotten earlier: {', '.join(earlier)}." if earlier else ""
+    note = f" Forgotten earlier: {', '.join(requests)}." if requests else ""
     return _describe_present_request(stored) + note
 
 
@@ -124,7 +124,7 @@ def describe_verdict(stored: StoredRun) -> VerdictText:
     verdict = _describe_audit(stored)
     if stored.run.status != "damaged":
         return verdict
-    loss = str(KeptAccuracy(**stored.run.kept_accuracy or {}))
+    loss = str(stored.run.kept_accuracy)
     return VerdictText("damaged", loss, [verdict.headline, *verdict.reasons], verdict.command)
 
 
@@ -132,18 +132,18 @@ def _describe_audit(stored: StoredRun) -> VerdictText:
     audit = stored.audit
     if audit is None:
         return _describe_missing_audit(stored)
-    tier = audit.get("tier", "")
-    reasons = [str(reason) for reason in audit.get("reasons", ())]
-    if audit["verdict"] == FORGOTTEN:
+    tier = audit.tier
+    reasons = list(audit.reasons)
+    if audit.verdict == FORGOTTEN:
         headline = (
             f"Forgotten. No attack of the {tier} audit could distinguish this model from one "
             "that was trained without the samples."
         )
         return VerdictText("forgotten", headline, reasons)
-    if audit["verdict"] == NOT_FORGOTTEN:
+    if audit.verdict == NOT_FORGOTTEN:
         headline = f"Not forgotten. The {tier} audit found traces of the samples in the model."
         return VerdictText("not-forgotten", headline, reasons)
-    return _describe_no_verdict(stored, audit, tier, reasons)
+    return _describe_no_verdict(stored, audit)
 
 
 def _describe_missing_audit(stored: StoredRun) -> VerdictText:
@@ -160,10 +160,9 @@ def _describe_missing_audit(stored: StoredRun) -> VerdictText:
     return VerdictText("no-audit", headline, [], _audit_command(stored, "oracle"))
 
 
-def _describe_no_verdict(
-    stored: StoredRun, audit: dict[str, Any], tier: str, reasons: list[str]
-) -> VerdictText:
-    if audit.get("powered", False) is False:
+def _describe_no_verdict(stored: StoredRun, audit: Audit) -> VerdictText:
+    tier, reasons = audit.tier, list(audit.reasons)
+    if audit.powered is False:
         headline = (
             f"No verdict. The {tier} audit was not powered: on these data it cannot distinguish "
             "a model that remembers from one that has forgotten."
@@ -263,14 +262,14 @@ def _has_unreadable(runs: Sequence[StoredRun]) -> bool:
     return any(run.has_unreadable_audit for run in runs)
 
 
-def describe_curves(result: Result, history: list[dict[str, float]]) -> str:
+def describe_curves(result: Result, history: Sequence[Epoch]) -> str:
     """Describe the accuracy curves for readers who cannot see them."""
     last = history[-1]
     forget, retain = result.original.get("forget"), result.original.get("retain")
     return (
         f"Over {len(history)} epochs accuracy on the forgotten samples goes from "
-        f"{format_percent(forget)} to {format_percent(last['forget'])}, on the retained samples "
-        f"from {format_percent(retain)} to {format_percent(last['retain'])}."
+        f"{format_percent(forget)} to {format_percent(last.forget)}, on the retained samples "
+        f"from {format_percent(retain)} to {format_percent(last.retain)}."
     )
 
 

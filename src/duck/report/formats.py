@@ -1,8 +1,9 @@
 """Numbers and times as the page prints them."""
 
+import math
 from datetime import UTC, datetime
 
-from duck.report.numbers import Measurement
+from duck.types import Estimate
 
 MISSING = "–"
 
@@ -31,24 +32,24 @@ def format_signed(value: float, digits: int = 4) -> str:
     return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 
-def format_interval(measurement: Measurement | None) -> str:
+def format_interval(estimate: Estimate | None) -> str:
     """Format a share with its interval: 97.6 % [93.8, 99.1]."""
-    if measurement is None:
+    if estimate is None or math.isnan(estimate.value):
         return MISSING
-    if measurement.low is None or measurement.high is None:
-        return format_percent(measurement.value)
-    ends = f"[{100 * measurement.low:.1f}, {100 * measurement.high:.1f}]"
-    return f"{format_percent(measurement.value)} {ends}"
+    if estimate.low is None or estimate.high is None:
+        return format_percent(estimate.value)
+    ends = f"[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+    return f"{format_percent(estimate.value)} {ends}"
 
 
-def format_number(measurement: Measurement | None, digits: int = 3) -> str:
+def format_number(estimate: Estimate | None, digits: int = 3) -> str:
     """Format a number with its interval: 0.987 [0.961, 1.002]."""
-    if measurement is None:
+    if estimate is None or math.isnan(estimate.value):
         return MISSING
-    value = f"{measurement.value:.{digits}f}"
-    if measurement.low is None or measurement.high is None:
+    value = f"{estimate.value:.{digits}f}"
+    if estimate.low is None or estimate.high is None:
         return value
-    return f"{value} [{measurement.low:.{digits}f}, {measurement.high:.{digits}f}]"
+    return f"{value} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
 
 def format_seconds(value: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
+from duck.audits.verdict import Audit, Row
 from duck.experiment import to_dict
 from duck.printable import counted
 from duck.report import (
@@ -24,7 +25,6 @@ from duck.report.bench_records import AttackCurve, ClassDensities
 from duck.report.bias_records import MODEL_LABELS, SHARES, StoredRemoval
 from duck.report.class_densities import density_tests
 from duck.report.class_table import class_rows
-from duck.report.numbers import Measurement
 from duck.report.page_budget import PageBudget, plan_budget
 from duck.report.plotly_figures import to_plotly
 from duck.report.plots import REPORT_MARK
@@ -198,8 +198,8 @@ def _run_section(
         "plots": plots_run.make_plots(stored, budget),
         "shap_images": len(plots_analysis.shown_shap_images(stored)),
         "withheld_images": len(plots_analysis.withheld_shap_images(stored)),
-        "attacks": _attack_rows(stored.audit or {}),
-        "controls": (stored.audit or {}).get("controls") or {},
+        "attacks": _attack_rows(stored.audit),
+        "controls": {} if stored.audit is None else stored.audit.controls,
         "samples": samples,
         "method": experiment["method"],
         "recipe": experiment["training"]["recipe"],
@@ -234,14 +234,14 @@ def _removal_section(removal: StoredRemoval, max_images: int) -> dict[str, Any]:
         "tests": bias_descriptions.paired_test_rows(removal),
         "plots": plots_bias.make_plots(removal, max_images),
         "versions": bias_descriptions.describe_versions(record),
-        "method": record.get("method") or {},
+        "method": record.method or {},
         "notes": [
             *(problem.page_text for problem in removal.problems),
-            *(record.get("notes") or []),
+            *(record.notes or []),
         ],
-        "created": record.get("created") or "",
-        "fingerprint": record.get("fingerprint") or "not stored",
-        "command": record.get("command") or "",
+        "created": record.created or "",
+        "fingerprint": record.fingerprint or "not stored",
+        "command": record.command or "",
     }
 
 
@@ -283,24 +283,13 @@ def _score_rows(stored: StoredRun, retrained: StoredRun | None) -> list[dict[str
     return rows
 
 
-def _attack_rows(audit: dict[str, Any]) -> list[dict[str, Any]]:
+def _attack_rows(audit: Audit | None) -> dict[str, Row]:
     """Return the attacks without the accuracy of each class.
 
     The section "Class by class" has these, and hundreds of classes would fill the page.
     """
-    rows = []
-    for name, attack in (audit.get("attacks") or {}).items():
-        if not name.startswith("accuracy class "):
-            models = ("original", "unlearned", "retrained")
-            measurements = {model: _parse_measurement(attack.get(model)) for model in models}
-            rows.append({"name": name, **attack, **measurements})
-    return rows
-
-
-def _parse_measurement(plain: dict[str, float | None] | None) -> Measurement | None:
-    if not plain or plain.get("value") is None:
-        return None
-    return Measurement(float(plain["value"] or 0.0), plain.get("low"), plain.get("high"))
+    attacks = {} if audit is None else audit.attacks
+    return {name: row for name, row in attacks.items() if not name.startswith("accuracy class ")}
 
 
 def _table_row(result: Result, stored: StoredRun | None) -> dict[str, Any]:

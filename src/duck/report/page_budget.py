@@ -39,9 +39,10 @@ def plan_budget(runs: Sequence[StoredRun], removals: Sequence[StoredRemoval] = (
     clouds = 0
     curves = 0
     for run in runs:
-        clouds += sum(map(len, ((run.analysis or {}).get("tsne") or {}).values()))
+        if run.analysis is not None:
+            clouds += sum(map(len, run.analysis.tsne.values()))
         # Each curve is drawn in two panels.
-        curves += 2 * sum(map(len, ((run.audit or {}).get("roc") or {}).values()))
+        curves += 2 * sum(map(len, run.roc.values()))
     explained = sum(bool(shown_shap_images(run)) for run in runs)
     explained += sum(bool(removal.maps) for removal in removals)
     curve_points = min(MAX_CURVE_POINTS, PAGE_POINTS // max(1, curves))

@@ -3,8 +3,9 @@
 import random
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
 
+from duck.analysis.feature_space import Densities
+from duck.analysis.study import PointCloud, ShapImage
 from duck.report.class_table import MAX_PLOT_CLASSES, class_name
 from duck.report.plots import (
     INK,
@@ -38,7 +39,7 @@ MODEL_SYMBOLS = dict(zip(MODELS, SYMBOLS, strict=False))
 
 def plot_features(stored: StoredRun, max_points: int) -> Plot | None:
     """Plot t-SNE maps, a panel for each model and split, with forgotten samples in front."""
-    maps = (stored.analysis or {}).get("tsne") or {}
+    maps = {} if stored.analysis is None else stored.analysis.tsne
     splits = ("train", "test") if max_points >= FULL_DETAIL_POINTS else ("train",)
     panels = []
     is_thinned = False
@@ -48,7 +49,7 @@ def plot_features(stored: StoredRun, max_points: int) -> Plot | None:
             cloud = maps.get(model, {}).get(split)
             if cloud:
                 models.add(model)
-                is_thinned = is_thinned or len(cloud["x"]) > max_points
+                is_thinned = is_thinned or len(cloud.x) > max_points
                 marks = _cloud_marks(stored, cloud, max_points)
                 panels.append(Panel(f"{model}, {split}", marks, HIDDEN_AXIS, HIDDEN_AXIS, 300))
     if not panels:
@@ -75,15 +76,13 @@ def _describe_colours(class_count: int) -> str:
     return "Several classes share a colour."
 
 
-def _cloud_marks(
-    stored: StoredRun, cloud: Mapping[str, Sequence[Any]], max_points: int
-) -> list[Points]:
+def _cloud_marks(stored: StoredRun, cloud: PointCloud, max_points: int) -> list[Points]:
     """Return a mark for each class or, of many classes, for each colour; forgotten ones last."""
     is_distinct = len(stored.class_names) <= MAX_DISTINCT_CLASSES
     rows_by_mark: dict[tuple[bool, int], list[int]] = {}
-    for row in _sample_rows(cloud["forget"], max_points):
-        label = cloud["label"][row]
-        key = bool(cloud["forget"][row]), label if is_distinct else label % len(PALETTE)
+    for row in _sample_rows(cloud.forget, max_points):
+        label = cloud.label[row]
+        key = cloud.forget[row], label if is_distinct else label % len(PALETTE)
         rows_by_mark.setdefault(key, []).append(row)
     marks = []
     for (forgotten, label), rows in sorted(rows_by_mark.items()):
@@ -91,8 +90,8 @@ def _cloud_marks(
         marks.append(
             Points(
                 "forgotten" if forgotten else class_label,
-                [round_to_three_digits(cloud["x"][row]) for row in rows],
-                [round_to_three_digits(cloud["y"][row]) for row in rows],
+                [round_to_three_digits(cloud.x[row]) for row in rows],
+                [round_to_three_digits(cloud.y[row]) for row in rows],
                 INK if forgotten else PALETTE[label % len(PALETTE)],
                 SYMBOLS[label // len(PALETTE) % len(SYMBOLS)],
                 size=4,
@@ -123,7 +122,7 @@ def round_to_three_digits(value: float) -> float:
 
 def plot_density(stored: StoredRun) -> Plot | None:
     """Plot the log density of each class in feature space, for each model."""
-    densities = (stored.analysis or {}).get("density") or {}
+    densities = stored.densities
     known = [densities.get(model, {}) for model in MODELS]
     splits = [split for split in ("train", "test") if any(split in found for found in known)]
     if not splits:
@@ -146,7 +145,7 @@ def plot_density(stored: StoredRun) -> Plot | None:
 
 
 def _density_labels(
-    stored: StoredRun, densities: Sequence[Mapping[str, Any]], splits: Sequence[str]
+    stored: StoredRun, densities: Sequence[Densities], splits: Sequence[str]
 ) -> list[str]:
     """Return the classes with a density, forgotten ones first, as many as a plot shows."""
     labels: dict[str, None] = {}
@@ -162,7 +161,9 @@ def _density_tick(stored: StoredRun, label: str) -> str:
     return shorten_name(class_name(stored, int(label))) + note
 
 
-def _density_marks(densities: Mapping[str, Any], split: str, labels: Sequence[str]) -> list[Points]:
+def _density_marks(
+    densities: Mapping[str, Densities], split: str, labels: Sequence[str]
+) -> list[Points]:
     marks = []
     for model, color in MODELS.items():
         found = densities.get(model, {}).get(split, {})
@@ -179,7 +180,7 @@ def plot_shap(stored: StoredRun, max_images: int = MAX_SHAP_IMAGES) -> Plot | No
     panels: list[Panel] = []
     columns = 0
     for image in shown_shap_images(stored)[:max_images]:
-        columns = max(columns, len(image["maps"]))
+        columns = max(columns, len(image.maps))
         panels += _shap_panels(image)
     if not panels:
         return None
@@ -192,33 +193,35 @@ def plot_shap(stored: StoredRun, max_images: int = MAX_SHAP_IMAGES) -> Plot | No
     return Plot("shap", title, caption, alt, panels, columns if columns > 1 else 0)
 
 
-def _shap_panels(image: Mapping[str, Any]) -> list[Panel]:
-    maps = {model: sum_blocks(values) for model, values in image["maps"].items()}
+def _shap_panels(image: ShapImage) -> list[Panel]:
+    maps = {model: sum_blocks(values) for model, values in image.maps.items()}
     full_value = largest_magnitude(maps)
     panels = []
     for model, values in maps.items():
         cells = Cells(values, signed=True, unit="SHAP", full_value=full_value)
         y = Axis("", -0.5, len(values) - 0.5, is_reversed=True, hidden=True)
-        panels.append(Panel(f"{image.get('title', '')}, {model}", [cells], HIDDEN_AXIS, y, 260))
+        panels.append(Panel(f"{image.title}, {model}", [cells], HIDDEN_AXIS, y, 260))
     return panels
 
 
-def shown_shap_images(stored: StoredRun) -> list[dict[str, Any]]:
+def shown_shap_images(stored: StoredRun) -> list[ShapImage]:
     """Return the images whose SHAP maps the page may show: those that were not forgotten.
 
     A map shows the outline of its image. Older files do not say which images were forgotten:
     their maps are withheld too.
     """
-    return [image for image in _shap_images(stored) if image.get("forgotten") is False]
+    return [image for image in _shap_images(stored) if image.forgotten is False]
 
 
-def withheld_shap_images(stored: StoredRun) -> list[dict[str, Any]]:
+def withheld_shap_images(stored: StoredRun) -> list[ShapImage]:
     """Return the images whose SHAP maps the page must not show."""
-    return [image for image in _shap_images(stored) if image.get("forgotten") is not False]
+    return [image for image in _shap_images(stored) if image.forgotten is not False]
 
 
-def _shap_images(stored: StoredRun) -> list[dict[str, Any]]:
-    return ((stored.analysis or {}).get("shap") or {}).get("images") or []
+def _shap_images(stored: StoredRun) -> list[ShapImage]:
+    if stored.analysis is None or stored.analysis.shap is None:
+        return []
+    return stored.analysis.shap.images
 
 
 def largest_magnitude(maps: Mapping[str, Sequence[Sequence[float]]]) -> float:

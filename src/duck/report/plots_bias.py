@@ -11,7 +11,6 @@ import torch
 from duck.report.bias_records import MODEL_LABELS, SHARES, StoredRemoval
 from duck.report.class_table import MAX_PLOT_CLASSES
 from duck.report.formats import format_interval, format_percent, format_signed
-from duck.report.numbers import Measurement
 from duck.report.plots import (
     INK,
     MODELS,
@@ -29,6 +28,7 @@ from duck.report.plots import (
 from duck.report.plots_analysis import MAX_SHAP_IMAGES, block_size, largest_magnitude, sum_blocks
 from duck.report.results import shorten_name
 from duck.report.samples import stretch_images
+from duck.types import Estimate
 
 LOOKS = dict(zip(MODEL_LABELS, zip(MODELS.values(), SYMBOLS, strict=False), strict=True))
 """The colours are those of the original, the unlearned and the retrained model."""
@@ -67,7 +67,7 @@ def plot_shares(removal: StoredRemoval) -> Plot:
     rows = Axis("", ticks=ticks, is_reversed=True)
     panel = Panel("", marks, SHARE_AXIS, rows, ROW_HEIGHT * len(ticks) + 80)
     caption = (
-        f"{removal.record['n']:,} unseen images of “{removal.true_class}” with the square. The "
+        f"{removal.record.n:,} unseen images of “{removal.true_class}” with the square. The "
         "last row shows the same images without it. Points with 95 % intervals."
     )
     alt = " ".join(_describe_shares(removal, model) for model in MODEL_LABELS)
@@ -155,10 +155,10 @@ def plot_square(removal: StoredRemoval) -> Plot | None:
     ]
     rows = Axis("", ticks=[MODEL_LABELS[model] for model in values], is_reversed=True)
     panel = Panel("", [zero, *points], Axis("SHAP value (probability per pixel)"), rows, 210)
-    pixels = removal.record["patch"] ** 2
+    pixels = removal.record.patch**2
     caption = (
         f"How much a pixel of the square adds to the probability of “{removal.wrong_class}”: mean "
-        f"over {removal.record['shap']['n']} unseen images, with one standard deviation to each "
+        f"over {removal.square_shap_count} unseen images, with one standard deviation to each "
         f"side. If the square alone raised it from 0 to 1, the value would be 1/{pixels} = "
         f"{1 / pixels:.4f}. At 0, the dotted line, the square has no influence."
     )
@@ -168,7 +168,7 @@ def plot_square(removal: StoredRemoval) -> Plot | None:
     return Plot("square", title, caption, alt, [panel])
 
 
-def _square_point(model: str, value: Measurement, place: int) -> Points:
+def _square_point(model: str, value: Estimate, place: int) -> Points:
     spread = (value.high or 0.0) - value.value
     text = f"{MODEL_LABELS[model]}: {format_signed(value.value)} ± {spread:.4f}"
     ends = [value.low], [value.high]
@@ -241,7 +241,7 @@ def _square_frame(removal: StoredRemoval) -> Line:
     """Return a frame around the square, in the top right corner, in cells of the map."""
     height, width = removal.maps["biased"].shape[1:]
     step = block_size(height, width, MAX_MAP_SIDE)
-    side = removal.record["patch"]
+    side = removal.record.patch
     left = (width - side) / step - 0.5
     right = width / step - 0.5
     bottom = side / step - 0.5

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
+from duck.audits.verdict import RocCurve
 from duck.report.class_table import (
     MAX_PLOT_CLASSES,
     ClassRow,
@@ -42,6 +42,7 @@ from duck.report.plots_analysis import (
 )
 from duck.report.records import StoredRun
 from duck.report.results import shorten_name
+from duck.unlearning import Epoch
 
 CHANCE = Line("chance", [1e-4, 1], [1e-4, 1], INK, dashed=True)
 
@@ -69,7 +70,7 @@ def plot_curves(stored: StoredRun) -> Plot | None:
     history = stored.run.history
     if not history:
         return None
-    phases = " → ".join(dict.fromkeys(str(epoch["phase"]) for epoch in history))
+    phases = " → ".join(dict.fromkeys(epoch.phase for epoch in history))
     epochs = Axis("epoch (0: the original)", -0.2, len(history) + 0.2, integers_only=True)
     marks = [*_accuracy_lines(stored), *_phase_lines(history)]
     panel = Panel(phases, marks, epochs, Axis("accuracy (%)", -3, 103))
@@ -91,18 +92,18 @@ def _accuracy_lines(stored: StoredRun) -> list[Line]:
     lines = []
     for name, (split, color) in splits.items():
         before = stored.result.original.get(split)
-        shares = [before, *(epoch.get(split) for epoch in stored.run.history)]
+        shares = [before, *(getattr(epoch, split) for epoch in stored.run.history)]
         if any(share is not None for share in shares):
             values = [None if share is None else 100 * share for share in shares]
             lines.append(Line(name, list(range(len(shares))), values, color, show_points=True))
     return lines
 
 
-def _phase_lines(history: Sequence[Mapping[str, Any]]) -> list[Line]:
+def _phase_lines(history: Sequence[Epoch]) -> list[Line]:
     """Return a line between the last epoch of a phase and the first of the next."""
     lines = []
     for number, (epoch, next_epoch) in enumerate(pairwise(history), 1):
-        if epoch["phase"] != next_epoch["phase"]:
+        if epoch.phase != next_epoch.phase:
             x = number + 0.5
             lines.append(Line("", [x, x], [0, 100], MUTED, dashed=True))
     return lines
@@ -219,7 +220,7 @@ def _describe_worst_class(rows: Sequence[ClassRow]) -> str:
 
 def plot_attacks(stored: StoredRun, max_points: int = MAX_CURVE_POINTS) -> Plot | None:
     """Plot the ROC curves of the audit, on linear axes and at low false-positive rates."""
-    curves = (stored.audit or {}).get("roc") or {}
+    curves = stored.roc
     if not curves:
         return None
     fpr, tpr = Axis("false-positive rate", -0.02, 1.02), Axis("true-positive rate", -0.02, 1.02)
@@ -242,10 +243,10 @@ def plot_attacks(stored: StoredRun, max_points: int = MAX_CURVE_POINTS) -> Plot 
     return Plot("attacks", title, caption, alt, panels)
 
 
-def _attack_lines(models: Mapping[str, Any], max_points: int) -> list[Mark]:
+def _attack_lines(models: Mapping[str, RocCurve], max_points: int) -> list[Mark]:
     lines: list[Mark] = []
     for model, curve in models.items():
-        fpr, tpr = thin(curve["fpr"], max_points), thin(curve["tpr"], max_points)
+        fpr, tpr = thin(curve.fpr, max_points), thin(curve.tpr, max_points)
         lines.append(Line(model, fpr, tpr, MODELS.get(model, GREEN)))
     return [*lines, CHANCE]
 

@@ -7,7 +7,7 @@ from duck.report.bench_records import AttackCurve, ClassDensities
 from duck.report.class_densities import plot_densities
 from duck.report.formats import format_interval, format_number
 from duck.report.groups import group_labels
-from duck.report.numbers import Measurement, interval_ends
+from duck.report.numbers import interval_ends
 from duck.report.plots import Axis, Line, Mark, Panel, Plot, Points
 from duck.report.plots_bench_attacks import LOG_RATES, ROC_POINTS, plot_bench_attacks
 from duck.report.plots_contour import plot_contour
@@ -28,6 +28,7 @@ from duck.report.series import (
     summarize,
 )
 from duck.scenarios import ForgetRandomClasses
+from duck.types import Estimate
 
 SCORES = {
     "AUS": "AUS",
@@ -163,8 +164,8 @@ def _point_text(
     series: Series,
     group: Sequence[Result],
     score: str,
-    time: Measurement,
-    value: Measurement,
+    time: Estimate,
+    value: Estimate,
 ) -> str:
     result = group[0]
     if len(group) == 1:
@@ -260,12 +261,12 @@ def _class_count_marks(series: Series, score: str) -> list[Mark]:
 
 def plot_attacks(runs: Sequence[StoredRun]) -> Plot | None:
     """Plot the ROC curves of all audited runs, a panel for each attack."""
-    audited = [run for run in runs if (run.audit or {}).get("roc")]
+    audited = [run for run in runs if run.roc]
     if len(audited) < 2:
         return None
     attacks: dict[str, None] = {}
     for run in audited:
-        attacks |= dict.fromkeys((run.audit or {})["roc"])
+        attacks |= dict.fromkeys(run.roc)
     panels = [Panel(attack, _audit_lines(audited, attack), *LOG_RATES) for attack in attacks]
     caption = (
         "Each line is the unlearned model of a run. On the dotted line the attack only guesses."
@@ -278,9 +279,9 @@ def _audit_lines(audited: Sequence[StoredRun], attack: str) -> list[Mark]:
     looks = choose_looks([run.result.label for run in audited])
     marks: list[Mark] = [CHANCE]
     for run in sorted(audited, key=lambda run: run.result.label):
-        curve = (run.audit or {})["roc"].get(attack, {}).get("unlearned")
+        curve = run.roc.get(attack, {}).get("unlearned")
         if curve:
             color, symbol = looks[run.result.label]
-            fpr, tpr = thin(curve["fpr"], ROC_POINTS), thin(curve["tpr"], ROC_POINTS)
+            fpr, tpr = thin(curve.fpr, ROC_POINTS), thin(curve.tpr, ROC_POINTS)
             marks.append(Line(run.result.label, fpr, tpr, color, dashed=symbol == "square"))
     return marks

@@ -5,19 +5,31 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from duck import runs
 from duck.analysis import bias, study
+from duck.analysis.feature_space import Densities
+from duck.analysis.study import Analysis
 from duck.audits.next_step import audit_command_here
-from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, OLD_FILE, TIERS, Tier, file_of
+from duck.audits.verdict import (
+    NO_VERDICT,
+    NOT_FORGOTTEN,
+    OLD_FILE,
+    TIERS,
+    Audit,
+    RocCurve,
+    Tier,
+    file_of,
+)
 from duck.errors import BadInput, DuckError
-from duck.report import record_schema
+from duck.records import InvalidRecord, read_json, read_record
 from duck.report.results import Result
 from duck.runs import Run
-from duck.schema import Check, Wrong, read_json
+
+Record = TypeVar("Record")
 
 ANALYSIS_FILE = study.RESULT
 BIAS_FILE = bias.RESULT
@@ -51,8 +63,8 @@ class StoredRun:
     result: Result
     anchor: str
     """The id of its section on the page."""
-    audit: dict[str, Any] | None
-    analysis: dict[str, Any] | None
+    audit: Audit | None
+    analysis: Analysis | None
     problems: Sequence[ReadProblem] = ()
     """Files in the folder that cannot be read."""
 
@@ -65,18 +77,28 @@ class StoredRun:
 
     @property
     def verdict(self) -> str:
-        return "no audit" if self.audit is None else str(self.audit["verdict"])
+        return "no audit" if self.audit is None else self.audit.verdict
+
+    @property
+    def roc(self) -> Mapping[str, Mapping[str, RocCurve]]:
+        """The ROC curves of the audit: attack -> model -> curve."""
+        return {} if self.audit is None else self.audit.roc
+
+    @property
+    def densities(self) -> Mapping[str, Densities]:
+        """The densities of the analysis: model -> split -> class -> log density."""
+        return {} if self.analysis is None else self.analysis.density
 
     @property
     def class_names(self) -> list[str]:
-        return list(self.run.by_class.get("names", ()))
+        return self.run.by_class.names
 
     @property
     def forgotten_classes(self) -> list[int]:
         """The classes of the request; empty if it names samples."""
         if self.result.kind != "class":
             return []
-        return [int(index) for index in self.run.by_class.get("forget", ())]
+        return [int(index) for index in self.run.by_class.forget]
 
 
 def read_runs(folders: Iterable[Path]) -> list[StoredRun]:
@@ -154,7 +176,7 @@ def _is_original(folder: Path) -> bool:
     try:
         experiment = read_json(folder / runs.RECORD)["experiment"]
         return "training" in experiment and not experiment.get("method")
-    except (Wrong, KeyError, TypeError, AttributeError):
+    except (InvalidRecord, KeyError, TypeError, AttributeError):
         return False
 
 
@@ -164,32 +186,26 @@ def _read_run(folder: Path, name: str, anchor: str) -> StoredRun:
         return _load_run(folder, name, anchor)
     except DuckError as error:
         raise BadInput(str(error) if str(folder) in str(error) else f"{folder}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        reason = str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
-        raise BadInput(
-            f"{folder} does not hold what a run holds ({reason}): it is damaged, or from another "
-            "version. Leave it out, or run it again."
-        ) from error
 
 
 def _load_run(folder: Path, name: str, anchor: str) -> StoredRun:
     run = runs.load(folder)
+    if run.experiment.method is None:
+        raise BadInput(f"{folder} is an original model, not an unlearning.")
     problems: list[ReadProblem] = []
     audits = [
-        _read_file(
-            folder, file, record_schema.AUDIT, audit_command_here(run, folder, tier), problems
-        )
+        _read_file(folder, file, Audit, audit_command_here(run, folder, tier), problems)
         for file, tier in AUDIT_FILES.items()
     ]
     analyse = shlex.join(["duck", "analyse", str(folder)])
-    analysis = _read_file(folder, ANALYSIS_FILE, record_schema.ANALYSIS, analyse, problems)
+    analysis = _read_file(folder, ANALYSIS_FILE, Analysis, analyse, problems)
     result = _result_of(run, folder, name)
     return StoredRun(folder, run, result, anchor, _strongest_audit(audits), analysis, problems)
 
 
 def _result_of(run: Run, folder: Path, name: str) -> Result:
     # Older records do not store the kind.
-    kind = run.by_class.get("kind") or ("class" if run.samples.get("forget_test") else "samples")
+    kind = run.by_class.kind or ("class" if run.samples.get("forget_test") else "samples")
     return Result(
         name=name,
         experiment=run.experiment,
@@ -199,12 +215,12 @@ def _result_of(run: Run, folder: Path, name: str) -> Result:
         samples=run.samples,
         seconds=run.seconds,
         prepare_seconds=run.prepare_seconds,
-        device=str(run.environment.get("device", "")),
-        notes=runs.row(folder, run)["notes"],
+        device="" if run.environment is None else run.environment.device,
+        notes=run.notes,
     )
 
 
-def _strongest_audit(audits: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:
+def _strongest_audit(audits: Iterable[Audit | None]) -> Audit | None:
     """Return the audit of the highest tier that has a verdict; if none has, the highest tier.
 
     The reasons of a lower tier that found "not forgotten" are added. Older versions did not store
@@ -213,40 +229,38 @@ def _strongest_audit(audits: Iterable[dict[str, Any] | None]) -> dict[str, Any] 
     known = [audit for audit in audits if audit is not None]
     if not known:
         return None
-    chosen = max(known, key=lambda audit: (audit["verdict"] != NO_VERDICT, _tier_rank(audit)))
-    reasons = list(chosen.get("reasons", []))
+    chosen = max(known, key=lambda audit: (audit.verdict != NO_VERDICT, _tier_rank(audit)))
+    reasons = list(chosen.reasons)
     for audit in known:
-        if audit["verdict"] == NOT_FORGOTTEN and _tier_rank(audit) < _tier_rank(chosen):
+        if audit.verdict == NOT_FORGOTTEN and _tier_rank(audit) < _tier_rank(chosen):
             reasons += _missing_reasons(audit, reasons)
-    return {**chosen, "reasons": reasons}
+    return replace(chosen, reasons=tuple(reasons))
 
 
-def _missing_reasons(audit: Mapping[str, Any], reasons: Sequence[str]) -> list[str]:
+def _missing_reasons(audit: Audit, reasons: Sequence[str]) -> list[str]:
     """Return the reasons of an audit that are not among those given, with its tier."""
-    tier = str(audit["tier"]).capitalize()
+    tier = audit.tier.capitalize()
     return [
         f"{tier} tier, {NOT_FORGOTTEN}: {reason}"
-        for reason in audit.get("reasons", [])
+        for reason in audit.reasons
         if not any(reason in known for known in reasons)
     ]
 
 
-def _tier_rank(audit: Mapping[str, Any]) -> int:
-    return TIERS.index(audit["tier"]) if audit.get("tier") in TIERS else -1
+def _tier_rank(audit: Audit) -> int:
+    return TIERS.index(audit.tier)
 
 
 def _read_file(
-    folder: Path, file: str, check: Check, command: str, problems: list[ReadProblem]
-) -> dict[str, Any] | None:
+    folder: Path, file: str, cls: type[Record], command: str, problems: list[ReadProblem]
+) -> Record | None:
     """Return the content of a file in a run folder, or None; a damaged one adds to the problems."""
     path = folder / file
     if not path.exists():
         return None
     try:
-        content: dict[str, Any] = read_json(path)
-        check(content, "")
-    except Wrong as wrong:
-        message = f"{path} cannot be used: {wrong}. Delete it and run `{command}` again."
+        return read_record(path, cls)
+    except InvalidRecord as error:
+        message = f"{path} cannot be used: {error}. Delete it and run `{command}` again."
         problems.append(ReadProblem(folder, file, message))
         return None
-    return content

@@ -9,8 +9,9 @@ from duck.json_text import to_json
 from duck.methods.base import METHODS
 from duck.printable import counted
 from duck.report.groups import Group, group_of
-from duck.report.numbers import Measurement, accuracy_with_interval, aus_with_range
+from duck.report.numbers import accuracy_with_interval, aus_with_range
 from duck.scenarios import ForgetClasses, ForgetRandomClasses, Request, describe
+from duck.types import Estimate
 
 MAX_LIST_LETTERS = 48
 """Longer lists of names are shortened."""
@@ -87,7 +88,7 @@ class Result:
         """The number of forgotten classes, or None if samples are forgotten."""
         return class_count_of(self.request)
 
-    def accuracy(self, split: str, scores: Scores | None = None) -> Measurement | None:
+    def accuracy(self, split: str, scores: Scores | None = None) -> Estimate | None:
         """Return the accuracy on a split with its interval, by default of the unlearned model."""
         scores = self.scores if scores is None else scores
         return accuracy_with_interval(scores.get(split), self.samples.get(split))
@@ -103,15 +104,15 @@ class Result:
         return "forget_test" if self.kind == "class" else "forget"
 
     @property
-    def retain_accuracy(self) -> Measurement | None:
+    def retain_accuracy(self) -> Estimate | None:
         return self.accuracy(self.retain_split)
 
     @property
-    def forget_accuracy(self) -> Measurement | None:
+    def forget_accuracy(self) -> Estimate | None:
         return self.accuracy(self.forget_split)
 
     @property
-    def aus(self) -> Measurement | None:
+    def aus(self) -> Estimate | None:
         original = self.original.get(self.retain_split)
         score = self.scores.get("aus")
         return aus_with_range(

@@ -4,9 +4,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from duck.report.bench_records import drop_past_settings
-from duck.report.numbers import Measurement, mean_and_spread
+from duck.report.numbers import mean_and_spread
 from duck.report.plots import BLUE, INK, MUTED, PALETTE, SYMBOLS, Mark, Points, Symbol
 from duck.report.results import Result
+from duck.types import Estimate
 
 FIXED_LOOKS: dict[str, tuple[str, Symbol]] = {
     "original": (MUTED, "circle"),
@@ -113,7 +114,7 @@ def group_repeats(results: Sequence[Result]) -> list[list[Result]]:
     return list(groups.values())
 
 
-def summarize(results: Sequence[Result], score: str) -> Measurement:
+def summarize(results: Sequence[Result], score: str) -> Estimate:
     """Return the mean and spread of a score: seconds, AUS, or an accuracy in percent."""
     return mean_and_spread([_score_value(result, score) for result in results])
 

@@ -11,7 +11,7 @@ from duck.audits.attacks.ulira import (
     against_oracles,
     fit,
 )
-from duck.audits.intervals import Estimate
+from duck.audits.intervals import SampleEstimate
 from duck.audits.roc import roc
 from duck.audits.scores import Margins, Scored
 from duck.errors import BadInput
@@ -136,11 +136,11 @@ def test_the_interval_of_a_jackknife_by_hand() -> None:
     theirs = Margins(name, np.array([[0.0], [2.0], [4.0]]), np.zeros((3, 1), bool))
     # 6 of 9 pairs. Without one of the first 5, 4, 3 of 6, of the second 3, 4, 5 of 6:
     # (k - 1)·var = 2·(2/3)/36, twice.
-    found = add_fit_error(Estimate(6 / 9, 0.6, 0.7, 6), higher, ours, theirs)
+    found = add_fit_error(SampleEstimate(6 / 9, 0.6, 0.7, 6), higher, ours, theirs)
     half = 1.959964 * (2 * 2 * (2 / 3) / 36) ** 0.5
     assert found == pytest.approx((6 / 9, 6 / 9 - half, 1.0, 6), abs=1e-6)
     assert half > 1 / 3
-    assert add_fit_error(Estimate(6 / 9, 0.1, 1.0, 6), higher, ours, theirs).low == 0.1
+    assert add_fit_error(SampleEstimate(6 / 9, 0.1, 1.0, 6), higher, ours, theirs).low == 0.1
 
 
 def test_the_interval_covers_what_other_models_would_have_shown() -> None:

@@ -13,7 +13,7 @@ from scipy.stats import norm, rankdata
 
 from duck.audits.attacks.base import ATTACKS, Attack
 from duck.audits.attacks.lira import MIN_DEVIATION, MIN_MODELS, column_moments
-from duck.audits.intervals import LEVEL, Estimate
+from duck.audits.intervals import LEVEL, SampleEstimate
 from duck.audits.scores import Flags, Floats, Margins, Scored
 from duck.errors import BadInput
 
@@ -99,7 +99,9 @@ def against_not_requested(unlearned: Margins, prior: float = PRIOR) -> Scored:
     return _join(unlearned, rows, sides, rows_of_a_model=2)
 
 
-def add_fit_error(auc: Estimate, attack: Callable[..., Scored], *sides: Margins) -> Estimate:
+def add_fit_error(
+    auc: SampleEstimate, attack: Callable[..., Scored], *sides: Margins
+) -> SampleEstimate:
     """Widen the interval of an attack's AUC by the noise of the fits, which DeLong takes as given.
 
     A tenth of the models of a side is left out in turn and everything is fitted again (a

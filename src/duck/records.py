@@ -1,0 +1,274 @@
+"""Records on disk: dataclasses that cattrs reads and writes. Errors name the first wrong field.
+
+The types below are annotations for the fields of records. A type checker sees the plain type; a
+record that is read is also checked for the range of its values. Messages do not repeat the values.
+"""
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import cattrs
+from cattrs.cols import (
+    homogenous_tuple_structure_factory,
+    list_structure_factory,
+    mapping_structure_factory,
+)
+from cattrs.gen import make_dict_structure_fn
+
+from duck.files import read_text
+
+T = TypeVar("T")
+Hook = Callable[[Any, Any], Any]
+MAX_NUMBER = 1e100
+"""Larger numbers are damage: their squares overflow."""
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Fields:
+    """An annotation of a `dict`: some of its values are checked like the fields of this class."""
+
+    cls: type
+
+
+class InvalidRecord(ValueError):
+    """A stored value that is not what it should be."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value must be: in words for messages, and as a function."""
+
+    words: str
+    accepts: Callable[[Any], bool]
+    null: float | None = None
+    """The value that null stands for, if null is accepted."""
+
+    def check(self, value: Any, _: Any = None) -> Any:
+        """Return the value, or raise an error."""
+        if value is None and self.null is not None:
+            return self.null
+        if not self.accepts(value):
+            raise InvalidRecord(f"is {_kind(value)}, not {self.words}")
+        return value
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and -MAX_NUMBER < value < MAX_NUMBER
+
+
+def _is_date(value: Any) -> bool:
+    try:
+        datetime.fromisoformat(value or "2026-11-15")
+    except (ValueError, TypeError):
+        return False
+    return type(value) is str
+
+
+Share = Annotated[
+    float,
+    Rule(
+        "a share between 0 and 1",
+        lambda value: _is_finite(value) and -ROUNDING <= value <= 1 + ROUNDING,
+    ),
+]
+Count = Annotated[
+    int, Rule("a count", lambda value: type(value) is int and 0 <= value < MAX_NUMBER)
+]
+AnyNumber = Annotated[float, Rule("a number", lambda value: type(value) in (int, float))]
+"""A number that may be infinite or NaN."""
+Loss = Annotated[float, Rule("a number", lambda value: type(value) in (int, float), math.nan)]
+"""The loss of a model, which may have diverged. JSON stores NaN and infinity as null."""
+Measured = Annotated[
+    float,
+    Rule("a number", lambda value: _is_finite(value) or value in (math.inf, -math.inf), math.nan),
+]
+"""A number that may be infinite. JSON stores infinity as null, which is read as NaN."""
+Label = Annotated[str | int, Rule("a class", lambda value: type(value) in (str, int))]
+"""A class: its name or its index."""
+ClassIndex = Annotated[
+    str,
+    Rule(
+        "the index of a class",
+        lambda value: type(value) is str and value.isascii() and value.isdigit(),
+    ),
+]
+"""A class as the key of a JSON object."""
+Date = Annotated[str, Rule("a date", _is_date)]
+"""A date, or empty if it is unknown."""
+
+RULES: dict[Any, Rule] = {
+    str: Rule("text", lambda value: type(value) is str),
+    bool: Rule("true or false", lambda value: type(value) is bool),
+    int: Rule("a whole number", lambda value: type(value) is int),
+    float: Rule("a number", _is_finite),
+}
+OBJECT = Rule("an object", lambda value: isinstance(value, dict))
+LIST = Rule("a list", lambda value: isinstance(value, list | tuple))
+
+
+def build_converter() -> cattrs.Converter:
+    """Return a converter that checks values and does not convert them: "1" is not 1.
+
+    Keys that a dataclass does not have are ignored, as files of other versions may have them.
+    """
+    converter = cattrs.Converter()
+    for kind, rule in RULES.items():
+        converter.register_structure_hook(kind, rule.check)
+    hooks: list[tuple[Callable[[Any], bool], Callable[[Any], Hook]]] = [
+        (lambda kind: _rule_of(kind) is not None, lambda kind: _known_rule(kind).check),
+        (_has_fields, lambda kind: _fields_hook(kind, converter)),
+        (lambda kind: get_origin(kind) is Literal, _literal_hook),
+        (
+            lambda kind: get_origin(kind) in (list, tuple),
+            lambda kind: _sequence_hook(kind, converter),
+        ),
+        (
+            lambda kind: get_origin(kind) in (dict, Mapping),
+            lambda kind: _checked(OBJECT, mapping_structure_factory(kind, converter)),
+        ),
+        (
+            dataclasses.is_dataclass,
+            lambda kind: _checked(OBJECT, make_dict_structure_fn(kind, converter)),
+        ),
+    ]
+    for is_kind, hook_of in hooks:
+        converter.register_structure_hook_factory(is_kind, hook_of)
+    return converter
+
+
+def structure(plain: Any, cls: type[T], converter: cattrs.Converter | None = None) -> T:
+    """Convert plain data to a record, or raise an error that names the first wrong field."""
+    try:
+        return (converter or CONVERTER).structure(plain, cls)
+    except cattrs.BaseValidationError as error:
+        raise InvalidRecord(_first_problem(error)) from error
+    except InvalidRecord as error:
+        raise InvalidRecord(f"it {error}") from error
+
+
+def to_plain(record: Any) -> dict[str, Any]:
+    """Return a record as plain data for JSON."""
+    plain: dict[str, Any] = CONVERTER.unstructure(record)
+    return plain
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file."""
+    try:
+        return json.loads(read_text(path))
+    except OSError as error:
+        raise InvalidRecord(f"it cannot be opened: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidRecord(f"it is no whole JSON: {error}") from error
+
+
+def read_record(path: Path, cls: type[T]) -> T:
+    """Read a record from a JSON file."""
+    return structure(read_json(path), cls)
+
+
+def check_equal_lengths(record: Any, *names: str) -> None:
+    """Raise an error if these lists of a record have different lengths."""
+    if len({len(getattr(record, name)) for name in names}) > 1:
+        raise InvalidRecord(f"has {', '.join(names)} of different lengths")
+
+
+def _rule_of(kind: Any) -> Rule | None:
+    """Return the rule of a type: its annotation, or the rule of a plain type."""
+    if get_origin(kind) is Annotated:
+        return next((extra for extra in get_args(kind)[1:] if isinstance(extra, Rule)), None)
+    return RULES.get(kind) if isinstance(kind, type) else None
+
+
+def _has_fields(kind: Any) -> bool:
+    return get_origin(kind) is Annotated and isinstance(get_args(kind)[1], Fields)
+
+
+def _known_rule(kind: Any) -> Rule:
+    rule = _rule_of(kind)
+    assert rule is not None
+    return rule
+
+
+def _checked(rule: Rule, hook: Hook) -> Hook:
+    return lambda value, kind: hook(rule.check(value), kind)
+
+
+def _fields_hook(kind: Any, converter: cattrs.Converter) -> Hook:
+    plain, fields = get_args(kind)
+
+    def hook(value: Any, _: Any) -> Any:
+        converter.structure(value, fields.cls)
+        return converter.structure(value, plain)
+
+    return hook
+
+
+def _literal_hook(kind: Any) -> Hook:
+    known = get_args(kind)
+    return Rule(f"one of {', '.join(map(str, known))}", lambda value: value in known).check
+
+
+def _sequence_hook(kind: Any, converter: cattrs.Converter) -> Hook:
+    is_list = get_origin(kind) is list
+    factory = list_structure_factory if is_list else homogenous_tuple_structure_factory
+    by_item = _checked(LIST, factory(kind, converter))
+    rule = _rule_of(get_args(kind)[0])
+    if rule is None:
+        return by_item
+
+    def hook(value: Any, _: Any) -> Any:
+        # One pass is fast enough for every point of a map; only an error needs the index.
+        if isinstance(value, list) and all(map(rule.accepts, value)):
+            return value if is_list else tuple(value)
+        return by_item(value, kind)
+
+    return hook
+
+
+def _first_problem(error: BaseException) -> str:
+    message, path = cattrs.transform_error(error, "", _explain)[0].rsplit(" @ ", 1)
+    place = re.sub(r"\['([^']*)'\]", r".\1", path).removeprefix(".")
+    return f"{place} {message}" if place else f"it {message}"
+
+
+def _explain(error: BaseException, _: Any) -> str:
+    if isinstance(error, KeyError):
+        return "is missing"
+    return str(error) if isinstance(error, InvalidRecord) else f"is not valid: {error}"
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "infinite"
+    kinds = {
+        dict: "an object",
+        list: "a list",
+        str: "text",
+        bool: "true or false",
+        type(None): "null",
+    }
+    return kinds.get(type(value), "a number")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Versions and hardware that a result may depend on."""
+
+    python: str
+    packages: dict[str, str]
+    platform: str
+    device: str
+    threads: int | None = None
+    git_commit: str | None = None
+
+
+CONVERTER = build_converter()
