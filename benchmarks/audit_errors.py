@@ -16,11 +16,11 @@ from duck.audits import controls
 from duck.audits.judge import MeasurementCache
 from duck.audits.oracle import all_measures
 from duck.audits.outputs import ModelOutputs, make_setting, observe
-from duck.audits.retraining import Retraining
 from duck.audits.verdict import NOT_FORGOTTEN
 from duck.experiment import Training
 from duck.methods.presets import default_recipe
 from duck.models import build
+from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses
 from duck.types import Scenario

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from duck.bench.outputs import OutputStore, Target
+from duck.artifacts import ArtifactStore, default_root
+from duck.bench.outputs import Target, read_target
 
 RESULTS = Path("benchmarks/results")
 Row = dict[str, Any]
@@ -92,23 +93,24 @@ def run_on_outputs(
     `measure` is called with the results of the runs and the stored outputs of their models.
     """
     parser = create_parser(doc)
-    parser.add_argument("--models", type=Path, default=Path("models"))
+    parser.add_argument("--models", type=Path, default=default_root())
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--out", type=Path, default=RESULTS / name)
     args = parser.parse_args()
     results = ResultFile(args.out, 60, torch.device("cpu"))
-    store = OutputStore(args.models / "outputs")
+    store = ArtifactStore(args.models)
     for group, rows in _groups(args.results, store).items():
         if group in results.done:
             continue
         started_at = time.monotonic()
-        found = measure([(row, target) for row in rows if (target := store.read(row["id"]))])
+        targets = [(row, read_target(store, row["id"])) for row in rows]
+        found = measure([(row, target) for row, target in targets if target is not None])
         results.append({"name": group, **found}, time.monotonic() - started_at)
 
 
-def _groups(folder: Path, store: OutputStore) -> dict[str, list[Row]]:
+def _groups(folder: Path, store: ArtifactStore) -> dict[str, list[Row]]:
     """Return the results of the two large tables whose outputs are stored, by row of the table."""
-    stored = store.experiments()
+    stored = store.ids("predictions")
     groups: dict[str, list[Row]] = defaultdict(list)
     for table in ("cr", "hr"):
         for row in read(folder / f"paper-table-{table}.jsonl"):

@@ -13,14 +13,15 @@ import numpy as np
 import torch
 from result_files import ResultFile, create_parser, read
 
+from duck.artifacts import ArtifactStore, default_root
 from duck.audits.attacks.svm import svm_attack
 from duck.audits.scores import Outputs
-from duck.bench.outputs import OutputStore, Target
+from duck.bench.outputs import Target, read_target
 
 
 def main() -> None:
     parser = create_parser(__doc__)
-    parser.add_argument("--models", type=Path, default=Path("models"))
+    parser.add_argument("--models", type=Path, default=default_root())
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--data", default="cifar10", help="whose models")
     parser.add_argument("--cases", type=int, default=5)
@@ -29,15 +30,16 @@ def main() -> None:
     parser.add_argument("--limit-minutes", type=float, default=60)
     args = parser.parse_args()
     results = ResultFile(args.out, args.limit_minutes, torch.device("cpu"))
-    store = OutputStore(args.models / "outputs")
+    store = ArtifactStore(args.models)
+    stored = store.ids("predictions")
     known = [
         row
         for row in read(args.results / "paper-table-hr.jsonl")
-        if row["dataset"] == args.data and row["id"] in store.experiments()
+        if row["dataset"] == args.data and row["id"] in stored
     ]
     runs = [row for row in known if row["method"] == "retrained"]
     for row in sorted(runs, key=lambda row: row["case"])[: args.cases]:
-        target = store.read(row["id"])
+        target = read_target(store, row["id"])
         assert target is not None
         for how in ("as it is", "free", "balanced"):
             name = f"{row['dataset']} seed {row['case']}, {how}"

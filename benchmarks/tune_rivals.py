@@ -6,8 +6,8 @@
 Without --only, all methods of the two large tables. A trial runs on the classes or random tenths that the grid's `searched` names, which
 the rows of `tuned` leave out. Its score on holdout data is the mean AUS for a class and, for random samples, 1 minus the gaps to a model
 that was retrained without them (holdout accuracy, forget accuracy, confidence AUC). One JSON line a trial, appended as it ends; a search
-continues after the trials that the file has. Originals and the retrained models of a search are trained where they are missing under
---models, where `duck bench` keeps them.
+continues after the trials that the file has. Originals and retrained models that the artifact store (--models) does not have are trained;
+originals are shared with `duck bench`.
 """
 
 import argparse
@@ -29,14 +29,15 @@ from result_files import read
 from torch import nn
 
 import duck
+from duck.artifacts import ArtifactStore, default_root
 from duck.bench import find_grid
 from duck.bench.grids import Block, Grid, facts_of, training
 from duck.experiment import Experiment
-from duck.methods import Retrained
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, preset
 from duck.models import build
-from duck.models.weights import load_weights, save_weights
+from duck.originals import load_or_train
+from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.tuning import Trial, at_edge, best, changes, spaces, tune
 from duck.types import Data, Recipe, Scenario
@@ -96,7 +97,8 @@ class Bench:
     """The data, the original and the scenarios of one kind of search."""
 
     def __init__(self, args: argparse.Namespace, kind: str) -> None:
-        self.models, self.kind, self.block = args.models, kind, block_of(args.data, kind)
+        self.store, self.kind = ArtifactStore(args.models), kind
+        self.block = block_of(args.data, kind)
         self.device, self.grid = pick_device(args.device), grid_of(args.data, kind)
         self.data: Data = duck.load(args.data, args.root, device=self.device)
         self.training = training(self.grid, self.block, facts_of(self.data)).training
@@ -108,22 +110,10 @@ class Bench:
     def new_model(self) -> nn.Module:
         return build(self.training.model, self.data.num_classes, self.data.train.shape)
 
-    @property
-    def original_id(self) -> str:
-        return Experiment(self.training, seed=self.training.seed).id
-
     def original(self) -> nn.Module:
-        path = self.models / f"{self.original_id}.safetensors"
-        if not path.exists():
-            model = duck.train(
-                self.training.model,
-                self.data,
-                self.training.seed,
-                self.recipe,
-                device=str(self.device),
-            )
-            save_weights(model, path)
-        return self._load(path)
+        """Load or train the original."""
+        experiment = Experiment(self.training, seed=self.training.seed)
+        return load_or_train(self.store, experiment, self.data, self.device)[0]
 
     def scenarios(self) -> list[Scenario]:
         if self.kind == "class":
@@ -136,19 +126,13 @@ class Bench:
             for seed in self.block.searched
         ]
 
-    def retrained(self, scenario: Scenario, compiled: bool = True) -> nn.Module:
-        """Return the model that was trained without the forget set of a scenario; train it where it is not there."""
-        path = self.models / f"{self.original_id}-retrained-{scenario.seed}.safetensors"
-        if not path.exists():
-            recipe = replace(self.recipe, compile=compiled and self.device.type == "cuda")
-            task = scenario.task(new_model=self.new_model, recipe=recipe)
-            save_weights(Retrained()(self.original(), task), path)
-        return self._load(path)
-
-    def _load(self, path: Path) -> nn.Module:
-        model = self.new_model()
-        load_weights(model, path)
-        return model.to(self.device).eval()
+    def retrained(self, scenario: Scenario) -> nn.Module:
+        """Load or train the model without the forget set of a scenario."""
+        recipe = replace(self.recipe, compile=self.device.type == "cuda")
+        retraining = Retraining(
+            scenario, self.original(), self.new_model, recipe, self.training, self.store
+        )
+        return retraining.load_or_train(scenario.seed)
 
 
 def study(args: argparse.Namespace) -> Iterator[Row]:
@@ -188,7 +172,6 @@ def study(args: argparse.Namespace) -> Iterator[Row]:
 
 def make_models(args: argparse.Namespace) -> None:
     """Train the original and the retrained models that the searches share."""
-    args.models.mkdir(parents=True, exist_ok=True)
     bench = Bench(args, "samples")
     bench.original()
     if any(name.startswith("samples:") for name in args.only):
@@ -276,7 +259,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument(
-        "--models", type=Path, default=Path("models"), help="folder of the original"
+        "--models", type=Path, default=default_root(), help="folder of the artifact store"
     )
     parser.add_argument(
         "--out", type=Path, help="DATA-search.jsonl in benchmarks/results where not given"

@@ -13,7 +13,6 @@ from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.next_step import audit_obstacle
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
-from duck.audits.retraining import Retraining
 from duck.audits.verdict import NOT_FORGOTTEN, Audit, Tier
 from duck.data.checks import check_data
 from duck.data.examples import Pixels
@@ -36,6 +35,7 @@ from duck.models.user_models import (
 )
 from duck.predict import check_model
 from duck.printable import counted, printable
+from duck.retraining import Retraining
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
 from duck.scenarios import (
     ForgetSamples,

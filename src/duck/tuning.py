@@ -17,14 +17,16 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
+from duck.artifacts import ArtifactStore
 from duck.engines import Engine, InlineEngine
 from duck.errors import BadInput, MissingExtra
+from duck.experiment import Training
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
-from duck.methods.retrained import Retrained
 from duck.metrics import aus
 from duck.predict import logits_on, outcomes
 from duck.preparation import Preparations
+from duck.retraining import Retraining
 from duck.runtime import Stopwatch, device_of
 from duck.types import Examples, Recipe, Scenario, Task
 
@@ -175,30 +177,37 @@ def retrain(
     *,
     new_model: Callable[[], nn.Module],
     recipe: Recipe,
+    training: Training | None = None,
+    store: ArtifactStore | None = None,
     engine: Engine = INLINE,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[nn.Module]:
-    """Train a model without the forget set of each scenario, for the objective `gap`.
+    """Return a model without the forget set of each scenario, for the objective `gap`.
 
-    report   progress callback: called with (done, total)
+    training, store   models that were stored for this training of the original are reused
+    report            progress callback: called with (done, total)
     """
-    tasks = [scenario.task(new_model=new_model, recipe=recipe) for scenario in scenarios]
+    retrainings = [
+        Retraining(scenario, model, new_model, recipe, training, store or ArtifactStore())
+        for scenario in scenarios
+    ]
     models: dict[int, nn.Module] = {}
-    for place, retrained in engine(_Retraining(model, tasks), range(len(tasks)), lambda _: True):
+    work = _RetrainScenario(retrainings)
+    for place, retrained in engine(work, range(len(retrainings)), lambda _: True):
         models[place] = retrained
-        report(len(models), len(tasks))
-    return [models[place] for place in range(len(tasks))]
+        report(len(models), len(retrainings))
+    return [models[place] for place in range(len(retrainings))]
 
 
 @dataclass(frozen=True)
-class _Retraining:
-    """Trains the model of one scenario, which is given by its place."""
+class _RetrainScenario:
+    """Loads or trains the model of one scenario, which is given by its place."""
 
-    model: nn.Module
-    tasks: Sequence[Task]
+    retrainings: Sequence[Retraining]
 
     def __call__(self, place: int) -> tuple[int, nn.Module]:
-        return place, Retrained()(self.model, self.tasks[place])
+        retraining = self.retrainings[place]
+        return place, retraining.load_or_train(retraining.scenario.seed)
 
 
 def mean(parts: Sequence[Trial]) -> Trial:

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 import duck
+from duck.artifacts import ArtifactStore
 from duck.audits.outputs import make_setting, match_unseen, observe
 from duck.audits.relearn import relearning, steps
-from duck.audits.retraining import Retraining
 from duck.data.examples import Pixels
 from duck.errors import BadInput
 from duck.experiment import Training
 from duck.files import CacheWarning
+from duck.retraining import Retraining
 from tests.toys import (
     RECIPE,
     class_scenario,
@@ -252,7 +253,7 @@ def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(
         toy_net,
         duck.Recipe(epochs=1, batch_size=64),
         TRAINING,
-        tmp_path,
+        ArtifactStore(tmp_path),
     )
     told: list[tuple[int, int]] = []
     first = making(2, lambda done, total: told.append((done, total)))
@@ -290,13 +291,13 @@ def test_a_retrained_model_that_cannot_be_read_is_trained_again(tmp_path: Path) 
         toy_net,
         duck.Recipe(epochs=1, batch_size=64),
         TRAINING,
-        tmp_path,
+        ArtifactStore(tmp_path),
     )
     (first,) = making(1)
     (file,) = tmp_path.rglob("*.safetensors")
     whole = file.read_bytes()
     file.write_bytes(whole[:-5])
-    with pytest.warns(CacheWarning, match=rf"{file.name} is truncated .* trained again"):
+    with pytest.warns(CacheWarning, match=rf"{file.name} cannot be read"):
         (again,) = making(1)
     assert all(
         torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items()
@@ -312,7 +313,7 @@ def test_retrained_models_that_cannot_be_kept_are_used(tmp_path: Path) -> None:
         toy_net,
         duck.Recipe(epochs=1, batch_size=64),
         TRAINING,
-        tmp_path / "file" / "x",
+        ArtifactStore(tmp_path / "file" / "x"),
     )
     with pytest.warns(CacheWarning, match=r"cannot be written \(Not a directory\)"):
         assert len(making(1)) == 1

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from duck import cli
+from duck.artifacts import ArtifactStore, Key
 from duck.audits.scores import Outputs
 from duck.bench import (
     Attack,
@@ -31,7 +32,7 @@ from duck.bench import (
 from duck.bench.attacks import Attacker, Lira, Svm
 from duck.bench.estimates import expected
 from duck.bench.grids import experiment, result_id, training
-from duck.bench.outputs import OutputStore, Target
+from duck.bench.outputs import Target, predict_target, read_target
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.files import CacheWarning
@@ -121,9 +122,8 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
     )
     assert [line["method"] for line in scored.values()] == [None, "duck"]
     (tmp_path / "models").rename(tmp_path / "elsewhere")
-    (tmp_path / "elsewhere" / "outputs").rename(tmp_path / "outputs")
     (tmp_path / "models").mkdir()
-    (tmp_path / "outputs").rename(tmp_path / "models" / "outputs")
+    (tmp_path / "elsewhere" / "predictions").rename(tmp_path / "models" / "predictions")
     attacked = run(
         SVM,
         tmp_path / "results",
@@ -134,10 +134,10 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
     assert list(attacked) == ["digits, seed 0: svm of duck (paper)"]
     assert "error" not in attacked["digits, seed 0: svm of duck (paper)"]
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == [
-        "outputs"
+        "predictions"
     ]  # no original was needed
     # Where only what the models said came along, nothing is trained for the lines' sake.
-    there = OutputStore(tmp_path / "models" / "outputs").experiments()
+    there = ArtifactStore(tmp_path / "models").ids("predictions")
     facts = {name: facts_of(data) for name, data in digits().items()}
     left = plan(
         SVM, facts, Results(tmp_path / "none"), parse_only("scenario=samples", SVM), there
@@ -157,7 +157,7 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
     )
     (line,) = elsewhere.values()
     assert len(line["svm"]["f1"]) == 2
-    assert len(list((tmp_path / "new" / "outputs").iterdir())) == 1
+    assert len(list((tmp_path / "new" / "predictions").iterdir())) == 1
 
 
 def test_lira_compares_every_target_with_one_pool(tmp_path: Path, models: Path, pool: Path) -> None:
@@ -275,11 +275,13 @@ def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
-    kept, model = OutputStore(tmp_path), trained_net().train()
-    assert kept.read("x") is None
+    store, model = ArtifactStore(tmp_path), trained_net().train()
+    assert read_target(store, "x") is None
     for scenario, unseen in ((class_scenario(), 50), (samples_scenario(), 200)):
-        kept.write("x", model, scenario)
-        found = kept.read("x")
+        predictions = predict_target(model, scenario)
+        assert predictions is not None
+        store.write(Key("predictions", "x"), predictions)
+        found = read_target(store, "x")
         assert found is not None
         assert found.forgotten.ids.tolist() == scenario.data.train.ids[scenario.forget].tolist()
         assert len(found.unseen) == unseen  # all test samples of what is forgotten, the holdout too
@@ -291,25 +293,27 @@ def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
         assert (
             found.forgotten.labels.tolist() == scenario.data.train.labels[scenario.forget].tolist()
         )
-    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
-    assert (tmp_path / "x.npz").stat().st_mode & 0o777 == 0o600  # it names who was forgotten
-    (tmp_path / "x.npz").write_bytes(b"half")
-    with pytest.warns(CacheWarning, match=r"x.npz cannot be read .* computed again"):
-        assert kept.read("x") is None
+    (file,) = (tmp_path / "predictions").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600  # it contains ids of forgotten samples
+    file.write_bytes(b"half")
+    with pytest.warns(CacheWarning, match=f"{file.name} cannot be read"):
+        assert read_target(store, "x") is None
 
 
 def test_a_model_that_says_nan_is_scored_but_not_attacked(tmp_path: Path) -> None:
-    kept, model = OutputStore(tmp_path), trained_net()
+    store, model = ArtifactStore(tmp_path), trained_net()
     with torch.no_grad():
         next(iter(model.parameters())).fill_(float("nan"))
-    kept.write("x", model, class_scenario())
+    predictions = predict_target(model, class_scenario())
+    assert predictions is not None
+    store.write(Key("predictions", "x"), predictions)
     with pytest.raises(BadInput, match=r"60 of 60 outputs are not a number \(NaN\)"):
-        kept.read("x")
+        read_target(store, "x")
 
 
 def test_a_disk_that_is_full_does_not_cost_the_result(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "outputs").write_text("in the way")
+    (tmp_path / "models" / "predictions").write_text("in the way")
     made = run(
         replace(FEW, methods=("original",), settings={}),
         tmp_path / "results",

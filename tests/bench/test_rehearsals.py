@@ -179,7 +179,7 @@ def test_a_bias_has_originals_of_its_own(tmp_path: Path) -> None:
     assert [one.training.seed for one in made[:4]] == [0, 0, 1, 1]
     assert len({one.id for one in made}) == 10
     run(rehearsal(grid), tmp_path, "method=original")
-    (weights,) = (tmp_path / "models").glob("*.safetensors")
+    (weights,) = (tmp_path / "models" / "originals").iterdir()
     small = rehearsal(grid)
     facts = facts_of(digits()["digits"])
     assert weights.stem == original_of(small, cells(small, {"digits": facts})[0], facts).id

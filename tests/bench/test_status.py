@@ -68,9 +68,9 @@ def test_minutes_come_from_measured_runs_and_count_the_original_once(results: Re
     assert row.minutes == pytest.approx((runs + 60.0) / 60)
     assert row.unmeasured == 0
     models = results.folder / "models"
-    models.mkdir()
     original = original_of(GRID, cells(GRID, {})[0], FACTS)
-    (models / f"{original.id}.json").write_text("{}")
+    (models / "originals").mkdir(parents=True)
+    (models / "originals" / f"{original.id}.safetensors").touch()
     (row,) = Planner(results, models).status([GRID])
     assert row.minutes == pytest.approx(runs / 60)
 
@@ -278,9 +278,9 @@ def test_a_pool_and_a_search_take_what_the_minutes_leave(results: Results) -> No
 def test_originals_that_are_there_cost_nothing_and_lower_ranks_come_first(results: Results) -> None:
     everything(results)
     models = results.folder / "models"
-    models.mkdir()
     original = original_of(GRID, cells(GRID, {})[0], FACTS)
-    (models / f"{original.id}.json").write_text("{}")
+    (models / "originals").mkdir(parents=True)
+    (models / "originals" / f"{original.id}.safetensors").touch()
     assert Planner(results).next_steps([GRID], 0.5) == []
     (step, *_) = Planner(results, models).next_steps([GRID], 0.5)
     assert "case=0" in step.command

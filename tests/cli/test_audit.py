@@ -136,7 +136,7 @@ def test_oracle_trains_what_is_missing_once_and_judges(
     )
     kept = {
         path: path.stat().st_mtime_ns
-        for path in audited["original"].parent.glob(".retrained/*/*.safetensors")
+        for path in audited["original"].parent.glob(".artifacts/retrained/*.safetensors")
     }
     assert len(kept) == 6
     code, told = audit(capsys, str(audited["original"]), "--tier", "oracle", "--models", "6")
@@ -154,7 +154,8 @@ def test_oracle_trains_what_is_missing_once_and_judges(
     audit(capsys, str(audited["duck"]))  # a weaker one afterwards
     assert (audited["duck"] / "audit-oracle.json").read_text() == kept_audit
     (stored,) = read_runs([audited["duck"]])
-    assert stored.audit == json.loads(kept_audit)
+    assert stored.audit is not None
+    assert stored.audit.to_dict() == json.loads(kept_audit)
 
 
 def test_given_retrained_runs_are_checked(
@@ -254,7 +255,7 @@ def test_retrained_models_of_another_normalisation_are_not_taken(
         ]
         assert cli.main(["forget", *run]) in (0, 1)
         audit(capsys, str(tmp_path / name), "--tier", "oracle", "--models", "1")
-    assert len(list(tmp_path.glob(".retrained/*/*.safetensors"))) == 2
+    assert len(list(tmp_path.glob(".artifacts/retrained/*.safetensors"))) == 2
 
 
 def test_who_is_named_as_original_must_be_the_run_s_own(
@@ -319,7 +320,7 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
         assert code == 2
         assert "was trained elsewhere, in a way that is not known" in " ".join(err.split())
         assert ("--retrained RUNS and --pool POOL" in " ".join(err.split())) == bool(more)
-    assert [path.name for path in tmp_path.iterdir() if path.name != ".prepared"] == ["run"]
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".artifacts"] == ["run"]
     assert "elsewhere" not in str(
         audit(capsys, str(run), "--original", str(weights))[1]["reasons"]
     )  # quick: no other model
@@ -330,7 +331,7 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
         "The original was trained elsewhere: ot",
     )
     _, told = audit(capsys, *oracle, "--default-recipe")
-    assert told["models"] == len(list(tmp_path.glob(".retrained/*/*"))) == 1
+    assert told["models"] == len(list(tmp_path.glob(".artifacts/retrained/*"))) == 1
 
 
 def test_a_run_that_is_made_anew_has_no_audit(
@@ -379,7 +380,7 @@ def test_one_sample_cannot_be_audited_and_nothing_is_trained_for_it(
     assert "There is 1 forget sample: an audit compares groups and needs at least 2" in " ".join(
         err.split()
     )
-    assert not (tmp_path / ".retrained").exists()
+    assert not (tmp_path / ".artifacts" / "retrained").exists()
 
 
 def test_no_run_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,8 +75,8 @@ def test_run_narrow_go_on_and_print(here: Path, capsys: pytest.CaptureFixture[st
     assert len((here / "results" / "small.jsonl").read_text().splitlines()) == 5
     assert sorted(path.name for path in here.iterdir()) == [
         "long.toml",
-        "models",
         "results",
+        "runs",
         "small.toml",
     ]
     rows = json.loads(bench(capsys, "--table", "small.toml", "--json")[0])
@@ -101,7 +101,7 @@ def test_a_limit_of_nothing_starts_nothing_and_is_no_failure(
     out, err = bench(capsys, "small.toml", "--limit-minutes", "0")
     assert out == "small: 0 runs ended, 0 of them failed; 0 were there before, 5 are left.\n"
     assert "Stopped by --limit-minutes: the same command goes on." in err
-    assert not (here / "models").exists()
+    assert not (here / "runs").exists()
     table, _ = bench(capsys, "--table", "small.toml")
     assert table.count("0 (missing 2 of 2)") == 2
 

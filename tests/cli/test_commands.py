@@ -60,7 +60,7 @@ def test_train_stores_a_run_and_does_it_once(
         == 1797
     )
     assert record["environment"]["packages"]["torch"] == torch.__version__
-    assert [path.name for path in original.parent.iterdir()] == ["original"]
+    assert sorted(path.name for path in original.parent.iterdir()) == [".artifacts", "original"]
 
 
 def test_forget_a_class(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +170,7 @@ def test_recipe_flags_win_also_where_they_ask_for_the_default_of_other_data(
         raise Stopped
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(f"duck.cli.{command}_command.train", train)
+    monkeypatch.setattr("duck.originals.train", train)
     np.savez(
         "few.npz",
         images=images,
@@ -271,8 +271,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     Path("file").touch()
     monkeypatch.setattr("duck.cli.forget_command.unlearn", None)
-    monkeypatch.setattr("duck.cli.train_command.train", None)
-    monkeypatch.setattr("duck.cli.debias_command.train", None)
+    monkeypatch.setattr("duck.originals.train", None)
     forget = ["forget", "--run", str(original), "--classes", "3"]
     for words in (
         forget,
@@ -1030,7 +1029,7 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_weights(tmp_path: Path
             "--epochs",
             "12",
             "--out",
-            str(tmp_path / name),
+            str(tmp_path / name / "run"),
         ]
 
     subprocess.run(command("whole"), check=True, capture_output=True, timeout=120)
@@ -1038,20 +1037,20 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_weights(tmp_path: Path
         command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(".killed-*.unfinished/checkpoint.pt")):
+        while not list(tmp_path.glob("killed/.run-*.unfinished/checkpoint.pt")):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "killed").exists()
+    assert not (tmp_path / "killed" / "run").exists()
     again = subprocess.run(
         command("killed"), check=True, capture_output=True, text=True, timeout=120
     )
     assert "Going on from" in again.stderr
     whole, resumed = (
-        load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed")
+        load_file(tmp_path / name / "run" / "model.safetensors") for name in ("whole", "killed")
     )
     assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "whole"]
+    assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == [".artifacts", "run"]
 
 
 def test_ctrl_c_leaves_no_run(tmp_path: Path) -> None:

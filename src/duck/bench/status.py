@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal
 
+from duck.artifacts import ArtifactStore, Key
 from duck.bench.estimates import Estimates
 from duck.bench.grids import (
     Attack,
@@ -103,10 +104,11 @@ class _Part:
 
 
 class Planner:
-    """Compares grids with results. `models`: folder in which originals are looked for."""
+    """Compares grids with results. `models`: folder of the artifact store, with originals."""
 
     def __init__(self, results: Results, models: Path | None = None) -> None:
-        self.results, self.models = results, models
+        self.results = results
+        self.store = ArtifactStore(models)
         self.estimates = Estimates(results)
         self._known: dict[str, list[Facts]] = {}
 
@@ -282,7 +284,8 @@ class Planner:
         return _Task(result_id(made, settings), grid, cell, seconds, original, cost)
 
     def _is_there(self, original: Experiment) -> bool:
-        return self.models is not None and (self.models / f"{original.id}.json").exists()
+        # The code of a user's model is not imported for an estimate.
+        return Key("originals", original.id) in self.store
 
     def _lines(self, grid: Grid, dataset: str) -> dict[Cell, Result | None]:
         """Return the cells of a data set that can be run, and their results."""

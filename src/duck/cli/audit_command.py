@@ -16,7 +16,6 @@ from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.full import MIN_MODELS, check_size
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
-from duck.audits.retraining import Retraining
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Tier, file_of, save
 from duck.cli import exit_codes
 from duck.cli.console import emit, progress_bar, say, write
@@ -31,6 +30,7 @@ from duck.models.weights import load_weights
 from duck.pools.build import build_pool, suitable_workers
 from duck.pools.plan import Plan
 from duck.pools.reader import Pool, mismatch
+from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.scenarios import describe
 from duck.types import Recipe
@@ -40,7 +40,7 @@ EXITS = {
     NOT_FORGOTTEN: exit_codes.FAILED,
     NO_VERDICT: exit_codes.NO_VERDICT,
 }
-RETRAINED, POOLS = ".retrained", ".pools"
+POOLS = ".pools"
 POOL_MODELS = 32
 
 
@@ -199,13 +199,13 @@ def _references(
     given = [found.model(_checked(folder, found), device) for folder in args.retrained]
     training = found.experiment.training
     making = Retraining(
-        found.scenario, case.original, lambda: _fresh(found), training.recipe, training, args.run.resolve().parent / RETRAINED
+        found.scenario, case.original, lambda: _fresh(found), training.recipe, training, found.store
     )  # fmt: skip
     wanted = max(0, args.models - len(given))
     missing = making.missing(wanted)
     if missing:
         say(
-            f"{missing} of {args.models} retrained models are to be trained; they are kept in {making.folder}."
+            f"{missing} of {args.models} retrained models are to be trained; they are kept in {making.store.root}."
         )
     with _training(missing) as progress:
         return [*given, *making(wanted, progress)]

@@ -13,6 +13,7 @@ import tyro
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
+from duck.artifacts import default_root
 from duck.bench import (
     Format,
     Grid,
@@ -90,9 +91,10 @@ class Bench:
     out: Path = Path("results")
     """Folder of the result files."""
     models: Path | None = None
-    """Folder that keeps originals, what methods prepare and what models say; `models` beside --out where not given."""
+    """Folder of the artifact store: originals, preparations and predictions. Default: that of
+    `duck train`, runs/.artifacts."""
     keep_models: bool = False
-    """Keep the weights of unlearned models in --models, too, by the ids of their experiments."""
+    """Store the weights of unlearned models in --models, too, by the ids of their experiments."""
     compile: bool = False
     """Compile retraining, which is then faster on a GPU; the lines say so. Originals are made as their recipe says."""
     shared_device: bool = False
@@ -224,7 +226,7 @@ def _print_next(args: Bench, planner: Planner, grids: list[Grid], as_json: bool)
 def _models(args: Bench) -> Path:
     if args.models is not None:
         return args.models
-    return args.out / "models" if args.rehearse else args.out.resolve().parent / "models"
+    return args.out / "models" if args.rehearse else default_root()
 
 
 def _print(args: Bench, grid: Grid, only: Only, results: Results) -> int:

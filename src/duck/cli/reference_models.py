@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from duck import runs
+from duck.artifacts import ArtifactStore, Key, default_root
 from duck.cli.inputs import DataFlags, check_model_code, place_in_record
 from duck.errors import BadInput
 from duck.experiment import Experiment, fingerprint
@@ -35,11 +36,11 @@ class Unlearning:
     def experiment(self) -> Experiment:
         return self.run.experiment
 
-    def model(self, folder: Path, device: torch.device) -> nn.Module:
-        """The model of this run or of its kin."""
+    def model(self, place: Path, device: torch.device) -> nn.Module:
+        """Load a model of this architecture from a run folder or a file of weights."""
         data = self.scenario.data
         net = build(self.experiment.training.model, data.num_classes, data.train.shape)
-        load_weights(net, folder / runs.WEIGHTS)
+        load_weights(net, place if place.is_file() else place / runs.WEIGHTS)
         return in_float32(net).to(device).eval()
 
     def original(self) -> Path | None:
@@ -47,7 +48,19 @@ class Unlearning:
         said = runs.original_of(self.folder, self.run)
         if said is not None and (said / runs.WEIGHTS).exists():
             return said
-        return self._beside(self.experiment.previous) or self.by("original")
+        return self._beside(self.experiment.previous) or self.by("original") or self._stored()
+
+    @property
+    def store(self) -> ArtifactStore:
+        """The store of the runs in the same folder."""
+        return ArtifactStore(default_root(self.folder.resolve().parent))
+
+    def _stored(self) -> Path | None:
+        """Return the original in the artifact store, if this run started from one."""
+        key = Key.of_original(self.experiment)
+        if self.experiment.earlier or self.store.read(key) is None:
+            return None
+        return self.store.path(key)
 
     def named(self, folder: Path, role: Role) -> Path:
         """What the user names as its original or retrained model: a run that is something else is refused, bare weights are taken."""

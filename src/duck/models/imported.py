@@ -1,17 +1,20 @@
 """A user's own model: the function behind "package.module:function"."""
 
+import hashlib
 import importlib
 import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
 from duck.errors import BadInput
+from duck.files import read_bytes
 from duck.models.registry import Shape
 from duck.models.user_models import accept_images, check_given
 from duck.registry import suggest
@@ -37,6 +40,19 @@ def build_imported(name: str, num_classes: int, shape: Shape) -> nn.Module:
         )
     accept_images(check_given(model))
     return model
+
+
+def source_digest(name: str) -> str:
+    """Return a digest of the file in which a user's builder is; "" for a model of our own."""
+    if ":" not in name:
+        return ""
+    with _working_folder_importable():
+        _find(name)
+    file = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
+    try:
+        return hashlib.blake2b(read_bytes(Path(file or "")), digest_size=8).hexdigest()
+    except OSError:  # a module without a file of its own
+        return ""
 
 
 @contextmanager

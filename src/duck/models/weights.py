@@ -48,17 +48,29 @@ def request_digest(path: Path) -> str:
 
 def load_weights(model: nn.Module, path: Path | str) -> None:
     """Read weights into the model, all of them or none."""
-    path, model = Path(path), uncompiled(model)
+    load_tensors(model, _read(Path(path)), str(path))
+
+
+def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], owner: str) -> None:
+    """Copy weights into the model, all of them or none; `owner` names their source in errors."""
+    model = uncompiled(model)
     expected: dict[str, Tensor] = model.state_dict()
-    found = _without_prefix(_read(path), expected)
+    found = _without_prefix(dict(tensors), expected)
     found = {**found, **_tied(found, expected)}
     problems = _problems(found, expected)
     if problems:
         raise BadInput(
-            f"{path} does not fit this model: {'; '.join(problems)}. Were the architecture and the number of classes the same?"
+            f"{owner} does not fit this model: {'; '.join(problems)}. "
+            "Were the architecture and the number of classes the same?"
         )
-    check_weights(found, str(path))
+    check_weights(found, owner)
     model.load_state_dict(found)
+
+
+def copy_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of all weights on the CPU; tied weights are copied, too."""
+    state = uncompiled(model).state_dict()
+    return {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
 
 
 def check_weights(weights: Mapping[str, Tensor], owner: str) -> None:
