@@ -84,7 +84,9 @@ class Duck:
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         unlearned = clone(model)
-        with with_embeddings(unlearned, task.head, next(task.retain.batches(PROBE_IMAGES)).images) as net:
+        with with_embeddings(
+            unlearned, task.head, next(task.retain.batches(PROBE_IMAGES)).images
+        ) as net:
             training = _Training(self, net, self._targets(net, task), task)
             stop = make_stop_rule(
                 unlearned,
