@@ -1,4 +1,4 @@
-"""What these scripts share: result files of JSON lines, their flags, and Markdown tables."""
+"""Helpers of these scripts: result files of JSON lines, flags, and Markdown tables."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 class ResultFile:
-    """A file of results, one JSON line each. Runs that are in it are done."""
+    """A file of results, one JSON line each. Runs that are in it already are skipped."""
 
     def __init__(self, path: Path, limit_minutes: float, device: torch.device) -> None:
         self.path = path
@@ -78,7 +78,7 @@ def run_or_print(
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], texts: int) -> None:
-    """Print a Markdown table. The first `texts` columns hold text, the others numbers."""
+    """Print a Markdown table. The first `texts` columns are text, the others numbers."""
     rules = ["---"] * texts + ["---:"] * (len(headers) - texts)
     for cells in (headers, rules, *rows):
         print(f"| {' | '.join(map(str, cells))} |")
@@ -87,7 +87,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], texts:
 def run_on_outputs(
     doc: str | None, name: str, measure: Callable[[list[tuple[Row, Target]]], Row]
 ) -> None:
-    """Append what `measure` finds for each data set, scenario, method and preset of paper/svm.
+    """Append the result of `measure` for each data set, scenario, method and preset of paper/svm.
 
     `measure` is called with the results of the runs and the stored outputs of their models.
     """
@@ -102,8 +102,8 @@ def run_on_outputs(
         if group in results.done:
             continue
         started_at = time.monotonic()
-        found = measure([(row, target) for row in rows if (target := store.read(row["id"]))])
-        results.append({"name": group, **found}, time.monotonic() - started_at)
+        result = measure([(row, target) for row in rows if (target := store.read(row["id"]))])
+        results.append({"name": group, **result}, time.monotonic() - started_at)
 
 
 def _groups(folder: Path, store: OutputStore) -> dict[str, list[Row]]:
