@@ -1,4 +1,4 @@
-"""What these scripts share: result files of JSON lines, their flags, and Markdown tables."""
+"""Helpers of these scripts: result files of JSON lines, flags, and Markdown tables."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 class ResultFile:
-    """A file of results, one JSON line each. Runs that are in it are done."""
+    """A file of results, one JSON line each. Runs that are in it already are skipped."""
 
     def __init__(self, path: Path, limit_minutes: float, device: torch.device) -> None:
         self.path = path
@@ -79,7 +79,7 @@ def run_or_print(
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], texts: int) -> None:
-    """Print a Markdown table. The first `texts` columns hold text, the others numbers."""
+    """Print a Markdown table. The first `texts` columns are text, the others numbers."""
     rules = ["---"] * texts + ["---:"] * (len(headers) - texts)
     for cells in (headers, rules, *rows):
         print(f"| {' | '.join(map(str, cells))} |")
@@ -88,7 +88,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], texts:
 def run_on_outputs(
     doc: str | None, name: str, measure: Callable[[list[tuple[Row, Target]]], Row]
 ) -> None:
-    """Append what `measure` finds for each data set, scenario, method and preset of paper/svm.
+    """Append the result of `measure` for each data set, scenario, method and preset of paper/svm.
 
     `measure` is called with the results of the runs and the stored outputs of their models.
     """
@@ -104,8 +104,8 @@ def run_on_outputs(
             continue
         started_at = time.monotonic()
         targets = [(row, read_target(store, row["id"])) for row in rows]
-        found = measure([(row, target) for row, target in targets if target is not None])
-        results.append({"name": group, **found}, time.monotonic() - started_at)
+        result = measure([(row, target) for row, target in targets if target is not None])
+        results.append({"name": group, **result}, time.monotonic() - started_at)
 
 
 def _groups(folder: Path, store: ArtifactStore) -> dict[str, list[Row]]:

@@ -261,7 +261,7 @@ def test_the_api_page_documents_every_public_name() -> None:
 
 
 def test_the_generated_parts_of_the_results_are_those_of_the_result_files() -> None:
-    from write_tables import PAGES, PART, written
+    from write_tables import PAGES, PART, update_page
 
     text = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
     commands = [part[0] for page in text.values() for part in PART.findall(page)]
@@ -279,7 +279,7 @@ def test_the_generated_parts_of_the_results_are_those_of_the_result_files() -> N
     for part in needed:
         assert any(part in command for command in commands), part
     for name, page in text.items():
-        assert written(page) == page, (
+        assert update_page(page) == page, (
             f"{name}: python benchmarks/write_tables.py brings it up to date"
         )
 

@@ -16,12 +16,12 @@ from duck.earlier_requests import (
     KNOWN,
     STATES,
     EarlierScores,
-    loss_rank,
     score_earlier,
     with_history,
 )
 from duck.errors import BadInput
 from duck.methods import Original
+from duck.metrics import mean_loss_rank
 from duck.scenarios import (
     Debias,
     ForgetClasses,
@@ -246,8 +246,10 @@ def test_rank_among_unseen_losses_of_the_same_class_by_hand() -> None:
         torch.tensor([0, 0, 0, 0, 1, 1]),
     )
     # 1 of 4 lower; 2 of 4 lower; both equal: a half.
-    assert loss_rank(losses, labels, unseen, unseen_labels) == pytest.approx((0.25 + 0.5 + 0.5) / 3)
-    assert loss_rank(losses, labels, unseen[:0], unseen_labels[:0]) is None
+    assert mean_loss_rank(losses, labels, unseen, unseen_labels) == pytest.approx(
+        (0.25 + 0.5 + 0.5) / 3
+    )
+    assert mean_loss_rank(losses, labels, unseen[:0], unseen_labels[:0]) is None
 
 
 def known_class(share: float) -> nn.Module:

@@ -1,4 +1,4 @@
-"""A user's own model and data set: what does not fit is said, and what the model knows is believed."""
+"""A user's own model and data set: errors for those that do not fit, classes from the model."""
 
 import re
 from collections.abc import Callable
@@ -206,7 +206,7 @@ def test_an_original_that_does_not_know_the_data_is_pointed_out(model: Home) -> 
     said = duck.forget(model, turned, [1, 2, 3], method="finetune").notes
     assert any(
         re.match(
-            r"The original gets \d % of the training samples right: are weights, mean and std .* order of the classes",
+            r"The original gets \d % .* mean and std .* order of the classes",
             n,
         )
         for n in said
@@ -274,7 +274,7 @@ def test_flat_models_take_matrices_as_they_are() -> None:
         (
             lambda: Home().double(),
             bytes_of,
-            r"torch.float32 of shape \(\d+, 1, 8, 8\), its weights are torch.float64.*model\.float\(\)",
+            r"torch.float32 of shape .*, its weights are torch.float64.*model\.float\(\)",
         ),
         (
             Home,
@@ -287,10 +287,10 @@ def test_flat_models_take_matrices_as_they_are() -> None:
 def test_samples_that_do_not_fit_the_model(
     net: Callable[[], nn.Module], change: Any, problem: str
 ) -> None:
-    with pytest.raises(BadInput, match=rf"The model cannot take these samples, {problem}"):
+    with pytest.raises(BadInput, match=rf"The model cannot process these samples, {problem}"):
         duck.forget(net(), Items(change), [1, 2])
     data = from_dataset(Items(change))
-    with pytest.raises(BadInput, match=rf"The model cannot take these samples, {problem}"):
+    with pytest.raises(BadInput, match=rf"The model cannot process these samples, {problem}"):
         accuracy(net(), data.train)
 
 
@@ -298,7 +298,7 @@ def test_half_precision_is_named_where_no_copy_in_float32_is_made() -> None:
     problem = (
         r"torch.float32 of shape \(\d+, 1, 8, 8\), its weights are torch.bfloat16.*model\.float\(\)"
     )
-    with pytest.raises(BadInput, match=rf"The model cannot take these samples, {problem}"):
+    with pytest.raises(BadInput, match=rf"The model cannot process these samples, {problem}"):
         accuracy(Home().bfloat16(), from_dataset(TRAIN).train)
 
 
@@ -310,17 +310,17 @@ class FeaturesFirst(Home):
 def test_of_a_tuple_the_first_element_is_the_logits() -> None:
     with pytest.raises(
         BadInput,
-        match=r"gives the 72 logits.*returns a tuple, of which the first element .* return the logits first",
+        match=r"the 72 logits.*returns a tuple, .*first element .* return the logits first",
     ):
         duck.forget(FeaturesFirst(), TRAIN, [1, 2])
     with pytest.raises(
         BadInput,
-        match=r"'out' gives 10 outputs a sample, and the logits are 72\. .*return the logits first",
+        match=r"'out' has 10 outputs .* 72 logits\. .*return the logits first",
     ):
         duck.forget(FeaturesFirst(), TRAIN, [1, 2], head="out")
 
 
-# Who is to be forgotten
+# Requests
 
 
 MASK = torch.zeros(1000, dtype=torch.bool).index_fill(0, torch.tensor([3, 14, 15]), True)
@@ -429,6 +429,6 @@ def test_a_model_whose_weights_are_no_numbers_is_refused() -> None:
     with torch.no_grad():
         broken.second.bias[3] = float("nan")
     with pytest.raises(
-        BadInput, match=r"The model holds values that are not numbers \(NaN\), in 'second.bias'"
+        BadInput, match=r"The model contains values that are not numbers \(NaN\), in 'second.bias'"
     ):
         duck.forget(broken, TensorDataset(IMAGES, LABELS), [1, 2, 3])

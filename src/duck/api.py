@@ -23,7 +23,7 @@ from duck.methods.base import METHODS, Method
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import SMALL, KeptAccuracy, Scores, loss_change
 from duck.models import build
-from duck.models.head import classified, dtype_of
+from duck.models.head import compute_logits, dtype_of
 from duck.models.user_models import (
     accept_images,
     accepting_images,
@@ -303,7 +303,7 @@ def _data(
     widths: list[int] = []
 
     def outputs(images: Tensor) -> int:
-        widths.append(classified(model, images.to(device)).shape[1])
+        widths.append(compute_logits(model, images.to(device)).shape[1])
         return widths[-1]
 
     pixels = Pixels(tuple(map(float, mean)), tuple(map(float, std))) if given else None

@@ -868,7 +868,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "weights that hold NaN": (
         ["forget", "--data", "digits", "--model", "convnet", "--weights", "NAN", "--classes", "1"],
-        "nan.safetensors holds values that are not numbers (NaN), in 'head.weight'",
+        "nan.safetensors contains values that are not numbers (NaN), in 'head.weight'",
     ),
 }
 

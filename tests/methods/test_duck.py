@@ -26,7 +26,7 @@ from duck.methods._stopping import (
 )
 from duck.methods.duck import Duck, FewSampleRates, class_centroids
 from duck.methods.presets import default_recipe, preset
-from duck.models.head import WithEmbedding, probe
+from duck.models.head import WithEmbedding, find_head
 from duck.predict import accuracy, outcomes
 from duck.runtime import evaluating, seeded
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
@@ -66,7 +66,7 @@ RETAIN = points([(2.0, 0.0), (4.0, 0.0), (0.0, 3.0), (-1.0, -1.0), (-3.0, -3.0)]
 
 
 def wrapped(model: nn.Module, images: Tensor) -> WithEmbedding:
-    return WithEmbedding(model, probe(model, images))
+    return WithEmbedding(model, find_head(model, images))
 
 
 def plane_task(forget: Resident) -> tuple[WithEmbedding, Task]:

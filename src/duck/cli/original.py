@@ -22,7 +22,7 @@ from duck.files import read_bytes
 from duck.methods.base import Method
 from duck.methods.presets import default_recipe
 from duck.models import build
-from duck.models.head import PROBES, probe
+from duck.models.head import PROBE_IMAGES, find_head
 from duck.models.user_models import in_float32
 from duck.models.weights import load_weights, request_digest
 from duck.scenarios import (
@@ -194,11 +194,11 @@ class OriginalFlags:
             return None
         model, images = (
             in_float32(self.load(training, data, device)),
-            next(data.train.to(device).batches(PROBES)).images,
+            next(data.train.to(device).batches(PROBE_IMAGES)).images,
         )
-        given = probe(model, images, head)
+        given = find_head(model, images, head)
         try:
-            return None if probe(model, images) == given else head
+            return None if find_head(model, images) == given else head
         except DuckError:  # a probe finds none: that is what the flag is for
             return head
 

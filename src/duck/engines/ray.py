@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Any
 
-from duck.engines.base import ENGINES, Result, Task
+from duck.engines.base import ENGINES, Result, Start, Task, check_workers
 from duck.engines.processes import ONE_THREAD, SAFE_PATH, to_bytes
 from duck.errors import BadInput, DuckError
 
@@ -21,20 +21,16 @@ class RayEngine:
 
     workers: int
     address: str | None = None
-    """Of a running cluster, such as "auto" or "ray://host:10001"; None starts Ray here."""
+    """Address of a running cluster, such as "auto" or "ray://host:10001". None: start Ray here."""
     gpus_per_worker: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise BadInput(f"--workers must be at least 1, got {self.workers}.")
+        check_workers(self.workers)
         if not self.gpus_per_worker >= 0:
             raise BadInput(f"--gpus-per-worker must be 0 or more, got {self.gpus_per_worker}.")
 
     def __call__(
-        self,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        start: Callable[[Task], bool],
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], start: Start[Task]
     ) -> Iterator[Result]:
         """Yield function(task) for each task that `start` lets begin, in the order they end."""
         pending = takewhile(start, tasks)
