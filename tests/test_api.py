@@ -241,7 +241,7 @@ def test_any_request_will_do() -> None:
 
 def test_data_that_bring_test_data_take_no_others() -> None:
     data = toy_data()
-    with pytest.raises(BadInput, match="test= goes with a torch Dataset"):
+    with pytest.raises(BadInput, match="test= is for a torch Dataset"):
         duck.forget(trained_net(), data, [1], test=Gray(data.test))
 
 

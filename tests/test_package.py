@@ -32,6 +32,7 @@ LAYERS = [
     ["unlearning"],
     ["comparison", "tuning", "analysis"],
     ["runs"],
+    ["unlearning_runs"],
     ["audits", "pools"],
     ["api"],
     ["originals"],

@@ -1,4 +1,4 @@
-"""Make a trained image classifier forget a class or chosen samples, and say honestly whether it worked."""
+"""Make a trained image classifier forget classes or samples, and measure whether it worked."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     )
     from duck.types import Data, Recipe, Scenario, Task
     from duck.unlearning import unlearn
+    from duck.unlearning_runs import UnlearningRun, open_run
 
-# Importing torch takes seconds: each name is fetched when it is first asked for.
+# Importing torch takes seconds: each name is imported at its first use.
 _HOMES = {
     "duck.api": ("Result", "audit", "forget", "train"),
     "duck.data": ("load",),
@@ -37,6 +38,7 @@ _HOMES = {
         "ForgetSamples",
     ),
     "duck.types": ("Data", "Recipe", "Scenario", "Task"),
+    "duck.unlearning_runs": ("UnlearningRun", "open_run"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -56,11 +58,13 @@ __all__ = [
     "Retrained",
     "Scenario",
     "Task",
+    "UnlearningRun",
     "audit",
     "aus",
     "evaluate",
     "forget",
     "load",
+    "open_run",
     "preset",
     "train",
     "unlearn",

@@ -1,7 +1,7 @@
-"""The shortest way: a plain nn.Module, a plain torch Dataset, and the ids to forget."""
+"""The Python API: train, forget and audit with plain modules and torch data sets."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.next_step import audit_obstacle
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
+from duck.audits.run_audit import AuditOptions, audit_run
 from duck.audits.verdict import NOT_FORGOTTEN, Audit, Tier
 from duck.data.checks import check_data
 from duck.data.examples import Pixels
@@ -35,6 +36,7 @@ from duck.models.user_models import (
 )
 from duck.predict import check_model
 from duck.printable import counted, printable
+from duck.registry import suggest
 from duck.retraining import Retraining
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
 from duck.scenarios import (
@@ -49,38 +51,42 @@ from duck.training import loop
 from duck.types import Data, Recipe, Report, Scenario, Task
 from duck.unlearning import Outcome, Watch, notes, surely_forgot, unlearn
 
+TABLE_SCORES = ("forget", "retain", "test", "forget_test", "retain_test", "aus")
+
 
 @dataclass(frozen=True, eq=False)
 class Result:
     """An unlearned model with its scores; print it for a summary."""
 
     model: nn.Module
-    """In evaluation mode, whatever mode the original is in."""
+    """The unlearned model, in evaluation mode."""
     scenario: Scenario
     method: Method
     outcome: Outcome
     original: nn.Module
-    """The model that was given, as it was; of a further request the one that the earlier request made."""
+    """The model that was given; for a further request, the model of the earlier result."""
     task: Task
     """What the method saw."""
     recipe: Recipe | None = None
-    """How the original was trained; None: that was not said."""
+    """How the original was trained; None: not known."""
     remarks: tuple[str, ...] = ()
-    """What was taken for granted of the data."""
+    """What was assumed about the data."""
     data: Data | None = None
-    """All training and test data, what earlier requests forgot included; None: the scenario's."""
+    """All data, with what earlier requests forgot; None: the data of the scenario."""
 
     @property
     def earlier(self) -> tuple[EarlierScores, ...]:
-        """What earlier requests forgot, scored again, the first one first."""
+        """The scores on the forget sets of earlier requests, the first request first."""
         return self.outcome.earlier
 
     @property
     def scores(self) -> Scores:
+        """The scores of the unlearned model."""
         return self.outcome.scores
 
     @property
     def seconds(self) -> float:
+        """The time of the method."""
         return self.outcome.seconds
 
     @property
@@ -90,41 +96,53 @@ class Result:
 
     @property
     def kept_accuracy(self) -> KeptAccuracy:
-        """Accuracy before and after on what was to be kept; `damaged`: more was lost than `max_accuracy_loss`."""
+        """Accuracy on the rest before and after; `damaged`: more than allowed was lost."""
         return self.outcome.kept_accuracy
 
     @property
     def notes(self) -> list[str]:
+        """What a reader must know about the scores."""
         return [*notes(self.scenario, self.outcome), *self.remarks]
 
     def __str__(self) -> str:
-        before, after, outcome = self.outcome.original, self.scores, self.outcome
-        names = ("forget", "retain", "test", "forget_test", "retain_test", "aus")
-        pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
+        outcome = self.outcome
+        samples = counted(outcome.forget_samples, "sample")
+        name = METHODS.name_of(self.method)
         lines = [
-            f"  {name:<12}{old:8.3f} -> {new:.3f}"
-            for name, old, new in pairs
-            if old is not None and new is not None
+            *self.notes[:1],
+            f"Request: {describe_forget_set(self.scenario)}.",
+            self._verdict,
+            f"{name}: {outcome.processed} of {samples} in {self.seconds:.2f} s",
+            *self._score_lines(),
+            *(f"  forgotten earlier: {scores}" for scores in self.earlier),
+            *self.notes[1:],
         ]
-        if self.scenario.kind == "samples" and outcome.forget_samples < SMALL:
-            lines += loss_change(asdict(before), asdict(after))
-        lines += [f"  forgotten earlier: {one}" for one in self.earlier]
-        done = f"{METHODS.name_of(self.method)}: {outcome.processed} of {counted(outcome.forget_samples, 'sample')} in {self.seconds:.2f} s"
-        who = f"Request: {describe_forget_set(self.scenario)}."
-        return printable(
-            "\n".join([*self.notes[:1], who, self._verdict, done, *lines, *self.notes[1:]])
-        )
+        return printable("\n".join(lines))
+
+    def _score_lines(self) -> list[str]:
+        before = asdict(self.outcome.original)
+        after = asdict(self.scores)
+        lines = [
+            f"  {name:<12}{before[name]:8.3f} -> {after[name]:.3f}"
+            for name in TABLE_SCORES
+            if before[name] is not None and after[name] is not None
+        ]
+        if self.scenario.kind == "samples" and self.outcome.forget_samples < SMALL:
+            lines += loss_change(before, after)
+        return lines
 
     @property
     def _verdict(self) -> str:
         if not self.forgot:
             return f"Verdict: {NOT_FORGOTTEN}."
-        obstacle = audit_obstacle(
-            {name: len(getattr(self.scenario, name)) for name in ("forget", "holdout", "test")}
-        )
+        splits = ("forget", "holdout", "test")
+        obstacle = audit_obstacle({name: len(getattr(self.scenario, name)) for name in splits})
         if obstacle:
             return f"Verdict: none without an audit. {obstacle}"
-        return "Verdict: none without an audit, duck.audit(result). Lower accuracy or higher loss on the forget samples is no proof."
+        return (
+            "Verdict: none without an audit, duck.audit(result). Lower accuracy or higher loss on "
+            "the forget samples is no proof."
+        )
 
 
 def train(
@@ -149,25 +167,21 @@ def train(
         checkpoint: File that training resumes from and writes to.
     """
     check_gradients()
-    place = pick_device(device)
-    given = (
-        build(model, data.num_classes, data.train.shape, seed)
-        if isinstance(model, str)
-        else _made(model, seed, place)
-    )
-    net, train_set = in_float32(check_given(given)).to(place), data.train.to(place)
+    target = pick_device(device)
     name = model if isinstance(model, str) else ""
+    if isinstance(model, str):
+        built = build(model, data.num_classes, data.train.shape, seed)
+    else:
+        # As `build` does: the same seed gives the same weights.
+        with fixed_seed(seed, target):
+            built = model()
+    network = in_float32(check_given(built)).to(target)
+    train_set = data.train.to(target)
     recipe = recipe or default_recipe(data.name, len(data.train), data.augment, name)
-    with accepting_images(net):
-        check_model(net, train_set)
-        loop.train(net, train_set, recipe, seeded(seed, "train"), report, checkpoint)
-    return in_dtypes_of(net, given).eval()
-
-
-def _made(factory: Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
-    """As `build` makes named models: same seed, same weights, and the caller's generators stay as they were."""
-    with fixed_seed(seed, device):
-        return factory()
+    with accepting_images(network):
+        check_model(network, train_set)
+        loop.train(network, train_set, recipe, seeded(seed, "train"), report, checkpoint)
+    return in_dtypes_of(network, built).eval()
 
 
 def forget(
@@ -215,65 +229,136 @@ def forget(
             of 5 points and 3 standard errors.
     """
     check_gradients()
-    if isinstance(train_set, Data) and test is not None:
-        raise BadInput(
-            "test= goes with a torch Dataset; a duck.Data has test data of its own: put them there, or leave test= out."
-        )
-    previous, original = (model, model.model) if isinstance(model, Result) else (None, model)
-    check_given(original)
-    if previous is not None:
+    if isinstance(model, Result):
         if train_set is not None or test is not None or len(mean) or len(std):
             raise BadInput(
-                "The result of an earlier request brings its training and test data: leave train_set, test, mean and std out."
+                "The result of an earlier request brings its training and test data: leave "
+                "train_set, test, mean and std out."
             )
-        data, remarks = previous.data or previous.scenario.data, previous.remarks
-        new_model, recipe, head = (
-            new_model or previous.task.new_model,
-            recipe or previous.recipe,
-            head or previous.task.head,
-        )
-    elif train_set is None:
-        raise BadInput(
-            "train_set= is missing: what the model was trained on. Only the result of an earlier request brings its data."
-        )
+        source = _continue(model, new_model, recipe, head)
     else:
-        with accepting_images(original):
-            data, remarks = _data(in_float32(original), train_set, test, mean, std)
-    request = forget if callable(forget) and not isinstance(forget, type) else _by_ids(forget, data)
-    if with_copies and previous is not None:
-        scenario_after(previous.scenario, request, seed)  # refuses what an earlier request forgot
-    if with_copies:
-        left = data if previous is None else data_after(previous.scenario)
-        request, copies = add_copies(request, left, seed)
-        remarks = (*remarks, *filter(None, [copies]))
-    scenario = _after(previous, request, seed) if previous is not None else request(data, seed)
-    remarks = (*remarks, *map(str, check_data(scenario)))
-    chosen = (
-        preset(method, data.name, scenario.kind, len(data.train))
-        if isinstance(method, str)
-        else method
-    )
-    with accepting_images(original):
+        source = _start(model, train_set, test, mean, std, new_model, recipe, head)
+    scenario, remarks = _scenario(source, forget, seed, with_copies)
+    if isinstance(method, str):
+        method = preset(method, source.data.name, scenario.kind, len(source.data.train))
+    with accepting_images(source.model):
         outcome = unlearn(
-            chosen, original, scenario, new_model=_adapted(new_model), recipe=recipe, head=head, watch=watch,
+            method,
+            source.model,
+            scenario,
+            new_model=_adapted(source.new_model),
+            recipe=source.recipe,
+            head=source.head,
+            watch=watch,
             max_accuracy_loss=max_accuracy_loss,
-        )  # fmt: skip
-    unlearned = without_hooks(outcome.model.eval())
-    task = scenario.task(new_model=new_model, recipe=recipe or Recipe(), head=head)
-    everything = data if previous is not None else scenario.data  # bias removal changes the data
-    return Result(unlearned, scenario, chosen, outcome, original, task, recipe, remarks, everything)
+        )
+    return Result(
+        model=without_hooks(outcome.model.eval()),
+        scenario=scenario,
+        method=method,
+        outcome=outcome,
+        original=source.model,
+        task=scenario.task(
+            new_model=source.new_model, recipe=source.recipe or Recipe(), head=source.head
+        ),
+        recipe=source.recipe,
+        remarks=remarks,
+        # Bias removal changes the data.
+        data=scenario.data if source.previous is None else source.data,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """The model that is to forget, its data, and how models like it are made."""
+
+    model: nn.Module
+    data: Data
+    remarks: tuple[str, ...]
+    new_model: Callable[[], nn.Module] | None
+    recipe: Recipe | None
+    head: str | None
+    previous: Result | None = None
+    """The result of the earlier request."""
+
+
+def _start(
+    model: nn.Module,
+    train_set: MapStyle | Data | None,
+    test: MapStyle | None,
+    mean: Sequence[float],
+    std: Sequence[float],
+    new_model: Callable[[], nn.Module] | None,
+    recipe: Recipe | None,
+    head: str | None,
+) -> _Source:
+    """Return the source of a first request."""
+    check_given(model)
+    if isinstance(train_set, Data) and test is not None:
+        raise BadInput(
+            "test= is for a torch Dataset. A duck.Data has test data of its own: put them there, "
+            "or leave test= out."
+        )
+    if train_set is None:
+        raise BadInput(
+            "train_set= is missing: what the model was trained on. Only the result of an earlier "
+            "request brings its data."
+        )
+    with accepting_images(model):
+        data, remarks = _data(in_float32(model), train_set, test, mean, std)
+    return _Source(model, data, remarks, new_model, recipe, head)
+
+
+def _continue(
+    previous: Result,
+    new_model: Callable[[], nn.Module] | None,
+    recipe: Recipe | None,
+    head: str | None,
+) -> _Source:
+    """Return the source of a further request."""
+    return _Source(
+        check_given(previous.model),
+        previous.data or previous.scenario.data,
+        previous.remarks,
+        new_model or previous.task.new_model,
+        recipe or previous.recipe,
+        head or previous.task.head,
+        previous,
+    )
+
+
+def _scenario(
+    source: _Source,
+    forget: Iterable[int | str | Tensor] | Request | None,
+    seed: int,
+    with_copies: bool,
+) -> tuple[Scenario, tuple[str, ...]]:
+    """Apply the request to the data; return the scenario and what must be known about it."""
+    data = source.data
+    previous = source.previous
+    remarks = list(source.remarks)
+    request = forget if callable(forget) and not isinstance(forget, type) else _by_ids(forget, data)
+    if with_copies:
+        left = data
+        if previous is not None:
+            scenario_after(previous.scenario, request, seed)  # an error if it was forgotten before
+            left = data_after(previous.scenario)
+        request, copies = add_copies(request, left, seed)
+        remarks += [copies] if copies else []
+    scenario = request(data, seed) if previous is None else _after(previous, request, seed)
+    remarks += map(str, check_data(scenario))
+    return scenario, tuple(remarks)
 
 
 def _after(previous: Result, request: Request, seed: int) -> Scenario:
-    """Apply a request to what is left, with what the earlier results found out."""
+    """Apply a request to what earlier requests left, with the scores of these."""
     scenario = scenario_after(previous.scenario, request, seed)
-    return with_history(
-        scenario, previous.earlier, surely_forgot(previous.method, previous.outcome.forgot)
-    )
+    has_forgotten = surely_forgot(previous.method, previous.outcome.forgot)
+    return with_history(scenario, previous.earlier, has_forgotten)
 
 
 def _adapted(new_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Module] | None:
-    """The factory, of models in float32 that take images by position."""
+    """Return the factory of models in float32 that take images by position."""
     if new_model is None:
         return None
 
@@ -292,114 +377,190 @@ def _data(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> tuple[Data, tuple[str, ...]]:
-    """What the model was trained on, as it takes it, and what had to be assumed for that."""
-    device, given = device_of(model), len(mean) > 0 or len(std) > 0
+    """Return the data in the form that the model takes, and what was assumed about them."""
+    device = device_of(model)
+    is_normalised = len(mean) > 0 or len(std) > 0
     if isinstance(train_set, Data):
-        if given:
+        if is_normalised:
             raise BadInput(
-                "mean= and std= belong to a torch Dataset; a duck.Data has them: give them to duck.load."
+                "mean= and std= are for a torch Dataset. A duck.Data has them: give them to "
+                "duck.load."
             )
         return train_set.to(device), ()
-    widths: list[int] = []
-
-    def outputs(images: Tensor) -> int:
-        widths.append(compute_logits(model, images.to(device)).shape[1])
-        return widths[-1]
-
-    pixels = Pixels(tuple(map(float, mean)), tuple(map(float, std))) if given else None
+    outputs = _OutputCount(model, device)
     data = from_dataset(
-        train_set, test, pixels=pixels, device=device, dtype=dtype_of(model), outputs=outputs
+        train_set,
+        test,
+        pixels=Pixels(tuple(map(float, mean)), tuple(map(float, std))) if is_normalised else None,
+        device=device,
+        dtype=dtype_of(model),
+        outputs=outputs,
     )
     remarks = []
-    own = getattr(data.train, "pixels", None)
-    if own is not None and not given:
+    pixels = getattr(data.train, "pixels", None)
+    if pixels is not None and not is_normalised:
         remarks.append(
-            f"Pixels were normalised by the data's own {own}: give mean= and std= if the model was trained with others."
+            f"Pixels were normalised by the data's own {pixels}: give mean= and std= if the model "
+            "was trained with others."
         )
     highest = max(int(part.labels.max()) for part in (data.train, data.test) if part is not None)
-    if widths[-1] > highest + 1:
+    if outputs.last > highest + 1:
         remarks.append(
-            f"The model has {widths[-1]} outputs, and the labels go up to {highest}: does it return the logits first, and are the labels "
-            "those of its training?"
+            f"The model has {outputs.last} outputs, and the labels go up to {highest}: does it "
+            "return the logits first, and are the labels those of its training?"
         )
     return data, tuple(remarks)
 
 
+class _OutputCount:
+    """Counts the outputs of a model for images of the data."""
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        self.model = model
+        self.device = device
+        self.last = 0
+
+    def __call__(self, images: Tensor) -> int:
+        self.last = compute_logits(self.model, images.to(self.device)).shape[1]
+        return self.last
+
+
 def audit(
-    unlearned: nn.Module | Result,
+    unlearned: nn.Module | Result | Path | str,
     scenario: Scenario | None = None,
     *,
-    original: nn.Module | None = None,
-    retrained: Sequence[nn.Module] | nn.Module = (),
+    original: nn.Module | Path | str | None = None,
+    retrained: Sequence[nn.Module | Path | str] | nn.Module = (),
     tier: Tier | None = None,
     models: int = DEFAULT_MODELS,
     new_model: Callable[[], nn.Module] | None = None,
     recipe: Recipe | None = None,
     head: str | None = None,
+    **options: Any,
 ) -> Audit:
     """Attack an unlearned model and return the audit; print it to read the verdict.
 
+    For the folder of a run this does what `duck audit` does: it loads the data and the original,
+    trains what is missing, and stores the audit in the folder.
+
     Args:
-        unlearned: The Result of `forget`, or an unlearned model with `scenario` and `original`.
+        unlearned: The Result of `forget`, the folder of a run, or an unlearned model with
+            `scenario` and `original`.
         scenario: What the model was to forget.
-        original: The model before unlearning.
+        original: The model before unlearning; for the folder of a run, a folder or weights, if it
+            is not found.
         retrained: Models trained without the forget samples by the recipe of the original, with
-            other seeds; five or more.
+            other seeds; five or more. For the folder of a run, folders of such runs.
         tier: `quick` needs no retrained models. `oracle`, the default if some are given, trains
-            the missing ones up to `models`, for which it needs `new_model` and `recipe`.
+            the missing ones up to `models`, for which it needs `new_model` and `recipe`; the folder
+            of a run has them. `full` needs the folder of a run.
         models: Number of retrained models of the oracle tier.
         new_model: Builds a fresh model. Default: what `forget` was given.
         recipe: How the original was trained. Default: what `forget` was given. There is no other
             default, because models of another recipe differ from the original for that alone.
         head: Name of the classifier head inside the model. None: it is found.
+        options: For the folder of a run: further fields of `duck.audits.run_audit.AuditOptions`,
+            such as `pool`, `pool_models`, `data`, `root`, `trust_model_code` and `device`.
     """
-    case, recipe = _case(unlearned, scenario, original, new_model, recipe, head)
-    references = (
-        [retrained]
-        if isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList)
-        else list(retrained)
-    )
-    given = [check_given(model) for model in (case.original, case.unlearned, *references)]
+    references = _as_list(retrained)
+    chosen: Tier = tier or ("oracle" if references else "quick")
+    if isinstance(unlearned, Path | str):
+        if scenario is not None or new_model is not None or recipe is not None:
+            raise BadInput(
+                "The folder of a run has a scenario, a model and a recipe: leave scenario=, "
+                "new_model= and recipe= out."
+            )
+        places = {
+            "original": None if original is None else _as_path(original),
+            "retrained": tuple(_as_path(place) for place in references),
+        }
+        settings = {"tier": chosen, "models": models, "head": head, **places, **options}
+        return audit_run(Path(unlearned), _audit_options(settings)).audit
+    if options:
+        raise BadInput(f"Only the audit of the folder of a run takes {', '.join(options)}.")
+    before = None if original is None else _as_model(original)
+    case, known_recipe = _case(unlearned, scenario, before, new_model, recipe, head)
+    given = [
+        check_given(model) for model in (case.original, case.unlearned, *map(_as_model, references))
+    ]
     with accepting_images(*given):
-        original, changed, *references = (in_float32(model) for model in given)
+        original_model, unlearned_model, *others = (in_float32(model) for model in given)
         case = replace(
-            case, original=original, unlearned=changed, new_model=_adapted(case.new_model)
+            case,
+            original=original_model,
+            unlearned=unlearned_model,
+            new_model=_adapted(case.new_model),
         )
-        return _audit(case, references, recipe, tier, models)
+        if chosen == "quick":
+            return audit_quick(case)
+        if chosen == "oracle":
+            return _audit_oracle(case, others, known_recipe, tier, models)
+    raise BadInput(
+        f"tier is 'quick' or 'oracle' here, got {chosen!r}. The full tier needs a pool of models: "
+        "duck.audit(FOLDER, tier='full') with the folder of a run."
+    )
 
 
-def _audit(
+def _audit_options(settings: dict[str, Any]) -> AuditOptions:
+    known = [field.name for field in fields(AuditOptions)]
+    for name in settings:
+        if name not in known:
+            raise BadInput(f"duck.audit has no argument {name!r}. {suggest(name, known)}")
+    return AuditOptions(**settings)
+
+
+def _as_list(
+    models: Sequence[nn.Module | Path | str] | nn.Module,
+) -> list[nn.Module | Path | str]:
+    """Return models as a list; a ModuleList is a list of models."""
+    if isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList):
+        return [models]
+    return list(models)
+
+
+def _as_path(place: nn.Module | Path | str) -> Path:
+    if isinstance(place, nn.Module):
+        raise BadInput(
+            "The folder of a run is audited with stored models: give original= and retrained= as "
+            "folders of runs."
+        )
+    return Path(place)
+
+
+def _as_model(model: nn.Module | Path | str) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise BadInput(
+            "original= and retrained= are models here; folders go with the folder of a run."
+        )
+    return model
+
+
+def _audit_oracle(
     case: Case,
     retrained: Sequence[nn.Module],
     recipe: Recipe | None,
     tier: Tier | None,
     models: int,
 ) -> Audit:
-    chosen = tier or ("oracle" if retrained else "quick")
-    if chosen == "quick":
-        return audit_quick(case)
-    if chosen != "oracle":
-        raise BadInput(
-            f"tier is 'quick' or 'oracle', got {chosen!r}. The full tier needs a pool of models: `duck audit RUN --tier full`."
-        )
+    """Run the oracle tier; train models up to the given number if that is possible.
+
+    If no tier was asked for, given models suffice.
+    """
     if models < 1:
         raise BadInput(f"models is at least 1, got {models}.")
     check_gradients()
-    make_setting(case.scenario)  # nothing is trained for an audit that cannot be
+    make_setting(case.scenario)  # an error before anything is trained
     fresh: list[nn.Module] = []
-    if case.new_model is not None and recipe is not None and (tier or not retrained):
-        fresh = Retraining(case.scenario, case.original, case.new_model, recipe)(
-            max(0, models - len(retrained))
-        )
+    is_sufficient = tier is None and bool(retrained)
+    if case.new_model is not None and recipe is not None and not is_sufficient:
+        retraining = Retraining(case.scenario, case.original, case.new_model, recipe)
+        fresh = retraining(max(0, models - len(retrained)))
     if not retrained and not fresh:
-        missing = " and ".join(
-            name
-            for name, value in (("new_model", case.new_model), ("recipe", recipe))
-            if value is None
-        )
+        arguments = {"new_model": case.new_model, "recipe": recipe}
+        missing = " and ".join(name for name, value in arguments.items() if value is None)
         raise BadInput(
-            "The oracle tier compares with models retrained as the original was trained: give retrained=[...], or new_model= and recipe= "
-            f"to train them. Not said: {missing}."
+            "The oracle tier compares with models retrained as the original was trained: give "
+            f"retrained=[...], or new_model= and recipe= to train them. Missing: {missing}."
         )
     return audit_oracle(case, [*retrained, *fresh])
 
@@ -413,39 +574,37 @@ def _case(
     head: str | None,
 ) -> tuple[Case, Recipe | None]:
     if isinstance(unlearned, Result):
-        done, task = unlearned.outcome, unlearned.task
-        coverage, name = (
-            Coverage(done.processed, done.forget_samples),
-            METHODS.name_of(unlearned.method),
-        )
-        factory = new_model or task.new_model
+        outcome = unlearned.outcome
         case = Case(
             unlearned.scenario,
             original or unlearned.original,
             unlearned.model,
-            name,
-            "",
-            coverage,
-            head or task.head,
-            factory,
+            METHODS.name_of(unlearned.method),
+            coverage=Coverage(outcome.processed, outcome.forget_samples),
+            head=head or unlearned.task.head,
+            new_model=new_model or unlearned.task.new_model,
         )
         return case, recipe or unlearned.recipe
     if scenario is None or original is None:
         raise BadInput(
-            "Say what the model was to forget, and what it was before: duck.audit(unlearned, scenario, original=original)."
+            "The scenario and the model before unlearning are missing: "
+            "duck.audit(unlearned, scenario, original=original)."
         )
     return Case(scenario, original, unlearned, head=head, new_model=new_model), recipe
 
 
 def _by_ids(ids: Iterable[int | str | Tensor] | Request | None, data: Data) -> ForgetSamples:
+    """Return the request for ids or a Boolean mask."""
     shape = tuple(getattr(ids, "shape", (0,)))
     if isinstance(ids, str) or not isinstance(ids, Iterable) or not shape:
         raise BadInput(
-            "forget= takes ids (indices into the data set), or a request such as duck.ForgetClasses([3])."
+            "forget= takes ids (indices into the data set), or a request such as "
+            "duck.ForgetClasses([3])."
         )
     if len(shape) > 1 and shape != (shape[0], 1):
         raise BadInput(
-            f"forget= takes one row of ids (indices into the data set), or a mask of its length; got the shape {shape}."
+            "forget= takes one row of ids (indices into the data set), or a mask of its length; "
+            f"got the shape {shape}."
         )
     given: list[Any] = (
         ids.reshape(-1).tolist() if isinstance(ids, Tensor | np.ndarray) else list(ids)
@@ -454,6 +613,7 @@ def _by_ids(ids: Iterable[int | str | Tensor] | Request | None, data: Data) -> F
         return ForgetSamples(given)
     if len(given) != len(data.train):
         raise BadInput(
-            f"forget= is a mask of {len(given)} for {len(data.train)} training samples: give as many, or ids."
+            f"forget= is a mask of {len(given)} for {len(data.train)} training samples: give as "
+            "many, or ids."
         )
     return ForgetSamples(data.train.ids[np.array(given)])

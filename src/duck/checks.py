@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 
 from duck.errors import BadInput
 
@@ -44,3 +45,16 @@ def _numbers(settings: object) -> Iterator[tuple[str, float]]:
         for item in value if isinstance(value, tuple | list) else (value,):
             if isinstance(item, int | float) and not isinstance(item, bool):
                 yield field.name, item
+
+
+def check_model_code(model: str, source: Path | str, trusted: bool) -> None:
+    """Raise an error if `source` names model code that the user has neither named nor trusted.
+
+    A model of this package is only a name. "package.module:function" is imported and called, and
+    can do anything.
+    """
+    if ":" in model and not trusted:
+        raise BadInput(
+            f"{source} names the model builder {model!r}, which would be imported and executed. "
+            "Look at that code first; if you trust it, add --trust-model-code."
+        )

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
-from scipy.stats import binomtest, fisher_exact
 from torch import nn
 
 from duck.metrics import mean_loss_rank, rank_error
@@ -248,12 +247,16 @@ def _state_of_samples(
 
 
 def _is_known(samples: int, accuracy: float, num_classes: int) -> bool:
+    from scipy.stats import binomtest  # here, because it takes half a second
+
     limit = max(CLASS_LIMIT, 1 / num_classes)
     return bool(binomtest(round(accuracy * samples), samples, limit, "greater").pvalue < ALPHA)
 
 
 def _rose(samples: int, before: float, after: float) -> bool:
     """Return whether an accuracy rose by more than chance (one-sided Fisher's exact test)."""
+    from scipy.stats import fisher_exact
+
     right = [round(share * samples) for share in (after, before)]
     table = [[count, samples - count] for count in right]
     return bool(fisher_exact(table, "greater").pvalue < ALPHA)

@@ -97,7 +97,7 @@ def test_no_recipe_is_made_up_for_an_original_that_was_trained_in_a_way_nobody_t
         trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net
     )
     assert result.recipe is None
-    with pytest.raises(BadInput, match=r"to train them. Not said: recipe\."):
+    with pytest.raises(BadInput, match=r"to train them. Missing: recipe\."):
         duck.audit(result, tier="oracle", models=2)
     assert duck.audit(result, tier="oracle", models=2, recipe=SHORT).models == 2
     assert duck.audit(result, tier="oracle", retrained=list(retrained())).models == 3
@@ -127,7 +127,7 @@ def test_what_is_missing_is_said() -> None:
         duck.audit(trained_net(), class_scenario())
     with pytest.raises(BadInput, match="models is at least 1, got 0"):
         duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="oracle", models=0)
-    with pytest.raises(BadInput, match="tier is 'quick' or 'oracle', got 'slow'"):
+    with pytest.raises(BadInput, match="got 'slow'"):
         duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="slow")  # type: ignore[arg-type]
 
 

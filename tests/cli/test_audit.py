@@ -1,4 +1,4 @@
-"""duck audit as a user runs it: exit codes, JSON, the file beside the run, models kept and found again, and what is refused."""
+"""duck audit: exit codes, JSON, stored audits and models, and what is refused."""
 
 import json
 import shutil
@@ -12,7 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import duck as duck_library
 from duck import cli
+from duck.errors import BadInput
+from duck.json_text import to_json
 from duck.report import read_runs
 from tests.audits import pools
 
@@ -117,6 +120,44 @@ def test_quick_convicts_the_original_and_is_silent_about_a_retrained_model(
     assert json.loads((audited["retrained"] / "audit-quick.json").read_text()) == told
 
 
+def test_python_audits_a_folder_as_the_command_does(
+    runs: Path, audited: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = audited["original"]
+    _, printed = audit(capsys, str(folder))
+    found = duck_library.audit(folder, device="cpu")
+    assert found.verdict == printed["verdict"]
+    stored = json.loads((folder / "audit-quick.json").read_text())
+    assert stored["seconds"] == found.seconds
+    assert {**stored, "seconds": 0.0} == {**printed, "seconds": 0.0}
+    opened = duck_library.open_run(folder)
+    assert opened.find_original() == runs / "original"
+    assert opened.find_by_method("retrained") == audited["retrained"]
+    assert len(opened.scenario.forget) == opened.run.samples["forget"]
+
+
+def test_python_refuses_arguments_that_a_folder_does_not_take(
+    audited: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = audited["original"]
+    scenario = duck_library.open_run(folder).scenario
+    for arguments in (
+        {"scenario": scenario},
+        {"recipe": duck_library.Recipe()},
+        {"original": torch.nn.Linear(1, 1)},
+        {"retrained": [torch.nn.Linear(1, 1)]},
+        {"poool": tmp_path},
+        {"pool": tmp_path},
+    ):
+        with pytest.raises(BadInput):
+            duck_library.audit(folder, **arguments)
+    # A model in memory has no folder to find a pool in.
+    with pytest.raises(BadInput, match="folder of a run"):
+        duck_library.audit(
+            torch.nn.Linear(1, 1), scenario, original=torch.nn.Linear(1, 1), tier="full"
+        )
+
+
 def test_oracle_trains_what_is_missing_once_and_judges(
     audited: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,7 +196,7 @@ def test_oracle_trains_what_is_missing_once_and_judges(
     assert (audited["duck"] / "audit-oracle.json").read_text() == kept_audit
     (stored,) = read_runs([audited["duck"]])
     assert stored.audit is not None
-    assert stored.audit.to_dict() == json.loads(kept_audit)
+    assert json.loads(to_json(stored.audit.to_dict())) == json.loads(kept_audit)
 
 
 def test_given_retrained_runs_are_checked(
@@ -318,7 +359,7 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
     for more in ([], ["--tier", "full", "--retrained", str(audited["retrained"])]):
         code, _, err = duck(capsys, "audit", *oracle, *more)
         assert code == 2
-        assert "was trained elsewhere, in a way that is not known" in " ".join(err.split())
+        assert "was trained elsewhere, and its recipe is not known" in " ".join(err.split())
         assert ("--retrained RUNS and --pool POOL" in " ".join(err.split())) == bool(more)
     assert [path.name for path in tmp_path.iterdir() if path.name != ".artifacts"] == ["run"]
     assert "elsewhere" not in str(

@@ -100,7 +100,7 @@ def test_a_limit_of_nothing_starts_nothing_and_is_no_failure(
 ) -> None:
     out, err = bench(capsys, "small.toml", "--limit-minutes", "0")
     assert out == "small: 0 runs ended, 0 of them failed; 0 were there before, 5 are left.\n"
-    assert "Stopped by --limit-minutes: the same command goes on." in err
+    assert "Stopped by --limit-minutes." in err
     assert not (here / "runs").exists()
     table, _ = bench(capsys, "--table", "small.toml")
     assert table.count("0 (missing 2 of 2)") == 2
@@ -132,7 +132,7 @@ def test_a_killed_grid_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) -
         "failed": 0,
         "left": 0,
     }
-    assert "Passed over, 1 of the lines in long.jsonl: half-written, as a kill leaves it." in err
+    assert "Skipped 1 of the lines in long.jsonl: half-written, as a kill leaves it." in err
     assert [row["n"] for row in json.loads(bench(capsys, "--table", "long.toml", "--json")[0])] == [
         whole + 1
     ]
@@ -153,7 +153,7 @@ def test_ctrl_c_keeps_what_has_ended_and_says_how_to_go_on(
     _, err = bench(capsys, "small.toml", "--only", "case=0,case=1", code=130)
     assert (
         err.splitlines()[-1]
-        == "Interrupted: 2 runs ended and are kept, 3 are left; the same command goes on."
+        == "Interrupted: 2 runs ended and are stored, 3 are left. Rerun the same command to resume."
     )
     assert len((here / "results" / "small.jsonl").read_text().splitlines()) == 2
     assert (
@@ -224,7 +224,7 @@ def test_a_line_that_is_not_whole_is_named_and_passed_over(
     (here / "results" / "odd.jsonl").write_text(
         '{"id": "x", "experiment": {}, "dataset": "digits"}\n'
     )
-    said = "Passed over, 1 of the lines in odd.jsonl: train_samples is missing."
+    said = "Skipped 1 of the lines in odd.jsonl: train_samples is missing."
     assert said in bench(capsys, "--table", "small.toml")[1]
     assert said in bench(capsys, "small.toml", "--only", "case=0,method=original")[1]
 

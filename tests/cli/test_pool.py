@@ -114,7 +114,7 @@ def test_ctrl_c_keeps_the_models_that_ended(
     with monkeypatch.context() as patch:
         patch.setattr(members.Trainer, "__call__", interrupted)
         _, err = duck(capsys, *QUICK, "--models", "4", "--out", str(tmp_path / "p"), code=130)
-    assert "Interrupted: the models that ended are kept" in err
+    assert "Interrupted: the models that ended are stored" in err
     assert sorted(path.name for path in (tmp_path / "p").iterdir()) == [
         "model-0000.safetensors", "model-0001.safetensors", "pool.json", "samples.npz",
     ]  # fmt: skip

@@ -101,7 +101,7 @@ def test_they_start_in_less_than_half_of_the_time_of_torch(runs: tuple[Path, Pat
 def test_an_error_is_reported_as_with_torch(tmp_path: Path) -> None:
     start = run_fresh("show", str(tmp_path))
     assert start.code == "2"
-    assert start.slow_packages == "torch,numpy,scipy"
+    assert start.slow_packages == "torch,numpy"
 
 
 def test_modules_are_usable_after_a_list() -> None:

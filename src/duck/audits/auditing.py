@@ -32,7 +32,7 @@ class Case:
     original: nn.Module
     unlearned: nn.Module
     method: str = ""
-    who: str = ""
+    request: str = ""
     """The request in a few words, such as "class 3"."""
     coverage: Coverage | None = None
     head: str | None = None
@@ -44,7 +44,7 @@ class Case:
     def subject(self) -> str:
         """The first sentence of the audit: which method ran on which samples."""
         samples = counted(len(self.scenario.forget), "training sample")
-        request = f" ({self.who})" if self.who else ""
+        request = f" ({self.request})" if self.request else ""
         ran = f"{self.method} ran on" if self.method else "The model was to forget"
         done = f"; {self.coverage.processed} of them were processed" if self.coverage else ""
         return f"{ran} {samples} of {self.scenario.data.name}{request}{done}."

@@ -42,7 +42,8 @@ PRINTING_COMMANDS = ("list", "show")
 """Commands that compute nothing; `--help` of the others does not either."""
 
 AFTER_INTERRUPT = {
-    "train": "No half-written run was left. The same command resumes after the last finished epoch.",
+    "train": "No half-written run was left. The same command resumes after the last finished "
+    "epoch.",
     "audit": "Finished retrained models and models of a pool are stored. The same command reuses "
     "them.",
     "report": "Finished files are there. The same command writes them again.",

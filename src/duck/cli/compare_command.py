@@ -12,7 +12,7 @@ from duck import runs
 from duck.artifacts import ArtifactStore, default_root
 from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, parse
+from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, parse, read_flags
 from duck.cli.original import (
     OriginalFlags,
     RequestFlags,
@@ -51,7 +51,7 @@ class CompareFlags:
     source: DataFlags
     output: RunFlags
     original: OriginalFlags
-    who: RequestFlags
+    request: RequestFlags
     engine: EngineFlags
     methods: tuple[str, ...] = field(default=("all",))
     """Names from `duck list methods`, or all that suit the scenario."""
@@ -83,7 +83,7 @@ class _Inputs:
 
 def main(argv: list[str]) -> int:
     default = CompareFlags(
-        data_flags(argv), RunFlags(), OriginalFlags(), RequestFlags(), EngineFlags()
+        data_flags(read_flags(argv)), RunFlags(), OriginalFlags(), RequestFlags(), EngineFlags()
     )
     args = parse(CompareFlags, argv, "compare", default)
     _check(args)
@@ -113,7 +113,7 @@ def main(argv: list[str]) -> int:
 
 def _check(args: CompareFlags) -> None:
     """Raise errors that are known before the data are read."""
-    args.who.check()
+    args.request.check()
     args.engine.create()
     check_limit(args.max_accuracy_loss)
     for name in args.methods:
@@ -124,8 +124,8 @@ def _check(args: CompareFlags) -> None:
 def _load_inputs(args: CompareFlags, device: torch.device) -> _Inputs:
     data = args.source.load(split=args.original.splits_data())
     seed = args.output.seed
-    protocol = args.who.protocol
-    request = args.who.request(data)
+    protocol = args.request.protocol
+    request = args.request.build(data)
     copies = ""
     if args.with_copies:
         request, copies = args.original.with_copies(request, data, seed, protocol)
@@ -145,7 +145,7 @@ def _experiments(
         inputs.request,
         None,
         args.output.seed,
-        args.who.protocol,
+        args.request.protocol,
         inputs.original.earlier(),
         inputs.original.other_head(inputs.training, inputs.data, device),
     )

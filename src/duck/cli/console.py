@@ -4,11 +4,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from duck.cli.exit_codes import discard_output
@@ -98,6 +106,40 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     with _make_bar(transient=True) as bar:
         task = bar.add_task(printable(title), total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+class JobBar:
+    """A bar for many jobs, with the number of jobs that are left and the expected end."""
+
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self._bar = bar
+        self._task = task
+
+    def update(self, left: str, **fields: Any) -> None:
+        """Show what is left; the fields are those of `rich.progress.Progress.update`."""
+        self._bar.update(self._task, left=left, **fields)
+
+
+@contextmanager
+def job_bar(title: str, total: int | None = None) -> Iterator[JobBar]:
+    """Show a bar for many jobs if stderr is a terminal."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
+    )
+    bar = Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
+    with bar:
+        yield JobBar(bar, bar.add_task(title, total=total, left=""))
+
+
+def format_left(left: int, seconds_left: float | None) -> str:
+    """Return how many jobs are left and, if it is known, when they are expected to end."""
+    if seconds_left is None or not left:
+        return f"{left} left"
+    end = datetime.now() + timedelta(seconds=seconds_left)
+    return f"{left} left, expected end {end:%H:%M:%S}"
 
 
 @contextmanager

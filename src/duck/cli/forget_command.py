@@ -1,4 +1,4 @@
-"""duck forget: a stored or foreign model, without what it was told to forget."""
+"""duck forget: make a model forget and store the unlearned model as a run."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -22,7 +22,15 @@ from duck.cli.console import (
     write,
 )
 from duck.cli.exit_codes import DONE, FAILED
-from duck.cli.inputs import DataFlags, RunFlags, apply_flags, load_config, parse, peek
+from duck.cli.inputs import (
+    DataFlags,
+    GivenFlags,
+    RunFlags,
+    apply_flags,
+    load_config,
+    parse,
+    read_flags,
+)
 from duck.cli.original import (
     OriginalFlags,
     RequestFlags,
@@ -51,122 +59,142 @@ EXIT_CODES: dict[Status, int] = {"done": DONE, "nothing forgotten": FAILED, "dam
 
 
 @dataclass
-class Forget:
-    """Make a model forget whole classes, a random share, or chosen samples.
+class ForgetFlags:
+    """Make a model forget whole classes, a random fraction, or chosen samples.
 
-    The model is a stored run (--run), or your own: --model package.module:function --weights FILE --data IMAGES.
-    The run of an earlier request is taken, too: what it forgot stays out of the retain set and is scored again.
-    Say who: --classes 3 5, or --fraction 0.1, or --ids FILE with one id a line.
-    Exit code 1: nothing was forgotten, too much accuracy was lost, or the model knows what an earlier request was to forget.
-    Below are the settings of the chosen --method, with its preset for these data. --config takes them from a file.
+    The model is a stored run (--run), or your own: --model package.module:function --weights FILE
+    --data IMAGES. It can be the run of an earlier request: what that forgot stays out of the retain
+    set and is scored again. The request is --classes 3 5, or --fraction 0.1, or --ids FILE with one
+    id a line. Exit code 1: nothing was forgotten, too much accuracy was lost, or the model knows
+    what an earlier request was to forget. Below are the settings of the chosen --method, with its
+    preset for these data. --config takes them from a file.
     """
 
     source: DataFlags
     output: RunFlags
     original: OriginalFlags
-    who: RequestFlags
+    request: RequestFlags
     method: str = "duck"
     """A name from `duck list methods`."""
     preset: Preset = "tuned"
-    """paper: the paper's settings; tuned: with what was found on holdout data."""
+    """paper: the settings of the paper; tuned: with what was found on holdout data."""
     presets: Path | None = None
     """A file of `duck tune`, on top of the presets."""
     max_accuracy_loss: float | None = None
-    """Share of accuracy on unseen samples that may be lost, such as 0.1 for 10 points. A model that loses more is reported as damaged,
-    with exit code 1. Where not given: the larger of 5 points and 3 standard errors."""
+    """Share of accuracy on unseen samples that may be lost, such as 0.1 for 10 points. A model that
+    loses more is reported as damaged, with exit code 1. Default: the larger of 5 points and 3
+    standard errors."""
     config: Path | None = None
-    """An experiment as `duck show RUN --toml` prints it: method, settings, who, seed. Flags go on top."""
+    """An experiment as `duck show RUN --toml` prints it: method, settings, request, seed. Flags
+    change its values."""
     with_copies: bool = False
     """Also forget training samples that are exact copies of those to be forgotten."""
 
 
 def main(argv: list[str]) -> int:
-    config = load_config(argv)
-    if config is not None and (config.method is None or config.request is None):
-        raise BadInput(
-            f"{peek(argv, '--config')} is the experiment of a training: it names no method and nobody to forget."
-        )
-    kept = None if config is None or peek(argv, "--method") else config.method
-    if kept is not None and (peek(argv, "--preset") or peek(argv, "--presets")):
-        raise BadInput(
-            "--config brings every setting of its method: leave --preset and --presets out, or name the method with --method."
-        )
-    shown = kept or _shown(argv)
-    name = METHODS.name_of(shown)
-    flags = make_dataclass("Forget", [("settings", type(shown))], bases=(Forget,), kw_only=True)
-    flags.__doc__ = Forget.__doc__
-    who, output, original = RequestFlags(), RunFlags(), OriginalFlags()
-    if config is not None:
-        original = OriginalFlags(head=config.head)
-        who, output = RequestFlags(protocol=config.protocol), RunFlags(seed=config.seed)
-    default = flags(
-        source=data_flags(argv),
-        output=output,
-        original=original,
-        who=who,
-        method=name,
-        settings=shown,
-    )
-    args = parse(flags, argv, "forget", default)
-    default_request = config.request if config else None
-    args.who.check(default_request)
+    given = read_flags(argv)
+    config = load_config(given)
+    config_method = None if config is None else _method_of_config(config, given)
+    args = _parse(argv, given, config, config_method or _method_for_help(given))
+    config_request = config.request if config else None
+    args.request.check(config_request)
     args.original.check()
     if config is not None and config.earlier and config.earlier != args.original.earlier():
         raise BadInput(
-            f"{args.config} follows earlier requests: give --run the run that forgot them, and no other."
+            f"{args.config} follows earlier requests: give --run the run that forgot them, and no "
+            "other."
         )
     check_limit(args.max_accuracy_loss)
-    with distributed(args.output.device) as device, ExitStack() as held:
-        return _run(args, argv, default_request, kept, pick_device(device), held)
+    with distributed(args.output.device) as device, ExitStack() as reserved:
+        return _run(args, given, config_request, config_method, pick_device(device), reserved)
 
 
-def _shown(argv: list[str]) -> Method:
-    """The settings that the help shows: the preset as far as it is known before the data are read."""
-    name, kind = peek(argv, "--method", "duck"), "class" if peek(argv, "--classes") else "samples"
+def _method_of_config(config: Experiment, given: GivenFlags) -> Method | None:
+    """Return the method of --config; None if --method names another one."""
+    if config.method is None or config.request is None:
+        raise BadInput(
+            f"{given['--config']} is the experiment of a training: it has no method and no request."
+        )
+    if given.get("--method"):
+        return None
+    if given.get("--preset") or given.get("--presets"):
+        raise BadInput(
+            "--config has every setting of its method: leave --preset and --presets out, or name "
+            "the method with --method."
+        )
+    return config.method
+
+
+def _parse(
+    argv: Sequence[str], given: GivenFlags, config: Experiment | None, method: Method
+) -> Any:
+    """Parse the flags, among them the settings of the method."""
+    flags = make_dataclass(
+        "ForgetFlags", [("settings", type(method))], bases=(ForgetFlags,), kw_only=True
+    )
+    flags.__doc__ = ForgetFlags.__doc__
+    output = RunFlags()
+    original = OriginalFlags()
+    request = RequestFlags()
+    if config is not None:
+        output = RunFlags(seed=config.seed)
+        original = OriginalFlags(head=config.head)
+        request = RequestFlags(protocol=config.protocol)
+    default = flags(
+        source=data_flags(given),
+        output=output,
+        original=original,
+        request=request,
+        method=METHODS.name_of(method),
+        settings=method,
+    )
+    return parse(flags, argv, "forget", default)
+
+
+def _method_for_help(given: GivenFlags) -> Method:
+    """Return the settings that the help shows: the preset, as far as it is known without data."""
+    name = given.get("--method") or "duck"
+    kind = "class" if given.get("--classes") else "samples"
     if kind not in METHODS[name].scenarios:
         return METHODS[name]()
-    chosen: Any = peek(argv, "--preset", "tuned")
-    data, file = data_name(argv), peek(argv, "--presets")
-    more = Path(file) if file and has_settings(Path(file), name, data, kind) else None
-    return preset(name, data, kind, data_samples(argv), chosen, more)
+    data = data_name(given)
+    which: Any = given.get("--preset") or "tuned"
+    file = Path(given["--presets"]) if given.get("--presets") else None
+    if file is not None and not has_settings(file, name, data, kind):
+        file = None
+    return preset(name, data, kind, data_samples(given), which, file)
 
 
 def _run(
     args: Any,
-    argv: list[str],
-    default: Request | None,
-    kept: Method | None,
+    given: GivenFlags,
+    config_request: Request | None,
+    config_method: Method | None,
     device: torch.device,
-    held: ExitStack,
+    reserved: ExitStack,
 ) -> int:
-    """`default` and `kept`: the request and the method of --config; `held`: the run folder, until the command ends."""
+    """Unlearn, store and print the run; `reserved` locks its folder until the command ends."""
+    seed = args.output.seed
+    protocol = args.request.protocol
     data = args.source.load(split=args.original.splits_data())
-    request = args.who.request(data, default)
+    request = args.request.build(data, config_request)
     training = args.original.training(data, args.source)
     copies = ""
     if args.with_copies:
-        request, copies = args.original.with_copies(
-            request, data, args.output.seed, args.who.protocol
-        )
-    scenario = args.original.scenario(request, data, args.output.seed, args.who.protocol)
-    real = kept or preset(
+        request, copies = args.original.with_copies(request, data, seed, protocol)
+    scenario = args.original.scenario(request, data, seed, protocol)
+    defaults = config_method or preset(
         args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets
     )
-    method = apply_flags(args.settings, argv, real)
+    method = apply_flags(args.settings, given, defaults)
     head = args.original.other_head(training, data, device)
     experiment = Experiment(
-        training,
-        request,
-        method,
-        args.output.seed,
-        args.who.protocol,
-        args.original.earlier(),
-        head,
+        training, request, method, seed, protocol, args.original.earlier(), head
     )
     folder = args.output.out or runs.default_folder(experiment)
-    if held.enter_context(runs.reserve(folder, experiment, args.output.overwrite)):
-        say(f"{folder} already holds this run; --overwrite makes it anew.")
-        return tell(folder, args.output.json, args.max_accuracy_loss)
+    if reserved.enter_context(runs.reserve(folder, experiment, args.output.overwrite)):
+        say(f"{folder} already holds this run; --overwrite runs it again.")
+        return print_run(folder, args.output.json, args.max_accuracy_loss)
     findings = report_findings(scenario)
     model = args.original.load(training, data, device)
     with training_progress(f"{args.method} on {training.data}", quiet=not is_first()) as watch:
@@ -186,52 +214,58 @@ def _run(
     outcome = noted(outcome, method, training, data, args.original, findings, copies)
     run = runs.record(experiment, scenario, outcome, **args.original.places(folder, args.source))
     runs.save(run, outcome.model, folder, args.output.overwrite)
-    return tell(folder, args.output.json, args.max_accuracy_loss, findings)
+    return print_run(folder, args.output.json, args.max_accuracy_loss, findings)
 
 
-def tell(
+def print_run(
     folder: Path,
     as_json: bool,
     max_accuracy_loss: float | None = None,
     printed: Sequence[Finding] = (),
 ) -> int:
-    """Print a stored unlearning, without the findings that were printed with their ids before; exit code 1 if it forgot nothing, lost
-    too much accuracy (by the limit that is given now), or if an earlier request is known."""
+    """Print a stored unlearning and return the exit code.
+
+    max_accuracy_loss   the run is judged by this limit
+    printed             findings that are printed already, with their ids
+    """
     run = runs.judge(runs.load(folder), max_accuracy_loss)
-    line = runs.row(folder, run)
+    row = runs.row(folder, run)
     if as_json:
-        emit(line)
+        emit(row)
     else:
-        for note in notes_left(run.notes, printed):
-            write(note)
-        rows = [[name, *_cells(scores), seconds] for name, scores, seconds in _pairs(run, line)]
-        print_table(["", "AUS", *(f"{name} %" for name in runs.COLUMNS[1:]), "seconds"], rows)
-        if run.samples["forget"] < SMALL and run.by_class.kind == "samples":
-            for change in loss_change(run.original or {}, run.scores):
-                write(change)
-        print_earlier_requests(run.earlier)
-        asked = f"{line['scenario']}{_drawn_classes(run)}"
-        write(
-            f"{line['method']}, {asked}: {line['processed']} of {counted(line['forget_samples'], 'sample')} processed. Run: {folder}"
-        )
-        if run.status != "nothing forgotten":
-            write(verdict_without_audit(run, folder))
+        _print_text(folder, run, row, printed)
     return FAILED if any(scores.is_known for scores in run.earlier) else EXIT_CODES[run.status]
 
 
+def _print_text(
+    folder: Path, run: runs.Run, row: dict[str, Any], printed: Sequence[Finding]
+) -> None:
+    for note in notes_left(run.notes, printed):
+        write(note)
+    original = run.original or {}
+    rows = [
+        ["original", *_cells(original), ""],
+        [row["method"], *_cells(run.scores), f"{run.seconds:.2f}"],
+    ]
+    print_table(["", "AUS", *(f"{name} %" for name in runs.COLUMNS[1:]), "seconds"], rows)
+    if run.samples["forget"] < SMALL and run.by_class.kind == "samples":
+        for change in loss_change(original, run.scores):
+            write(change)
+    print_earlier_requests(run.earlier)
+    request = f"{row['scenario']}{_drawn_classes(run)}"
+    samples = counted(row["forget_samples"], "sample")
+    processed = f"{row['processed']} of {samples} processed"
+    write(f"{row['method']}, {request}: {processed}. Run: {folder}")
+    if run.status != "nothing forgotten":
+        write(verdict_without_audit(run, folder))
+
+
 def _drawn_classes(run: runs.Run) -> str:
-    """Return the names of classes that were drawn at random: the request does not say them."""
+    """Return the names of classes that were drawn at random: the request does not name them."""
     if not isinstance(run.experiment.request, ForgetRandomClasses):
         return ""
-    names, forgotten = run.by_class.names, run.by_class.forget
-    return f" ({', '.join(names[int(index)] for index in forgotten)})"
-
-
-def _pairs(run: runs.Run, line: dict[str, Any]) -> list[tuple[str, dict[str, float | None], str]]:
-    return [
-        ("original", run.original or {}, ""),
-        (line["method"], run.scores, f"{run.seconds:.2f}"),
-    ]
+    names = run.by_class.names
+    return f" ({', '.join(names[int(index)] for index in run.by_class.forget)})"
 
 
 def _cells(scores: dict[str, float | None]) -> list[str]:

@@ -1,7 +1,7 @@
 """Flags that several commands share, and how they become data, recipes and settings."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from duck.methods.presets import RecipeName
 
 T = TypeVar("T")
+GivenFlags = dict[str, str]
+"""Flags that the user has given, as the help spells them, each with the word after it."""
 
 
 @dataclass
@@ -69,17 +71,6 @@ class DataFlags:
         return {"data": data, "root": path_from(folder, self.root)}
 
 
-def place_in_record(folder: Path, source: Mapping[str, str | None]) -> DataFlags:
-    """Return where the record of a run says that its data are; without a name if it does not."""
-    from duck.runs import place_of
-
-    data = source.get("data") or ""
-    root = source.get("root")
-    if data and data not in DATASETS:
-        data = str(place_of(folder, data))
-    return DataFlags(data, place_of(folder, root) if root else Path("data"))
-
-
 @dataclass
 class RunFlags:
     """How to run, and where to put the result."""
@@ -125,22 +116,24 @@ def parse(cls: type[T], argv: Sequence[str], command: str, default: T | None = N
     return parsed
 
 
-def peek(argv: Sequence[str], flag: str, default: str = "") -> str:
-    """Return the value of a flag that decides which other flags there are."""
-    for word, next_word in pairwise([*argv, default]):
-        if word == flag:
-            return next_word
-        name, separator, value = word.partition("=")
-        if name == flag and separator:
-            return value
-    return default
+def read_flags(argv: Sequence[str]) -> GivenFlags:
+    """Return the flags among the words, each with the word after it.
+
+    Some flags decide which others there are, so their values are needed before `parse`.
+    """
+    given: GivenFlags = {}
+    for word, next_word in pairwise([*argv, ""]):
+        if word.startswith("--"):
+            name, separator, value = word.partition("=")
+            given.setdefault(name.replace("_", "-"), value if separator else next_word)
+    return given
 
 
-def load_config(argv: Sequence[str]) -> "Experiment | None":
+def load_config(given: GivenFlags) -> "Experiment | None":
     """Return the experiment of --config, whose values are the defaults of the flags."""
     from duck.experiment import from_toml
 
-    file = peek(argv, "--config")
+    file = given.get("--config")
     return from_toml(Path(file)) if file else None
 
 
@@ -168,19 +161,6 @@ def recipe_for_help(data: str, model: str = "", name: "RecipeName" = "standard")
     return default_recipe(data, samples, augment, model, name)
 
 
-def check_model_code(model: str, source: Path | str, trusted: bool) -> None:
-    """Raise an error if `source` names model code that the user has neither named nor trusted.
-
-    A model of this package is only a name. "package.module:function" is imported and called, and
-    can do anything.
-    """
-    if ":" in model and not trusted:
-        raise BadInput(
-            f"{source} names the model builder {model!r}, which would be imported and executed. "
-            "Look at that code first; if you trust it, add --trust-model-code."
-        )
-
-
 def check_output_file(path: Path) -> None:
     """Raise an error if a file cannot be written, before the work for it begins."""
     from duck.runs import check_writable
@@ -190,20 +170,14 @@ def check_output_file(path: Path) -> None:
     check_writable(path)
 
 
-def given_flags(argv: Sequence[str]) -> set[str]:
-    """Return the flags among the words, as the help spells them."""
-    return {word.partition("=")[0].replace("_", "-") for word in argv if word.startswith("--")}
-
-
-def apply_flags(parsed: T, argv: Sequence[str], defaults: T) -> T:
+def apply_flags(parsed: T, given: Container[str], defaults: T) -> T:
     """Return the defaults for the data, changed by the flags that were given.
 
     `parsed` has the values of the flags; of those that were not given, the values of the help.
     """
-    given = given_flags(argv)
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(parsed):  # type: ignore[arg-type]
         flag = field.name.replace("_", "-")
-        if given & {f"--{flag}", f"--no-{flag}"}:
+        if f"--{flag}" in given or f"--no-{flag}" in given:
             changes[field.name] = getattr(parsed, field.name)
     return dataclasses.replace(defaults, **changes)  # type: ignore[type-var]

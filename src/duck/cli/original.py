@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from duck import runs
+from duck.checks import check_model_code
 from duck.cli.console import say
-from duck.cli.inputs import DataFlags, check_model_code, peek, place_in_record
+from duck.cli.inputs import DataFlags, GivenFlags
 from duck.data import DATASETS
 from duck.data.checks import Finding, check_data
 from duck.earlier_requests import with_history
@@ -37,6 +38,7 @@ from duck.scenarios import (
 )
 from duck.types import Data, Protocols, Scenario
 from duck.unlearning import Outcome, note_guessed_recipe, surely_forgot
+from duck.unlearning_runs import data_place
 
 
 @dataclass
@@ -70,7 +72,7 @@ class RequestFlags:
         if self.ids is not None:
             _ = self._samples
 
-    def request(self, data: Data, default: Request | None = None) -> Request:
+    def build(self, data: Data, default: Request | None = None) -> Request:
         """Return the request; `default` where no flag says. Only the data tell whether a number is the name of a class."""
         self.check(default)
         if self.classes:
@@ -271,36 +273,36 @@ def factory(training: Training, data: Data) -> Callable[[], nn.Module]:
     return partial(build, training.model, data.num_classes, data.train.shape)
 
 
-def data_flags(argv: Sequence[str]) -> DataFlags:
+def data_flags(given: GivenFlags) -> DataFlags:
     """The data of --run where it is given, else of --data."""
-    run = peek(argv, "--run")
+    run = given.get("--run")
     if not run:
-        return DataFlags(peek(argv, "--data", "digits"))
+        return DataFlags(given.get("--data") or "digits")
     record: dict[str, Any] = runs.read_record(Path(run))
     source, made = record["source"], record["experiment"]["training"]
-    stored = place_in_record(Path(run), source)
-    place = stored.data or made["data"], stored.root
+    data, root = data_place(Path(run), source)
     return DataFlags(
-        *place,
+        data or made["data"],
+        root,
         image_size=made.get("image_size"),
         mean=tuple(made.get("mean", ())),
         std=tuple(made.get("std", ())),
     )
 
 
-def data_name(argv: Sequence[str]) -> str:
+def data_name(given: GivenFlags) -> str:
     """What presets call these data, before they are read."""
-    run = peek(argv, "--run")
+    run = given.get("--run")
     return (
         str(runs.read_record(Path(run))["experiment"]["training"]["data"])
         if run
-        else peek(argv, "--data", "digits")
+        else given.get("--data") or "digits"
     )
 
 
-def data_samples(argv: Sequence[str]) -> int | None:
+def data_samples(given: GivenFlags) -> int | None:
     """How many training samples they have, before they are read: of a named data set the presets know it, others are taken for small."""
-    run = peek(argv, "--run")
+    run = given.get("--run")
     if run:
         samples: dict[str, int] = runs.read_record(Path(run)).get("samples", {})
         return (
@@ -308,7 +310,7 @@ def data_samples(argv: Sequence[str]) -> int | None:
             or sum(samples.get(name, 0) for name in ("forget", "retain"))
             or None
         )
-    return None if peek(argv, "--data", "digits") in DATASETS else 0
+    return None if (given.get("--data") or "digits") in DATASETS else 0
 
 
 def _of_run(run: Path, data: Data, trusted: bool) -> Training:

@@ -67,8 +67,8 @@ class _PlaceholderType(type):
 class _Placeholder(metaclass=_PlaceholderType):
     """A class, function or constant of a slow package.
 
-    It can be named in annotations, derived from, and used as a decorator. Its instances have no
-    attributes, so computing with one is an error.
+    It can be named in annotations, derived from, and used as a decorator. Its instances have
+    neither attributes nor a truth value, so computing with one is an error.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -76,6 +76,9 @@ class _Placeholder(metaclass=_PlaceholderType):
 
     def __call__(self, decorated: Any) -> Any:
         return decorated
+
+    def __bool__(self) -> bool:
+        raise TypeError("A placeholder has no truth value.")
 
     def __class_getitem__(cls, item: Any) -> type["_Placeholder"]:
         return cls

@@ -1,23 +1,24 @@
-"""duck train: an original model, stored as a run; the same command after a kill goes on where it was."""
+"""duck train: train an original model and store it as a run."""
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from duck import runs
 from duck.artifacts import ArtifactStore, Key, default_root
+from duck.checks import check_model_code
 from duck.cli.console import emit, percent, print_table, say, training_progress
+from duck.cli.exit_codes import DONE
 from duck.cli.inputs import (
     DataFlags,
+    GivenFlags,
     RunFlags,
     apply_flags,
-    check_model_code,
-    given_flags,
     load_config,
     parse,
-    peek,
+    read_flags,
     recipe_for_help,
 )
 from duck.errors import BadInput
@@ -29,13 +30,15 @@ from duck.runtime import distributed, is_first, pick_device
 from duck.training.loop import check_recipe
 from duck.types import Data, Recipe
 
+DATA_FLAGS = ("--data", "--image-size", "--mean", "--std")
+
 
 @dataclass
-class Train:
+class TrainFlags:
     """Train a model on a data set and store it as a run.
 
-    Interrupted or killed, the same command goes on from the last finished epoch and ends with the same weights.
-    Several GPUs: torchrun --nproc-per-node N -m duck train ...
+    If it is interrupted or killed, the same command resumes after the last finished epoch and ends
+    with the same weights. Several GPUs: torchrun --nproc-per-node N -m duck train ...
     """
 
     source: DataFlags
@@ -44,67 +47,63 @@ class Train:
     model: str = "resnet18"
     """A name from `duck list models`, or your own package.module:function."""
     recipe_preset: RecipeName = "standard"
-    """The recipe that the flags below change: ours, or the DUCK paper's (200 epochs; CIFAR and
-    Tiny-ImageNet)."""
+    """The recipe that the flags below change: standard, or that of the DUCK paper (200 epochs;
+    CIFAR and Tiny-ImageNet)."""
     config: Path | None = None
-    """An experiment as `duck show RUN --toml` prints it: data, model, recipe, seed. Flags go on top."""
+    """An experiment as `duck show RUN --toml` prints it: data, model, recipe, seed. Flags change
+    its values."""
     trust_model_code: bool = False
-    """Import and call the model builder (package.module:function) that a --config names. Its code can do anything."""
+    """Import and call the model builder (package.module:function) that a --config names. Its code
+    can do anything."""
 
 
 def main(argv: list[str]) -> int:
-    config = load_config(argv)
-    default = _default(argv) if config is None else _of_experiment(config)
-    args = parse(Train, argv, "train", default)
+    given = read_flags(argv)
+    config = load_config(given)
+    default = _default(given) if config is None else _from_config(config)
+    args = parse(TrainFlags, argv, "train", default)
     if ":" not in args.model:
         MODELS[args.model]  # an unknown name is an error before the data are read
-    check_model_code(
-        args.model, str(args.config), args.trust_model_code or "--model" in given_flags(argv)
-    )
+    is_trusted = args.trust_model_code or "--model" in given
+    check_model_code(args.model, str(args.config), is_trusted)
     check_recipe(args.recipe)
     with distributed(args.run.device) as device:
         data = args.source.load()
-        if config is not None and not given_flags(argv) & {
-            "--data",
-            "--image-size",
-            "--mean",
-            "--std",
-        }:
+        if config is not None and given.keys().isdisjoint(DATA_FLAGS):
             _check_data(config, args.config, data)
-        real = default.recipe
+        recipe = default.recipe
         if config is None:
             facts = data.name, len(data.train), data.augment
-            real = default_recipe(*facts, args.model, args.recipe_preset)
-        return _run(
-            replace(args, recipe=apply_flags(args.recipe, argv, real)), data, pick_device(device)
-        )
+            recipe = default_recipe(*facts, args.model, args.recipe_preset)
+        recipe = apply_flags(args.recipe, given, recipe)
+        folder = trained(data, args.source, args.run, args.model, recipe, pick_device(device))
+        if is_first():
+            _print_run(folder, args.run.json)
+    return DONE
 
 
 def _check_data(config: Experiment, file: Path | None, data: Data) -> None:
-    """Raise an error where the config is about other data than those that were found under the same name."""
+    """Raise an error if the data that were found under the name are not those of the config."""
     if config.training.fingerprint not in ("", fingerprint(data)):
         raise BadInput(
-            f"The data are not those of {file}: the fingerprints differ. Name the data with --data to train on other ones."
+            f"The data are not those of {file}: the fingerprints differ. Name the data with --data "
+            "to train on other ones."
         )
 
 
-def _default(argv: list[str]) -> Train:
-    name = peek(argv, "--data", "digits")
-    model = peek(argv, "--model", "convnet" if name == "digits" else "resnet18")
-    asked = peek(argv, "--recipe-preset", "standard")
-    preset: RecipeName = "paper" if asked == "paper" else "standard"
-    return Train(DataFlags(name), RunFlags(), recipe_for_help(name, model, preset), model)
+def _default(given: GivenFlags) -> TrainFlags:
+    name = given.get("--data") or "digits"
+    model = given.get("--model") or ("convnet" if name == "digits" else "resnet18")
+    preset: RecipeName = "paper" if given.get("--recipe-preset") == "paper" else "standard"
+    return TrainFlags(DataFlags(name), RunFlags(), recipe_for_help(name, model, preset), model)
 
 
-def _of_experiment(config: Experiment) -> Train:
-    made = config.training
-    source = DataFlags(made.data, image_size=made.image_size, mean=made.mean, std=made.std)
-    return Train(source, RunFlags(seed=made.seed), made.recipe, made.model)
-
-
-def _run(args: Train, data: Data, device: torch.device) -> int:
-    folder = trained(data, args.source, args.run, args.model, args.recipe, device)
-    return _tell(folder, args.run.json) if is_first() else 0
+def _from_config(config: Experiment) -> TrainFlags:
+    training = config.training
+    source = DataFlags(
+        training.data, image_size=training.image_size, mean=training.mean, std=training.std
+    )
+    return TrainFlags(source, RunFlags(seed=training.seed), training.recipe, training.model)
 
 
 def trained(
@@ -115,12 +114,12 @@ def trained(
     recipe: Recipe,
     device: torch.device,
 ) -> Path:
-    """The run of this training, made now unless it is there already."""
+    """Train a model unless its run exists already; return the folder of the run."""
     experiment = Experiment(_training(data, source, model_name, recipe, run.seed), seed=run.seed)
     folder = run.out or runs.default_folder(experiment)
-    with runs.reserve(folder, experiment, run.overwrite) as there:
-        if there:
-            say(f"{folder} already holds this run; --overwrite makes it anew.")
+    with runs.reserve(folder, experiment, run.overwrite) as exists:
+        if exists:
+            say(f"{folder} already holds this run; --overwrite trains it again.")
         else:
             _train(data, source, run, experiment, folder, device)
     return folder
@@ -137,7 +136,7 @@ def _train(
     training = experiment.training
     checkpoint = runs.unfinished(folder, experiment.id) / "checkpoint.pt"
     if checkpoint.exists() and is_first():
-        say(f"Going on from {checkpoint}.")
+        say(f"Resuming from {checkpoint}.")
     store = ArtifactStore(default_root(folder.parent))
     if Key.of_original(experiment) in store and not run.overwrite and is_first():
         say("This model was trained before and is reused; --overwrite trains it again.")
@@ -190,22 +189,19 @@ def _samples(data: Data) -> dict[str, int]:
     }
 
 
-def _tell(folder: Path, as_json: bool) -> int:
+def _print_run(folder: Path, as_json: bool) -> None:
     run = runs.load(folder)
+    training = run.experiment.training
     if as_json:
-        made = run.experiment.training
-        emit(
-            {
-                "run": str(folder),
-                "model": made.model,
-                "data": made.data,
-                "scores": run.scores,
-                "seconds": run.seconds,
-            }
-        )
+        result = {
+            "run": str(folder),
+            "model": training.model,
+            "data": training.data,
+            "scores": run.scores,
+            "seconds": run.seconds,
+        }
+        emit(result)
     else:
-        print_table(
-            ["run", "train %", "test %", "seconds"],
-            [[str(folder), *map(percent, run.scores.values()), f"{run.seconds:.1f}"]],
-        )
-    return 0
+        accuracies = map(percent, run.scores.values())
+        row = [str(folder), *accuracies, f"{run.seconds:.1f}"]
+        print_table(["run", "train %", "test %", "seconds"], [row])

@@ -14,7 +14,7 @@ from duck.artifacts import ArtifactStore, default_root
 from duck.cli.compare_command import original_or_trained
 from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
-from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, check_output_file, parse
+from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, check_output_file, parse, read_flags
 from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, report_findings
 from duck.errors import BadInput
 from duck.methods.base import Method
@@ -54,7 +54,7 @@ class TuneFlags:
     source: DataFlags
     output: RunFlags
     original: OriginalFlags
-    who: RequestFlags
+    request: RequestFlags
     engine: EngineFlags
     budget: int = 20
     """Number of trials. The same number for every method makes a fair comparison."""
@@ -91,7 +91,8 @@ class _Search:
 
 
 def main(argv: list[str]) -> int:
-    flags = data_flags(argv), RunFlags(), OriginalFlags(), RequestFlags(), EngineFlags()
+    source = data_flags(read_flags(argv))
+    flags = source, RunFlags(), OriginalFlags(), RequestFlags(), EngineFlags()
     args = parse(TuneFlags, argv, "tune", TuneFlags(tyro.MISSING, *flags))
     _check(args)
     trials: list[Trial] = []
@@ -113,20 +114,20 @@ def main(argv: list[str]) -> int:
 def _check(args: TuneFlags) -> None:
     """Raise errors that are known before the data are read."""
     space_of(args.method)
-    if args.who.protocol == "paper":
+    if args.request.protocol == "paper":
         raise BadInput(
             "--protocol paper has no holdout apart from the test data that are reported: "
             "tune with --protocol holdout."
         )
-    args.who.check()
+    args.request.check()
     args.engine.create()
-    if args.each and not args.who.classes:
+    if args.each and not args.request.classes:
         raise BadInput(
             "--each takes the --classes one at a time; for a --fraction there is --draws."
         )
     if args.each and args.draws != 1:
         raise BadInput("--draws needs --fraction: a class can be drawn only once.")
-    if args.draws != 1 and (args.draws < 1 or args.who.fraction is None):
+    if args.draws != 1 and (args.draws < 1 or args.request.fraction is None):
         raise BadInput(
             "--draws is a number of random fractions, at least 1, and needs --fraction; "
             f"got {args.draws}."
@@ -138,9 +139,9 @@ def _run(args: TuneFlags, trials: list[Trial]) -> tuple[_Search, bool]:
     device = pick_device(args.output.device)
     data = args.source.load(split=args.original.splits_data())
     on_device = data.to(device)
-    request = args.who.request(data)
+    request = args.request.build(data)
     scenarios = [
-        args.original.scenario(part, on_device, seed, args.who.protocol)
+        args.original.scenario(part, on_device, seed, args.request.protocol)
         for part, seed in _parts(args, request)
     ]
     kind = scenarios[0].kind

@@ -1,6 +1,10 @@
 """Handwritten digits of 8x8 pixels from scikit-learn, for tests and demonstrations."""
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from duck.data.assemble import Samples, assemble
@@ -12,11 +16,10 @@ PIXELS = Pixels((0.3049,), (0.3756,))
 
 def load(*, image_size: int | None = None) -> Data:
     """Return 1,797 digits, split by id; an id is the index in scikit-learn's order."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    images = torch.from_numpy(np.round(digits.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
-    labels = torch.from_numpy(digits.target.astype(np.int64))
+    table = _read_table()
+    pixels = np.round(table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    images = torch.from_numpy(pixels).unsqueeze(1)
+    labels = torch.from_numpy(table[:, -1].astype(np.int64))
     ids = np.arange(len(labels)).astype(np.str_)
     return assemble(
         "digits",
@@ -26,3 +29,11 @@ def load(*, image_size: int | None = None) -> Data:
         pixels=PIXELS,
         image_size=image_size,
     )
+
+
+def _read_table() -> npt.NDArray[np.float64]:
+    """Read the file of `sklearn.datasets.load_digits`, whose import would take a second."""
+    sklearn = find_spec("sklearn")
+    assert sklearn is not None
+    assert sklearn.origin is not None
+    return np.loadtxt(Path(sklearn.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")

@@ -1,0 +1,316 @@
+"""Audit a stored run: load its models, train the missing ones, attack, and store the audit."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import nn
+
+from duck import runs
+from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
+from duck.audits.full import MIN_MODELS, check_size
+from duck.audits.outputs import make_setting
+from duck.audits.quick import Coverage
+from duck.audits.verdict import Audit, Tier, file_of, save
+from duck.data.progress import ProgressCallback
+from duck.errors import BadInput
+from duck.experiment import Training
+from duck.methods.base import METHODS
+from duck.pools.build import build_pool, suitable_workers
+from duck.pools.plan import Plan
+from duck.pools.reader import Pool, mismatch
+from duck.retraining import Retraining
+from duck.runtime import pick_device
+from duck.scenarios import describe
+from duck.types import Recipe
+from duck.unlearning_runs import UnlearningRun, open_run
+
+POOLS_FOLDER = ".pools"
+DEFAULT_POOL_MODELS = 32
+TRAINED_ELSEWHERE = (
+    "The original was trained elsewhere: other models may have been trained in another way, and a "
+    "difference may come from that."
+)
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """How a stored run is audited."""
+
+    tier: Tier = "quick"
+    models: int = DEFAULT_MODELS
+    """Number of retrained models, those of --retrained included. With fewer than five the verdict
+    can be "not forgotten" but not "forgotten"."""
+    retrained: tuple[Path, ...] = ()
+    """Runs of the method `retrained` for the same samples, with other seeds."""
+    default_recipe: bool = False
+    """Train models by the default recipe if the original was trained elsewhere and its recipe is
+    not known."""
+    pool: Path | None = None
+    """Pool of `duck pool` for the full tier. Default: one is made and stored next to the run."""
+    pool_models: int | None = None
+    """Models of a pool that is made now, with half as many oracles. Default: 32."""
+    original: Path | None = None
+    """Run, or file of weights, of the original, if it is not found."""
+    data: str | None = None
+    """The data, if they are no longer where the run says."""
+    root: Path | None = None
+    """Folder of the named data sets, if it is another than the run says."""
+    head: str | None = None
+    """Name of the classifier head inside the model. Default: it is found."""
+    trust_model_code: bool = False
+    """Import and call the model builder (package.module:function) that the run names. Its code can
+    do anything."""
+    device: str = "auto"
+    """auto, cpu, cuda, ..."""
+
+    def check(self) -> None:
+        """Raise an error for options that the tier does not use or that contradict each other."""
+        if self.models < 1:
+            raise BadInput(f"--models is at least 1, got {self.models}.")
+        if self.tier == "quick" and self.retrained:
+            raise BadInput("The quick tier takes no --retrained: add --tier oracle.")
+        if self.tier == "quick" and self.default_recipe:
+            raise BadInput(
+                "The quick tier trains nothing and takes no --default-recipe: add --tier oracle."
+            )
+        if self.tier != "full" and (self.pool or self.pool_models is not None):
+            raise BadInput(
+                f"The {self.tier} tier takes no --pool or --pool-models: add --tier full."
+            )
+        if self.pool and self.pool_models is not None:
+            raise BadInput(
+                "--pool-models is the size of a pool that is made, and --pool names one that "
+                "exists: give one of them."
+            )
+
+    @property
+    def trains_models(self) -> bool:
+        """Whether retrained models or a pool are to be trained."""
+        if self.tier == "quick":
+            return False
+        return self.models > len(self.retrained) or (self.tier == "full" and not self.pool)
+
+
+@dataclass(frozen=True)
+class RunAudit:
+    """The audit of a stored run."""
+
+    audit: Audit
+    run: runs.Run
+    not_stored: str = ""
+    """Why the audit was not stored in the folder of the run; "" if it was."""
+
+
+@contextmanager
+def no_progress(title: str) -> Iterator[ProgressCallback]:
+    """Show no progress."""
+    yield lambda done, total: None
+
+
+@dataclass(frozen=True)
+class Display:
+    """How progress and messages are shown; by default they are not."""
+
+    progress: Callable[[str], AbstractContextManager[ProgressCallback]] = no_progress
+    """Called with a title; its callback is called with (done, total)."""
+    message: Callable[[str], None] = lambda text: None
+
+
+def audit_run(
+    folder: Path, options: AuditOptions | None = None, display: Display | None = None
+) -> RunAudit:
+    """Audit the run of an unlearning and store the audit in its folder."""
+    audit = _RunAudit(folder, options or AuditOptions(), display or Display())
+    return audit()
+
+
+class _RunAudit:
+    """One audit of a stored run."""
+
+    def __init__(self, folder: Path, options: AuditOptions, display: Display) -> None:
+        self.start = time.monotonic()
+        options.check()
+        self.folder = folder
+        self.options = options
+        self.display = display
+        self.device = pick_device(options.device)
+        self.opened = self._open()
+
+    def __call__(self) -> RunAudit:
+        self._check_recipe()
+        make_setting(self.opened.scenario)  # an error before anything is trained
+        case = self._case()
+        if self.options.tier == "quick":
+            audit = audit_quick(case)
+        else:
+            pool = self._pool() if self.options.tier == "full" else None
+            audit = audit_oracle(case, self._references(case), pool)
+        audit = replace(audit, seconds=time.monotonic() - self.start)
+        return RunAudit(audit, self.opened.run, _store(audit, self.folder))
+
+    def _open(self) -> UnlearningRun:
+        with self.display.progress("reading data") as progress:
+            opened = open_run(
+                self.folder,
+                self.options.data,
+                self.options.root,
+                trust_model_code=self.options.trust_model_code,
+                progress=progress,
+            )
+        data = opened.scenario.data.to(self.device)
+        return replace(opened, scenario=replace(opened.scenario, data=data))
+
+    def _check_recipe(self) -> None:
+        """Raise an error unless models are trained by the recipe of the original.
+
+        By another one they are trained only if the user says so.
+        """
+        is_unknown = bool(self.opened.experiment.training.weights)
+        if self.options.default_recipe and not is_unknown:
+            raise BadInput(
+                "--default-recipe is for originals that were trained elsewhere; the recipe of "
+                f"{self.folder} is known and is used."
+            )
+        if is_unknown and self.options.trains_models and not self.options.default_recipe:
+            pool = " and --pool POOL" if self.options.tier == "full" else ""
+            raise BadInput(
+                f"The original of {self.folder} was trained elsewhere, and its recipe is not "
+                "known. Models of another recipe differ from it for that alone. Give --retrained "
+                f"RUNS{pool} that were trained as it was, as many as --models "
+                f"{self.options.models}, or add --default-recipe to compare with models of the "
+                "default recipe."
+            )
+
+    def _case(self) -> Case:
+        experiment = self.opened.experiment
+        samples = self.opened.run.samples
+        assert experiment.request is not None
+        is_foreign = bool(experiment.training.weights) and self.options.tier != "quick"
+        return Case(
+            self.opened.scenario,
+            original=self._original(),
+            unlearned=self.opened.load_model(self.folder, self.device),
+            method=METHODS.name_of(experiment.method),
+            request=describe(experiment.request, self.opened.data.classes),
+            coverage=Coverage(samples["processed"], samples["forget"]),
+            head=self.options.head or experiment.head,
+            new_model=self.opened.new_model,
+            notes=(TRAINED_ELSEWHERE,) if is_foreign else (),
+        )
+
+    def _original(self) -> nn.Module:
+        if self.options.original:
+            place = self.opened.check_related(self.options.original, "original")
+        else:
+            found = self.opened.find_original()
+            if found is None:
+                raise BadInput(
+                    f"The original of {self.folder} was not found: name its run, or its weights, "
+                    "with --original."
+                )
+            place = found
+        return self.opened.load_model(place, self.device)
+
+    def _references(self, case: Case) -> list[nn.Module]:
+        """Return the given retrained models and as many more as are missing."""
+        given = [
+            self.opened.load_model(self._check_reference(folder), self.device)
+            for folder in self.options.retrained
+        ]
+        training = self.opened.experiment.training
+        retraining = Retraining(
+            self.opened.scenario,
+            case.original,
+            self.opened.new_model,
+            training.recipe,
+            training,
+            self.opened.store,
+        )
+        count = max(0, self.options.models - len(given))
+        missing = retraining.missing(count)
+        if not missing:
+            return [*given, *retraining(count)]
+        self.display.message(
+            f"{missing} of {self.options.models} retrained models are trained now and stored in "
+            f"{retraining.store.root}."
+        )
+        with self.display.progress("retrained models") as progress:
+            return [*given, *retraining(count, progress)]
+
+    def _check_reference(self, folder: Path) -> Path:
+        """Return the folder of a run that retrained without exactly the forget samples."""
+        other = runs.load(folder).experiment
+        problems = []
+        if other.method is None or METHODS.name_of(other.method) != "retrained":
+            problems.append("its method is not 'retrained'")
+        if self._shared(other.training) != self._shared(self.opened.experiment.training):
+            problems.append("its data, model or recipe differ")
+        elif other.request is not None and not self.opened.has_same_retain_set(other):
+            problems.append("it was retrained without other samples")
+        if problems:
+            raise BadInput(
+                f"{folder} cannot be compared with {self.folder}: {' and '.join(problems)}."
+            )
+        return folder
+
+    def _shared(self, training: Training) -> Training:
+        """Return what retrained models share with the run; an unknown recipe is not compared."""
+        is_unknown = bool(self.opened.experiment.training.weights)
+        recipe = Recipe() if is_unknown else training.recipe
+        return replace(training, seed=0, weights="", recipe=recipe, recipe_assumed=False)
+
+    def _pool(self) -> Pool:
+        """Return the given pool or one that is made now; raise an error if it does not fit."""
+        experiment = self.opened.experiment
+        pool = Pool(self.options.pool or self._build_pool())
+        ignored = ("recipe",) if experiment.training.weights else ()
+        differences = mismatch(pool, experiment, but=ignored)
+        if pool.design != "request":
+            differences.insert(0, "design: shadow models know nothing of unlearning.")
+        if differences:
+            raise BadInput(
+                f"The pool in {pool.files.folder} does not fit {self.folder}: "
+                f"{' '.join(differences)}"
+            )
+        check_size(pool)
+        return pool
+
+    def _build_pool(self) -> Path:
+        models = self.options.pool_models
+        if models is None:
+            models = DEFAULT_POOL_MODELS
+        if models < MIN_MODELS:
+            raise BadInput(
+                f"The full tier needs a pool of at least {MIN_MODELS} models, "
+                f"got --pool-models {models}."
+            )
+        name = self.opened.run.id or self.opened.experiment.public_id
+        folder = self.folder.resolve().parent / POOLS_FOLDER / name
+        self.display.message(f"The pool of {models} models is made, or resumed, in {folder}.")
+        with self.display.progress("pool") as progress:
+            build_pool(
+                folder,
+                Plan("request", self.opened.experiment),
+                self.opened.scenario.data,
+                models,
+                device=self.device,
+                workers=suitable_workers(self.device),
+                report=lambda state: progress(state.done, state.done + state.left),
+            )
+        return folder
+
+
+def _store(audit: Audit, folder: Path) -> str:
+    """Store an audit; return why it was not stored, or "". The verdict stands all the same."""
+    try:
+        if save(audit, folder):
+            return ""
+    except BadInput as error:
+        return str(error)
+    return (
+        f"{file_of(audit.tier)} stays as it is: that audit compared with more retrained models "
+        f"than this one, {audit.models}."
+    )
