@@ -133,7 +133,7 @@ def test_a_file_that_cannot_be_read_is_made_again(content: bytes | None, tmp_pat
     expected, _ = Preparations(tmp_path)(Slow(), model, task)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:-5] if content is None else content)
-    with pytest.warns(CacheWarning, match=rf"{file.name} cannot be read .* computed again"):
+    with pytest.warns(CacheWarning, match=rf"{file.name} cannot be read"):
         again, _ = Preparations(tmp_path)(Slow(), model, task)
     assert expected is not None
     assert again is not None
@@ -144,7 +144,7 @@ def test_a_file_that_cannot_be_read_is_made_again(content: bytes | None, tmp_pat
 
 def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.warns(CacheWarning, match=r"file/below cannot be written \(Not a directory\)"):
+    with pytest.warns(CacheWarning, match=r"file/below .*\(Not a directory\)"):
         tensors, _ = Preparations(tmp_path / "file" / "below")(
             Slow(), trained_net(), toy_task(class_scenario())
         )

@@ -75,6 +75,7 @@ def audited(runs: Path) -> dict[str, Path]:
     return places
 
 
+@pytest.mark.slow
 def test_an_audit_is_kept_where_nobody_reads_it_to_the_end(runs: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(runs / "original" / "run", tmp_path / "run")
     words = [
@@ -102,7 +103,7 @@ def test_a_verdict_stands_where_it_cannot_be_stored(
     code, out, err = duck(capsys, "audit", str(folder))
     assert code == 1
     assert "Verdict (quick tier): not forgotten." in out
-    assert "The audit was done but not stored." in err
+    assert "done but not stored" in err
 
 
 def test_quick_convicts_the_original_and_is_silent_about_a_retrained_model(
@@ -117,6 +118,7 @@ def test_quick_convicts_the_original_and_is_silent_about_a_retrained_model(
     assert json.loads((audited["retrained"] / "audit-quick.json").read_text()) == told
 
 
+@pytest.mark.slow
 def test_oracle_trains_what_is_missing_once_and_judges(
     audited: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,7 +185,7 @@ def test_given_retrained_runs_are_checked(
         capsys, "audit", run, "--tier", "oracle", "--models", "2", "--retrained", *twice
     )
     assert code == 2
-    assert "Retrained models 0 and 1 are the same model" in err
+    assert "0 and 1 are the same" in err
     code, _, err = duck(
         capsys, "audit", twice[0], "--tier", "oracle", "--models", "1", "--retrained", twice[1]
     )
@@ -225,6 +227,7 @@ def test_what_a_tier_does_not_use_is_refused_and_nothing_is_kept(
     assert not list((runs / "duck" / "run").glob("audit*"))
 
 
+@pytest.mark.slow
 def test_retrained_models_of_another_normalisation_are_not_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -295,6 +298,7 @@ def test_who_is_named_as_original_must_be_the_run_s_own(
         )
 
 
+@pytest.mark.slow
 def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
     runs: Path, audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -317,7 +321,7 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
     for more in ([], ["--tier", "full", "--retrained", str(audited["retrained"])]):
         code, _, err = duck(capsys, "audit", *oracle, *more)
         assert code == 2
-        assert "was trained elsewhere, in a way that is not known" in " ".join(err.split())
+        assert "trained elsewhere" in " ".join(err.split())
         assert ("--retrained RUNS and --pool POOL" in " ".join(err.split())) == bool(more)
     assert [path.name for path in tmp_path.iterdir() if path.name != ".prepared"] == ["run"]
     assert "elsewhere" not in str(
@@ -376,9 +380,7 @@ def test_one_sample_cannot_be_audited_and_nothing_is_trained_for_it(
     assert code in (0, 1), err
     code, _, err = duck(capsys, "audit", str(tmp_path / "one"), "--tier", "oracle")
     assert code == 2
-    assert "There is 1 forget sample: an audit compares groups and needs at least 2" in " ".join(
-        err.split()
-    )
+    assert "1 forget sample" in " ".join(err.split())
     assert not (tmp_path / ".retrained").exists()
 
 
@@ -398,9 +400,10 @@ def test_a_pool_of_other_data_is_refused_with_what_differs(
     )
     assert code == 2
     assert "does not fit" in err
-    assert "data.name: 'toy' in the pool, 'digits' in the run." in err
+    assert "'toy' in the pool, 'digits'" in err
 
 
+@pytest.mark.slow
 def test_a_pool_too_small_is_refused_before_anything_is_trained(
     audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -416,7 +419,7 @@ def test_a_pool_too_small_is_refused_before_anything_is_trained(
     )
     code, _, err = duck(capsys, *words, "--pool-models", "18")
     assert code == 2
-    assert "needs a pool of at least 20 models, got --pool-models 18" in err
+    assert "20 models, got --pool-models 18" in err
     assert (
         duck(
             capsys,
@@ -434,7 +437,7 @@ def test_a_pool_too_small_is_refused_before_anything_is_trained(
     )
     code, _, err = duck(capsys, *words, "--pool", str(tmp_path / "pool"))
     assert code == 2
-    assert "has 2 models and 1 oracles: the full tier needs at least 20 and 10" in err
+    assert "at least 20 and 10" in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pool", "run"]
 
 
@@ -450,7 +453,7 @@ def test_a_model_that_gives_no_numbers_is_refused(
     )
     code, _, err = duck(capsys, "audit", str(broken), "--original", str(audited["original"]))
     assert code == 2
-    assert "The unlearned model gives outputs that are no numbers" in err
+    assert "outputs that are no numbers" in err
 
 
 def test_data_without_unseen_samples_are_refused(

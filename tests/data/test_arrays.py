@@ -183,7 +183,7 @@ def test_files_that_are_no_npz(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", noise((3, 3)))
     for content in (b"", b"hello", (tmp_path / "z.npy").read_bytes(), whole[: len(whole) // 2]):
         file.write_bytes(content)
-        with pytest.raises(BadInput, match=r"x\.npz is no \.npz file, or was cut short"):
+        with pytest.raises(BadInput, match=r"x\.npz is no \.npz"):
             load(file)
     file.write_bytes(whole.replace(noise((40, 9, 9)).tobytes()[:50], bytes(50)))
     with pytest.raises(BadInput, match=r"Cannot read .*x\.npz: Bad CRC-32"):

@@ -71,7 +71,7 @@ def test_a_constant_channel_is_not_divided_by_zero() -> None:
 def test_labels_must_be_every_number_up_to_the_classes(labels: list[int], found: str) -> None:
     with pytest.raises(
         BadInput,
-        match=rf"training labels of set must be 0 to 2, every one present \(it has 3 classes\); found {found}\.",
+        match=rf"0 to 2, .*3 classes\).* {found}\.",
     ):
         assemble("set", samples(labels), None, ["a", "b", "c"])
 
@@ -82,7 +82,7 @@ def test_a_long_list_of_labels_is_cut() -> None:
 
 
 def test_one_class_is_not_enough() -> None:
-    with pytest.raises(BadInput, match=r"set needs at least two classes, .* it has 1"):
+    with pytest.raises(BadInput, match=r"two classes, .* 1"):
         assemble("set", samples([0, 0]), None, ["a"])
 
 
@@ -90,29 +90,25 @@ def test_a_class_that_the_split_takes_whole() -> None:
     # The hash of "8" puts it into the test part.
     with pytest.raises(
         BadInput,
-        match="of its 9 samples the 80/10/10 split by id leaves none to train on in class rare",
+        match=r"9 samples .*80/10/10 .*class rare",
     ):
         assemble("set", samples([0] * 8 + [1]), None, ["often", "rare"])
 
 
 def test_ids_must_differ() -> None:
     train = samples([0, 1])._replace(ids=np.array(["x", "x"]))
-    with pytest.raises(
-        BadInput, match=r"ids of set must differ from each other; .*'x'.* is there 2 times"
-    ):
+    with pytest.raises(BadInput, match=r"'x'.* is there 2 times"):
         assemble("set", train, samples([0, 1]), ["a", "b"])
-    with pytest.raises(BadInput, match="ids of the test split of set must differ"):
+    with pytest.raises(BadInput, match="test split of set"):
         assemble("set", samples([0, 1]), train, ["a", "b"])
 
 
 def test_the_test_split_must_fit() -> None:
-    with pytest.raises(
-        BadInput, match="test labels of set must be 0 to 1 as in training; found also 7"
-    ):
+    with pytest.raises(BadInput, match=r"0 to 1 .* also 7"):
         assemble("set", samples([0, 1]), samples([0, 7]), ["a", "b"])
     with pytest.raises(
         BadInput,
-        match=r"test images of set have shape \(1, 4, 5\), the training images \(1, 4, 4\)",
+        match=r"\(1, 4, 5\).*\(1, 4, 4\)",
     ):
         assemble("set", samples([0, 1]), samples([0, 1], (1, 4, 5)), ["a", "b"])
 
@@ -122,19 +118,17 @@ def test_classes_may_lack_samples_where_that_is_said() -> None:
     assert finish("set", train, None, ["a", "b", "c"], augment="none", gaps=True).num_classes == 3
     with pytest.raises(
         BadInput,
-        match=r"must be 0 to 2, every one present .* To train anew renumber them.* For a trained model keep",
+        match=r"0 to 2, .*train anew.*trained model",
     ):
         finish("set", train, None, ["a", "b", "c"], augment="none")
     with pytest.raises(
         BadInput,
-        match=r"must be 0 to 1 \(it has 2 classes\); found 0, 2\. Correct the labels, or the class names\.",
+        match=r"0 to 1 .*2 classes\).* 0, 2\.",
     ):
         finish("set", train, None, ["a", "b"], augment="none", gaps=True)
 
 
 def test_a_model_says_how_many_classes_there_are() -> None:
     assert numbered("set", torch.tensor([0, 2]), 4) == ["0", "1", "2", "3"]
-    with pytest.raises(
-        BadInput, match="labels go up to 4, and the model has 4 outputs: it needs 5"
-    ):
+    with pytest.raises(BadInput, match=r"to 4, .* 4 outputs.* 5"):
         numbered("set", torch.tensor([1, 4]), 4)

@@ -123,7 +123,7 @@ def test_no_code_in_a_pickle_is_run(tmp_path: Path, protocol: int) -> None:
     write_pickle(
         folder / "data_batch_4", {"data": Attack(os.mkdir, str(victim)), "labels": []}, protocol
     )
-    with pytest.raises(BadInput, match=r"Cannot read .*data_batch_4: it asks for posix\.mkdir"):
+    with pytest.raises(BadInput, match=r"data_batch_4.*posix\.mkdir"):
         load(CIFAR10, tmp_path)
     assert not victim.exists()
 
@@ -141,9 +141,7 @@ def test_neither_builtins_nor_other_numpy_functions_are_allowed(
 def test_a_file_cut_short_is_named(tmp_path: Path, keep: int) -> None:
     file = write_cifar10(tmp_path) / "data_batch_3"
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(
-        BadInput, match=r"Cannot read .*data_batch_3: .* Remove its folder and fetch it again"
-    ):
+    with pytest.raises(BadInput, match=r"data_batch_3: .* Remove"):
         load(CIFAR10, tmp_path)
 
 
@@ -171,14 +169,14 @@ def test_a_file_of_something_else_is_named(tmp_path: Path, content: object, prob
 
 def test_a_wrong_number_of_class_names(tmp_path: Path) -> None:
     write_pickle(write_cifar10(tmp_path) / "batches.meta", {b"label_names": [b"a", b"b"]})
-    with pytest.raises(BadInput, match=r"batches\.meta names 2 classes, cifar10 has 10"):
+    with pytest.raises(BadInput, match=r"2 classes, cifar10 has 10"):
         load(CIFAR10, tmp_path)
 
 
 def test_missing_data_say_where_they_were_looked_for(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput,
-        match=r"No data at .*cifar-100-python\. Add --download to fetch them from https://www.cs.toronto.edu",
+        match=r"cifar-100-python.*--download.*https://www.cs.toronto.edu",
     ):
         load(CIFAR100, tmp_path)
 
@@ -187,9 +185,7 @@ def test_missing_data_say_where_they_were_looked_for(tmp_path: Path) -> None:
 def test_an_incomplete_folder_is_not_overwritten(tmp_path: Path, download: bool) -> None:
     folder = write_cifar10(tmp_path)
     (folder / "data_batch_5").unlink()
-    with pytest.raises(
-        BadInput, match="cifar-10-batches-py is incomplete: data_batch_5 is missing"
-    ):
+    with pytest.raises(BadInput, match=r"cifar-10-batches-py.*data_batch_5"):
         load(CIFAR10, tmp_path, download=download)
 
 

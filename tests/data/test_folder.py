@@ -138,7 +138,7 @@ def test_sizes_that_differ_need_image_size(tmp_path: Path) -> None:
     write_image(tmp_path / "test" / "b" / "wide.png", noise((6, 9, 3)))
     with pytest.raises(
         BadInput,
-        match=r"differ in size: .*train/a/0\.png is 6x6, .*test/b/wide\.png is 9x6\. Give one size .* image_size \(--image-size\)",
+        match=r"a/0\.png is 6x6, .*b/wide\.png is 9x6\. .*--image-size",
     ):
         load(tmp_path)
     data = load(tmp_path, image_size=4)
@@ -163,9 +163,7 @@ def test_a_damaged_image_is_named(tmp_path: Path, keep: float) -> None:
     file = tmp_path / "train" / "b" / "1.png"
     whole = file.read_bytes()
     file.write_bytes(whole[: int(keep * len(whole)) if keep < 1 else int(keep)])
-    with pytest.raises(
-        BadInput, match=r"Cannot read the image .*train/b/1\.png: .* Remove or replace it"
-    ):
+    with pytest.raises(BadInput, match=r"train/b/1\.png: .* Remove"):
         load(tmp_path)
 
 
@@ -175,23 +173,21 @@ def test_deep_pixels_are_not_cut_down_in_silence(tmp_path: Path) -> None:
         tmp_path / "train" / "a" / "deep.png"
     )
     write_classes(tmp_path / "test", 1)
-    with pytest.raises(BadInput, match=r"deep\.png: its pixels have more than 8 bits"):
+    with pytest.raises(BadInput, match=r"deep\.png: .*8 bits"):
         load(tmp_path)
 
 
 def test_too_little_to_work_with(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"holds no class folders\. Put the images into .*<class>"):
+    with pytest.raises(BadInput, match=r"no class folders\. .*<class>"):
         load(tmp_path)
     write_classes(tmp_path, 4, classes="a")
-    with pytest.raises(BadInput, match=r"needs at least two classes, .* it has 1"):
+    with pytest.raises(BadInput, match=r"two classes, .* 1"):
         load(tmp_path)
     (tmp_path / "b").mkdir()
-    with pytest.raises(BadInput, match=r"class folder .*b holds no images"):
+    with pytest.raises(BadInput, match=r"b holds no images"):
         load(tmp_path)
     write_image(tmp_path / "b" / "9.png", noise((6, 6, 3)))
-    with pytest.raises(
-        BadInput, match=r"leaves none to train on in class b\. Add samples or give it a test split"
-    ):
+    with pytest.raises(BadInput, match=r"in class b\."):
         load(tmp_path)
 
 
@@ -201,9 +197,7 @@ def test_a_test_split_that_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="test holds no class folders"):
         load(tmp_path)
     write_image(tmp_path / "test" / "new" / "0.png", noise((6, 6, 3)))
-    with pytest.raises(
-        BadInput, match=r"test/new is a class that the training folder does not have"
-    ):
+    with pytest.raises(BadInput, match=r"test/new is a class"):
         load(tmp_path)
 
 

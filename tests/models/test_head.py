@@ -250,7 +250,7 @@ def test_logits_with_a_trailing_pixel_are_flattened() -> None:
     ],
 )
 def test_an_output_without_logits(output: object) -> None:
-    with pytest.raises(BadInput, match="No logits in the model's output, a "):
+    with pytest.raises(BadInput, match="No logits in"):
         logits_of(output)
 
 
@@ -340,20 +340,18 @@ def test_a_compiled_model_has_the_head_of_its_inside() -> None:
 def test_a_model_compiled_in_place_is_refused() -> None:
     model = Nested()
     model.compile(backend="eager")
-    with pytest.raises(BadInput, match="hand over the model before compiling"):
+    with pytest.raises(BadInput, match="the model before compiling"):
         probe(model, IMAGES)
 
 
 def test_no_head_found_lists_the_candidates() -> None:
-    with pytest.raises(
-        BadInput, match=r"no layer that gives the 4 logits; pass head=\"name\".*Candidates: body\."
-    ):
+    with pytest.raises(BadInput, match=r"the 4 logits; .*Candidates: body\."):
         probe(Functional(), IMAGES)
 
 
 def test_a_wider_convolution_is_no_head() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    with pytest.raises(BadInput, match="no layer that gives the 4 logits"):
+    with pytest.raises(BadInput, match="the 4 logits"):
         probe(model, IMAGES)
 
 
@@ -367,22 +365,18 @@ def test_tokens_under_a_temperature() -> None:
 
 
 def test_no_candidates_at_all() -> None:
-    with pytest.raises(BadInput, match="Candidates: none, no Linear or 1x1 convolution ran"):
+    with pytest.raises(BadInput, match="Candidates: none"):
         probe(nn.Flatten(), IMAGES)
 
 
 @pytest.mark.parametrize("take", ["max", "third"])
 def test_tokens_that_fit_no_logits_are_an_error(take: str) -> None:
-    with pytest.raises(
-        BadInput, match=r"'head' takes inputs of shape \(6, 8, 10\) and gives \(6, 8, 4\)"
-    ):
+    with pytest.raises(BadInput, match=r"'head' .*\(6, 8, 10\) .*\(6, 8, 4\)"):
         probe(TokenHead(take), IMAGES)
 
 
 def test_a_wrong_name_is_answered_with_the_right_one() -> None:
-    with pytest.raises(
-        BadInput, match=r"no module 'out\.haed' to be its head\. Did you mean 'out\.head'\?"
-    ):
+    with pytest.raises(BadInput, match=r"'out\.haed' .* mean 'out\.head'"):
         probe(Nested(), IMAGES, "out.haed")
 
 
@@ -402,7 +396,7 @@ class FeaturesFirst(Nested):
 def test_a_head_that_gives_another_element_of_a_tuple_is_refused() -> None:
     with pytest.raises(
         BadInput,
-        match=r"'out\.head' gives 4 outputs a sample, and the logits are 10\. The model returns a tuple, .*first",
+        match=r"4 outputs .* 10\. .*a tuple, .*first",
     ):
         probe(FeaturesFirst(), IMAGES, "out.head")
     assert probe(AuxiliaryAfterHead(), IMAGES, "body.second").name == "body.second"
@@ -452,7 +446,7 @@ def test_a_named_head_that_pools_by_itself_averages_maps_over_space() -> None:
 
 def test_a_named_head_that_mixes_tokens_by_itself_is_refused() -> None:
     model = nn.Sequential(nn.Flatten(2), nn.Sequential(nn.Flatten(), nn.Linear(192, 4)))
-    with pytest.raises(BadInput, match="pass a head that takes one vector a sample"):
+    with pytest.raises(BadInput, match="takes one vector a sample"):
         probe(model, IMAGES, "1")
 
 
@@ -467,7 +461,7 @@ def test_a_named_head_that_sees_other_rows_is_refused() -> None:
         nn.Linear(20, 4),
     )
     assert probe(model, IMAGES).name == "6"
-    with pytest.raises(BadInput, match=r"'3' takes inputs of shape \(12, 96\)"):
+    with pytest.raises(BadInput, match=r"'3' .*\(12, 96\)"):
         probe(model, IMAGES, "3")
 
 
@@ -505,7 +499,7 @@ def test_a_failed_probe_leaves_everything_as_it_was() -> None:
     state = torch.get_rng_state()
     with pytest.raises(
         BadInput,
-        match=r"cannot take these samples, torch.float32 of shape \(6, 2, 8, 8\), .*to have 3 channels",
+        match=r"float32 .*\(6, 2, 8, 8\), .*3 channels",
     ):
         probe(model, IMAGES[:, :2])
     assert hooks_of(model) == 0
@@ -604,7 +598,7 @@ def test_unwrap_gives_the_model_back() -> None:
     net = WithEmbedding(model, probe(model, IMAGES))
     assert net.unwrap() is model
     assert hooks_of(model) == 0
-    with pytest.raises(BadInput, match=r"'out\.head' did not run in this forward pass"):
+    with pytest.raises(BadInput, match=r"'out\.head' did not run"):
         net(IMAGES)
 
 
