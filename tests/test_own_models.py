@@ -94,11 +94,7 @@ def test_a_second_request_after_the_first_class_is_gone(
     assert twice.scores.retain > 0.95
     assert twice.scores.aus is not None
     assert twice.scores.aus > 0.9
-    assert any(
-        f"test samples are of classes without training samples ({first}), which are not scored"
-        in note
-        for note in twice.notes
-    )
+    assert any(f"training samples ({first})" in note for note in twice.notes)
     images, labels = TEST.tensors
     for label in (first, second):
         assert (twice.model(images[labels == label]).argmax(1) == label).double().mean() < 0.1
@@ -153,9 +149,7 @@ def test_every_method_takes_data_without_one_of_the_classes(name: str) -> None:
 def test_class_names_may_outnumber_the_classes_present() -> None:
     data = from_dataset(without(TRAIN, 4), TEST, classes=[f"digit {label}" for label in range(10)])
     assert data.classes[7] == "digit 7"
-    with pytest.raises(
-        BadInput, match=r"labels of dataset must be 0 to 8 \(it has 9 classes\); found 0, .*9\."
-    ):
+    with pytest.raises(BadInput, match=r"0 to 8 .*9 classes\).* 0, .*9\."):
         from_dataset(without(TRAIN, 4), classes=[str(label) for label in range(9)])
 
 
@@ -197,7 +191,7 @@ def test_mean_and_std_that_cannot_be_used(model: Home) -> None:
         duck.forget(model, Items(bytes_of), [1], mean=(0.5,))
     with pytest.raises(BadInput, match="floats"):
         duck.forget(model, TRAIN, [1], mean=(0.5,), std=(1.0,))
-    with pytest.raises(BadInput, match=r"mean= and std= belong .*duck\.load"):
+    with pytest.raises(BadInput, match=r"mean=.*std=.*duck\.load"):
         duck.forget(trained_net(), toy_data(), [1], mean=(0.5,), std=(1.0,))
 
 
@@ -237,11 +231,11 @@ def test_weak_but_real_originals_are_left_alone(model: Home) -> None:
 
 
 def test_a_model_with_too_few_outputs() -> None:
-    with pytest.raises(BadInput, match=r"labels go up to 9, and the model has 5 outputs"):
+    with pytest.raises(BadInput, match=r"to 9, .* 5 outputs"):
         duck.forget(Home(5), TRAIN, [1, 2])
     data = from_dataset(TRAIN)
     for ask in (outcomes, predict):
-        with pytest.raises(BadInput, match=r"labels go up to 9, and the model has 5 outputs"):
+        with pytest.raises(BadInput, match=r"to 9, .* 5 outputs"):
             ask(Home(5), data.train)
 
 
@@ -407,7 +401,7 @@ def test_too_few_test_samples_to_hold_any_back(model: Home, count: int) -> None:
     few = Subset(TEST, [int((TEST.tensors[1] == label).nonzero()[0]) for label in range(count)])
     result = duck.forget(model, TRAIN, [1, 2, 3], test=few)
     assert any(
-        "too few to hold some back" in note and "compared with retained samples" in note
+        "too few to hold" in note and "compared with retained samples" in note
         for note in result.notes
     )
     assert not any(

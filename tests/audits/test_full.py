@@ -60,6 +60,7 @@ def found(made: dict[str, Pool]) -> dict[str, PoolEvidence]:
     }
 
 
+@pytest.mark.slow
 def test_doing_nothing_is_told_and_retraining_is_not(found: dict[str, PoolEvidence]) -> None:
     assert found["original"].p["unlearned"]["U-LiRA"] < 1e-3
     assert found["retrained"].p["unlearned"]["U-LiRA"] > 0.05
@@ -84,6 +85,7 @@ def test_equal_models_are_judged_by_other_oracles_each_once(tmp_path: Path) -> N
     assert int(judged.members.sum()) == len(pool.oracle) // 2 * candidates
 
 
+@pytest.mark.slow
 def test_rmia_is_left_out_where_the_holdout_holds_all_unseen_samples_but_one(
     tmp_path: Path,
 ) -> None:
@@ -294,9 +296,7 @@ def test_memorisation_is_of_the_sample_and_not_of_its_class(
 
 def test_a_small_pool_says_how_many_models_it_needs(tmp_path: Path) -> None:
     small = pools.pool(tmp_path / "pool", pools.plan(), 2)
-    with pytest.raises(
-        BadInput, match="has 2 models and 1 oracles: the full tier needs at least 20 and 10"
-    ):
+    with pytest.raises(BadInput, match=r"2 models and 1 .* 20 and 10"):
         evidence_of(small, make_setting(class_scenario()))
 
 

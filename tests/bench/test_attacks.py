@@ -113,6 +113,7 @@ def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(
     assert run(SVM, tmp_path, models, "scenario=class,case=3", Svm(Attack("svm", splits=1))) == {}
 
 
+@pytest.mark.slow
 def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
     scored = run(
         replace(FEW, methods=("duck",), name="toy/scores"),
@@ -229,19 +230,15 @@ def test_lira_knows_samples_by_their_ids(pool: Path, before: str) -> None:
 def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
     with pytest.raises(
         BadInput,
-        match=r"needs at least 128 shadow models, the pool in .* has 10: the command that made it, with --models 128",
+        match=r"128 shadow models, .* 10: .*--models 128",
     ):
         attacker(Attack("lira"), pool)
-    with pytest.raises(
-        BadInput, match=r"needs 4 shadow models without each sample, so shadows = 8 or more; got 7"
-    ):
+    with pytest.raises(BadInput, match=r"4 shadow models .* 8 or more; got 7"):
         attacker(Attack("lira", shadows=7), pool)
     shutil.copytree(pool, tmp_path / "share")
     for number in (7, 9):  # no longer two and two that share the samples out
         (tmp_path / "share" / f"model-{number:04d}.safetensors").unlink()
-    with pytest.raises(
-        BadInput, match=r"of the first 8 in .*share only 3 left one out: add the other shares"
-    ):
+    with pytest.raises(BadInput, match=r"first 8 in .*share only 3"):
         attacker(Attack("lira", shadows=8), tmp_path / "share")
     with pytest.raises(BadInput, match="give their folder with --pool"):
         attacker(Attack("lira"), None)
@@ -262,9 +259,7 @@ def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
             ),
         ]
     )
-    with pytest.raises(
-        BadInput, match=r"does not fit the grid: model: 'convnet' in the pool, 'allcnn' in the run"
-    ):
+    with pytest.raises(BadInput, match=r"model: 'convnet' .* 'allcnn'"):
         lira.check([replace(fitting, training=replace(fitting.training, model="allcnn"))])
     request = Experiment(fitting.training, ForgetClasses([3]), METHODS["original"]())
     build_pool(
@@ -550,7 +545,7 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
     assert (hr["tpr_1"]["paper"], hr["tpr_0.1"]["paper"], hr["auc"]["paper"]) == pytest.approx(
         (0.01, 0.001, 0.506)
     )
-    assert "An AUC far below 0.5 is no success" in render(make_table(grid, results, {}), "markdown")
+    assert "below 0.5 is no success" in render(make_table(grid, results, {}), "markdown")
     assert render(make_table(grid, results, {}), "latex").count(r"TPR@0.1\%FPR \%") == 2
     # No columns for what the paper never measured.
     plain = find_grid("beyond/confidence")
@@ -740,16 +735,10 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
         grid.read_text().replace("shadows = 8", f'shadows = 8, pool = "{row["shadows"]["pool"]}"')
     )
     assert cli.main(["bench", str(pinned), *words[2:], *shared]) == 2
-    assert (
-        f"The grid asks for the shadow models {row['shadows']['pool']}; those in {share} are"
-        in capsys.readouterr().err
-    )
+    assert f"{row['shadows']['pool']}; those in {share}" in capsys.readouterr().err
     grid.write_text(grid.read_text().replace("convnet", "allcnn"))
     assert cli.main([*words, "--pool", str(pool)]) == 2
-    assert (
-        "does not fit the grid: model: 'convnet' in the pool, 'allcnn' in the run."
-        in capsys.readouterr().err
-    )
+    assert "model: 'convnet' in the pool" in capsys.readouterr().err
 
 
 def test_the_stored_lines_keep_their_ids() -> None:

@@ -456,6 +456,7 @@ def test_only_retraining_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not any(line.failed for line in made)
 
 
+@pytest.mark.slow
 def test_processes_give_the_scores_of_one_process(ran: Path, tmp_path: Path) -> None:
     results = Results(tmp_path / "results")
     results.check_writable()

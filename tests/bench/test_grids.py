@@ -196,9 +196,7 @@ def test_groups_of_classes_go_together(tmp_path: Path) -> None:
     (pair,) = narrow(some, parse_only("case=1+2", grid))
     assert pair.block.scenario == "class"
     for wrong in ("[[]]", "[true]", "[1.5]", '["3"]'):
-        with pytest.raises(
-            BadInput, match="A class is a whole number, or a list of different ones for a group"
-        ):
+        with pytest.raises(BadInput, match="class is a whole number"):
             find_grid(written(tmp_path, WHOLE + f"classes = {wrong}\n"))
 
 
@@ -327,9 +325,9 @@ def test_recipes_by_name_and_by_architecture() -> None:
 
 def test_a_view_has_no_cells_and_a_study_of_bias_needs_a_bias(tmp_path: Path) -> None:
     assert cells(find_grid("paper/time"), {}) == []
-    with pytest.raises(BadInput, match="blocks with a bias and the study 'bias' go together"):
+    with pytest.raises(BadInput, match="the study 'bias'"):
         find_grid(written(tmp_path, 'study.name = "bias"\n' + WHOLE + "seeds = [1]\n"))
-    with pytest.raises(BadInput, match="random_classes and bias go with seeds"):
+    with pytest.raises(BadInput, match="random_classes and bias"):
         find_grid(written(tmp_path, WHOLE + "classes = [1]\nrandom_classes = 2\n"))
 
 
@@ -345,13 +343,13 @@ def test_the_papers_studies_have_their_cells() -> None:
 
 
 def test_unknown_grids_and_keys() -> None:
-    with pytest.raises(UnknownName, match=r"No grid 'paper/table-rc'. Did you mean 'paper/table-"):
+    with pytest.raises(UnknownName, match=r"'paper/table-rc'. .*'paper/table-"):
         find_grid("paper/table-rc")
-    with pytest.raises(BadInput, match="preset, model, variant, removed, recipe; got 'methd=duck'"):
+    with pytest.raises(BadInput, match="'methd=duck'"):
         parse_only("methd=duck", FEW)
     with pytest.raises(BadInput, match="got 'duck'"):
         parse_only("duck", FEW)
-    with pytest.raises(BadInput, match=r"toy/few has no case '4'. Known: 3, 8, 0"):
+    with pytest.raises(BadInput, match=r"no case '4'. Known: 3, 8, 0"):
         parse_only("case=4", FEW)
 
 

@@ -208,9 +208,7 @@ def test_a_setting_that_came_later_does_not_orphan_a_result(tmp_path: Path) -> N
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        BadInput, match=r"cannot be written to .*: Not a directory. Choose another --out"
-    ):
+    with pytest.raises(BadInput, match=r"Not a directory.*--out"):
         Results(tmp_path / "file" / "results").check_writable()
     with pytest.raises(BadInput, match="File exists"):
         Results(tmp_path / "file").check_writable()

@@ -283,7 +283,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
         assert "cannot be written: " in message
         assert f"{own / 'file'} is not a folder" in message
         assert "space" not in message
-    assert "nothing can be made in /proc" in duck(capsys, *forget, "--out", "/proc/duck", code=2)
+    assert "made in /proc" in duck(capsys, *forget, "--out", "/proc/duck", code=2)
     assert not [path for path in own.rglob("*") if path.name.startswith(".")]
 
 
@@ -501,13 +501,14 @@ def test_a_stored_run_is_judged_by_the_limit_that_is_given_now(
     assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
 
 
+@pytest.mark.slow
 def test_another_head_is_another_run_and_is_checked_before_a_stored_one_is_shown(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
     words = ["forget", "--run", str(original), "--classes", "3", "--json"]
     first = duck(capsys, *words, "--out", str(out))
-    assert "no module 'nosuch' to be its head" in duck(
+    assert "no module 'nosuch'" in duck(
         capsys, *words, "--head", "nosuch", "--out", str(out), code=2
     )
     assert "nosuch" in duck(
@@ -642,7 +643,7 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
     assert "'emu/no-such.png'" in message
     ids.write_text("C:\\0001\n")
     message = duck(capsys, "forget", *foreign, "--ids", str(ids), "--out", "runs/ids", code=2)
-    assert "Ids here look like 'cat/0.png'." in message
+    assert "look like 'cat/0.png'" in message
     assert first.exists()
     assert not Path("runs/ids").exists()
 
@@ -929,7 +930,7 @@ def test_a_config_of_other_data_is_refused(
     config, out = tmp_path / "experiment.toml", str(tmp_path / "out")
     config.write_text(re.sub(r'fingerprint = "..', 'fingerprint = "zz', text))
     words = ["train", "--config", str(config), "--epochs", "1", "--out", out, "--json"]
-    assert "The data are not those of" in duck(capsys, *words, code=2)
+    assert "data are not those" in duck(capsys, *words, code=2)
     assert not Path(out).exists()
     duck(capsys, *words, "--data", "digits")  # other data, as the user asks
     config.write_text(text)
@@ -1002,6 +1003,7 @@ def test_a_reader_that_stops_reading_is_no_error(words: list[str]) -> None:
     )  # 1: as Rich ends where it prints the help
 
 
+@pytest.mark.slow
 def test_a_log_that_nobody_reads_ends_no_work_and_changes_no_exit_code(tmp_path: Path) -> None:
     train = ["train", "--data", "digits", "--epochs", "1", "--out", str(tmp_path / "run")]
     for words, code in ((train, 0), (["show", str(tmp_path / "nowhere")], 2)):
@@ -1019,6 +1021,7 @@ def test_a_log_that_nobody_reads_ends_no_work_and_changes_no_exit_code(tmp_path:
     assert (tmp_path / "run" / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_and_ends_with_the_same_weights(tmp_path: Path) -> None:
     def command(name: str) -> list[str]:
         return [
@@ -1054,6 +1057,7 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_weights(tmp_path: Path
     assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == [".artifacts", "run"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_run(tmp_path: Path) -> None:
     words = ["train", *QUICK, "--epochs", "500", "--out", str(tmp_path / "run")]
     with subprocess.Popen(
@@ -1075,10 +1079,8 @@ def test_ctrl_c_leaves_no_run(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_the_demo_reaches_what_it_promises(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = duck(capsys, "demo", "--out", str(tmp_path / "demo"), "--json")
+def test_the_demo_reaches_what_it_promises(demo: Path) -> None:
+    rows = json.loads(demo.with_suffix(".json").read_text())
     scores = {(row["scenario"], row["method"]): row["scores"] for row in rows}
     assert scores["class 3", "original"]["test"] >= 0.97
     assert scores["class 3", "duck"]["forget_test"] == 0
@@ -1087,13 +1089,13 @@ def test_the_demo_reaches_what_it_promises(
     assert all(
         row["processed"] == row["forget_samples"] for row in rows if row["method"] != "original"
     )
-    page = (tmp_path / "demo" / "report.html").read_text()
+    page = (demo / "report.html").read_text()
     assert page.count("<tr data-method=") == page.count('<details class="run"') == len(rows)
     assert page.count("Feature space: ") >= 1
     assert page.count("Density of") >= 1
-    assert (tmp_path / "demo" / "class-duck" / "model.safetensors").exists()
+    assert (demo / "class-duck" / "model.safetensors").exists()
     audits = {
-        name: (tmp_path / "demo" / name / "audit-quick.json").read_text()
+        name: (demo / name / "audit-quick.json").read_text()
         for name in ("class-original", "class-retrained")
     }
     verdicts = {name: json.loads(text)["verdict"] for name, text in audits.items()}

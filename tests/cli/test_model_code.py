@@ -124,6 +124,7 @@ def test_a_builder_named_on_the_command_line_is_trusted(runs: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_workers_import_nothing_from_the_working_folder(tmp_path: Path) -> None:
     """The command does not see the working folder either: a file there must not replace an installed module."""
     for name in ("sklearn", "torch", "numpy", "pickle", "duck"):

@@ -257,7 +257,7 @@ def test_logits_with_a_trailing_pixel_are_flattened() -> None:
     ],
 )
 def test_an_output_without_logits(output: object) -> None:
-    with pytest.raises(BadInput, match="No logits in the model's output, a "):
+    with pytest.raises(BadInput, match="No logits in"):
         logits_of(output)
 
 
@@ -347,21 +347,18 @@ def test_a_compiled_model_has_the_head_of_its_inside() -> None:
 def test_a_model_compiled_in_place_is_refused() -> None:
     model = Nested()
     model.compile(backend="eager")
-    with pytest.raises(BadInput, match="before compiling"):
+    with pytest.raises(BadInput, match="the model before compiling"):
         find_head(model, IMAGES)
 
 
 def test_no_head_found_lists_the_candidates() -> None:
-    with pytest.raises(
-        BadInput,
-        match=r"no layer that returns the 4 logits; pass head=\"name\".*Candidates: body\.",
-    ):
+    with pytest.raises(BadInput, match=r"the 4 logits; .*Candidates: body\."):
         find_head(Functional(), IMAGES)
 
 
 def test_a_wider_convolution_is_no_head() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    with pytest.raises(BadInput, match="no layer that returns the 4 logits"):
+    with pytest.raises(BadInput, match="the 4 logits"):
         find_head(model, IMAGES)
 
 
@@ -375,7 +372,7 @@ def test_tokens_under_a_temperature() -> None:
 
 
 def test_no_candidates_at_all() -> None:
-    with pytest.raises(BadInput, match="Candidates: none, no Linear or 1x1 convolution ran"):
+    with pytest.raises(BadInput, match="Candidates: none"):
         find_head(nn.Flatten(), IMAGES)
 
 
@@ -386,9 +383,7 @@ def test_tokens_that_fit_no_logits_are_an_error(take: str) -> None:
 
 
 def test_a_wrong_name_is_answered_with_the_right_one() -> None:
-    with pytest.raises(
-        BadInput, match=r"no module 'out\.haed' to be its head\. Did you mean 'out\.head'\?"
-    ):
+    with pytest.raises(BadInput, match=r"'out\.haed' .* mean 'out\.head'"):
         find_head(Nested(), IMAGES, "out.haed")
 
 
@@ -408,7 +403,7 @@ class FeaturesFirst(Nested):
 def test_a_head_that_gives_another_element_of_a_tuple_is_refused() -> None:
     with pytest.raises(
         BadInput,
-        match=r"'out\.head' has 4 outputs .* 10 logits\. .* tuple, .*first",
+        match=r"4 outputs .* 10\. .*a tuple, .*first",
     ):
         find_head(FeaturesFirst(), IMAGES, "out.head")
     assert find_head(AuxiliaryAfterHead(), IMAGES, "body.second").name == "body.second"
@@ -458,7 +453,7 @@ def test_a_named_head_that_pools_by_itself_averages_maps_over_space() -> None:
 
 def test_a_named_head_that_mixes_tokens_by_itself_is_refused() -> None:
     model = nn.Sequential(nn.Flatten(2), nn.Sequential(nn.Flatten(), nn.Linear(192, 4)))
-    with pytest.raises(BadInput, match="one vector per sample"):
+    with pytest.raises(BadInput, match="takes one vector a sample"):
         find_head(model, IMAGES, "1")
 
 
@@ -511,7 +506,7 @@ def test_a_failed_probe_leaves_everything_as_it_was() -> None:
     state = torch.get_rng_state()
     with pytest.raises(
         BadInput,
-        match=r"torch.float32 of shape \(6, 2, 8, 8\), .*to have 3 channels",
+        match=r"float32 .*\(6, 2, 8, 8\), .*3 channels",
     ):
         find_head(model, IMAGES[:, :2])
     assert hooks_of(model) == 0
@@ -610,7 +605,7 @@ def test_unwrap_gives_the_model_back() -> None:
     net = WithEmbedding(model, find_head(model, IMAGES))
     assert net.unwrap() is model
     assert hooks_of(model) == 0
-    with pytest.raises(BadInput, match=r"'out\.head' did not run in this forward pass"):
+    with pytest.raises(BadInput, match=r"'out\.head' did not run"):
         net(IMAGES)
 
 

@@ -148,9 +148,7 @@ def test_a_file_that_would_run_code_is_refused(
         torch.save({"a": RunsCode()}, path)
     else:
         path.write_bytes(pickle.dumps(RunsCode(), protocol=protocol))
-    with pytest.raises(
-        BadInput, match=r"w\.pt would run code when loaded.*Save a state_dict instead"
-    ):
+    with pytest.raises(BadInput, match=r"would run code .*state_dict"):
         load_weights(model, path)
     assert not (tmp_path / "was-run").exists()
 
@@ -181,7 +179,7 @@ def test_a_truncated_file_is_named(tmp_path: Path, name: str, kept: int) -> None
     else:
         save_weights(net(0), path)
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(BadInput, match=f"{name} is truncated or not a weights file"):
+    with pytest.raises(BadInput, match=f"{name} is truncated"):
         load_weights(model, path)
     assert same(model, before)
 
@@ -197,9 +195,9 @@ def test_a_missing_file_and_an_unknown_kind(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"weights file .*absent\.pt does not exist"):
         load_weights(net(1), tmp_path / "absent.pt")
     (tmp_path / "w.onnx").write_bytes(b"")
-    with pytest.raises(BadInput, match=r"w\.onnx: expected \.safetensors, \.pt, \.pth"):
+    with pytest.raises(BadInput, match=r"w\.onnx.*\.safetensors, \.pt, \.pth"):
         load_weights(net(1), tmp_path / "w.onnx")
-    with pytest.raises(BadInput, match=r"saved as \.safetensors, got .*w\.pt"):
+    with pytest.raises(BadInput, match=r"\.safetensors, got .*w\.pt"):
         save_weights(net(1), tmp_path / "w.pt")
 
 
