@@ -16,11 +16,11 @@ from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, parse, read_flags
 from duck.cli.original import (
     OriginalFlags,
     RequestFlags,
+    add_notes,
     data_flags,
-    factory,
-    noted,
-    notes_left,
+    model_factory,
     report_findings,
+    unprinted_notes,
 )
 from duck.cli.train_command import trained
 from duck.comparison import Compared, compare, ignore_progress, rows, suited
@@ -216,7 +216,7 @@ def _run_methods(args: CompareFlags, inputs: _Inputs, device: torch.device) -> I
             inputs.original.load(inputs.training, data, device),
             scenario,
             inputs.methods,
-            new_model=factory(inputs.training, data),
+            new_model=model_factory(inputs.training, data),
             recipe=inputs.training.recipe,
             head=inputs.original.head_name(),
             # A stored run has the curves of each epoch; a table alone needs none.
@@ -235,7 +235,7 @@ def _run_methods(args: CompareFlags, inputs: _Inputs, device: torch.device) -> I
 def _add_notes(row: Compared, inputs: _Inputs) -> Compared:
     if row.outcome is None:
         return row
-    outcome = noted(
+    outcome = add_notes(
         row.outcome,
         row.method,
         inputs.training,
@@ -289,7 +289,7 @@ def _print_notes(
             continue
         # The first note of a damaged model says that, and is printed already.
         own_notes = row.get("notes", [])[row["method"] in damaged :]
-        for note in notes_left(own_notes, printed):
+        for note in unprinted_notes(own_notes, printed):
             methods_by_note.setdefault(note, []).append(row["method"])
     for note, methods in methods_by_note.items():
         write(f"{', '.join(methods)}: {note}")

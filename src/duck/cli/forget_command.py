@@ -34,13 +34,13 @@ from duck.cli.inputs import (
 from duck.cli.original import (
     OriginalFlags,
     RequestFlags,
+    add_notes,
     data_flags,
     data_name,
     data_samples,
-    factory,
-    noted,
-    notes_left,
+    model_factory,
     report_findings,
+    unprinted_notes,
 )
 from duck.data.checks import Finding
 from duck.errors import BadInput
@@ -202,7 +202,7 @@ def _run(
             method,
             model,
             replace(scenario, data=scenario.data.to(device)),
-            new_model=factory(training, data),
+            new_model=model_factory(training, data),
             recipe=training.recipe,
             head=args.original.head_name(),
             watch=watch,
@@ -211,7 +211,7 @@ def _run(
         )
     if not is_first():
         return DONE
-    outcome = noted(outcome, method, training, data, args.original, findings, copies)
+    outcome = add_notes(outcome, method, training, data, args.original, findings, copies)
     run = runs.record(experiment, scenario, outcome, **args.original.places(folder, args.source))
     runs.save(run, outcome.model, folder, args.output.overwrite)
     return print_run(folder, args.output.json, args.max_accuracy_loss, findings)
@@ -240,7 +240,7 @@ def print_run(
 def _print_text(
     folder: Path, run: runs.Run, row: dict[str, Any], printed: Sequence[Finding]
 ) -> None:
-    for note in notes_left(run.notes, printed):
+    for note in unprinted_notes(run.notes, printed):
         write(note)
     original = run.original or {}
     rows = [

@@ -1,7 +1,7 @@
-"""The model that is to forget, and who: flags that `forget`, `compare` and `tune` share."""
+"""Flags of the original model and of the request, which forget, compare and tune share."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -43,37 +43,43 @@ from duck.unlearning_runs import data_place
 
 @dataclass
 class RequestFlags:
-    """Who is to be forgotten: one of --classes, --fraction, --random-classes and --ids."""
+    """What to forget: one of --classes, --fraction, --random-classes and --ids."""
 
     classes: tuple[str, ...] = ()
-    """Names of classes; a number is an index where no class has that name."""
+    """Names of classes; a number is an index if no class has that name."""
     fraction: float | None = None
     """Share of the training samples, drawn with the seed."""
     random_classes: int | None = None
     """Number of classes to remove together, drawn with the seed."""
     ids: Path | None = None
-    """File with one id a line: in a folder the path of an image below --data (train/cat/1.png), in other data its name or number."""
+    """File with one id a line: in a folder the path of an image below --data (train/cat/1.png), in
+    other data its name or number."""
     protocol: Protocols = "holdout"
-    """holdout: stop rules look at a fifth of the test data, which is not reported; paper: whole test set in both roles."""
+    """holdout: stop rules use a fifth of the test data, which is not reported; paper: the whole
+    test set is used for both."""
 
     def check(self, default: Request | None = None) -> None:
-        """Raise an error where the flags alone are wrong: asked before the data are read."""
-        asked = {
+        """Raise an error if the flags are wrong, before the data are read."""
+        values = {
             "--classes": self.classes or None,
             "--fraction": self.fraction,
             "--random-classes": self.random_classes,
             "--ids": self.ids,
         }
-        given = [name for name, value in asked.items() if value is not None]
+        given = [name for name, value in values.items() if value is not None]
         if len(given) > 1 or (not given and default is None):
             raise BadInput(
-                f"Say who is to be forgotten with one of {', '.join(asked)}; given: {', '.join(given) or 'none'}."
+                f"Give what to forget with one of {', '.join(values)}; "
+                f"given: {', '.join(given) or 'none'}."
             )
         if self.ids is not None:
             _ = self._samples
 
     def build(self, data: Data, default: Request | None = None) -> Request:
-        """Return the request; `default` where no flag says. Only the data tell whether a number is the name of a class."""
+        """Return the request; `default` if no flag gives one.
+
+        Whether a number is the name of a class depends on the data.
+        """
         self.check(default)
         if self.classes:
             return ForgetClasses(class_from_word(word, data) for word in self.classes)
@@ -88,7 +94,7 @@ class RequestFlags:
 
     @cached_property
     def _samples(self) -> ForgetSamples:
-        """The ids, read once: a pipe cannot be read twice."""
+        """The request for the ids, read once: a pipe cannot be read twice."""
         assert self.ids is not None
         return ForgetSamples.from_file(self.ids)
 
@@ -98,42 +104,50 @@ class OriginalFlags:
     """The model: a stored run, or your own."""
 
     run: Path | None = None
-    """A run of `duck train`, or of `duck forget` for a further request: brings model, weights, data and the earlier requests."""
+    """A run of `duck train`, or of `duck forget` for a further request: it has the model, weights,
+    data and earlier requests."""
     model: str | None = None
     """Your own model builder, package.module:function, or a name from `duck list models`."""
     weights: Path | None = None
     """Its weights: .safetensors, or a .pt state_dict."""
     head: str | None = None
-    """Name of the classifier head inside the model; found by a probe where not given."""
+    """Name of the classifier head inside the model. Default: it is found."""
     ignore_earlier: bool = False
-    """Take --weights that have forgotten something before, whose forget set is not known: it is not kept apart, nor scored."""
+    """Accept --weights that have forgotten something before. That forget set is not known: it is
+    neither left out of the retain set nor scored."""
     trust_model_code: bool = False
-    """Import and call the model builder (package.module:function) that a stored run names. Its code can do anything."""
+    """Import and call the model builder (package.module:function) that a stored run names. Its code
+    can do anything."""
 
     def check(self) -> None:
+        """Raise an error if the flags are wrong, before the data are read."""
         if bool(self.run) == bool(self.model):
             raise BadInput(
                 "Give the model as --run RUN, or as --model BUILDER --weights FILE --data DATA."
             )
         if self.model and not self.weights:
             raise BadInput(
-                f"--model {self.model} also needs --weights FILE: an untrained model has nothing to forget."
+                f"--model {self.model} also needs --weights FILE: an untrained model has nothing "
+                "to forget."
             )
         if self.weights and not self.ignore_earlier:
             check_forgot_nothing(self.weights)
 
     def splits_data(self) -> bool:
-        """Whether data without test data give some away: a model that was trained elsewhere has seen all of them."""
+        """Return whether test data are split off if there are none.
+
+        A model that was trained elsewhere has seen all of the data.
+        """
         if self.run:
             return not runs.load(self.run).experiment.training.weights
         return self.model is None
 
     def earlier(self) -> tuple[EarlierRequest, ...]:
-        """What the model of --run has forgotten already."""
+        """Return the requests that the model of --run has forgotten."""
         return runs.load(self.run).experiment.all_requests if self.run else ()
 
     def scenario(self, request: Request, data: Data, seed: int, protocol: Protocols) -> Scenario:
-        """Apply a request to the data, after those of --run, with what that run found out about them."""
+        """Apply a request to the data, after the requests of --run and with their scores."""
         scenario = scenario_of(self.earlier(), request, data, seed, protocol)
         if self.run is None or not scenario.earlier:
             return scenario
@@ -144,14 +158,14 @@ class OriginalFlags:
     def with_copies(
         self, request: Request, data: Data, seed: int, protocol: Protocols
     ) -> WithCopies:
-        """Return the request with the exact copies of its samples, among what the requests of --run left."""
-        self.scenario(request, data, seed, protocol)  # refuses what an earlier request forgot
+        """Add exact copies of its samples to a request, from what the requests of --run left."""
+        self.scenario(request, data, seed, protocol)  # an error if it was forgotten before
         return add_copies(request, data_left(self.earlier(), data), seed, protocol)
 
     def training(self, data: Data, source: DataFlags) -> Training:
-        """How the original came to be, as far as it is known."""
+        """Return how the original was trained, as far as it is known."""
         if self.run:
-            return _of_run(self.run, data, self.trust_model_code)
+            return _training_of_run(self.run, data, self.trust_model_code)
         assert self.model is not None
         assert self.weights is not None
         digest = hashlib.blake2b(_bytes(self.weights), digest_size=16).hexdigest()
@@ -165,74 +179,76 @@ class OriginalFlags:
             source.mean,
             source.std,
             fingerprint(data),
-            digest,
-            True,
+            weights=digest,
+            recipe_assumed=True,
         )
 
     def places(self, folder: Path, source: DataFlags) -> dict[str, Any]:
-        """Where the run in a folder finds its original and its data again: fields of `store.Run`."""
-        found = source.source(folder)
+        """Return the paths of the original and the data, from a run folder: fields of `Run`."""
+        paths = source.source(folder)
         if self.run:
-            return {"original_run": runs.path_from(folder, self.run), "source": found}
-        return {
-            "source": {**found, "weights": runs.path_from(folder, self.weights)}
-            if self.weights
-            else found
-        }
+            return {"original_run": runs.path_from(folder, self.run), "source": paths}
+        if self.weights:
+            paths["weights"] = runs.path_from(folder, self.weights)
+        return {"source": paths}
 
     def load(self, training: Training, data: Data, device: torch.device) -> nn.Module:
+        """Load the original."""
         model = build(training.model, data.num_classes, data.train.shape)
         load_weights(model, self.weights or (self.run or Path()) / runs.WEIGHTS)
         return model.to(device)
 
     def head_name(self) -> str | None:
-        """Return --head or, for a further request, that of the run before; None where a probe is to find it."""
+        """Return --head or the head of --run; None if it is to be found."""
         return self.head or (runs.load(self.run).experiment.head if self.run else None)
 
     def other_head(self, training: Training, data: Data, device: torch.device) -> str | None:
-        """Return the head's name, checked on the model; None where a probe finds the same one, so that nothing depends on the flag."""
-        head = self.head_name()
-        if head is None:
+        """Return the name of the head if it is another one than would be found.
+
+        The id of the experiment then does not depend on a flag that changes nothing.
+        """
+        name = self.head_name()
+        if name is None:
             return None
-        model, images = (
-            in_float32(self.load(training, data, device)),
-            next(data.train.to(device).batches(PROBE_IMAGES)).images,
-        )
-        given = find_head(model, images, head)
+        model = in_float32(self.load(training, data, device))
+        images = next(data.train.to(device).batches(PROBE_IMAGES)).images
+        head = find_head(model, images, name)
         try:
-            return None if find_head(model, images) == given else head
-        except DuckError:  # a probe finds none: that is what the flag is for
-            return head
+            return None if find_head(model, images) == head else name
+        except DuckError:
+            # None is found: this is what the flag is for.
+            return name
 
 
 def check_forgot_nothing(weights: Path) -> None:
-    """Refuse weights whose model has forgotten something before: a new request would learn it again."""
+    """Raise an error for weights of a model that has forgotten something before."""
     digest = request_digest(weights)
     if not digest:
         return
     place = weights.parent if (weights.parent / runs.RECORD).exists() else "RUN"
     raise BadInput(
-        f"{weights} is of a model that has forgotten something before (digest of the request: {digest}). The file does not say what, and a "
-        f"new request would learn it again with the retain set. Give --run {place}, which carries the earlier request; or, if those "
-        "samples are no longer among the data, add --ignore-earlier."
+        f"{weights} is of a model that has forgotten something before (digest of the request: "
+        f"{digest}). The file does not say what, and a new request would learn it again with the "
+        f"retain set. Give --run {place}, which has the earlier request; or, if those samples are "
+        "no longer among the data, add --ignore-earlier."
     )
 
 
 def report_findings(scenario: Scenario) -> list[Finding]:
-    """Check the data of a request and print the findings with their ids, which records do not hold."""
+    """Check the data of a request and print the findings with sample ids, which no record has."""
     findings = check_data(scenario)
     for finding in findings:
         say(str(finding))
     return findings
 
 
-def notes_left(notes: Sequence[str], printed: Sequence[Finding]) -> list[str]:
-    """Return the notes without the findings that `report_findings` printed: those had their ids."""
+def unprinted_notes(notes: Sequence[str], printed: Sequence[Finding]) -> list[str]:
+    """Return the notes without the findings that `report_findings` has printed."""
     texts = {finding.text for finding in printed}
     return [note for note in notes if note not in texts]
 
 
-def noted(
+def add_notes(
     outcome: Outcome,
     method: Method,
     training: Training,
@@ -241,86 +257,86 @@ def noted(
     findings: Sequence[Finding] = (),
     copies: str = "",
 ) -> Outcome:
-    """The outcome with what must be known of its request, its data and, where the original was trained elsewhere, of that.
+    """Add what a reader must know about the request, the data and a model from elsewhere.
 
-    `copies`: how many copies were added to the request.
+    copies   how many copies were added to the request
     """
-    outcome = replace(
-        outcome,
-        method_notes=(
-            *outcome.method_notes,
-            *filter(None, [copies]),
-            *(finding.text for finding in findings),
-        ),
-    )
+    new_notes = [*filter(None, [copies]), *(finding.text for finding in findings)]
+    if training.weights:
+        new_notes += _foreign_model_notes(training, data, original)
+    outcome = replace(outcome, method_notes=(*outcome.method_notes, *new_notes))
     if not training.weights:
         return outcome
+    return note_guessed_recipe(outcome, method, training.recipe)
+
+
+def _foreign_model_notes(training: Training, data: Data, original: OriginalFlags) -> Iterator[str]:
     digest = request_digest(original.weights) if original.weights else ""
     if digest:
-        ignored = f"The original had forgotten something before (digest of the request: {digest}), which was ignored: it may be known again."
-        outcome = replace(outcome, method_notes=(*outcome.method_notes, ignored))
+        yield (
+            "The original had forgotten something before (digest of the request: "
+            f"{digest}), which was ignored: it may be known again."
+        )
     pixels = getattr(data.train, "pixels", None)
-    if pixels is None or training.mean or training.std:
-        return note_guessed_recipe(outcome, method, training.recipe)
-    note = f"Pixels were normalised by the data's own {pixels}: give --mean and --std if the model was trained with others."
-    return note_guessed_recipe(
-        replace(outcome, method_notes=(*outcome.method_notes, note)), method, training.recipe
-    )
+    if pixels is not None and not training.mean and not training.std:
+        yield (
+            f"Pixels were normalised by the data's own {pixels}: give --mean and --std if the "
+            "model was trained with others."
+        )
 
 
-def factory(training: Training, data: Data) -> Callable[[], nn.Module]:
+def model_factory(training: Training, data: Data) -> Callable[[], nn.Module]:
     """Return a function that builds fresh models of the architecture; it can be pickled."""
     return partial(build, training.model, data.num_classes, data.train.shape)
 
 
 def data_flags(given: GivenFlags) -> DataFlags:
-    """The data of --run where it is given, else of --data."""
+    """Return the data of --run, else those of --data."""
     run = given.get("--run")
     if not run:
         return DataFlags(given.get("--data") or "digits")
-    record: dict[str, Any] = runs.read_record(Path(run))
-    source, made = record["source"], record["experiment"]["training"]
-    data, root = data_place(Path(run), source)
+    record = runs.read_record(Path(run))
+    training = record["experiment"]["training"]
+    data, root = data_place(Path(run), record["source"])
     return DataFlags(
-        data or made["data"],
+        data or training["data"],
         root,
-        image_size=made.get("image_size"),
-        mean=tuple(made.get("mean", ())),
-        std=tuple(made.get("std", ())),
+        image_size=training.get("image_size"),
+        mean=tuple(training.get("mean", ())),
+        std=tuple(training.get("std", ())),
     )
 
 
 def data_name(given: GivenFlags) -> str:
-    """What presets call these data, before they are read."""
+    """Return the name of the data in presets, before they are read."""
     run = given.get("--run")
-    return (
-        str(runs.read_record(Path(run))["experiment"]["training"]["data"])
-        if run
-        else given.get("--data") or "digits"
-    )
+    if not run:
+        return given.get("--data") or "digits"
+    return str(runs.read_record(Path(run))["experiment"]["training"]["data"])
 
 
 def data_samples(given: GivenFlags) -> int | None:
-    """How many training samples they have, before they are read: of a named data set the presets know it, others are taken for small."""
+    """Return the number of training samples before the data are read.
+
+    The presets know it for named data sets (None); others are taken for small (0).
+    """
     run = given.get("--run")
-    if run:
-        samples: dict[str, int] = runs.read_record(Path(run)).get("samples", {})
-        return (
-            samples.get("train")
-            or sum(samples.get(name, 0) for name in ("forget", "retain"))
-            or None
-        )
-    return None if (given.get("--data") or "digits") in DATASETS else 0
+    if not run:
+        return None if data_name(given) in DATASETS else 0
+    samples: dict[str, int] = runs.read_record(Path(run)).get("samples", {})
+    parts = sum(samples.get(name, 0) for name in ("forget", "retain"))
+    return samples.get("train") or parts or None
 
 
-def _of_run(run: Path, data: Data, trusted: bool) -> Training:
-    made = runs.load(run).experiment
-    if made.training.fingerprint != fingerprint(data):
+def _training_of_run(run: Path, data: Data, trusted: bool) -> Training:
+    training = runs.load(run).experiment.training
+    if training.fingerprint != fingerprint(data):
         raise BadInput(
-            f"The data are not those that {run} was trained on: the fingerprints differ. Name them with --data, --root."
+            f"The data are not those that {run} was trained on: the fingerprints differ. Name them "
+            "with --data, --root."
         )
-    check_model_code(made.training.model, run, trusted)
-    return made.training
+    check_model_code(training.model, run, trusted)
+    return training
 
 
 def _bytes(path: Path) -> bytes:

@@ -15,7 +15,13 @@ from duck.cli.compare_command import original_or_trained
 from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, check_output_file, parse, read_flags
-from duck.cli.original import OriginalFlags, RequestFlags, data_flags, factory, report_findings
+from duck.cli.original import (
+    OriginalFlags,
+    RequestFlags,
+    data_flags,
+    model_factory,
+    report_findings,
+)
 from duck.errors import BadInput
 from duck.methods.base import Method
 from duck.methods.presets import Preset, preset
@@ -153,7 +159,7 @@ def _run(args: TuneFlags, trials: list[Trial]) -> tuple[_Search, bool]:
     search = _Search(args, describe(request, data.classes), scenarios[0], method, file)
     model = original.load(training, on_device, device)
     options: dict[str, Any] = {
-        "new_model": factory(training, on_device),
+        "new_model": model_factory(training, on_device),
         "recipe": training.recipe,
         "engine": args.engine.create(),
     }
