@@ -1,4 +1,4 @@
-"""Every grid of the paper runs from end to end on the embedded digits, resumes, and prints its table."""
+"""Every grid of the paper runs on the embedded digits, resumes, and prints its table."""
 
 from pathlib import Path
 from typing import get_args

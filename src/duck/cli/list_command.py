@@ -94,7 +94,7 @@ def _grids() -> list[dict[str, Any]]:
 def _attacks() -> list[dict[str, Any]]:
     from duck.audits.listing import list_attacks
 
-    return list_attacks()
+    return [entry.to_dict() for entry in list_attacks()]
 
 
 def _others(kind: str) -> list[dict[str, Any]]:
