@@ -362,7 +362,7 @@ def test_one_file_is_enough_for_the_attack_of_the_docs(tmp_path: Path) -> None:
     leaking = sample_model(0, 4.0)
     with extension("attack.md", ATTACKS, tmp_path):
         audit = quick(samples_setting(), leaking, leaking, "subject")
-        (entry,) = (entry for entry in list_attacks() if entry["name"] == "logit attack")
+        (entry,) = (entry for entry in list_attacks() if entry.name == "logit attack")
         target = Target(leaking.forget.take(), leaking.unseen.take())
         result = attacker(Attack("logit"), None)(target, "samples", 0)
     row = audit.attacks["logit attack"]
@@ -370,7 +370,7 @@ def test_one_file_is_enough_for_the_attack_of_the_docs(tmp_path: Path) -> None:
     assert row.unlearned.value > 0.8
     assert (row.judged, row.p) == (False, None)
     assert set(audit.roc["logit attack"]) == {"original", "unlearned"}
-    assert (entry["tier"], entry["judged"], entry["needs"]) == ("quick", False, "outputs")
+    assert (entry.tier, entry.judged, entry.needs) == ("quick", False, "outputs")
     assert result.scores["auc"] == pytest.approx(row.unlearned.value)
 
 

@@ -1,4 +1,4 @@
-"""Grids are data: the paper's are complete, cells come in the order that leaves a stopped grid balanced, mistakes are named."""
+"""Grids are data: those of the paper are complete, the order is balanced, mistakes are named."""
 
 import json
 from dataclasses import replace
@@ -104,7 +104,8 @@ def test_experiments_say_who_and_with_which_seed() -> None:
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
-        'methods = ["duck"]\npresets = ["tuned"]\n[[blocks]]\ndataset = "digits"\nseeds = [1, 2]\nfraction = 0.2\n'
+        'methods = ["duck"]\npresets = ["tuned"]\n'
+        '[[blocks]]\ndataset = "digits"\nseeds = [1, 2]\nfraction = 0.2\n'
     )
     assert find_grid(str(path)) == Grid(
         (Block("digits", seeds=(1, 2), fraction=0.2),), ("duck",), ("tuned",), name="mine"
@@ -128,12 +129,14 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ),
         ('methods = []\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "'mine' has no methods"),
         (
-            'methods = ["duck"]\nsettings.ssd.alpha = 1\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
+            'methods = ["duck"]\nsettings.ssd.alpha = 1\n'
+            '[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
             "settings for 'ssd', which is not",
         ),
         ("methods = [", "mine.toml cannot be read"),
         (
-            'methods = ["duck"]\nattack.name = "svn"\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
+            'methods = ["duck"]\nattack.name = "svn"\n'
+            '[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
             "No attack 'svn'. Did you mean 'svm'",
         ),
         (
@@ -259,7 +262,7 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
         (WHOLE + "seeds = [1]\nrecipe = { epochs = 0 }\n", "epochs must be at least 1, got 0"),
         (WHOLE + "seeds = [true]\n", "must be a whole number, got True"),
         (WHOLE + "seeds = [-1]\n", "'seeds' must be 0 or more"),
-        (WHOLE + "seeds = [1, 1]\n", "is there twice"),
+        (WHOLE + "seeds = [1, 1]\n", "has a case twice"),
         (WHOLE + "classes = [[1, 1]]\n", "a list of different ones for a group"),
         (WHOLE + "seeds = [1]\nfraction = 1.5\n", "'fraction' must lie between 0 and 1, got 1.5"),
         (WHOLE + "seeds = [1]\nrandom_classes = 0\n", "'random_classes' must be 1 or more, got 0"),

@@ -343,10 +343,7 @@ def test_a_broken_bias_removal_among_others_is_named(
     )
     code, told, page = report(capsys, tmp_path / "report.html", tmp_path)
     assert code == 0
-    assert (
-        f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong has an interval that is not a pair"
-        in told
-    )
+    assert f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong has an interval" in told
     assert "Could not be read: bad/bias.json is no bias removal" in page
     assert "Bias removal" in page
 

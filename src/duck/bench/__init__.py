@@ -1,4 +1,4 @@
-"""Many runs at once: grids as data, an executor that goes on where it was, and tables beside the paper's."""
+"""Benchmarks: grids as data, a resumable executor, and tables next to those of the paper."""
 
 from duck.bench.attacks import Attacker, attacker
 from duck.bench.claims import Claim, check_claims, render_claims

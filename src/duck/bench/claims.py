@@ -14,7 +14,7 @@ from duck.bench.evidence import (
     Place,
     Places,
     Source,
-    beside,
+    comparable,
     other_lines,
     pair,
     rivals_of,
@@ -137,7 +137,10 @@ def _original_above(pairs: "Pairs") -> str:
     if not pairs.n or pairs.gap >= 0:
         return ""
     count = sum(ours < theirs for ours, theirs in pairs)
-    return f" Doing nothing (original) scores higher: {spread(pairs.second)}, in {count} of {pairs.n} cases."
+    return (
+        f" Doing nothing (original) scores higher: {spread(pairs.second)}, in {count} of "
+        f"{pairs.n} cases."
+    )
 
 
 def _few_cases(places: Places) -> Iterator[Finding]:
@@ -182,7 +185,7 @@ def _faster_than_finetune(source: Source) -> Iterator[Finding]:
     for place, lines in with_results(places, "duck"):
         others = [
             (other, same_device(lines, theirs))
-            for other, theirs in beside(places, place, "finetune")
+            for other, theirs in comparable(places, place, "finetune")
         ]
         if not any(slow for _, slow in others):
             yield Finding(f"{place.title}: finetune not run.", "missing")
@@ -196,7 +199,10 @@ def _faster_than_finetune(source: Source) -> Iterator[Finding]:
 
 
 def _ratio(start: str, fast: LinesByCase, slow: LinesByCase, times: float, how: str) -> Finding:
-    """The median time of the slow runs over that of each fast one. The median leaves compilation out."""
+    """Compare the median time of the slow runs with that of each fast one.
+
+    The median leaves out compilation.
+    """
     slowest = statistics.median(line.seconds for line in slow.values())
     times_of = [max(fast[case].seconds, SHORTEST) for case in slow]
     ratios = [slowest / seconds for seconds in times_of]
@@ -320,12 +326,15 @@ def _ablation(source: Source) -> Iterator[Finding]:
     for place, lines in places.items():
         if not place.method.startswith("duck, ") or not lines:
             continue
-        whole = dict(beside(places, place, "duck"))
+        whole = dict(comparable(places, place, "duck"))
         pairs = pair(whole.get(place._replace(method="duck"), {}), lines, AUS)
         if not pairs.n:
             yield Finding(f"{place.title}: not run with both losses.", "missing")
             continue
-        text = f"{place.title}: AUS {spread(pairs.second)} against {spread(pairs.first)} with both losses (n {pairs.n})."
+        text = (
+            f"{place.title}: AUS {spread(pairs.second)} against {spread(pairs.first)} with both "
+            f"losses (n {pairs.n})."
+        )
         yield Finding(text, _verdict(pairs.gap >= MIN_ABLATION_GAP, pairs.n))
     variants = {
         place: lines for place, lines in places.items() if place.method.startswith("duck, ")
@@ -337,7 +346,9 @@ def _many_classes(source: Source) -> Iterator[Finding]:
     places = source.table("paper/multi-class")
     for place, lines in with_results(places, "duck"):
         forgotten = values_of(lines, score_of("forget_test"))
-        others = [(other, theirs) for other, theirs in beside(places, place, "finetune") if theirs]
+        others = [
+            (other, theirs) for other, theirs in comparable(places, place, "finetune") if theirs
+        ]
         if not others:
             yield Finding(f"{place.title}: finetune not run.", "missing")
         for other, theirs in others:
@@ -345,7 +356,8 @@ def _many_classes(source: Source) -> Iterator[Finding]:
             if not pairs.n or not forgotten:
                 yield Finding(f"{place.title}: no {other.name} of the same cases.", "missing")
                 continue
-            text = f"{place.title}: {_difference('kept', pairs, 100, 2, other.name)}; forgotten {spread(forgotten, 100, 2)} %."
+            kept = _difference("kept", pairs, 100, 2, other.name)
+            text = f"{place.title}: {kept}; forgotten {spread(forgotten, 100, 2)} %."
             like = pairs.gap > -MAX_ACCURACY_GAP and statistics.mean(forgotten) < MAX_ACCURACY_GAP
             yield Finding(text, _verdict(like, pairs.n))
     yield from _missing_cases(source, "paper/multi-class", places)
@@ -438,28 +450,33 @@ CLAIMS: list[tuple[str, str, Check]] = [
     ),
     (
         "DUCK is about 20 times faster than Retrained for random samples",
-        f"a mean ratio of at least {ABOUT * TIMES_RETRAINED:g}, on the same device. A larger one counts as well.",
+        f"a mean ratio of at least {ABOUT * TIMES_RETRAINED:g}, on the same device. A larger one "
+        "counts as well.",
         _faster_than_retrained,
     ),
     (
         "FineTuning is about 10 times slower than DUCK for a class",
-        f"a mean ratio of at least {ABOUT * TIMES_FINETUNE:g}, on the same device. A larger one counts as well.",
+        f"a mean ratio of at least {ABOUT * TIMES_FINETUNE:g}, on the same device. A larger one "
+        "counts as well.",
         _faster_than_finetune,
     ),
     (
         "The SVM attack is at chance on DUCK, as on Retrained",
-        f"a mean difference in F1 below {100 * MAX_F1_GAP:g} points and p > {LEVEL:g} (two-sided Wilcoxon test).",
+        f"a mean difference in F1 below {100 * MAX_F1_GAP:g} points and p > {LEVEL:g} (two-sided "
+        "Wilcoxon test).",
         _svm_at_chance,
     ),
     (
         "LiRA is at chance on DUCK",
         f"mean differences to Retrained below {MAX_AUC_GAP:g} in AUC and {100 * MAX_TPR_GAP:g} "
-        "points in TPR, and no significant difference where there are enough pairs for a Wilcoxon test.",
+        "points in TPR, and no significant difference where there are enough pairs for a Wilcoxon "
+        "test.",
         _lira_at_chance,
     ),
     (
         "After DUCK the densities of the forgotten class are like those after retraining",
-        f"p > {LEVEL:g} for the forgotten class, on training and on test samples (two-sided Wilcoxon test).",
+        f"p > {LEVEL:g} for the forgotten class, on training and on test samples (two-sided "
+        "Wilcoxon test).",
         _density,
     ),
     (
@@ -472,7 +489,8 @@ CLAIMS: list[tuple[str, str, Check]] = [
     ),
     (
         "Both losses are needed",
-        f"the mean AUS is lower by at least {MIN_ABLATION_GAP:g} without the forget loss, and also without the retain loss.",
+        f"the mean AUS is lower by at least {MIN_ABLATION_GAP:g} without the forget loss, and also "
+        "without the retain loss.",
         _ablation,
     ),
     (

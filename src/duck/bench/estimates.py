@@ -131,7 +131,10 @@ def _pass_operations(model: str, dataset: str) -> float | None:
 
 
 def expected(job: Job, results: Results, device: str) -> float | None:
-    """Seconds of a job, from finished ones of its method on the same data and device; None where there are none."""
+    """Return the seconds of a job, from finished ones of its method on the same data and device.
+
+    None if there are none.
+    """
     keys = job.keys
     made = job.experiment.training
     same = [
@@ -151,18 +154,24 @@ def expected(job: Job, results: Results, device: str) -> float | None:
     ]
     if not alike and keys["method"] == "retrained":  # a training like that of the original
         alike = [line for line in same if line.method is None]
-    times = [_alone(line) for line in closest or alike]
+    times = [_without_preparation(line) for line in closest or alike]
     return statistics.median(times) if times else None
 
 
-def _alone(line: Result) -> float:
-    """Seconds of a run without what it prepared, which those after it find ready; a line whose own was ready says so by its wall time."""
+def _without_preparation(line: Result) -> float:
+    """Return the seconds of a run without its preparation, which later runs reuse.
+
+    If the wall time is too short to contain the preparation, the run reused one itself.
+    """
     wall, prepared = line.wall_seconds, line.prepare_seconds
     return wall - prepared if wall >= line.seconds + prepared else wall
 
 
 def remaining(jobs: Sequence[Job], results: Results, device: str) -> float | None:
-    """Seconds of all these jobs; a method that has not run yet counts as the mean of those that have."""
+    """Return the seconds of all these jobs.
+
+    A method that has not run yet counts as the mean of those that have.
+    """
     known = [expected(job, results, device) for job in jobs]
     seen = [
         line.wall_seconds for line in results.done.values() if line.device == device and line.alone

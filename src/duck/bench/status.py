@@ -47,7 +47,7 @@ class Status:
     missing: int
     failed: int
     minutes: float | None
-    """Expected minutes on the GPU for what is missing or failed; None: nothing like it was measured."""
+    """Expected minutes for what is missing or failed; None: no similar run was measured."""
     unmeasured: int = 0
     """Of the missing cells, those whose time is not known and not in `minutes`."""
 
@@ -130,7 +130,7 @@ class Planner:
         """Return the commands that fill the most important missing cells within these minutes.
 
         Cells whose time nobody has measured are left out, and so are attacks: these run on a CPU.
-        A search of settings and a pool of shadow models can be made in parts: they take what is left.
+        A search of settings and a pool of shadow models can be built in parts: they use the rest.
         """
         left = 60 * minutes
         chosen: dict[str, dict[Cell, float]] = {}
@@ -190,7 +190,7 @@ class Planner:
         return parts
 
     def _unsearched(self, grid: Grid, dataset: str) -> list[tuple[str, str]]:
-        """Return the methods whose settings were tried too seldom, where the time of a trial is known."""
+        """Return the methods that need more trials, if the time of a trial is known."""
         block = _block_of(grid, dataset)
         return [
             (block.scenario, method)

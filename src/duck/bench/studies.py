@@ -64,8 +64,8 @@ def measure_bias_removal(
 ) -> Values:
     """Remove a planted bias with the method of an experiment, and measure what is left of it.
 
-    `original` is the model that learned the bias. `retrained` is trained from scratch on all images with
-    the right labels, as in the paper. The scores are shares of unseen images with the square.
+    `original` is the model that learned the bias. `retrained` is trained from scratch on all images
+    with the right labels, as in the paper. The scores are shares of unseen images with the square.
     """
     request, method = experiment.request, experiment.method
     assert isinstance(request, Debias)
