@@ -1,4 +1,4 @@
-"""A user's own model and data set: what does not fit is said, and what the model knows is believed."""
+"""A user's own model and data set: what does not fit is an error that names it."""
 
 import re
 from collections.abc import Callable
@@ -200,7 +200,7 @@ def test_an_original_that_does_not_know_the_data_is_pointed_out(model: Home) -> 
     said = duck.forget(model, turned, [1, 2, 3], method="finetune").notes
     assert any(
         re.match(
-            r"The original gets \d % of the training samples right: are weights, mean and std .* order of the classes",
+            r"\d % of the training samples right.*mean and std",
             n,
         )
         for n in said
@@ -268,7 +268,7 @@ def test_flat_models_take_matrices_as_they_are() -> None:
         (
             lambda: Home().double(),
             bytes_of,
-            r"torch.float32 of shape \(\d+, 1, 8, 8\), its weights are torch.float64.*model\.float\(\)",
+            r"torch.float32 .*\(\d+, 1, 8, 8\), .*torch.float64.*model\.float\(\)",
         ),
         (
             Home,

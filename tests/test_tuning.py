@@ -116,9 +116,7 @@ def test_the_best_is_at_an_edge_until_a_trial_has_looked_beyond() -> None:
     assert at_edge("l1-sparse", trials(1e-2, 2e-2, 0.1, 0.3)) == []
 
 
-def test_settings_that_belong_together_are_drawn_together_and_a_schedule_of_the_preset_does_not_leak() -> (
-    None
-):
+def test_settings_that_belong_together_are_drawn_together_without_the_presets_schedule() -> None:
     start = METHODS["scrub"](milestones=(3,), batch_size=64, lr=1e-3, forget_batch=32)  # type: ignore[call-arg]
     trials = list(tune(start, trained_net(), [class_scenario()], 6, recipe=RECIPE))
     assert trials[0].settings["milestones"] == [3]

@@ -1,4 +1,4 @@
-"""The paper's attacks as grids: each model is made once and attacked from what it said; tables stand beside the paper's."""
+"""The attacks of the paper as grids: each model is made once; tables compare with the paper."""
 
 import json
 import shutil
@@ -145,9 +145,11 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
         SVM, facts, Results(tmp_path / "none"), parse_only("scenario=samples", SVM), there
     ).jobs
     assert list(map(str, left)) == [
-        "digits: train convnet", "digits, seed 0: original (standard)", "digits, seed 0: svm of original (standard)",
+        "digits: train convnet",
+        "digits, seed 0: original (standard)",
+        "digits, seed 0: svm of original (standard)",
         "digits, seed 0: svm of duck (paper)",
-    ]  # fmt: skip
+    ]
     # Where only the results came along, the model is made once more.
     twice = replace(SVM, attack=Attack("svm", splits=2))
     elsewhere = run(
@@ -195,7 +197,7 @@ def test_lira_knows_samples_by_their_ids(pool: Path, before: str) -> None:
     )
     held = shadows.margins("before").models(np.arange(8)).at(shadows.ids[chosen])
     out = np.ma.masked_array(held.values.astype(np.float64), held.members)
-    # Each known sample half a deviation above its own mean, each unseen one below: at another sample's mean this says less.
+    # Known samples are half a deviation above their own mean, unseen ones below.
     own = (out.mean(0) + np.repeat([0.5, -0.5], 100) * out.std(0, ddof=1)).data
     names, logits = held.ids, np.stack([own, np.zeros_like(own)], axis=1)
 
@@ -320,7 +322,7 @@ def test_a_disk_that_is_full_does_not_cost_the_result(tmp_path: Path) -> None:
 def test_confidence_tells_members_by_how_sure_a_model_is_whatever_the_class(
     tmp_path: Path, models: Path
 ) -> None:
-    """Samples that are all taken for another class, the members by surer outputs: their own class's probability says the opposite."""
+    """Samples that are all predicted as another class, the members with higher confidence."""
     labels, ids = np.zeros(200, dtype=np.int64), np.arange(200).astype(np.str_)
     height = np.random.default_rng(0).normal(3, 0.5, (2, 200))
     sides = [
@@ -390,7 +392,7 @@ def attack_line(
     preset: str = "paper",
     pool: str = "",
 ) -> Result:
-    """`pool`: of LiRA, a name; its shadow models were trained for as many epochs as it has letters."""
+    """`pool`: a name; its shadow models were trained for as many epochs as it has letters."""
     assert grid.attack is not None
     attack = replace(grid.attack, pool=pool).settings
     line = line_of(grid, cell_of(grid, method, case, preset), scores=scores)
@@ -435,7 +437,8 @@ def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
         render(table, "csv")
         .splitlines()[0]
         .startswith(
-            "dataset,scenario,model,recipe,removed,fraction,method,variant,preset,n,of,f1_mean,f1_std,f1_paper,gap_f1"
+            "dataset,scenario,model,recipe,removed,fraction,method,variant,preset,n,of,"
+            "f1_mean,f1_std,f1_paper,gap_f1"
         )
     )
     (told,) = (
@@ -494,13 +497,18 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
     assert row["tpr_0.1"] == {"mean": 0.05, "std": None, "paper": pytest.approx(0.066)}
     assert row["auc"]["paper"] == 0.655
     assert row["f1"]["paper"] is None
-    few = "TPR@{}%FPR is left out where there are fewer than {} non-members: they cannot show so low a rate."
+    few = (
+        "TPR@{}%FPR is left out where there are fewer than {} non-members: "
+        "they cannot show so low a rate."
+    )
     said = (
-        "Compared with 128 shadow models, trained on random halves for 3 epochs: accuracy 99.0 % on what they saw, 90.0 % on test samples "
+        "Compared with 128 shadow models, trained on random halves for 3 epochs: "
+        "accuracy 99.0 % on what they saw, 90.0 % on test samples "
         "(pool abc)."
     )
     other = (
-        "Mismatched pool abc: its models were trained otherwise than the targets (epochs 3 instead of 60). "
+        "Mismatched pool abc: its models were trained otherwise than the targets "
+        "(epochs 3 instead of 60). "
         "The rates are lower bounds of what a matched attack would find."
     )
     never = "Never run in cifar10, {}: duck (tuned)."
@@ -600,9 +608,13 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
         for row in table.rows
     }
     assert aucs == {
-        ("ab", "original"): (1, 0.5), ("ab", "retrained"): (1, 0.5), ("ab", "duck"): (0, None),
-        ("abcdef", "original"): (2, pytest.approx(0.85)), ("abcdef", "retrained"): (0, None), ("abcdef", "duck"): (1, 0.7),
-    }  # fmt: skip
+        ("ab", "original"): (1, 0.5),
+        ("ab", "retrained"): (1, 0.5),
+        ("ab", "duck"): (0, None),
+        ("abcdef", "original"): (2, pytest.approx(0.85)),
+        ("abcdef", "retrained"): (0, None),
+        ("abcdef", "duck"): (1, 0.7),
+    }
     assert {
         row["shadows"]["epochs"] for row in table.rows if row["shadows"]["pool"] == "abcdef"
     } == {6}
@@ -617,12 +629,12 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
         for pool in ("ab", "abcdef")
     ]
     assert (
-        "There are results of 2 pools of shadow models, each with rows of its own; --pool shows those of one."
-        in text
+        "There are results of 2 pools of shadow models, each with rows of its own; "
+        "--pool shows those of one." in text
     )
     assert (
-        "trained on random halves for 2 epochs: accuracy 99.0 % on what they saw, 90.0 % on test samples (pool ab)."
-        in text
+        "trained on random halves for 2 epochs: accuracy 99.0 % on what they saw, "
+        "90.0 % on test samples (pool ab)." in text
     )
     assert [line.split(",")[11:16] for line in render(table, "csv").splitlines()[1::3]] == [
         ["ab", "128", "2", "0.99", "0.9"], ["abcdef", "128", "6", "0.99", "0.9"],
@@ -650,7 +662,8 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grid = tmp_path / "lira.toml"
     grid.write_text(
-        'methods = ["original"]\npresets = ["paper"]\nattack = { name = "lira", shadows = 8 }\n[[blocks]]\ndataset = "digits"\n'
+        'methods = ["original"]\npresets = ["paper"]\nattack = { name = "lira", shadows = 8 }\n'
+        '[[blocks]]\ndataset = "digits"\n'
         'model = "convnet"\nseeds = [0]\nrecipe = { epochs = 1, batch_size = 256 }\n'
     )
     words = [

@@ -1,4 +1,4 @@
-"""Grids are data: the paper's are complete, cells come in the order that leaves a stopped grid balanced, mistakes are named."""
+"""Grids are data: the paper's are complete, the order of cells is balanced, errors are named."""
 
 import json
 from dataclasses import replace
@@ -104,7 +104,8 @@ def test_experiments_say_who_and_with_which_seed() -> None:
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
-        'methods = ["duck"]\npresets = ["tuned"]\n[[blocks]]\ndataset = "digits"\nseeds = [1, 2]\nfraction = 0.2\n'
+        'methods = ["duck"]\npresets = ["tuned"]\n'
+        '[[blocks]]\ndataset = "digits"\nseeds = [1, 2]\nfraction = 0.2\n'
     )
     assert find_grid(str(path)) == Grid(
         (Block("digits", seeds=(1, 2), fraction=0.2),), ("duck",), ("tuned",), name="mine"
@@ -128,12 +129,14 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ),
         ('methods = []\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "'mine' has no methods"),
         (
-            'methods = ["duck"]\nsettings.ssd.alpha = 1\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
+            'methods = ["duck"]\nsettings.ssd.alpha = 1\n'
+            '[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
             "settings for 'ssd', which is not",
         ),
         ("methods = [", "mine.toml cannot be read"),
         (
-            'methods = ["duck"]\nattack.name = "svn"\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
+            'methods = ["duck"]\nattack.name = "svn"\n'
+            '[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
             "No attack 'svn'. Did you mean 'svm'",
         ),
         (

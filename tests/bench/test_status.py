@@ -63,7 +63,7 @@ def test_minutes_come_from_measured_runs_and_count_the_original_once(results: Re
     for method, seconds in (("original", 1.0), ("retrained", 54.0), ("duck", 3.0), ("scrub", 5.0)):
         put(results, method, 0, seconds)
     (row,) = Planner(results).status([GRID])
-    # Two classes and two seeds are left. No random share was retrained yet: the median of trainings.
+    # Two classes and two seeds are left. No random share was retrained: the median of trainings.
     runs = 2 * (1.0 + 54.0 + 3.0 + 5.0) + 2 * (1.0 + 57.0 + 3.0 + 5.0)
     assert row.minutes == pytest.approx((runs + 60.0) / 60)
     assert row.unmeasured == 0
@@ -245,7 +245,8 @@ def test_a_pool_and_a_search_take_what_the_minutes_leave(results: Results) -> No
     # 128 models on half of the data take 64 minutes.
     assert (
         step.command
-        == "duck pool --data cifar10 --model resnet18 --models 128 --out pools/cifar10 --limit-minutes 10"
+        == "duck pool --data cifar10 --model resnet18 --models 128 --out pools/cifar10 "
+        "--limit-minutes 10"
     )
     assert (step.count, step.minutes) == (20, 10.0)
     (whole,) = planner.next_steps([lira], 100.0)

@@ -272,7 +272,10 @@ def test_text_and_markdown(results: Results) -> None:
     lines = printed(results, "text").splitlines()
     assert lines[0] == "cifar10, class, resnet18 (kept: retain-test, forgotten: forget-test)"
     duck = next(line for line in lines if line.startswith("duck"))
-    words = "duck tuned 0 of 12 3 (missing 5 of 8) 0.960 ± 0.053 0.998 88.00 ± 7.21 88.46 2.00 ± 2.65 0.00"
+    words = (
+        "duck tuned 0 of 12 3 (missing 5 of 8) "
+        "0.960 ± 0.053 0.998 88.00 ± 7.21 88.46 2.00 ± 2.65 0.00"
+    )
     # Class 0 was not retrained: the gaps are over two of the three.
     assert " ".join(duck.split()) == f"{words} -0.005 (n 2) -2.00 (n 2) +3.00 (n 2) 4.00 0.40"
     salun = next(line for line in lines if line.startswith("salun"))
@@ -301,7 +304,8 @@ def test_latex(results: Results) -> None:
     lines = printed(results, "latex").splitlines()
     (duck,) = (line for line in lines if line.startswith("duck"))
     assert duck.startswith(
-        r"duck & tuned & 0 of 12 & 3 (missing 5 of 8) & 0.960 $\pm$ 0.053 & 0.998 & 88.00 $\pm$ 7.21 & 88.46 &"
+        r"duck & tuned & 0 of 12 & 3 (missing 5 of 8) & 0.960 $\pm$ 0.053 & 0.998 & "
+        r"88.00 $\pm$ 7.21 & 88.46 &"
     )
     body = lines[lines.index(r"\hline") : lines.index(r"\end{tabular}")]
     rows = [line for line in body if line.endswith(r"\\")]

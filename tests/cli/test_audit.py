@@ -1,4 +1,4 @@
-"""duck audit as a user runs it: exit codes, JSON, the file beside the run, models kept and found again, and what is refused."""
+"""duck audit as a user runs it: exit codes, JSON, stored files, and what is refused."""
 
 import json
 import shutil

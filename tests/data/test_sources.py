@@ -67,5 +67,8 @@ def test_the_image_size_must_be_positive(size: int) -> None:
 
 
 def test_listing_the_names_loads_no_torch() -> None:
-    code = "import sys; from duck.data import DATASETS; list(DATASETS); sys.exit(any(m in sys.modules for m in ('torch', 'sklearn', 'PIL')))"
+    code = (
+        "import sys; from duck.data import DATASETS; list(DATASETS); "
+        "sys.exit(any(m in sys.modules for m in ('torch', 'sklearn', 'PIL')))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

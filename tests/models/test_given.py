@@ -199,7 +199,8 @@ def keywords(num_classes):
     return Net(num_classes)
 
 def half(num_classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, num_classes)).bfloat16()
+    layers = [nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, num_classes)]
+    return nn.Sequential(*layers).bfloat16()
 """
 
 

@@ -209,8 +209,8 @@ def test_what_does_not_fit_is_named_and_nothing_changes(tmp_path: Path, suffix: 
         load_weights(model, path)
     message = str(caught.value)
     assert (
-        f"w{suffix} does not fit this model: 1 missing: features.0.weight 32x1x3x3; 1 unexpected: extra 32x1x3x3; "
-        in message
+        f"w{suffix} does not fit this model: 1 missing: features.0.weight 32x1x3x3; "
+        "1 unexpected: extra 32x1x3x3; " in message
     )
     assert (
         "2 of another shape: head.weight 6x64 instead of 5x64, head.bias 6 instead of 5." in message
