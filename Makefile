@@ -18,7 +18,7 @@ demo: $(CORE)  ## the main job on embedded data: train, forget, compare, audit, 
 # One process per core, one thread each. Neighbours stay together, so tests share what they train.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-test: $(DEV)  ## every method, attack and command, without the slow tests; under 5 minutes on 2 cores
+test: $(DEV)  ## every method, attack and command, without the slow tests; under 5 minutes
 	$(PYTEST) -m "not slow and not gpu"
 
 test-all: $(DEV)  ## all tests; those that need a GPU are skipped where there is none

@@ -21,7 +21,7 @@ from tests.toys import toy_data, toy_net, trained_net
 
 
 class HomeMade(nn.Module):
-    """Residual, functional, with an auxiliary layer defined last: what children()[:-1] gets wrong."""
+    """Residual, functional, with an auxiliary layer defined last: `children()[:-1]` is wrong."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,8 +211,8 @@ def test_retraining_by_a_recipe_that_was_not_said_notes_which_it_took(
     )
     taken = "40 epochs of sgd, batch size 512, learning rate 0.2 (one-cycle), augment none"
     assert (
-        f"The original's recipe is not known: retrained with {taken}. A gap to Retrained may come from that."
-        in result.notes
+        f"The original's recipe is not known: retrained with {taken}. "
+        "A gap to Retrained may come from that." in result.notes
     )
     other = duck.forget(trained_net(), toy_data(), forget=[1, 2], method=duck.methods.Original())
     assert not any("recipe" in note for note in other.notes)

@@ -145,9 +145,10 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
     ).jobs
     assert list(map(str, left)) == [
         "digits: train convnet",
-        "digits, seed 0: original (standard)", "digits, seed 0: svm of original (standard)",
+        "digits, seed 0: original (standard)",
+        "digits, seed 0: svm of original (standard)",
         "digits, seed 0: svm of duck (paper)",
-    ]  # fmt: skip
+    ]
     # Where only the results came along, the model is made once more.
     twice = replace(SVM, attack=Attack("svm", splits=2))
     elsewhere = run(
@@ -445,7 +446,8 @@ def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
         render(table, "csv")
         .splitlines()[0]
         .startswith(
-            "dataset,scenario,model,recipe,removed,fraction,method,variant,preset,n,of,f1_mean,f1_std,f1_paper,gap_f1"
+            "dataset,scenario,model,recipe,removed,fraction,method,variant,preset,n,of,"
+            "f1_mean,f1_std,f1_paper,gap_f1"
         )
     )
     (told,) = (

@@ -20,7 +20,7 @@ SMALL = ["--points", "60", "--json"]
 
 
 def duck(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> Any:
-    """Run the command, check its exit code, and return what it printed as JSON or, after an error, its message."""
+    """Run the command, check its exit code, and return its JSON or its error message."""
     capsys.readouterr()
     got = cli.main([str(word) for word in words])
     out, err = capsys.readouterr()
@@ -267,10 +267,9 @@ def test_without_captum_the_error_comes_before_the_work(
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     for words in (["debias", "--data", "digits"], ["analyse", runs / "duck", "--shap", "2"]):
         told = duck(capsys, *words, code=2)
-        assert (
-            told
-            == f"duck {words[0]}: Attributions need captum: pip install 'duck-unlearning[explain]'\n"
-        )
+        assert told.startswith(f"duck {words[0]}: ")
+        assert told.endswith("pip install 'duck-unlearning[explain]'\n")
+        assert len(told.splitlines()) == 1
 
 
 def test_debias_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

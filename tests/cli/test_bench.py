@@ -1,4 +1,4 @@
-"""duck bench as a user runs it: run, kill, go on, narrow, print, and one line for what went wrong."""
+"""duck bench as a user runs it: run, kill, resume, narrow, print, and one line for an error."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The command as a user runs it: files in, JSON out, exit codes, and one line for what went wrong."""
+"""The command as a user runs it: files in, JSON out, exit codes, and one line for an error."""
 
 import errno
 import io
@@ -30,7 +30,7 @@ QUICK = ["--data", "digits", "--epochs", "3", "--json"]
 
 
 def duck(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    """Run the command, check its exit code, and return what it printed as JSON or, after an error, its message."""
+    """Run the command, check its exit code, and return its JSON or its error message."""
     capsys.readouterr()
     got = cli.main(list(words))
     out, err = capsys.readouterr()
@@ -162,7 +162,7 @@ def test_a_flag_wins_also_where_it_asks_for_the_default_of_other_data(
 def test_recipe_flags_win_also_where_they_ask_for_the_default_of_other_data(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An array of fewer than 20,000 images has a rate of 0.05 and is not augmented; the recipe of a large folder is another."""
+    """Fewer than 20,000 images have a rate of 0.05 and no augmentation; a large folder differs."""
     images, recipes = np.zeros((40, 8, 8, 3), dtype=np.uint8), []
 
     def train(*words: Any, **_: Any) -> None:
@@ -469,7 +469,7 @@ def test_a_ruined_model_is_the_first_line_a_field_and_exit_1(
 def test_a_stored_run_is_judged_by_the_limit_that_is_given_now(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A limit that was accepted once is not accepted for ever: without one the default holds, in every command."""
+    """A limit holds for one command: without one the default holds."""
     out = tmp_path / "accepted"
     words = [
         "forget",
@@ -682,7 +682,7 @@ def test_a_record_names_neither_ids_nor_absolute_paths(
         assert str(own) not in record
         assert not [name for name in ids if name in record]
     assert (own / "runs" / "forgot" / "sample_ids.json").stat().st_mode & 0o777 == 0o600
-    # Data and original are found from the run's folder, whatever the working folder, also where all of it was moved.
+    # Data and original are found from the folder of the run, also where all of it was moved.
     (own / "moved").mkdir()
     for name in ("runs", "images", "my_nets.py"):
         (own / name).rename(own / "moved" / name)

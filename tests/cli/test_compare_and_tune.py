@@ -200,7 +200,7 @@ def test_what_tune_found_is_what_forget_runs_whatever_the_preset(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The preset `tuned` of l1-sparse has another batch and rate than `paper`, from which this search starts."""
+    """The search starts from `paper`; `tuned` of l1-sparse has another batch size and rate."""
     monkeypatch.chdir(tmp_path)
     words = [
         "--run",
@@ -408,7 +408,10 @@ def test_a_retraining_of_a_model_from_elsewhere_notes_that_its_recipe_is_a_guess
         "digits",
         *asked,
     ]
-    note = "The original's recipe is not known: retrained with 30 epochs of sgd, batch size 64, learning rate 0.1 (one-cycle), augment none."
+    note = (
+        "The original's recipe is not known: retrained with 30 epochs of sgd, batch size 64, "
+        "learning rate 0.1 (one-cycle), augment none."
+    )
     alone = duck(capsys, "forget", *foreign, "--method", "retrained", "--out", "alone")
     assert [one for one in alone["notes"] if one.startswith(note)]
     rows = duck(capsys, "compare", *foreign, "--methods", "original", "retrained", "--out", "kept")

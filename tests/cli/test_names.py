@@ -1,4 +1,4 @@
-"""What is printed about a run: who was forgotten, the verdict, and no control characters of names."""
+"""What is printed about a run: the request, the verdict, no control characters."""
 
 import json
 from pathlib import Path

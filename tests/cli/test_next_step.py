@@ -36,7 +36,7 @@ def suggested(text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An original of a user's own builder, in a folder whose name needs quotes; its weights are those of a model from elsewhere."""
+    """An original of a user's own builder, in a folder whose name needs quotes."""
     folder = tmp_path_factory.mktemp("a user")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

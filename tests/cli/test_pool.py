@@ -1,4 +1,4 @@
-"""duck pool as a user runs it: make, kill, go on, add to it, merge, look at it, and one line for what went wrong."""
+"""duck pool as a user runs it: build, kill, resume, add, merge, show, and one line for an error."""
 
 import json
 import os

@@ -115,12 +115,13 @@ def test_samples_are_shown_only_when_asked_for(
     page = out.read_text()
     assert "were to be forgotten" in page
     shown = re.findall(
-        r'<li><img src="data:image/png;base64,[^"]+" alt="Sample (\d+), a (\d)"><br>\1<br>true class: \2<br>before: (\d)<br>after: (\d)',
+        r'<li><img src="data:image/png;base64,[^"]+" alt="Sample (\d+), a (\d)"><br>\1'
+        r"<br>true class: \2<br>before: (\d)<br>after: (\d)",
         page,
     )
     assert [sample[0] for sample in shown] == ["1", "2", "5"]
     assert [sample[1] for sample in shown] == [sample[2] for sample in shown] == ["1", "2", "5"]
-    # Few samples are to be as hard as unseen ones, which the model knows: none must be misclassified.
+    # Few samples become as hard as unseen ones, which the model knows: none is misclassified.
     assert all(sample[3].isdigit() for sample in shown)
 
 

@@ -1,4 +1,4 @@
-"""Files that are not what their name promises: named pipes, names that are not UTF-8, limits of the system."""
+"""Unusual files: named pipes, names that are not UTF-8, limits of the system."""
 
 import json
 import os

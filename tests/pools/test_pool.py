@@ -96,7 +96,7 @@ def test_a_pool_holds_what_each_model_says_of_each_id(whole: Pool) -> None:
 def test_what_attacks_take_is_what_each_file_says_of_each_id(
     whole: Pool, state: State, role: str | None
 ) -> None:
-    """Each model's file is opened by its name and its logits are looked up by id, without the reader."""
+    """Open the file of each model by its name and look up its logits by id, without the reader."""
     data, what = toy_data(), plan()
     assert data.test is not None
     labels = {
@@ -368,9 +368,12 @@ def test_samples_that_were_changed_are_not_read(tmp_path: Path, whole: Pool) -> 
 
     turned = np.arange(len(held.ids))[::-1]
     for changed in (
-        held._replace(ids=held.ids[turned]), held._replace(labels=held.labels[turned]), held._replace(roles=held.roles[turned]),
-        Samples(held.ids[turned], held.labels[turned], held.roles[turned]), Samples(held.ids[1:], held.labels[1:], held.roles[1:]),
-    ):  # fmt: skip
+        held._replace(ids=held.ids[turned]),
+        held._replace(labels=held.labels[turned]),
+        held._replace(roles=held.roles[turned]),
+        Samples(held.ids[turned], held.labels[turned], held.roles[turned]),
+        Samples(held.ids[1:], held.labels[1:], held.roles[1:]),
+    ):
         np.savez(place, **changed._asdict())
         refused(r"samples\.npz was changed, or is of another pool.*delete it")
     np.savez(place, ids=held.ids)
