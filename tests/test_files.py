@@ -169,7 +169,7 @@ def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
         try:
             with pytest.raises(
                 BadInput,
-                match=rf"one is in use: process {process.pid} on \S+ writes it.*choose another --out",
+                match=rf"one is in use: process {process.pid} on \S+ .*--out",
             ):
                 files.lock(tmp_path / "runs" / "x" / ".." / "one").__enter__()
         finally:
