@@ -10,13 +10,19 @@ DOCS := .venv/.installed-docs
 # As the command does: threads that wait for each other sleep early.
 export GOMP_SPINCOUNT ?= 10000
 
-.PHONY: demo test check format docs wheel-check clean
+.PHONY: demo test test-all check format docs wheel-check clean
 
 demo: $(CORE)  ## the main job on embedded data: train, forget, compare, audit, report
 	$(BIN)/duck demo
 
-test: $(DEV)  ## one process per core, one thread each; the tests of a file share what they train
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+# One process per core, one thread each. Neighbours stay together, so tests share what they train.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+test: $(DEV)  ## every method, attack and command, without the slow tests; under 5 minutes
+	$(PYTEST) -m "not slow and not gpu"
+
+test-all: $(DEV)  ## all tests; those that need a GPU are skipped where there is none
+	$(PYTEST)
 
 check: $(DEV)  ## lint, formatting and types
 	$(BIN)/ruff check .

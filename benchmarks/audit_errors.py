@@ -1,8 +1,10 @@
-"""How often the oracle tier is wrong: further retrained models judged by six others, drawn many times, and models that only hide the class.
+"""Measure how often the oracle tier is wrong.
 
-    python benchmarks/audit_errors.py --classes 3 8 0 5 --models 12 --draws 100 --out benchmarks/results/audit-errors.jsonl
+    python benchmarks/audit_errors.py --classes 3 8 0 5 --models 12 --draws 100
 
-One JSON line a forgotten class, appended as it ends; those in the file are skipped. The draws share models: they are not independent.
+A draw judges one retrained model by six others, and models that only hide the class by the same
+six. Draws share models: they are not independent. One JSON line per forgotten class; classes that
+are in the file already are skipped.
 """
 
 import time
@@ -16,17 +18,17 @@ from duck.audits import controls
 from duck.audits.judge import MeasurementCache
 from duck.audits.oracle import all_measures
 from duck.audits.outputs import ModelOutputs, make_setting, observe
-from duck.audits.retraining import Retraining
 from duck.audits.verdict import NOT_FORGOTTEN
 from duck.experiment import Training
 from duck.methods.presets import default_recipe
 from duck.models import build
+from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses
 from duck.types import Scenario
 
 REFERENCES = 6
-FORGED = ("original", "logit masked", "head retrained", "output noise")
+FORGERIES = ("original", "logit masked", "head retrained", "output noise")
 
 
 def main() -> None:
@@ -50,13 +52,13 @@ def main() -> None:
         args.data, args.model, default_recipe(args.data, len(data.train), data.augment)
     )
     original = duck.train(args.model, data, training.seed, training.recipe, device=str(device))
-    for gone in args.classes:
-        name = f"{args.data} class {gone}"
+    for label in args.classes:
+        name = f"{args.data} class {label}"
         if name in results.done or not results.has_time_for(name):
             continue
-        begun = time.monotonic()
-        scenario = ForgetClasses([gone])(data, seed=0)
-        making = Retraining(
+        started_at = time.monotonic()
+        scenario = ForgetClasses([label])(data, seed=0)
+        retrain = Retraining(
             scenario,
             original,
             lambda: build(args.model, data.num_classes, data.train.shape),
@@ -64,32 +66,32 @@ def main() -> None:
         )
         models = {
             f"retrained {index}": observe(model, scenario)
-            for index, model in enumerate(making(args.models))
+            for index, model in enumerate(retrain(args.models))
         }
-        found = told(scenario, observe(original, scenario), models, args.draws)
+        rates = conviction_rates(scenario, observe(original, scenario), models, args.draws)
         results.append(
-            {"name": name, "models": args.models, "draws": args.draws, "not_forgotten": found},
-            time.monotonic() - begun,
+            {"name": name, "models": args.models, "draws": args.draws, "not_forgotten": rates},
+            time.monotonic() - started_at,
         )
 
 
-def told(
+def conviction_rates(
     scenario: Scenario, original: ModelOutputs, retrained: dict[str, ModelOutputs], draws: int
 ) -> dict[str, float]:
-    """The share of draws in which each was called "not forgotten"."""
-    setting, generator = make_setting(scenario), np.random.default_rng(0)
+    """Return the share of draws in which each model was judged "not forgotten"."""
+    setting = make_setting(scenario)
+    generator = np.random.default_rng(0)
     forgeries = {"original": original, **controls.make_forgeries(original, setting)}
-    measurements, measures = (
-        MeasurementCache({**retrained, **forgeries}),
-        all_measures(setting, original),
-    )
-    counts = dict.fromkeys(("retrained", *FORGED), 0)
+    measurements = MeasurementCache({**retrained, **forgeries})
+    measures = all_measures(setting, original)
+    counts = dict.fromkeys(("retrained", *FORGERIES), 0)
     for _ in range(draws):
         fresh, *references = generator.permutation(list(retrained))[: REFERENCES + 1].tolist()
-        for who in counts:
-            judged = measurements.judge(measures, fresh if who == "retrained" else who, references)
-            counts[who] += judged.verdict == NOT_FORGOTTEN
-    return {who: count / draws for who, count in counts.items()}
+        for name in counts:
+            model = fresh if name == "retrained" else name
+            judgement = measurements.judge(measures, model, references)
+            counts[name] += judgement.verdict == NOT_FORGOTTEN
+    return {name: count / draws for name, count in counts.items()}
 
 
 if __name__ == "__main__":

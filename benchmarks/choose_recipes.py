@@ -1,11 +1,11 @@
-"""Choose how originals of a data set and an architecture are trained, by their accuracy on holdout data.
+"""Choose recipes for originals of a data set and an architecture, by accuracy on holdout data.
 
-    python benchmarks/choose_recipes.py --data cifar100 --models allcnn resnet34 resnet50 vit-b16 --limit-minutes 9
+    python benchmarks/choose_recipes.py --data cifar100 --models allcnn resnet34 --limit-minutes 9
     python benchmarks/choose_recipes.py --table benchmarks/results/recipes.jsonl
 
-Each candidate is a change to the standard recipe of `src/duck/methods/presets.toml`. One JSON line a
-training, appended as it ends; those in the file are skipped, so a stopped choice resumes. The test samples
-that tables report are never looked at.
+Each candidate is a change to the standard recipe of `src/duck/methods/presets.toml`. One JSON line
+per training; trainings that are in the file already are skipped. Test samples that tables report
+are never used.
 """
 
 import argparse
@@ -49,24 +49,26 @@ def run(args: argparse.Namespace) -> None:
     data = duck.load(args.data, args.root, device=device)
     for model in args.models:
         for changes in candidates(data.name, model):
-            usual = default_recipe(data.name, len(data.train), data.augment, model)
-            epochs = args.epochs or usual.epochs
-            recipe = replace(usual, **changes, epochs=epochs, compile=args.compile or usual.compile)
+            standard = default_recipe(data.name, len(data.train), data.augment, model)
+            epochs = args.epochs or standard.epochs
+            compiled = args.compile or standard.compile
+            recipe = replace(standard, **changes, epochs=epochs, compile=compiled)
             name = f"{data.name}, {model}, {epochs} epochs, {changes or 'standard'}"
             if name in results.done:
                 continue
             if not results.has_time_for(name):
                 return
-            found = train_and_score(data, model, recipe, args.seed)
-            about = {
+            scores = train_and_score(data, model, recipe, args.seed)
+            description = {
                 "name": name,
                 "data": data.name,
                 "model": model,
                 "changes": changes,
                 "recipe": asdict(recipe),
             }
-            alone = {} if not args.shared_device else {"alone": False}
-            results.append({**about, "n": len(data.holdout), **found, **alone}, found["seconds"])
+            sharing = {"alone": False} if args.shared_device else {}
+            row = {**description, "n": len(data.holdout), **scores, **sharing}
+            results.append(row, scores["seconds"])
 
 
 def print_results(rows: list[Row]) -> None:

@@ -1,18 +1,20 @@
-"""Forget 1 to 20 random samples with DUCK: is the loss of each like that of unseen samples of its class?
+"""Forget 1 to 20 random samples with DUCK, and compare their losses with those of unseen samples.
 
     python benchmarks/few_samples.py --data digits
     python benchmarks/few_samples.py --data cifar10 --model resnet18 --weights original.safetensors
     python benchmarks/few_samples.py --table benchmarks/results/few-samples.jsonl
 
-One line a request, appended as it ends. A sample counts as inside where its loss lies between the 5th and the 95th percentile of the
-test samples of its class that the tables report; the holdout, which steers the stop rule, is not among them. `rank`: the share of these
-test samples with a lower loss, 0.5 on average for a model that never saw the sample.
+One JSON line per request. A sample is inside if its loss is between the 5th and the 95th percentile
+of the reported test samples of its class. The holdout, which the stop rule uses, is not among them.
+`rank`: the share of these test samples with a lower loss, 0.5 on average for a model that never saw
+the sample.
 """
 
 import argparse
 import statistics
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +51,18 @@ def original(args: argparse.Namespace, data: Data) -> nn.Module:
 
 
 def ranks(forget: Outcomes, labels: Tensor, unseen: Outcomes, unseen_labels: Tensor) -> list[float]:
-    """Return, for each forget sample, the share of reported test samples of its class with a lower loss."""
-    found = []
+    """Return the share of reported test samples of its class with a lower loss, for each sample."""
+    ranks = []
     for loss, label in zip(forget.losses, labels, strict=True):
-        same = unseen.losses[(unseen_labels == label).to(unseen.losses.device)]
-        found.append(float((same < loss).double().mean() + (same == loss).double().mean() / 2))
-    return found
+        others = unseen.losses[(unseen_labels == label).to(unseen.losses.device)]
+        equal = (others == loss).double().mean()
+        ranks.append(float((others < loss).double().mean() + equal / 2))
+    return ranks
 
 
 @dataclass(frozen=True)
 class Requests:
-    """Requests to one model. What it says of the test samples before is computed once for all of them."""
+    """Requests to one model. Its outcomes on the test samples are computed once for all."""
 
     method: Method
     model: nn.Module
@@ -67,7 +70,7 @@ class Requests:
 
     @cached_property
     def test(self) -> Examples:
-        """The reported test samples; which they are does not depend on the forget set."""
+        """The reported test samples, which do not depend on the forget set."""
         assert self.data.test is not None
         return self.data.test.take(self._scenario(1, 0).test)
 
@@ -77,22 +80,29 @@ class Requests:
 
     def run(self, count: int, seed: int) -> dict[str, Any]:
         """Forget `count` random samples and measure the unlearned model."""
-        scenario, notes = self._scenario(count, seed), list[str]()
+        scenario = self._scenario(count, seed)
+        notes: list[str] = []
         recipe = default_recipe(self.data.name, len(self.data.train), self.data.augment)
         with Stopwatch(self.data.train.device) as stopwatch:
             unlearned = self.method(
                 self.model, replace(scenario.task(recipe=recipe), note=notes.append)
             )
-        forget, after = self.data.train.take(scenario.forget), outcomes(unlearned, self.test)
+        forget = self.data.train.take(scenario.forget)
+        after = outcomes(unlearned, self.test)
         ranks_before = ranks(
             outcomes(self.model, forget), forget.labels, self.before, self.test.labels
         )
         ranks_after = ranks(outcomes(unlearned, forget), forget.labels, after, self.test.labels)
-        accuracies = [float(one.correct.double().mean()) for one in (self.before, after)]
         return {
-            "samples": count, "seed": seed, "ranks_before": ranks_before, "ranks": ranks_after,
-            "test_before": accuracies[0], "test": accuracies[1], "seconds": stopwatch.seconds, "notes": notes,
-        }  # fmt: skip
+            "samples": count,
+            "seed": seed,
+            "ranks_before": ranks_before,
+            "ranks": ranks_after,
+            "test_before": float(self.before.correct.double().mean()),
+            "test": float(after.correct.double().mean()),
+            "seconds": stopwatch.seconds,
+            "notes": notes,
+        }
 
     def _scenario(self, count: int, seed: int) -> Scenario:
         rows = torch.randperm(len(self.data.train), generator=seeded(seed, "few"))[:count]
@@ -119,10 +129,10 @@ def run(args: argparse.Namespace) -> None:
                 continue
             if not results.has_time_for(name):
                 return
-            found = requests.run(count, seed)
+            scores = requests.run(count, seed)
             results.append(
-                {"name": name, "data": args.label or args.data, "preset": args.preset, **found},
-                found["seconds"],
+                {"name": name, "data": args.label or args.data, "preset": args.preset, **scores},
+                scores["seconds"],
             )
 
 
@@ -138,8 +148,8 @@ def print_results(rows: list[Row]) -> None:
 
 def summarize(rows: list[Row]) -> list[object]:
     """Return the cells of all requests of one size."""
-    ranks = [rank for row in rows for rank in row["ranks"]]
-    ranks_before = [rank for row in rows for rank in row["ranks_before"]]
+    ranks = list(chain.from_iterable(row["ranks"] for row in rows))
+    ranks_before = list(chain.from_iterable(row["ranks_before"] for row in rows))
     all_inside = [all(is_inside(rank) for rank in row["ranks"]) for row in rows]
     changes = [100 * (row["test"] - row["test_before"]) for row in rows]
     return [
@@ -162,17 +172,11 @@ def main() -> None:
     parser = create_parser(__doc__)
     parser.add_argument("--data", default="digits")
     parser.add_argument("--model", default="convnet")
-    parser.add_argument("--weights", type=Path, help="of the original; trained where not given")
-    parser.add_argument("--train-samples", type=int, help="train on so many random samples only")
-    parser.add_argument(
-        "--epochs", type=int, help="of the original; those of its recipe where not given"
-    )
-    parser.add_argument(
-        "--batch-size", type=int, help="of the original; that of its recipe where not given"
-    )
-    parser.add_argument(
-        "--label", help="name of the data in the table, where it is not that of --data"
-    )
+    parser.add_argument("--weights", type=Path, help="of the original; default: train it")
+    parser.add_argument("--train-samples", type=int, help="number of random training samples")
+    parser.add_argument("--epochs", type=int, help="of the original; default: its recipe's")
+    parser.add_argument("--batch-size", type=int, help="of the original; default: its recipe's")
+    parser.add_argument("--label", help="name of the data in the table; default: --data")
     parser.add_argument("--preset", choices=["paper", "tuned"], default="tuned")
     parser.add_argument("--requests", type=int, default=20, help="of each size")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="samples in a request")

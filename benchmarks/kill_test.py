@@ -1,11 +1,12 @@
-"""Kill commands that write at random moments and look at what is left.
+"""Kill commands that write, at random moments, and check the files.
 
     python benchmarks/kill_test.py --kills 200
     python benchmarks/kill_test.py --table benchmarks/results/kill-test.jsonl
 
-Each kill starts a command on digits in a folder of its own, ends it with SIGKILL after a random share of its usual time, and checks:
-every JSON file, every run and every weights file can be read; then the same command must end well and
-leave no temporary file. One line a kill, appended as it ends; those in the file are skipped, so a stopped test resumes.
+Each kill starts a command on digits in its own folder, ends it with SIGKILL after a random share of
+its usual time, and checks that every JSON file, every run and every weights file can be read. Then
+the same command must succeed and leave no temporary file. One JSON line per kill; kills that are in
+the file already are skipped.
 """
 
 import argparse
@@ -57,7 +58,7 @@ COMMANDS: dict[str, list[str]] = {
     "pool": ["pool", "--data", "digits", "--models", "4", "--epochs", "1", "--out", "pool"],
     "bench": ["bench", "grid.toml", "--out", "results", "--models", "models"],
 }
-"""Every command that writes, and `forget` over a run that is there."""
+"""Every command that writes, and `forget` over an existing run."""
 GRID = """about = "Two methods, two classes"
 methods = ["original", "duck"]
 
@@ -70,8 +71,11 @@ recipe = { epochs = 2 }
 
 
 def duck(words: list[str], folder: Path, seconds: float | None = None) -> tuple[int | None, float]:
-    """Run a command, and kill it after so many seconds; its exit code is then None."""
-    begun = time.monotonic()
+    """Run a command and kill it after some seconds; return exit code and seconds.
+
+    The exit code of a killed command is None.
+    """
+    started_at = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", "duck", *words],
         cwd=folder,
@@ -79,16 +83,16 @@ def duck(words: list[str], folder: Path, seconds: float | None = None) -> tuple[
         stderr=subprocess.DEVNULL,
     )
     try:
-        return process.wait(seconds), time.monotonic() - begun
+        return process.wait(seconds), time.monotonic() - started_at
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        return None, time.monotonic() - begun
+        return None, time.monotonic() - started_at
 
 
-def flaws(folder: Path) -> list[str]:
-    """Return what is wrong in a folder after a kill."""
-    found = []
+def unreadable_files(folder: Path) -> list[str]:
+    """Return the files in a folder that cannot be read, with the errors."""
+    problems = []
     for path in sorted(
         path for path in folder.rglob("*") if path.is_file() and ".writing" not in str(path)
     ):
@@ -100,24 +104,24 @@ def flaws(folder: Path) -> list[str]:
             if path.name == "run.json":
                 runs.load(path.parent)
         except Exception as error:
-            found.append(f"{path.relative_to(folder)}: {type(error).__name__}: {error}"[:200])
-    return found
+            problems.append(f"{path.relative_to(folder)}: {type(error).__name__}: {error}"[:200])
+    return problems
 
 
-def one_kill(name: str, base: Path, usual: float, share: float) -> dict[str, object]:
+def kill_once(name: str, base: Path, usual: float, share: float) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "work"
         shutil.copytree(base, folder)
         code, seconds = duck(COMMANDS[name], folder, share * usual)
-        wrong = flaws(folder)
-        again, _ = duck(COMMANDS[name], folder)
+        problems = unreadable_files(folder)
+        second_code, _ = duck(COMMANDS[name], folder)
         left = [str(path.relative_to(folder)) for path in folder.rglob("*.writing")]
-        if again not in (0, 1, 3):  # an audit may convict, or come to no verdict
-            wrong.append(f"the command ended with {again} when it was given again")
+        if second_code not in (0, 1, 3):  # an audit may find a leak, or reach no verdict
+            problems.append(f"the command ended with {second_code} when it was rerun")
         return {
             "killed": code is None,
             "after": seconds,
-            "flaws": [*wrong, *flaws(folder)],
+            "flaws": [*problems, *unreadable_files(folder)],
             "left": left,
         }
 
@@ -134,22 +138,20 @@ def run(args: argparse.Namespace) -> None:
         for words in (ORIGINAL, FORGOTTEN):
             assert duck(words, base)[0] == 0, words
         (base / "grid.toml").write_text(GRID)
-        usual: dict[str, float] = {}
+        usual_seconds: dict[str, float] = {}
         for number, (name, share) in enumerate(plan):
             title = f"kill {number}, {name}, {share:.3f} of its time"
             if title in results.done:
                 continue
-            if name not in usual:
+            if name not in usual_seconds:
                 with tempfile.TemporaryDirectory() as other:
                     shutil.copytree(base, Path(other) / "work")
-                    usual[name] = duck(COMMANDS[name], Path(other) / "work")[1]
-            begun = time.monotonic()
+                    _, usual_seconds[name] = duck(COMMANDS[name], Path(other) / "work")
+            started_at = time.monotonic()
             if not results.has_time_for(title):
                 return
-            results.append(
-                {"name": title, "what": name, **one_kill(name, base, usual[name], share)},
-                time.monotonic() - begun,
-            )
+            outcome = kill_once(name, base, usual_seconds[name], share)
+            results.append({"name": title, "what": name, **outcome}, time.monotonic() - started_at)
 
 
 def print_results(rows: list[Row]) -> None:

@@ -1,9 +1,10 @@
-"""Give every command wrong input, and look whether it says what is wrong.
+"""Give every command wrong input, and check its exit code and message.
 
     python benchmarks/misuse.py
     python benchmarks/misuse.py --table benchmarks/results/misuse.jsonl
 
-Each misuse must end with exit code 2, a message and no traceback, and must leave no file behind. One line a misuse.
+Each misuse must end with exit code 2, a message and no traceback, and must leave no file behind.
+One JSON line per misuse.
 """
 
 import argparse
@@ -24,8 +25,8 @@ from duck.cli import main as duck
 RUN = ["--run", "original"]
 NUMBERS = ("nan", "inf", "-1", "x", "1e999", "")
 WHOLE = ("-1", "1.5", "x", "nan", "", "²", "0x10")
-Spoil = Callable[[Path], object]
-RECORDS: dict[str, Spoil] = {
+Damage = Callable[[Path], object]
+RECORDS: dict[str, Damage] = {
     "empty": lambda file: file.write_text(""),
     "half": lambda file: file.write_text(file.read_text()[: len(file.read_text()) // 2]),
     "a list": lambda file: file.write_text("[]"),
@@ -48,7 +49,7 @@ RECORDS: dict[str, Spoil] = {
     ),
     "deep": lambda file: file.write_text("[" * 100_000),
     "a folder": lambda file: replace_by_folder(file),
-    "gone": lambda file: file.unlink(),
+    "missing": lambda file: file.unlink(),
 }
 
 
@@ -58,7 +59,7 @@ def replace_by_folder(file: Path) -> None:
 
 
 def flags() -> Iterator[list[str]]:
-    """Command lines that are wrong whatever the files hold."""
+    """Yield command lines that are wrong with any files."""
     for name in (
         "train",
         "forget",
@@ -181,28 +182,28 @@ def run(args: argparse.Namespace) -> None:
         Path("ids.txt").write_text("no-such-id\n")
         Path("broken.toml").write_text("[[blocks]\n")
         for words in flags():
-            judge(results, f"duck {' '.join(map(repr, words))}", words)
-        for name, spoil in RECORDS.items():
+            check(results, f"duck {' '.join(map(repr, words))}", words)
+        for name, damage in RECORDS.items():
             for command in ("show", "audit", "forget"):
-                shutil.copytree("forgot", "spoilt")
-                spoil(Path("spoilt/run.json"))
+                shutil.copytree("forgot", "damaged")
+                damage(Path("damaged/run.json"))
                 words = (
-                    ["forget", "--run", "spoilt", "--classes", "5"]
+                    ["forget", "--run", "damaged", "--classes", "5"]
                     if command == "forget"
-                    else [command, "spoilt"]
+                    else [command, "damaged"]
                 )
                 harmless = (name, command) in {
                     ("an unknown model", "show"),
                     ("code as a model", "show"),
                     ("an unknown method", "show"),
                 }
-                judge(
+                check(
                     results,
                     f"duck {' '.join(words)} of a record that is {name}",
                     words,
                     {0, 2} if harmless else {2},
                 )
-                shutil.rmtree("spoilt")
+                shutil.rmtree("damaged")
 
 
 @contextlib.contextmanager
@@ -212,13 +213,13 @@ def quiet() -> Iterator[io.StringIO]:
         yield text
 
 
-def judge(
+def check(
     results: ResultFile,
     name: str,
     words: list[str],
     allowed: frozenset[int] | set[int] = frozenset({2}),
 ) -> None:
-    before = everything()
+    before = all_paths()
     with quiet() as text:
         try:
             code: object = duck(list(words))
@@ -226,33 +227,33 @@ def judge(
             code = stop.code
         except BaseException as error:
             code = f"{type(error).__name__}: {error}"[:200]
-    wrong = [] if code in allowed else [f"exit {code}"]
-    wrong += ["a traceback"] if "Traceback" in text.getvalue() else []
-    wrong += ["no message"] if code == 2 and not text.getvalue().strip() else []
-    wrong += (
-        [f"left {', '.join(sorted(everything() - before))[:200]}"] if everything() - before else []
-    )
+    new_paths = all_paths() - before
+    problems = [] if code in allowed else [f"exit {code}"]
+    problems += ["a traceback"] if "Traceback" in text.getvalue() else []
+    problems += ["no message"] if code == 2 and not text.getvalue().strip() else []
+    problems += [f"left {', '.join(sorted(new_paths))[:200]}"] if new_paths else []
     results.append(
         {
             "name": name,
             "exit": code,
             "message": text.getvalue().strip().replace(os.getcwd(), "FOLDER")[-300:],
-            "wrong": wrong,
+            "wrong": problems,
         },
         0.0,
     )
-    for path in everything() - before:
-        shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else Path(path).unlink(
-            missing_ok=True
-        )
+    for path in new_paths:
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            Path(path).unlink(missing_ok=True)
 
 
-def everything() -> set[str]:
+def all_paths() -> set[str]:
     return {str(path) for path in Path().rglob("*")}
 
 
 def print_results(rows: list[Row]) -> None:
-    """Print how many misuses were answered as they should be, and the others."""
+    """Print how many misuses had the right outcome, and list the others."""
     wrong = [row for row in rows if row["wrong"]]
     print(
         f"{len(rows)} misuses, {len(rows) - len(wrong)} of them answered with exit code 2, "

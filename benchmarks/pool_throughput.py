@@ -1,10 +1,11 @@
-"""How fast many small models train on one device: one after another, their weights stacked, or in several processes.
+"""Measure how fast many small models train on one device.
 
-    python benchmarks/pool_throughput.py [--model resnet18] [--shape 3 32 32] [--batch 1024] [--seconds 6] [--total 175]
+    python benchmarks/pool_throughput.py [--model resnet18] [--shape 3 32 32] [--batch 1024]
 
-Random images. One JSON line a variant: images a second over all models, in whole epochs after a first one that does not count (it
-compiles and warms up; its seconds are `first_epoch`). A variant that fails or takes too long prints its error, and the next one goes on.
-"one-plain" is "one" without steps that are recorded as CUDA graphs.
+The models train one after another, with stacked weights, or in several processes, on random images.
+One JSON line per variant: images per second over all models, in whole epochs. The first epoch,
+which compiles and warms up, does not count; its seconds are `first_epoch`. A variant that fails or
+takes too long prints its error. "one-plain" is "one" without CUDA graphs.
 """
 
 import argparse
@@ -33,45 +34,62 @@ from duck.training.batching import ShuffledPass, Step
 from duck.training.stacked import train_stacked
 from duck.types import Examples, Progress, Recipe
 
-# The most telling first: what the time does not suffice for is said at the end.
+# The most important first, because the time may not be enough for all.
 VARIANTS = (
-    "one", "one-compiled", "predict", "stacked-4", "stacked-4-compiled", "processes-2", "stacked-2", "stacked-8", "processes-4",
-    "stacked-2-compiled", "stacked-8-compiled", "processes-2-compiled", "processes-4-compiled", "one-plain",
-)  # fmt: skip
-POOL = {"models": 128, "epochs": 16, "samples": 25_000, "watched": 60_000}
+    "one",
+    "one-compiled",
+    "predict",
+    "stacked-4",
+    "stacked-4-compiled",
+    "processes-2",
+    "stacked-2",
+    "stacked-8",
+    "processes-4",
+    "stacked-2-compiled",
+    "stacked-8-compiled",
+    "processes-2-compiled",
+    "processes-4-compiled",
+    "one-plain",
+)
+POOL = {"models": 128, "epochs": 16, "samples": 25_000, "predicted": 60_000}
 TRAINED = POOL["models"] * POOL["epochs"] * POOL["samples"]
 
 
-class EnoughError(Exception):
-    """The time is up: breaks a training off."""
+class MeasuredError(Exception):
+    """Ends a training after enough seconds of measurement."""
 
 
 class LateError(BaseException):
     """A variant takes too long. Not an Exception: compilers catch those."""
 
 
-class Pace:
-    """Epochs since the first one; `go` is called when that has ended."""
+class EpochTimer:
+    """A progress callback that measures all epochs but the first.
 
-    def __init__(self, seconds: float, go: Callable[[], None] = lambda: None) -> None:
-        self.seconds, self.go = seconds, go
-        self.created = time.perf_counter()
-        self.since = self.last = 0.0
+    `start` is called when the first epoch has ended.
+    """
+
+    def __init__(self, seconds: float, start: Callable[[], None] = lambda: None) -> None:
+        self.seconds = seconds
+        self.start = start
+        self.created_at = time.perf_counter()
+        self.started_at = self.ended_at = 0.0
         self.epochs = 0
         self.first = 0.0
 
-    def __call__(self, news: Progress) -> None:
-        """The loss of an epoch has been read: the device's queue is empty."""
-        if not news.is_epoch_end:
+    def __call__(self, progress: Progress) -> None:
+        """Read the clock; the device's queue is empty, because the loss has been read."""
+        if not progress.is_epoch_end:
             return
-        if news.epoch == 1:
-            self.first = time.perf_counter() - self.created
-            self.go()
-            self.since = time.perf_counter()
+        if progress.epoch == 1:
+            self.first = time.perf_counter() - self.created_at
+            self.start()
+            self.started_at = time.perf_counter()
             return
-        self.epochs, self.last = news.epoch - 1, time.perf_counter()
-        if self.last - self.since >= self.seconds:
-            raise EnoughError
+        self.epochs = progress.epoch - 1
+        self.ended_at = time.perf_counter()
+        if self.ended_at - self.started_at >= self.seconds:
+            raise MeasuredError
 
 
 def main() -> None:
@@ -79,68 +97,61 @@ def main() -> None:
     if args.child:
         print(json.dumps(measure(args, args.child, wait=True)))
         return
-    device, begun = pick_device(args.device), time.monotonic()
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    about = {
-        "device": name,
+    device = pick_device(args.device)
+    started_at = time.monotonic()
+    description = {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "torch": str(torch.__version__),
         "date": datetime.now(UTC).date().isoformat(),
         "model": args.model,
-    }
-    about |= {
         "shape": args.shape,
         "batch": args.batch,
         "samples": args.samples,
         "threads": torch.get_num_threads(),
     }
-    print(json.dumps(about), flush=True)
+    print(json.dumps(description), flush=True)
     for variant in args.only or VARIANTS:
-        left = args.total - (time.monotonic() - begun)
+        left = args.total - (time.monotonic() - started_at)
+        measure_variant = measure_processes if variant.startswith("processes") else measure
         try:
             if left < args.seconds:
                 raise LateError(f"not begun: {left:.0f} s of --total {args.total:g} were left")
             with at_most(min(left, args.most)):
-                found = (
-                    together_in(args, variant)
-                    if variant.startswith("processes")
-                    else measure(args, variant)
-                )
+                result = measure_variant(args, variant)
         except (Exception, LateError) as error:
-            found = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
+            result = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
         if device.type == "cuda":
             torch.cuda.empty_cache()
-        print(json.dumps({"variant": variant, **found}), flush=True)
+        print(json.dumps({"variant": variant, **result}), flush=True)
 
 
 def measure(args: argparse.Namespace, variant: str, wait: bool = False) -> dict[str, Any]:
-    """Images a second of a variant in this process. `wait`: say when the first epoch is over and go on at a word from the parent."""
+    """Return the images per second of a variant in this process.
+
+    wait    report the end of the first epoch to the parent process and wait for its answer
+    """
     device = pick_device(args.device)
     kind, _, rest = variant.partition("-")
-    count, compiled = (
-        int(rest.partition("-")[0]) if rest[:1].isdigit() else 1,
-        variant.endswith("compiled"),
-    )
+    count = int(rest.partition("-")[0]) if rest[:1].isdigit() else 1
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    data, models = (
-        images(args).to(device),
-        [build(args.model, args.classes, args.shape, seed).to(device) for seed in range(count)],
-    )
+    data = random_images(args).to(device)
+    models = [build(args.model, args.classes, args.shape, seed).to(device) for seed in range(count)]
     if kind == "predict":
-        return predicted(models[0], data, args.seconds)
+        return measure_prediction(models[0], data, args.seconds)
     recipe = Recipe(
         epochs=1_000_000,
         batch_size=args.batch,
         lr=1e-3,
         schedule="constant",
         augment=args.augment,
-        compile=compiled,
+        compile=variant.endswith("compiled"),
     )
-    pace = Pace(args.seconds, say_ready if wait else lambda: None)
+    timer = EpochTimer(args.seconds, wait_for_parent if wait else lambda: None)
     try:
         if kind == "stacked":
             train_stacked(
-                models, [data] * count, recipe, [seeded(index) for index in range(count)], pace
+                models, [data] * count, recipe, [seeded(index) for index in range(count)], timer
             )
         else:
             loop.fit(
@@ -149,18 +160,18 @@ def measure(args: argparse.Namespace, variant: str, wait: bool = False) -> dict[
                 loss,
                 recipe,
                 seeded(0),
-                report=pace,
+                report=timer,
                 capturable=rest != "plain",
             )
-    except EnoughError:
+    except MeasuredError:
         pass
     per_epoch = count * -(-len(data) // args.batch) * min(args.batch, len(data))
-    return told(
-        pace.epochs * per_epoch,
-        pace.last - pace.since,
+    return summarize(
+        timer.epochs * per_epoch,
+        timer.ended_at - timer.started_at,
         device,
         TRAINED,
-        first_epoch=round(pace.first, 2),
+        first_epoch=round(timer.first, 2),
     )
 
 
@@ -168,79 +179,82 @@ def loss(net: nn.Module, step: Step) -> torch.Tensor:
     return cross_entropy(logits_of(net(step["train"].images)), step["train"].labels)
 
 
-def together_in(args: argparse.Namespace, variant: str) -> dict[str, Any]:
-    """The sum over several processes that start their second epoch at once."""
+def measure_processes(args: argparse.Namespace, variant: str) -> dict[str, Any]:
+    """Return the sum over several processes that start their second epoch at the same time."""
     _, count, *compiled = variant.split("-")
     command = [sys.executable, __file__, *sys.argv[1:], "--child", "-".join(["one", *compiled])]
-    crew = [
+    processes = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(int(count))
     ]
     try:
-        for one in crew:
-            if one.stdout is None or one.stdout.readline().strip() != "ready":
-                raise RuntimeError(f"a process ended with exit code {one.wait()}")
-        for one in crew:
-            if one.stdin is not None:
-                one.stdin.write("go\n")
-                one.stdin.flush()
-        found = [json.loads(one.communicate()[0]) for one in crew]
+        for process in processes:
+            if process.stdout is None or process.stdout.readline().strip() != "ready":
+                raise RuntimeError(f"a process ended with exit code {process.wait()}")
+        for process in processes:
+            if process.stdin is not None:
+                process.stdin.write("go\n")
+                process.stdin.flush()
+        results = [json.loads(process.communicate()[0]) for process in processes]
     finally:
-        for one in crew:
-            one.kill()
-            one.communicate()
-    return rate(sum(each["images_per_second"] for each in found), TRAINED) | {
-        key: max(each[key] for each in found)
+        for process in processes:
+            process.kill()
+            process.communicate()
+    return rate(sum(result["images_per_second"] for result in results), TRAINED) | {
+        key: max(result[key] for result in results)
         for key in ("seconds", "first_epoch")
-        if key in found[0]
+        if key in results[0]
     }
 
 
-def predicted(model: nn.Module, data: Examples, seconds: float) -> dict[str, Any]:
-    """As a pool asks its models: float32, no autocast."""
+def measure_prediction(model: nn.Module, data: Examples, seconds: float) -> dict[str, Any]:
+    """Return the images per second of prediction as in a pool: float32, no autocast."""
     if data.device.type == "cuda":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def once() -> None:
+    def predict_all() -> None:
         torch.cat(
             [logits_of(model(batch.images)).float() for batch in data.batches(batch_size(data))]
         ).cpu()
 
     with evaluating(model):
-        once()
-        passes, since = 0, time.perf_counter()
-        while time.perf_counter() - since < seconds:
-            once()
+        predict_all()
+        passes = 0
+        started_at = time.perf_counter()
+        while time.perf_counter() - started_at < seconds:
+            predict_all()
             passes += 1
-    return told(
+    return summarize(
         passes * len(data),
-        time.perf_counter() - since,
+        time.perf_counter() - started_at,
         data.device,
-        POOL["models"] * POOL["watched"],
+        POOL["models"] * POOL["predicted"],
     )
 
 
-def told(
-    count: int, seconds: float, device: torch.device, whole: int, **more: Any
+def summarize(
+    count: int, seconds: float, device: torch.device, total: int, **more: Any
 ) -> dict[str, Any]:
+    """Return the fields of a JSON line; `total` is the number of images for a whole pool."""
     memory = (
         {"gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 2)}
         if device.type == "cuda"
         else {}
     )
-    return {**rate(count / seconds, whole), "seconds": round(seconds, 2), **more, **memory}
+    return {**rate(count / seconds, total), "seconds": round(seconds, 2), **more, **memory}
 
 
-def rate(value: float, whole: int) -> dict[str, float]:
-    """And how long so many images take: those of 128 shadow models."""
+def rate(value: float, total: int) -> dict[str, float]:
+    """Return images per second, and the minutes for all images of a pool of 128 models."""
     return {
         "images_per_second": round(value),
-        "minutes_for_128_models": round(whole / value / 60, 2),
+        "minutes_for_128_models": round(total / value / 60, 2),
     }
 
 
-def images(args: argparse.Namespace) -> Examples:
-    generator, channels = seeded(0, "images"), args.shape[0]
+def random_images(args: argparse.Namespace) -> Examples:
+    generator = seeded(0, "images")
+    channels = args.shape[0]
     pixels = torch.randint(
         0, 256, (args.samples, *args.shape), generator=generator, dtype=torch.uint8
     )
@@ -253,20 +267,21 @@ def images(args: argparse.Namespace) -> Examples:
     )
 
 
-def say_ready() -> None:
+def wait_for_parent() -> None:
     print("ready", flush=True)
     sys.stdin.readline()
 
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    def late(*_: object) -> None:
+    """Raise LateError if the block takes longer."""
+
+    def stop(*_: object) -> None:
         raise LateError(f"took more than {seconds:.0f} s")
 
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(
-        signal.ITIMER_REAL, seconds, 1.0
-    )  # again and again: a destructor swallows what is raised in it
+    signal.signal(signal.SIGALRM, stop)
+    # Repeated every second, because an error that is raised in a destructor is lost.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     finally:

@@ -1,10 +1,11 @@
-"""How often the tests of the quick tier convict the models of paper/svm: retrained ones, where they are wrong, and the others.
+"""Count the models of paper/svm that the tests of the quick tier reject.
 
     python benchmarks/quick_errors.py --models models --out benchmarks/results/quick-errors.jsonl
 
-A line for each data set, scenario, method and preset: how many of its models are convicted at the tier's level after Holm's correction,
-which tests did, and how many would be if one test were left out. Outputs are those that `duck bench` keeps; whether every sample was
-processed is not asked.
+A rejected retrained model is an error of the tier. One JSON line per data set, scenario, method and
+preset: the number of models rejected at the tier's level after Holm's correction, the tests that
+reject them, and the number without each test. The outputs are those that `duck bench` stores. The
+check that every sample was processed is left out.
 """
 
 from typing import Any
@@ -18,35 +19,40 @@ from duck.audits.quick import ALPHA, p_values
 from duck.audits.scores import Outputs
 from duck.bench.outputs import Target
 
-
-def told(runs: list[tuple[dict[str, Any], Target]]) -> dict[str, Any]:
-    found = [tested(target, row["scenario"], row["case"]) for row, target in runs]
-    each = {test: sum(holm(p)[test] < ALPHA for p in found) for test in found[0]}
-    without = {
-        test: convicted([{name: p[name] for name in p if name != test} for p in found])
-        for test in found[0]
-    }
-    return {"n": len(runs), "convicted": convicted(found), "by": each, "without": without}
+PValues = dict[str, float]
 
 
-def convicted(found: list[dict[str, float]]) -> int:
-    return sum(min(holm(p).values()) < ALPHA for p in found)
+def count_rejections(runs: list[tuple[dict[str, Any], Target]]) -> dict[str, Any]:
+    """Return the number of rejected models: of all tests, of each, and without each."""
+    models = [test_p_values(target, row["scenario"], row["case"]) for row, target in runs]
+    by_test = {test: sum(holm(p)[test] < ALPHA for p in models) for test in models[0]}
+    without = {test: rejected([omit(p, test) for p in models]) for test in models[0]}
+    return {"n": len(runs), "convicted": rejected(models), "by": by_test, "without": without}
 
 
-def tested(target: Target, kind: str, case: int) -> dict[str, float]:
-    """p-values of the tier's tests, uncorrected."""
-    forget, unseen = map(as_part, target)
+def omit(values: PValues, test: str) -> PValues:
+    return {name: p for name, p in values.items() if name != test}
+
+
+def rejected(models: list[PValues]) -> int:
+    return sum(min(holm(p).values()) < ALPHA for p in models)
+
+
+def test_p_values(target: Target, kind: str, case: int) -> PValues:
+    """Return the uncorrected p-values of the tier's tests."""
+    forget, unseen = map(split_outputs, target)
     seed = case if kind == "samples" else 0
     members, matched = match_unseen(forget.labels, unseen.labels, seed)
-    gone = np.unique(forget.labels) if kind == "class" else np.empty(0, np.int64)
-    none, count = np.empty(0, np.intp), forget.logits.shape[1]
+    forgotten = np.unique(forget.labels) if kind == "class" else np.empty(0, np.int64)
+    none = np.empty(0, np.intp)
+    count = forget.logits.shape[1]
     names = tuple(map(str, range(count)))
     setting = Setting(
         "class" if kind == "class" else "samples",
         count,
         names,
         len(forget),
-        gone,
+        forgotten,
         none,
         none,
         none,
@@ -57,15 +63,15 @@ def tested(target: Target, kind: str, case: int) -> dict[str, float]:
     return p_values(setting, ModelOutputs(forget, unseen, unseen))
 
 
-def as_part(said: Outputs) -> SplitOutputs:
-    """As an audit sees it; these tests do not look at embeddings."""
+def split_outputs(outputs: Outputs) -> SplitOutputs:
+    """Return the outputs in the form of an audit; these tests use no embeddings."""
     return SplitOutputs(
-        said.logits.astype(np.float64),
-        np.empty((len(said), 0)),
-        said.labels.astype(np.int64),
-        said.ids,
+        outputs.logits.astype(np.float64),
+        np.empty((len(outputs), 0)),
+        outputs.labels.astype(np.int64),
+        outputs.ids,
     )
 
 
 if __name__ == "__main__":
-    run_on_outputs(__doc__, "quick-errors.jsonl", told)
+    run_on_outputs(__doc__, "quick-errors.jsonl", count_rejections)

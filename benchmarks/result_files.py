@@ -1,4 +1,4 @@
-"""What these scripts share: result files of JSON lines, their flags, and Markdown tables."""
+"""Helpers of these scripts: result files of JSON lines, flags, and Markdown tables."""
 
 import argparse
 import json
@@ -12,14 +12,15 @@ from typing import Any
 
 import torch
 
-from duck.bench.outputs import OutputStore, Target
+from duck.artifacts import ArtifactStore, default_root
+from duck.bench.outputs import Target, read_target
 
 RESULTS = Path("benchmarks/results")
 Row = dict[str, Any]
 
 
 class ResultFile:
-    """A file of results, one JSON line each. Runs that are in it are done."""
+    """A file of results, one JSON line each. Runs that are in it already are skipped."""
 
     def __init__(self, path: Path, limit_minutes: float, device: torch.device) -> None:
         self.path = path
@@ -78,7 +79,7 @@ def run_or_print(
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], texts: int) -> None:
-    """Print a Markdown table. The first `texts` columns hold text, the others numbers."""
+    """Print a Markdown table. The first `texts` columns are text, the others numbers."""
     rules = ["---"] * texts + ["---:"] * (len(headers) - texts)
     for cells in (headers, rules, *rows):
         print(f"| {' | '.join(map(str, cells))} |")
@@ -87,28 +88,29 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], texts:
 def run_on_outputs(
     doc: str | None, name: str, measure: Callable[[list[tuple[Row, Target]]], Row]
 ) -> None:
-    """Append what `measure` finds for each data set, scenario, method and preset of paper/svm.
+    """Append the result of `measure` for each data set, scenario, method and preset of paper/svm.
 
     `measure` is called with the results of the runs and the stored outputs of their models.
     """
     parser = create_parser(doc)
-    parser.add_argument("--models", type=Path, default=Path("models"))
+    parser.add_argument("--models", type=Path, default=default_root())
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--out", type=Path, default=RESULTS / name)
     args = parser.parse_args()
     results = ResultFile(args.out, 60, torch.device("cpu"))
-    store = OutputStore(args.models / "outputs")
+    store = ArtifactStore(args.models)
     for group, rows in _groups(args.results, store).items():
         if group in results.done:
             continue
         started_at = time.monotonic()
-        found = measure([(row, target) for row in rows if (target := store.read(row["id"]))])
-        results.append({"name": group, **found}, time.monotonic() - started_at)
+        targets = [(row, read_target(store, row["id"])) for row in rows]
+        result = measure([(row, target) for row, target in targets if target is not None])
+        results.append({"name": group, **result}, time.monotonic() - started_at)
 
 
-def _groups(folder: Path, store: OutputStore) -> dict[str, list[Row]]:
+def _groups(folder: Path, store: ArtifactStore) -> dict[str, list[Row]]:
     """Return the results of the two large tables whose outputs are stored, by row of the table."""
-    stored = store.experiments()
+    stored = store.ids("predictions")
     groups: dict[str, list[Row]] = defaultdict(list)
     for table in ("cr", "hr"):
         for row in read(folder / f"paper-table-{table}.jsonl"):

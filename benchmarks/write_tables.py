@@ -1,8 +1,9 @@
-"""Bring the generated parts of the documents up to date with benchmarks/results.
+"""Update the generated parts of the documents from benchmarks/results.
 
 python benchmarks/write_tables.py
 
-A part stands between two comments below the command that prints it, `duck bench` or a script of this folder:
+A part is between two comments, below the command that prints it: `duck bench` or a script of this
+folder:
 
     duck bench --table paper/svm --out benchmarks/results --format markdown
 
@@ -27,23 +28,25 @@ COMMAND = r"^    (duck bench [^\n]*|python benchmarks/\w+\.py --table [^\n]*)"
 PART = re.compile(COMMAND + r"\n\n<!-- begin -->\n(.*?)<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
-def written(page: str) -> str:
-    """Return the page with what its commands print."""
+def update_page(page: str) -> str:
+    """Return the page with the output of its commands."""
     return PART.sub(
-        lambda part: f"    {part[1]}\n\n<!-- begin -->\n{printed(part[1])}\n<!-- end -->", page
+        lambda part: f"    {part[1]}\n\n<!-- begin -->\n{output_of(part[1])}\n<!-- end -->", page
     )
 
 
-def printed(command: str) -> str:
+def output_of(command: str) -> str:
+    """Run a command in this process and return its output."""
     program, *words = shlex.split(command)
-    out, given = io.StringIO(), sys.argv
+    out = io.StringIO()
+    arguments = sys.argv
     with contextlib.redirect_stdout(out), contextlib.chdir(ROOT):
         if program == "python":
             try:
                 sys.argv = words
                 runpy.run_path(words[0], run_name="__main__")
             finally:
-                sys.argv = given
+                sys.argv = arguments
         else:
             duck(words)
     return out.getvalue().strip()
@@ -51,4 +54,4 @@ def printed(command: str) -> str:
 
 if __name__ == "__main__":
     for page in PAGES:
-        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(update_page(page.read_text(encoding="utf-8")), encoding="utf-8")

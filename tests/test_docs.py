@@ -17,6 +17,7 @@ from torch.utils.data import TensorDataset
 
 import duck
 from duck import cli
+from duck.analysis.bias import measure_shares
 from duck.audits.attacks import ATTACKS
 from duck.audits.listing import list_attacks
 from duck.audits.quick import quick
@@ -40,6 +41,9 @@ PAGES = [
     *sorted(DOCS.rglob("*.md")),
     *sorted((ROOT / "benchmarks").rglob("*.md")),
 ]
+
+
+POOL_COMMANDS = (["pool", "merge"], ["pool", "show"])
 
 
 def blocks(page: Path, language: str = "python") -> list[str]:
@@ -106,11 +110,33 @@ def test_the_readme_changes_a_hyperparameter() -> None:
     assert names["result"].method != names["preset"]
 
 
+@pytest.mark.slow
 def test_the_code_of_the_data_page_forgets_a_class() -> None:
     names = run_blocks(DOCS / "data.md", {})
     scores = duck.evaluate(names["unlearned"], names["scenario"])
     assert scores.forget < 0.05
     assert scores.retain > 0.95
+
+
+@pytest.mark.slow
+def test_the_code_of_the_analysis_page_removes_a_bias() -> None:
+    names = run_blocks(DOCS / "analysis.md", {})
+    shares = measure_shares(names["debias"], names["scenario"], names["freed"].models)
+    wrong = {name: share.wrong.share for name, share in shares.items()}
+    assert wrong["biased"] > 0.5
+    assert wrong["duck"] < 0.2
+
+
+def test_every_page_with_python_code_is_run_by_a_test() -> None:
+    pages = {str(page.relative_to(ROOT)): len(blocks(page)) for page in PAGES if blocks(page)}
+    extensions = {f"docs/extend/{name}.md" for name in ("attack", "dataset", "method", "request")}
+    assert pages == dict.fromkeys(extensions, 1) | {
+        "README.md": 2,
+        "docs/index.md": 1,
+        "docs/data.md": 1,
+        "docs/analysis.md": 1,
+        "docs/tutorial.md": 5,
+    }
 
 
 def test_the_commands_of_the_tutorial_end_as_it_says(
@@ -197,6 +223,53 @@ def test_the_request_of_the_docs_forgets_a_folder_and_is_stored(tmp_path: Path) 
     assert stored.request == request
 
 
+def commands(page: Path) -> list[list[str]]:
+    """Return the commands in the indented code of a page, each as words without `duck`."""
+    lines = re.findall(r"^    duck (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    found = [shlex.split(line, comments=True) for line in lines]
+    # The summary of an audit, which the pages show, begins with the name of the method.
+    return [words for words in found if words[0] != "ran"]
+
+
+def options_of(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """Return the options that the help of a command lists."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        cli.main([*command, "--help"])
+    return set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", capsys.readouterr().out))
+
+
+def test_the_commands_of_the_pages_have_the_options_of_the_command_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options: dict[tuple[str, ...], set[str]] = {}
+    unknown = []
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        for words in commands(page):
+            command = tuple(words[: 2 if words[:2] in POOL_COMMANDS else 1])
+            if command not in options:
+                options[command] = options_of(command, capsys)
+            used = {word.strip("[]") for word in words if re.match(r"\[?--?[a-z]", word)}
+            unknown += [(page.name, words[0], name) for name in used - options[command]]
+    assert unknown == []
+    assert {command[0] for command in options} >= {"train", "forget", "audit", "bench", "report"}
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run_on_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train, *others = commands(ROOT / "README.md")
+    cifar10 = ["--data", "cifar10", "--download", "--model", "resnet18"]
+    assert train[1:6] == cifar10
+    digits = ["train", "--data", "digits", "--epochs", "6", *train[6:]]
+    codes = [cli.main(words) for words in (digits, *others)]
+    # The first page says what the audit finds: DUCK does not pass it.
+    assert codes == [0, 0, 1, 0]
+    assert Path("report.html").stat().st_size > 100_000
+
+
 def anchors(page: Path) -> set[str]:
     """Return the anchors of the headings of a page, as GitHub and mkdocs write them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -260,8 +333,9 @@ def test_the_api_page_documents_every_public_name() -> None:
     assert "`METHODS`" in text
 
 
+@pytest.mark.slow
 def test_the_generated_parts_of_the_results_are_those_of_the_result_files() -> None:
-    from write_tables import PAGES, PART, written
+    from write_tables import PAGES, PART, update_page
 
     text = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
     commands = [part[0] for page in text.values() for part in PART.findall(page)]
@@ -279,7 +353,7 @@ def test_the_generated_parts_of_the_results_are_those_of_the_result_files() -> N
     for part in needed:
         assert any(part in command for command in commands), part
     for name, page in text.items():
-        assert written(page) == page, (
+        assert update_page(page) == page, (
             f"{name}: python benchmarks/write_tables.py brings it up to date"
         )
 
@@ -288,7 +362,7 @@ def test_one_file_is_enough_for_the_attack_of_the_docs(tmp_path: Path) -> None:
     leaking = sample_model(0, 4.0)
     with extension("attack.md", ATTACKS, tmp_path):
         audit = quick(samples_setting(), leaking, leaking, "subject")
-        (entry,) = (entry for entry in list_attacks() if entry["name"] == "logit attack")
+        (entry,) = (entry for entry in list_attacks() if entry.name == "logit attack")
         target = Target(leaking.forget.take(), leaking.unseen.take())
         result = attacker(Attack("logit"), None)(target, "samples", 0)
     row = audit.attacks["logit attack"]
@@ -296,8 +370,8 @@ def test_one_file_is_enough_for_the_attack_of_the_docs(tmp_path: Path) -> None:
     assert row.unlearned.value > 0.8
     assert (row.judged, row.p) == (False, None)
     assert set(audit.roc["logit attack"]) == {"original", "unlearned"}
-    assert (entry["tier"], entry["judged"], entry["needs"]) == ("quick", False, "outputs")
-    assert result["scores"]["auc"] == pytest.approx(row.unlearned.value)
+    assert (entry.tier, entry.judged, entry.needs) == ("quick", False, "outputs")
+    assert result.scores["auc"] == pytest.approx(row.unlearned.value)
 
 
 def test_a_decisive_attack_of_the_docs_is_judged(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ from duck.earlier_requests import (
     KNOWN,
     STATES,
     EarlierScores,
-    loss_rank,
     score_earlier,
     with_history,
 )
 from duck.errors import BadInput
 from duck.methods import Original
+from duck.metrics import mean_loss_rank
 from duck.scenarios import (
     Debias,
     ForgetClasses,
@@ -87,10 +87,10 @@ def test_a_random_request_draws_among_what_is_left() -> None:
 
 def test_what_was_forgotten_before_cannot_be_asked_for_again() -> None:
     first = ForgetSamples(["4", "8"])(toy_data())
-    with pytest.raises(BadInput, match="An earlier request forgot '8' already: leave it out"):
+    with pytest.raises(BadInput, match="forgot '8' already"):
         scenario_after(first, ForgetSamples(["8", "12"]))
     whole = ForgetClasses([2])(toy_data())
-    with pytest.raises(BadInput, match="An earlier request forgot class c already"):
+    with pytest.raises(BadInput, match="forgot class c already"):
         scenario_after(whole, ForgetClasses(["c"]))
     with pytest.raises(BadInput, match="cannot follow another request"):
         scenario_after(whole, Debias(0, 1, count=5))
@@ -135,9 +135,9 @@ def test_a_result_brings_its_data_and_a_mask_is_of_all_of_them() -> None:
     mask[[7, 9]] = True
     second = duck.forget(first, forget=mask)
     assert second.scenario.data.train.ids[second.scenario.forget.numpy()].tolist() == ["7", "9"]
-    with pytest.raises(BadInput, match="brings its training and test data"):
+    with pytest.raises(BadInput, match="training and test data"):
         duck.forget(first, TensorDataset(images, labels), forget=[5])
-    with pytest.raises(BadInput, match="brings its training and test data"):
+    with pytest.raises(BadInput, match="training and test data"):
         duck.forget(first, forget=[5], mean=[0.5], std=[0.5])
     with pytest.raises(BadInput, match="forget= "):
         duck.forget(first)
@@ -246,8 +246,10 @@ def test_rank_among_unseen_losses_of_the_same_class_by_hand() -> None:
         torch.tensor([0, 0, 0, 0, 1, 1]),
     )
     # 1 of 4 lower; 2 of 4 lower; both equal: a half.
-    assert loss_rank(losses, labels, unseen, unseen_labels) == pytest.approx((0.25 + 0.5 + 0.5) / 3)
-    assert loss_rank(losses, labels, unseen[:0], unseen_labels[:0]) is None
+    assert mean_loss_rank(losses, labels, unseen, unseen_labels) == pytest.approx(
+        (0.25 + 0.5 + 0.5) / 3
+    )
+    assert mean_loss_rank(losses, labels, unseen[:0], unseen_labels[:0]) is None
 
 
 def known_class(share: float) -> nn.Module:

@@ -119,12 +119,12 @@ def test_what_is_right_comes_back_as_it_was(request_: Any) -> None:
 def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     file = tmp_path / "experiment.toml"
     file.write_bytes(b"\xff\xfe[training]\n")
-    with pytest.raises(BadInput, match=r"experiment\.toml cannot be read as TOML"):
+    with pytest.raises(BadInput, match=r"experiment\.toml .* as TOML"):
         from_toml(file)
 
 
 def test_a_file_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
     file = tmp_path / "experiment.toml"
     file.write_text("a = " + "[" * 100_000)
-    with pytest.raises(BadInput, match=r"experiment\.toml cannot be read as TOML"):
+    with pytest.raises(BadInput, match=r"experiment\.toml .* as TOML"):
         from_toml(file)

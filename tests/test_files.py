@@ -169,7 +169,7 @@ def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
         try:
             with pytest.raises(
                 BadInput,
-                match=rf"one is in use: process {process.pid} on \S+ writes it.*choose another --out",
+                match=rf"in use: process {process.pid} .*--out",
             ):
                 files.lock(tmp_path / "runs" / "x" / ".." / "one").__enter__()
         finally:
@@ -205,7 +205,7 @@ def test_a_lock_neither_removes_nor_overwrites_what_is_not_ours(tmp_path: Path) 
     before = names(tmp_path)
     for name in ("one", "two", "three", "four", "five"):
         with (
-            pytest.raises(BadInput, match=rf"\.{name}\.lock was not written by this command"),
+            pytest.raises(BadInput, match=rf"\.{name}\.lock was not written"),
             files.lock(tmp_path / name),
         ):
             pass
@@ -320,7 +320,7 @@ def test_a_replacement_that_we_did_not_write_changes_nothing(
     )
     files.finish_replacing(folder, OURS)
     with (
-        pytest.raises(BadInput, match=r"\.replacement was not written by this command"),
+        pytest.raises(BadInput, match=r"\.replacement was not written"),
         files.replacing(folder, OURS),
     ):
         pass
@@ -403,7 +403,5 @@ def test_only_a_file_with_our_mark_may_be_replaced(tmp_path: Path) -> None:
     page.write_text("made by us, of course")
     files.check_replaceable(page, b"made by us")
     page.write_text('{"id": 1}')
-    with pytest.raises(
-        BadInput, match="page exists and was not written by this command: choose another name"
-    ):
+    with pytest.raises(BadInput, match="page exists"):
         files.check_replaceable(page, b"made by us")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from duck.artifacts import ArtifactStore
 from duck.data.examples import examples
 from duck.files import CacheWarning
 from duck.methods import METHODS, Original
@@ -117,35 +118,37 @@ def test_what_depends_on_the_request_is_kept_per_request(monkeypatch: pytest.Mon
 
 def test_it_is_found_again_on_disk_with_the_seconds_of_the_first_making(tmp_path: Path) -> None:
     model, task = trained_net(), toy_task(class_scenario())
-    first = Preparations(tmp_path)(Slow(), model, task)
-    again = Preparations(tmp_path)(Slow(), model, task)
+    first = Preparations(ArtifactStore(tmp_path))(Slow(), model, task)
+    again = Preparations(ArtifactStore(tmp_path))(Slow(), model, task)
     assert MADE == [2]
     assert first[0] is not None
     assert again[0] is not None
     assert torch.equal(first[0]["powers"], again[0]["powers"])
     assert first[1] == again[1]
-    assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert file.parent == tmp_path / "preparations"
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 @pytest.mark.parametrize("content", [b"", b"half", None])
 def test_a_file_that_cannot_be_read_is_made_again(content: bytes | None, tmp_path: Path) -> None:
     model, task = trained_net(), toy_task(class_scenario())
-    expected, _ = Preparations(tmp_path)(Slow(), model, task)
-    (file,) = tmp_path.iterdir()
+    expected, _ = Preparations(ArtifactStore(tmp_path))(Slow(), model, task)
+    (file,) = tmp_path.rglob("*.safetensors")
     file.write_bytes(file.read_bytes()[:-5] if content is None else content)
-    with pytest.warns(CacheWarning, match=rf"{file.name} cannot be read .* computed again"):
-        again, _ = Preparations(tmp_path)(Slow(), model, task)
+    with pytest.warns(CacheWarning, match=rf"{file.name} cannot be read"):
+        again, _ = Preparations(ArtifactStore(tmp_path))(Slow(), model, task)
     assert expected is not None
     assert again is not None
     assert torch.equal(expected["powers"], again["powers"])
-    Preparations(tmp_path)(Slow(), model, task)
+    Preparations(ArtifactStore(tmp_path))(Slow(), model, task)
     assert MADE == [2, 2]
 
 
 def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.warns(CacheWarning, match=r"file/below cannot be written \(Not a directory\)"):
-        tensors, _ = Preparations(tmp_path / "file" / "below")(
+        tensors, _ = Preparations(ArtifactStore(tmp_path / "file" / "below"))(
             Slow(), trained_net(), toy_task(class_scenario())
         )
     assert tensors is not None

@@ -32,10 +32,16 @@ def test_continuous_integration_runs_the_commands_of_a_developer() -> None:
     workflow = read_yaml(".github/workflows/ci.yml")
     test, docs = workflow["jobs"]["test"], workflow["jobs"]["docs"]
     assert test["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
-    assert test["steps"][-1] == {"run": "make check test"}
+    assert test["steps"][-1] == {"run": "make check test-all"}
     assert docs["steps"][-1] == {"run": "make docs"}
-    assert "make check test" in (ROOT / ".ci" / "run").read_text()
+    assert "make check test-all\n" in (ROOT / ".ci" / "run").read_text()
     assert workflow["permissions"] == {"contents": "read"}
+
+
+def test_only_make_test_leaves_out_the_slow_tests() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    recipes = dict(re.findall(r"^(test|test-all): .*\n\t(.+)$", makefile, re.MULTILINE))
+    assert recipes == {"test": '$(PYTEST) -m "not slow and not gpu"', "test-all": "$(PYTEST)"}
 
 
 def test_documented_make_targets_exist() -> None:
@@ -70,7 +76,7 @@ def test_the_citation_names_the_paper_and_the_version_of_the_package() -> None:
     assert paper["year"] == 2023
 
 
-@pytest.mark.parametrize("extra", ["dev", "docs", "tune", "figures", "explain"])
+@pytest.mark.parametrize("extra", ["dev", "docs", "tune", "figures", "explain", "ray"])
 def test_every_package_of_an_extra_is_pinned(extra: str) -> None:
     text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     pinned = {package_name(line) for line in text.splitlines() if "==" in line}

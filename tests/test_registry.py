@@ -81,7 +81,7 @@ def test_a_plugin_with_a_name_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
     numbers = with_plugins(monkeypatch, one="sys:maxsize", most="sys:maxsize")
     with pytest.warns(
         UserWarning,
-        match="'one' from sys:maxsize cannot be loaded: ValueError",
+        match=r"'one' from sys:maxsize .*ValueError",
     ):
         assert list(numbers) == ["most"]
     # Which of the two is meant nobody can say; what is at hand still has its name.

@@ -213,20 +213,20 @@ def test_another_run_is_not_overwritten_unasked(tmp_path: Path) -> None:
     made, folder = run(), tmp_path / "one"
     runs.save(made, trained_net(), folder)
     assert runs.check_free(folder, EXPERIMENT, overwrite=False)
-    with pytest.raises(BadInput, match="holds another run: choose another --out, or --overwrite"):
+    with pytest.raises(BadInput, match=r"another run: .*--out, .*--overwrite"):
         runs.check_free(folder, replace(EXPERIMENT, seed=99), overwrite=False)
     runs.save(replace(made, seconds=123.0), trained_net(), folder, overwrite=True)
     assert runs.load(folder).seconds == 123.0
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
     (tmp_path / "thesis").mkdir()
-    with pytest.raises(BadInput, match="exists and is not a run"):
+    with pytest.raises(BadInput, match="not a run"):
         runs.check_free(tmp_path / "thesis", EXPERIMENT, overwrite=False)
 
 
 def test_overwriting_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
-    with pytest.raises(BadInput, match="exists and is not a run"):
+    with pytest.raises(BadInput, match="not a run"):
         runs.save(run(), trained_net(), tmp_path / "thesis", overwrite=True)
     assert (tmp_path / "thesis" / "chapter.txt").exists()
 
@@ -241,9 +241,7 @@ def test_an_overwrite_that_fails_leaves_the_run_that_was_there(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "rename", fails)
-    with pytest.raises(
-        BadInput, match=r"one cannot be written: No space left on device. Nothing new was kept"
-    ):
+    with pytest.raises(BadInput, match=r"No space left on device"):
         runs.save(replace(made, seconds=123.0), trained_net(), folder, overwrite=True)
     assert runs.load(folder).seconds == made.seconds
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
@@ -368,6 +366,7 @@ except BadInput as error:
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     """A limit on the size of files stands in for the end of the disk: the write fails in the same
     place."""
@@ -429,6 +428,7 @@ VALUES: list[list[Any] | None] = [None, [None], ["x"], [-1], [[]], [{"a": None}]
 """One item each, or None for a field that is taken out."""
 
 
+@pytest.mark.slow
 def test_a_tampered_record_is_used_or_named_with_its_file_and_field(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

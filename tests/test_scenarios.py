@@ -173,9 +173,7 @@ def test_descriptions() -> None:
 
 @pytest.mark.parametrize("wrong", ["-1", "t20x", "0239"])
 def test_no_other_sample_is_suggested_for_an_unknown_id(wrong: str) -> None:
-    with pytest.raises(
-        BadInput, match=r"not in the training data: .* Ids here look like '0'\.$"
-    ) as caught:
+    with pytest.raises(BadInput, match=r"Ids here look like '0'") as caught:
         ForgetSamples([wrong])(DATA)
     assert "mean" not in str(caught.value)
 

@@ -117,9 +117,7 @@ def test_the_best_is_at_an_edge_until_a_trial_has_looked_beyond() -> None:
     assert at_edge("l1-sparse", trials(1e-2, 2e-2, 0.1, 0.3)) == []
 
 
-def test_settings_that_belong_together_are_drawn_together_and_a_schedule_of_the_preset_does_not_leak() -> (
-    None
-):
+def test_settings_that_belong_together_are_drawn_together() -> None:
     start = METHODS["scrub"](milestones=(3,), batch_size=64, lr=1e-3, forget_batch=32)  # type: ignore[call-arg]
     trials = list(tune(start, trained_net(), [class_scenario()], 6, recipe=RECIPE))
     assert trials[0].settings["milestones"] == [3]
@@ -150,13 +148,13 @@ def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
     )
     assert trial.score < 0.5
     # AUC by counting pairs: how often a forget sample has the higher confidence.
-    sure, unsure = (_confidences(retrained, side) for side in (task.forget, judge.judged))
+    sure, unsure = (_confidences(retrained, side) for side in (task.forget, judge.holdout))
     pairs = (sure[:, None] > unsure).mean() + 0.5 * (sure[:, None] == unsure).mean()
     assert itself.auc == pytest.approx(pairs)
     found = next(tune(DUCK, trained_net(), [scenario], 1, recipe=RECIPE, retrained=[retrained]))
     assert found.objective == "gap"
     assert found.auc is not None
-    with pytest.raises(BadInput, match="one retrained model for each scenario: there are 2 for 1"):
+    with pytest.raises(BadInput, match="there are 2 for 1"):
         next(
             tune(
                 DUCK, trained_net(), [scenario], 1, recipe=RECIPE, retrained=[retrained, retrained]
@@ -228,7 +226,7 @@ def test_a_search_goes_on_after_the_trials_that_are_done() -> None:
     assert [replace(trial, seconds=0.0) for trial in rest] == [
         replace(trial, seconds=0.0) for trial in whole[3:]
     ]
-    with pytest.raises(BadInput, match="Trial 1 of those done is of another search"):
+    with pytest.raises(BadInput, match="of another search"):
         next(
             tune(
                 DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE, done=[whole[0], whole[2]]
@@ -283,7 +281,7 @@ def test_what_steers_the_stop_rule_does_not_score() -> None:
     judge = _Judge(trained_net(), task, "class")
     assert judge.task.holdout is not None
     assert task.holdout is not None
-    steering, scoring = set(judge.task.holdout.ids), set(judge.judged.ids)
+    steering, scoring = set(judge.task.holdout.ids), set(judge.holdout.ids)
     assert not steering & scoring
     assert steering | scoring == set(task.holdout.ids)
 
@@ -335,7 +333,7 @@ def test_the_best_is_the_earliest_of_equals() -> None:
 
 def test_without_optuna_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'duck-unlearning\[tune\]'"):
+    with pytest.raises(MissingExtra, match=r"'duck-unlearning\[tune\]'"):
         next(tune(DUCK, trained_net(), [class_scenario()], 1))
 
 

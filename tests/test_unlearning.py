@@ -223,10 +223,7 @@ def test_the_watcher_hears_of_steps_and_epochs() -> None:
 def test_a_stop_rule_that_was_never_met_is_noted(method: Method) -> None:
     scenario = class_scenario()
     said = notes(scenario, unlearn(method, trained_net(), scenario, recipe=RECIPE))
-    assert (
-        "The stop rule was not met within max_epochs = 1: less was forgotten than it requires."
-        in said
-    )
+    assert any("not met within max_epochs = 1" in note for note in said)
     assert said[0] == "Nothing was forgotten: accuracy on the forget samples did not fall."
     enough = replace(method, max_epochs=40, lr=1e-2)  # type: ignore[type-var]
     assert notes(scenario, unlearn(enough, trained_net(), scenario, recipe=RECIPE)) == []
@@ -243,6 +240,7 @@ def test_few_samples_and_the_papers_protocol_are_noted() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_the_first_optimizer_of_a_process_loads_is_not_the_time_of_a_method() -> None:
     script = """
 import sys

@@ -13,7 +13,6 @@ from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.next_step import audit_obstacle
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
-from duck.audits.retraining import Retraining
 from duck.audits.run_audit import AuditOptions, audit_run
 from duck.audits.verdict import NOT_FORGOTTEN, Audit, Tier
 from duck.data.checks import check_data
@@ -25,7 +24,7 @@ from duck.methods.base import METHODS, Method
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import SMALL, KeptAccuracy, Scores, loss_change
 from duck.models import build
-from duck.models.head import classified, dtype_of
+from duck.models.head import compute_logits, dtype_of
 from duck.models.user_models import (
     accept_images,
     accepting_images,
@@ -38,6 +37,7 @@ from duck.models.user_models import (
 from duck.predict import check_model
 from duck.printable import counted, printable
 from duck.registry import suggest
+from duck.retraining import Retraining
 from duck.runtime import device_of, fixed_seed, pick_device, seeded
 from duck.scenarios import (
     ForgetSamples,
@@ -421,7 +421,7 @@ class _OutputCount:
         self.last = 0
 
     def __call__(self, images: Tensor) -> int:
-        self.last = classified(self.model, images.to(self.device)).shape[1]
+        self.last = compute_logits(self.model, images.to(self.device)).shape[1]
         return self.last
 
 

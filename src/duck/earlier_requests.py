@@ -1,47 +1,48 @@
-"""Earlier requests to the same model, scored again: what they forgot must not come back."""
+"""Scores of earlier requests to the same model: their forget sets must stay forgotten."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from duck.predict import Outcomes, outcomes
+from duck.metrics import mean_loss_rank, rank_error
+from duck.predict import outcomes
 from duck.printable import counted
 from duck.records import Count, Share
 from duck.runtime import device_of
-from duck.types import EarlierForgetSet, Scenario
+from duck.types import EarlierForgetSet, Examples, Scenario
 
 CLASS_LIMIT = 0.05
-"""Accuracy on its forget samples up to which a class counts as forgotten; chance where that is more."""
+"""A class with at most this accuracy on its forget samples, or chance level, is forgotten."""
 CLASS_NOISE = 0.01
-"""Accuracy by which a class may rise in any case: the tolerance of DUCK's stop rule."""
+"""A rise of accuracy that is always allowed: the tolerance of DUCK's stop rule."""
 STANDARD_ERRORS = 3
 ALPHA = 0.01
-"""Of the tests on accuracies, as in a quick audit."""
+"""Significance level of the tests on accuracies, as in a quick audit."""
 
 State = Literal["still forgotten", "known again", "was never forgotten", "too few to tell"]
 STATES: tuple[State, ...] = get_args(State)
 KNOWN: tuple[State, ...] = ("known again", "was never forgotten")
-"""The model knows the samples: exit code 1."""
+"""States in which the model knows the samples: exit code 1."""
 
 
 @dataclass(frozen=True)
 class EarlierScores:
-    """What an earlier request forgot, before and after the new one."""
+    """Scores of the forget set of an earlier request, before and after the new one."""
 
     request: str
-    """In a few words, such as "class 3"."""
+    """A short description, such as "class 3"."""
     kind: Literal["class", "samples"]
     samples: Count
     before: Share
     """Accuracy on its forget samples."""
     after: Share
     rank_before: Share | None
-    """Mean rank (0 to 1) of the losses of its forget samples among those of unseen samples of the same classes: a model that never
-    saw them has about 0.5. None where there are no unseen samples, or where whole classes were forgotten."""
+    """Mean rank, in 0..1, of the losses of its forget samples among those of unseen samples of the
+    same classes: about 0.5 if the model never saw them. None if there are no unseen samples, or if
+    whole classes were forgotten."""
     rank_after: Share | None
     state: State
     best: Share
@@ -58,15 +59,19 @@ class EarlierScores:
         rank = ""
         if self.rank_before is not None and self.rank_after is not None:
             rank = f", loss rank among unseen {self.rank_before:.3f} -> {self.rank_after:.3f}"
-        return f"{self.request}: accuracy {self.before:.3f} -> {self.after:.3f} (n = {self.samples}){rank}, {self.state}"
+        return (
+            f"{self.request}: accuracy {self.before:.3f} -> {self.after:.3f} "
+            f"(n = {self.samples}){rank}, {self.state}"
+        )
 
 
 def score_earlier(
     original: nn.Module, unlearned: nn.Module, scenario: Scenario, retrained: bool = False
 ) -> tuple[EarlierScores, ...]:
-    """Score the forget sets of all earlier requests, on the model that the new request started from and on its result.
+    """Score the forget sets of all earlier requests before and after the new request.
 
-    `retrained`: the result is a fresh model, which saw none of them.
+    original    the model before the new request
+    retrained   whether the unlearned model is a new model, which saw none of the samples
     """
     return tuple(
         _score(earlier, original, unlearned, scenario, retrained) for earlier in scenario.earlier
@@ -76,62 +81,60 @@ def score_earlier(
 def with_history(
     scenario: Scenario, scores: Sequence[EarlierScores], forgot: bool | None
 ) -> Scenario:
-    """Return the scenario with what the run that it starts from found out about its earlier requests.
+    """Return the scenario with the results of the previous run for its earlier requests.
 
-    scores   of the requests that were earlier for that run, too
-    forgot   whether that run forgot its own request; None where only numbers can tell
+    scores   the previous run's scores of the requests that were earlier for it, too
+    forgot   whether the previous run forgot its own request; None if that is not known
     """
     older = [
-        replace(one, forgot=_FORGOT[found.state], best=_best(found), best_rank=_best_rank(found))
-        for one, found in zip(scenario.earlier, scores, strict=False)
+        replace(
+            earlier,
+            forgot=_FORGOT[known.state],
+            best=min(known.best, known.after),
+            best_rank=_max_rank(known.best_rank, known.rank_after),
+        )
+        for earlier, known in zip(scenario.earlier, scores, strict=False)
     ]
-    own = [replace(one, forgot=forgot) for one in scenario.earlier[len(older) :]]
+    own = [replace(earlier, forgot=forgot) for earlier in scenario.earlier[len(older) :]]
     return replace(scenario, earlier=(*older, *own))
 
 
 _FORGOT: dict[State, bool | None] = {
-    "still forgotten": True, "known again": True, "was never forgotten": False, "too few to tell": None,
-}  # fmt: skip
+    "still forgotten": True,
+    "known again": True,
+    "was never forgotten": False,
+    "too few to tell": None,
+}
 
 
-def _best(scores: EarlierScores) -> float:
-    return min(scores.best, scores.after)
-
-
-def _best_rank(scores: EarlierScores) -> float | None:
-    return max(
-        (rank for rank in (scores.best_rank, scores.rank_after) if rank is not None), default=None
-    )
+def _max_rank(*ranks: float | None) -> float | None:
+    return max((rank for rank in ranks if rank is not None), default=None)
 
 
 def earlier_note(scores: EarlierScores) -> str:
-    """Say which earlier request is known, by which numbers, and what to do."""
-    of = f"{100 * scores.before:.1f} % of its {counted(scores.samples, 'sample')} were right"
-    change = f"{of} before this request, {100 * scores.after:.1f} % are now"
-    if scores.rank_before is not None and scores.rank_after is not None:
-        change += f"; the mean rank of their losses among unseen samples was {scores.rank_before:.2f} and is {scores.rank_after:.2f}"
-    again = "Keep the earlier model and try another method or setting, or forget all requests together from the original."
-    never = "Forget all requests together from the original, or begin with another method or setting for that one."
-    what, advice = (
-        ("came back", again) if scores.state == "known again" else ("was never forgotten", never)
+    """Describe an earlier request that the model knows, with numbers and advice."""
+    change = (
+        f"{100 * scores.before:.1f} % of its {counted(scores.samples, 'sample')} were right before "
+        f"this request, {100 * scores.after:.1f} % are now"
     )
-    return f"An earlier request {what}: {scores.request} ({change}). {advice}"
-
-
-def loss_rank(
-    losses: Tensor, labels: Tensor, unseen: Tensor, unseen_labels: Tensor
-) -> float | None:
-    """Return the mean share of unseen samples of the same class whose loss is lower; None where a class has no unseen samples."""
-    shares = []
-    for label in labels.unique():
-        mine, others = losses[labels == label], unseen[unseen_labels == label]
-        if not len(others):
-            return None
-        lower = (others[None] < mine[:, None]).double() + 0.5 * (
-            others[None] == mine[:, None]
-        ).double()
-        shares.append(lower.mean(1))
-    return float(torch.cat(shares).mean())
+    if scores.rank_before is not None and scores.rank_after is not None:
+        change += (
+            "; the mean rank of their losses among unseen samples was "
+            f"{scores.rank_before:.2f} and is {scores.rank_after:.2f}"
+        )
+    if scores.state == "known again":
+        problem = "came back"
+        advice = (
+            "Keep the earlier model and try another method or setting, or forget all requests "
+            "together from the original."
+        )
+    else:
+        problem = "was never forgotten"
+        advice = (
+            "Forget all requests together from the original, or begin with another method or "
+            "setting for that one."
+        )
+    return f"An earlier request {problem}: {scores.request} ({change}). {advice}"
 
 
 def _score(
@@ -142,58 +145,65 @@ def _score(
     retrained: bool,
 ) -> EarlierScores:
     forget = earlier.forget.to(device_of(unlearned))
-    found = [outcomes(model, forget) for model in (original, unlearned)]
-    before, after = (float(one.correct.double().mean()) for one in found)
-    ranks: list[float | None] = [None, None]
-    rows = _unseen_rows(earlier, scenario) if earlier.kind == "samples" else torch.arange(0)
-    if len(rows) and scenario.data.test is not None:
-        unseen = scenario.data.test.take(rows)
-        ranks = [
-            _rank(one, earlier, outcomes(model, unseen), unseen.labels)
-            for one, model in zip(found, (original, unlearned), strict=True)
-        ]
+    unseen = _unseen_samples(earlier, scenario)
+    before, rank_before = _accuracy_and_rank(original, forget, unseen)
+    after, rank_after = _accuracy_and_rank(unlearned, forget, unseen)
     best = before if earlier.best is None else min(before, earlier.best)
-    best_rank = max(
-        (rank for rank in (ranks[0], earlier.best_rank) if rank is not None), default=None
-    )
+    best_rank = _max_rank(rank_before, earlier.best_rank)
     state: State
     if retrained:
         state = "still forgotten"
     elif earlier.kind == "class":
         state = _state_of_class(len(forget), best, after, scenario.data.num_classes)
     else:
-        state = _state_of_samples(earlier, best, after, best_rank, ranks[1], len(rows))
+        n_unseen = 0 if unseen is None else len(unseen)
+        state = _state_of_samples(earlier, best, after, best_rank, rank_after, n_unseen)
     return EarlierScores(
         earlier.request,
         earlier.kind,
         len(forget),
         before,
         after,
-        ranks[0],
-        ranks[1],
+        rank_before,
+        rank_after,
         state,
         best,
         best_rank,
     )
 
 
-def _rank(
-    found: Outcomes, earlier: EarlierForgetSet, unseen: Outcomes, unseen_labels: Tensor
-) -> float | None:
-    return loss_rank(found.losses.cpu(), earlier.forget.labels, unseen.losses.cpu(), unseen_labels)
+def _accuracy_and_rank(
+    model: nn.Module, forget: Examples, unseen: Examples | None
+) -> tuple[float, float | None]:
+    """Return the accuracy on the forget samples and the rank of their losses among unseen ones.
+
+    There is no rank if a class has no unseen samples.
+    """
+    forget_outcomes = outcomes(model, forget)
+    accuracy = float(forget_outcomes.correct.double().mean())
+    if unseen is None or not torch.isin(forget.labels, unseen.labels).all():
+        return accuracy, None
+    unseen_losses = outcomes(model, unseen).losses.cpu()
+    return accuracy, mean_loss_rank(
+        forget_outcomes.losses.cpu(), forget.labels, unseen_losses, unseen.labels
+    )
 
 
-def _unseen_rows(earlier: EarlierForgetSet, scenario: Scenario) -> Tensor:
-    """Test samples of the same classes that no stop rule saw; their classes may have been forgotten since."""
+def _unseen_samples(earlier: EarlierForgetSet, scenario: Scenario) -> Examples | None:
+    """Return test samples of the same classes that no stop rule used, for single samples.
+
+    They include classes that were forgotten since.
+    """
     test = scenario.data.test
-    if test is None:
-        return torch.arange(0)
+    if test is None or earlier.kind == "class":
+        return None
     rows = torch.isin(test.labels, earlier.forget.labels).nonzero().flatten()
-    return rows[~torch.isin(rows, scenario.data.holdout)]
+    rows = rows[~torch.isin(rows, scenario.data.holdout)]
+    return test.take(rows) if len(rows) else None
 
 
 def _state_of_class(samples: int, best: float, after: float, num_classes: int) -> State:
-    """A class is known where more samples are right than the limit explains, or clearly more than there once were."""
+    """Judge a class: it is known if its accuracy is above the limit, or clearly above its best."""
     if not _is_known(samples, 1.0, num_classes):
         return "too few to tell"
     if _is_known(samples, best, num_classes):
@@ -212,30 +222,28 @@ def _state_of_samples(
     rank: float | None,
     unseen: int,
 ) -> State:
-    """Samples are known where their losses are lower than those of unseen samples; without such ones, where more of them are right."""
+    """Judge samples: they are known if their losses are lower than those of unseen samples.
+
+    Without unseen samples they are known if clearly more of them are right.
+    """
     samples = len(earlier.forget)
     if rank is None or best_rank is None:
-        could_tell, came_back, always_known = (
-            _rose(samples, 0.0, 1.0),
-            _rose(samples, best, after),
-            False,
-        )
+        is_powered = _rose(samples, 0.0, 1.0)
+        came_back = _rose(samples, best, after)
+        always_known = False
     else:
-        # Of a model that never saw them: the standard deviation of the mean rank of so many among so many others.
-        lowest = 0.5 - STANDARD_ERRORS * math.sqrt((1 / samples + 1 / unseen) / 12)
-        could_tell, came_back, always_known = (
-            lowest > 0,
-            rank < lowest <= best_rank,
-            max(rank, best_rank) < lowest,
-        )
+        lowest = 0.5 - STANDARD_ERRORS * rank_error(samples, unseen)
+        is_powered = lowest > 0
+        came_back = rank < lowest <= best_rank
+        always_known = max(rank, best_rank) < lowest
     if earlier.forgot is False:
         return "was never forgotten"
     if came_back:
         return "known again"
-    # Easy samples have low losses in a model that never saw them, too.
+    # Easy samples have low losses even in a model that never saw them.
     if always_known and not earlier.forgot:
         return "was never forgotten"
-    return "still forgotten" if could_tell else "too few to tell"
+    return "still forgotten" if is_powered else "too few to tell"
 
 
 def _is_known(samples: int, accuracy: float, num_classes: int) -> bool:
@@ -246,10 +254,9 @@ def _is_known(samples: int, accuracy: float, num_classes: int) -> bool:
 
 
 def _rose(samples: int, before: float, after: float) -> bool:
-    """Whether an accuracy rose by more than chance (one-sided Fisher's exact test)."""
+    """Return whether an accuracy rose by more than chance (one-sided Fisher's exact test)."""
     from scipy.stats import fisher_exact
 
     right = [round(share * samples) for share in (after, before)]
-    return bool(
-        fisher_exact([[count, samples - count] for count in right], "greater").pvalue < ALPHA
-    )
+    table = [[count, samples - count] for count in right]
+    return bool(fisher_exact(table, "greater").pvalue < ALPHA)

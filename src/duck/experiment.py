@@ -83,7 +83,7 @@ class Experiment:
     @property
     def id(self) -> str:
         """The digest of all fields."""
-        return _id_of(to_dict(self))
+        return digest_of(self)
 
     @property
     def public_id(self) -> str:
@@ -138,6 +138,11 @@ class Experiment:
         if self.request is None:
             raise BadInput("The experiment is a training: it has no request.")
         return scenario_of(self.earlier, self.request, data, self.seed, self.protocol)
+
+
+def digest_of(value: Any) -> str:
+    """Return a digest of all fields of a dataclass: equal values, the same digest everywhere."""
+    return _id_of(to_dict(value))
 
 
 def _id_of(plain: dict[str, Any]) -> str:

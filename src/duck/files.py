@@ -6,6 +6,7 @@
 `temporary_folder`    a folder that is removed at the end, or by the next writer after a kill
 `move_folder`         move a finished folder
 `lock`                let only one process write a run folder
+`wait_for_lock`       let only one process make an entry of a cache
 `check_replaceable`   raise an error for a file that another program wrote
 `writing_cache`       turn a failure to write a cache into a warning
 `read_bytes`, `read_text`, `check_regular`   read a file, but never wait for a named pipe
@@ -242,13 +243,40 @@ def lock(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if handle is not None:
-            file.unlink(missing_ok=True)
-            os.close(handle)
-            # A command that failed leaves no empty folders. Folders in use are not empty.
-            with suppress(OSError):
-                for parent in new_folders:
-                    parent.rmdir()
+        _release(file, handle, new_folders)
+
+
+@contextmanager
+def wait_for_lock(folder: Path, name: str) -> Iterator[bool]:
+    """Let only one process make an entry of a cache; yield whether this one had to wait.
+
+    On a disk that cannot be written or locked, nothing is locked: work may be done twice.
+    """
+    file = folder / f".{name}.lock"
+    new_folders = [parent for parent in file.parents if not parent.exists()]
+    waited = False
+    handle = None
+    with suppress(OSError, ForeignFile):  # a cache must not stop the work
+        try:
+            handle = _acquire(file)
+        except BlockingIOError:
+            waited = True
+            handle = _acquire(file, wait=True)
+    try:
+        yield waited
+    finally:
+        _release(file, handle, new_folders)
+
+
+def _release(file: Path, handle: int | None, new_folders: Sequence[Path]) -> None:
+    """Remove a lock, and the folders made for it: a command that failed leaves no empty ones."""
+    if handle is None:
+        return
+    file.unlink(missing_ok=True)
+    os.close(handle)
+    with suppress(OSError):  # folders in use are not empty
+        for parent in new_folders:
+            parent.rmdir()
 
 
 def check_replaceable(path: Path, mark: bytes) -> None:
@@ -417,7 +445,7 @@ def _open_regular(path: Path, pipes: bool) -> IO[bytes]:
         raise
 
 
-def _acquire(file: Path) -> int | None:
+def _acquire(file: Path, wait: bool = False) -> int | None:
     if not HAS_LOCKS:
         return None
     while True:
@@ -432,7 +460,7 @@ def _acquire(file: Path) -> int | None:
             continue  # another process has just removed the empty folder
         try:
             _check_lock_file(handle)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except (OSError, ForeignFile):
             os.close(handle)
             raise

@@ -13,7 +13,7 @@ from duck.records import ClassIndex, Count, Share
 from duck.types import Data, Scenario
 
 SMALL = 200
-"""Below so many forget samples an accuracy on them is too coarse for AUS to rank by."""
+"""With fewer forget samples their accuracy is too coarse to rank methods by AUS."""
 
 MAX_ACCURACY_LOSS = 0.05
 """Accuracy on retained classes that a model may lose, if the user sets no limit."""
@@ -38,7 +38,7 @@ class Scores:
     forget_test: float | None
     retain_test: float | None
     forget_loss: float
-    """Mean cross-entropy on the forget samples: moves where the accuracy of few samples cannot."""
+    """Mean cross-entropy on the forget samples: it changes even if the accuracy of few does not."""
     forget_rank: float | None = None
     """Mean rank, in 0..1, of the forget samples' losses among those of unseen samples of the same
     class: about 0.5 if the model never saw them, lower if it knows them. None if whole classes are
@@ -118,19 +118,20 @@ def _error_of_difference(first: float, second: float, n: int) -> float:
 
 
 def evaluate(model: nn.Module, scenario: Scenario, original: Scores | None = None) -> Scores:
-    """Scores on data that no stop rule saw. Without `original` the model is its own original."""
+    """Return scores on data that no stop rule used.
+
+    original    the scores of the original; None: the model is the original
+    """
     data = scenario.data
     forget = outcomes(model, data.train.take(scenario.forget))
-    forget_accuracy, forget_loss = (
-        float(forget.correct.double().mean()),
-        float(forget.losses.double().mean()),
-    )
+    forget_accuracy = float(forget.correct.double().mean())
+    forget_loss = float(forget.losses.double().mean())
     retain = accuracy(model, data.train.take(scenario.retain))
     if data.test is None or not len(scenario.test):
         return Scores(None, forget_accuracy, retain, None, None, None, forget_loss)
     unseen = outcomes(model, data.test)
     correct = unseen.correct.double().cpu()
-    part = {
+    accuracies = {
         name: float(correct[rows].mean()) if len(rows) else None
         for name, rows in (
             ("test", scenario.test),
@@ -138,24 +139,27 @@ def evaluate(model: nn.Module, scenario: Scenario, original: Scores | None = Non
             ("retain_test", scenario.retain_test),
         )
     }
-    gone = part["forget_test"] if scenario.kind == "class" else forget_accuracy
-    kept = _kept_split(scenario)
-    before = part[kept] if original is None else getattr(original, kept)
-    score = (
-        None
-        if part[kept] is None or gone is None or before is None
-        else aus(scenario.kind, before, part[kept] or 0.0, gone)
+    forgotten = accuracies["forget_test"] if scenario.kind == "class" else forget_accuracy
+    split = _kept_split(scenario)
+    after = accuracies[split]
+    before = after if original is None else getattr(original, split)
+    score = rank = None
+    if after is not None and forgotten is not None and before is not None:
+        score = aus(scenario.kind, before, after, forgotten)
+    if scenario.kind == "samples":
+        rank = mean_loss_rank(
+            forget.losses.cpu(),
+            data.train.labels[scenario.forget],
+            unseen.losses.cpu()[scenario.test],
+            data.test.labels[scenario.test],
+        )
+    return Scores(
+        score, forget_accuracy, retain, **accuracies, forget_loss=forget_loss, forget_rank=rank
     )
-    rank = (
-        None
-        if scenario.kind == "class"
-        else _mean_rank(scenario, forget.losses.cpu(), unseen.losses.cpu())
-    )
-    return Scores(score, forget_accuracy, retain, **part, forget_loss=forget_loss, forget_rank=rank)
 
 
 def _kept_split(scenario: Scenario) -> str:
-    """The unseen samples whose accuracy is to be kept."""
+    """Return the split of unseen samples whose accuracy should not fall."""
     return "retain_test" if scenario.kind == "class" else "test"
 
 
@@ -175,33 +179,24 @@ def judge_kept(
     )
 
 
-def _peers(scenario: Scenario) -> tuple[Tensor, Tensor]:
-    """Return which forget samples and which reported test samples have a class in common."""
-    assert scenario.data.test is not None
-    forget, unseen = (
-        scenario.data.train.labels[scenario.forget],
-        scenario.data.test.labels[scenario.test],
-    )
-    return torch.isin(forget, unseen), torch.isin(unseen, forget)
+def mean_loss_rank(
+    losses: Tensor, labels: Tensor, unseen_losses: Tensor, unseen_labels: Tensor
+) -> float | None:
+    """Return the mean rank, in 0..1, of losses among those of unseen samples of the same class.
 
-
-def _mean_rank(scenario: Scenario, forget: Tensor, unseen: Tensor) -> float | None:
-    """Return ranks among unseen samples of the same class; half of equal losses count as lower.
-
-    `unseen` are the losses of all test samples.
+    Half of equal losses count as lower. Samples of classes without unseen samples are left out;
+    None if no sample is left.
     """
-    data = scenario.data
-    assert data.test is not None
-    compared, _ = _peers(scenario)
+    compared = torch.isin(labels, unseen_labels)
     if not compared.any():
         return None
-    labels, others = data.train.labels[scenario.forget], data.test.labels[scenario.test]
-    ranks = torch.zeros(len(forget), dtype=torch.float64)
+    ranks = torch.zeros(len(losses), dtype=torch.float64)
     for label in labels[compared].unique():
-        peers = unseen[scenario.test][others == label].sort().values
-        own = forget[labels == label].contiguous()
-        places = [torch.searchsorted(peers, own, right=right).double() for right in (False, True)]
-        ranks[labels == label] = (places[0] + places[1]) / (2 * len(peers))
+        others = unseen_losses[unseen_labels == label].sort().values
+        own = losses[labels == label].contiguous()
+        lower = torch.searchsorted(others, own).double()
+        lower_or_equal = torch.searchsorted(others, own, right=True).double()
+        ranks[labels == label] = (lower + lower_or_equal) / (2 * len(others))
     return float(ranks[compared].mean())
 
 
@@ -211,17 +206,16 @@ def confusion(model: nn.Module, scenario: Scenario) -> Confusion | None:
     if data.test is None or not len(scenario.test):
         return None
     reported = data.test.take(scenario.test)
-    pairs, counts = torch.stack(
-        [reported.labels, outcomes(model, reported).predicted.cpu()], 1
-    ).unique(dim=0, return_counts=True)
-    counted: Confusion = {}
-    for (true, seen), count in zip(pairs.tolist(), counts.tolist(), strict=True):
-        counted.setdefault(str(true), {})[str(seen)] = count
-    return counted
+    pairs = torch.stack([reported.labels, outcomes(model, reported).predicted.cpu()], 1)
+    unique, counts = pairs.unique(dim=0, return_counts=True)
+    matrix: Confusion = {}
+    for (true, predicted), count in zip(unique.tolist(), counts.tolist(), strict=True):
+        matrix.setdefault(str(true), {})[str(predicted)] = count
+    return matrix
 
 
 def training_scores(model: nn.Module, data: Data) -> dict[str, float | None]:
-    """Of an original: on its training data, and on the test data that no stop rule sees."""
+    """Return the accuracies of an original on its training data and on the reported test data."""
     if data.test is None:
         return {"train": accuracy(model, data.train), "test": None}
     rows = torch.arange(len(data.test))
@@ -270,7 +264,22 @@ def forgot(scenario: Scenario, original: Scores, unlearned: Scores) -> bool | No
         unlearned.forget == original.forget and change >= -tolerance
     ):
         return False
-    members, others = (int(rows.sum()) for rows in _peers(scenario))
-    # A rank among many is uniform in 0..1, with a variance of 1/12.
-    error = math.sqrt((1 / members + 1 / others) / 12)
-    return False if unlearned.forget_rank < 0.5 - ONE_SIDED * error else None
+    return False if unlearned.forget_rank < _lowest_chance_rank(scenario) else None
+
+
+def _lowest_chance_rank(scenario: Scenario) -> float:
+    """Return the mean rank that 95 % of unseen forget sets would exceed."""
+    assert scenario.data.test is not None
+    forget = scenario.data.train.labels[scenario.forget]
+    unseen = scenario.data.test.labels[scenario.test]
+    members = int(torch.isin(forget, unseen).sum())
+    others = int(torch.isin(unseen, forget).sum())
+    return 0.5 - ONE_SIDED * rank_error(members, others)
+
+
+def rank_error(members: int, others: int) -> float:
+    """Return the standard error of a mean rank of unseen samples among others.
+
+    A rank among many is uniform in 0..1, with a variance of 1/12.
+    """
+    return math.sqrt((1 / members + 1 / others) / 12)

@@ -8,7 +8,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.errors import TooFewOutputs
-from duck.models.head import PROBES, check_logits, classified, embedded, logits_of, taking
+from duck.models.head import (
+    PROBE_IMAGES,
+    check_logits,
+    compute_logits,
+    explaining_errors,
+    logits_of,
+    with_embeddings,
+)
 from duck.runtime import Precision, autocast, device_of, evaluating
 from duck.types import Examples, Predictions
 
@@ -25,8 +32,8 @@ def batch_size(examples: Examples) -> int:
 def predict(model: nn.Module, examples: Examples, head: str | None = None) -> Predictions:
     """Return logits and embeddings of every sample, in order, on the host."""
     logits, embeddings = [], []
-    probe = next(examples.batches(PROBES)).images
-    with embedded(model, head, probe) as net, evaluating(net):
+    probe = next(examples.batches(PROBE_IMAGES)).images
+    with with_embeddings(model, head, probe) as net, evaluating(net):
         for batch in examples.batches(batch_size(examples)):
             output, embedding = net(batch.images)
             check_width(output, examples)
@@ -37,7 +44,7 @@ def predict(model: nn.Module, examples: Examples, head: str | None = None) -> Pr
 
 def check_model(model: nn.Module, examples: Examples) -> None:
     """Raise an error if the model cannot process the samples or does not return logits."""
-    check_logits(classified(model, next(examples.batches(PROBES)).images))
+    check_logits(compute_logits(model, next(examples.batches(PROBE_IMAGES)).images))
 
 
 def check_width(logits: Tensor, examples: Examples) -> None:
@@ -52,7 +59,7 @@ def logits_on(model: nn.Module, examples: Examples, precision: Precision = "floa
     logits = []
     with evaluating(model), autocast(precision, device_of(model)):
         for batch in examples.batches(batch_size(examples)):
-            with taking(model, batch.images):
+            with explaining_errors(model, batch.images):
                 logits.append(logits_of(model(batch.images)).float())
             check_width(logits[-1], examples)
     return torch.cat(logits)
@@ -71,7 +78,7 @@ def outcomes(model: nn.Module, examples: Examples, precision: Precision = "float
     correct, losses, predicted = [], [], []
     with evaluating(model), autocast(precision, device_of(model)):
         for batch in examples.batches(batch_size(examples)):
-            with taking(model, batch.images):
+            with explaining_errors(model, batch.images):
                 logits = logits_of(model(batch.images)).float()
             check_width(logits, examples)
             predicted.append(logits.argmax(1))

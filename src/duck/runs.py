@@ -257,8 +257,8 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
     stamped = replace(
         run,
         id=run.experiment.run_id(salt),
-        environment=environment(device_of(model)),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        environment=run.environment or environment(device_of(model)),
+        created=run.created or datetime.now(UTC).isoformat(timespec="seconds"),
     )
     plain = _CONVERTER.unstructure(stamped)
     record, ids = hide_ids({**plain, "request_digest": digest, "status": run.status}, salt)

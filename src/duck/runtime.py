@@ -182,6 +182,11 @@ def distributed(device: str) -> Iterator[str]:
         dist.destroy_process_group()
 
 
+def is_distributed() -> bool:
+    """Return whether several processes train one model together."""
+    return dist.is_initialized()
+
+
 def is_first() -> bool:
     """Return whether this is the process that prints and writes."""
-    return not dist.is_initialized() or dist.get_rank() == 0
+    return not is_distributed() or dist.get_rank() == 0

@@ -1,4 +1,7 @@
-"""Search the settings of a method on holdout data; test data are never used."""
+"""Search the settings of a method on holdout data; test data are never used.
+
+The search space is published, and the budget is the same for every method.
+"""
 
 import dataclasses
 import json
@@ -9,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -17,14 +21,16 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
+from duck.artifacts import ArtifactStore
 from duck.engines import Engine, InlineEngine
 from duck.errors import BadInput, MissingExtra
+from duck.experiment import Training
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
-from duck.methods.retrained import Retrained
 from duck.metrics import aus
-from duck.predict import logits_on, outcomes
+from duck.predict import accuracy, logits_on
 from duck.preparation import Preparations
+from duck.retraining import Retraining
 from duck.runtime import Stopwatch, device_of
 from duck.types import Examples, Recipe, Scenario, Task
 
@@ -34,45 +40,46 @@ Settings = dict[str, Any]
 Space = dict[str, dict[str, Any]]
 EDGE = 0.05
 """Share of a range that counts as its edge."""
-FEWEST = 3
-"""Trials before a range is widened: of fewer, the best says little."""
+MIN_TRIALS_TO_WIDEN = 3
+"""Trials before a range is widened. The best of fewer trials means little."""
 FAILED = -2.0
 """Score of a trial that failed: the lowest that an objective can have."""
-BOUND = 1e6
-"""Largest log-odds: those of a sample whose other classes are all masked are infinite."""
-WIDER = 4.0
+MAX_LOG_ODDS = 1e6
+"""The log-odds of a sample whose other classes are all masked would be infinite."""
+WIDENING_FACTOR = 4.0
 """Factor by which a range on a log scale is widened; a linear one grows by half of its width."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting and what it reached on holdout data."""
+    """One setting and its scores on holdout data."""
 
     number: int
     settings: Settings
     score: float
-    """By the objective, higher is better; FAILED where the method failed."""
+    """The objective, higher is better; FAILED if the method failed."""
     kept: float | None
-    """Holdout accuracy; of class removal, on the classes that are kept."""
+    """Holdout accuracy; in class removal, on the retained classes."""
     forgotten: float | None
-    """Accuracy on holdout samples of the removed classes; for single samples, on the forget set."""
+    """Accuracy on holdout samples of the removed classes or, in sample removal, on the forget set.
+    """
     seconds: float
     error: str | None = None
     objective: Objective = "aus"
     auc: float | None = None
-    """Of telling forget from holdout samples by confidence, where the objective is `gap`."""
+    """How well confidence separates forget from holdout samples, for the objective `gap`."""
     pruned: bool = False
-    """Not run on all scenarios: perfect scores on the others would not have made it the best."""
+    """Whether scenarios were skipped because no scores on them could have made it the best."""
 
 
 @cache
 def spaces() -> dict[str, Space]:
-    """Return spaces.toml: for each method the settings that are searched."""
+    """Return the search spaces of all methods, from spaces.toml."""
     return tomllib.loads(files("duck.methods").joinpath("spaces.toml").read_text(encoding="utf-8"))
 
 
 def space_of(method: str) -> Space:
-    """Return the settings that are searched for a method."""
+    """Return the search space of a method."""
     METHODS[method]
     if method not in spaces():
         raise BadInput(
@@ -95,83 +102,104 @@ def tune(
     also: Sequence[Method] = (),
     engine: Engine = INLINE,
 ) -> Iterator[Trial]:
-    """Yield trials as they end; the first is `method` as it is.
+    """Yield trials as they end; the first one has the settings of `method`.
 
-    Half of the holdout is for stop rules, the other half for the score. Each trial runs on all
-    scenarios, which are of one kind, and its score is the mean. A trial that cannot become the best
-    is pruned, and counts. A range grows if the best setting lies at its edge.
+    One half of the holdout is for stop rules, the other half for scores. Each trial runs on all
+    scenarios, which are of one kind, and its score is the mean. A trial that cannot become the
+    best is pruned, but counts. A range is widened if the best setting is at its edge.
 
     retrained   models trained without the forget set, one for each scenario: the objective is then
-                `gap`, 1 minus the differences to them in holdout accuracy, forget accuracy and
-                confidence AUC. Without them it is `aus`.
-    done        the first trials of the same search, which continues after them
-    also        settings known from elsewhere, tried before others are drawn; they count as trials
+                `gap`, 1 minus the differences from them in holdout accuracy, forget accuracy and
+                confidence AUC; without them it is `aus`
+    done        the first trials of the same search, which is resumed after them
+    also        known settings to try before the search suggests others; they count as trials
     engine      with several workers, the scenarios of a trial run at the same time; the trials are
                 the same with every engine
     """
+    create_study = _import_optuna()
+    if budget < 1:
+        raise BadInput(f"The budget is a number of trials and must be at least 1, got {budget}.")
+    published = space_of(METHODS.name_of(method))
+    _check_scenarios(scenarios, retrained)
+    options = {"new_model": new_model, "recipe": recipe or Recipe(), "head": head}
+    references: Sequence[nn.Module | None] = retrained or [None] * len(scenarios)
+    judges = [
+        _Judge(model, scenario.task(**options), scenario.kind, reference)
+        for scenario, reference in zip(scenarios, references, strict=True)
+    ]
+    study = create_study(scenarios[0].seed, budget)
+    queue = [_settings_of(known, published) for known in (method, *also)]
+    base = _covering(published, queue[0])
+    trials: list[Trial] = []
+    for number in range(budget):
+        earlier = done[number] if number < len(done) else None
+        suggestion, settings = _propose(study, widened(base, trials), queue, earlier)
+        if earlier is None:
+            best_score = max((trial.score for trial in trials), default=FAILED)
+            trial = _run(judges, number, method, settings, best_score, engine)
+        elif earlier.settings == settings:
+            trial = earlier
+        else:
+            raise BadInput(
+                f"Trial {number} of those done is of another search: it has {earlier.settings}, "
+                f"not {settings}."
+            )
+        study.tell(suggestion, trial.score)
+        trials.append(trial)
+        if earlier is None:
+            yield trial
+
+
+def _import_optuna() -> Callable[[int, int], Any]:
+    """Return a function that creates a study from a seed and a budget."""
     try:
         import optuna
     except ImportError as error:
         raise MissingExtra("Tuning needs Optuna: pip install 'duck-unlearning[tune]'") from error
-    if budget < 1:
-        raise BadInput(f"The budget is a number of trials and must be at least 1, got {budget}.")
-    published = space_of(METHODS.name_of(method))
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+    def create_study(seed: int, budget: int) -> Any:
+        # Optuna would start with ten random settings: too many for a small budget.
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(3, budget // 4))
+        return optuna.create_study(direction="maximize", sampler=sampler)
+
+    return create_study
+
+
+def _check_scenarios(scenarios: Sequence[Scenario], retrained: Sequence[nn.Module] | None) -> None:
     if len({scenario.kind for scenario in scenarios}) != 1:
         raise BadInput(
             "Tuning needs one or more scenarios, all of one kind: whole classes, or single samples."
         )
     if retrained is not None and scenarios[0].kind == "class":
         raise BadInput(
-            "Retrained models are for the search for single samples; for whole classes the "
-            "objective is AUS."
+            "Retrained models are for the removal of single samples. For whole classes the "
+            "objective is AUS: leave them out."
         )
     if retrained is not None and len(retrained) != len(scenarios):
         raise BadInput(
-            "Tuning needs one retrained model for each scenario: there are "
-            f"{len(retrained)} for {len(scenarios)}."
+            f"Tuning needs one retrained model for each scenario: there are {len(retrained)} for "
+            f"{len(scenarios)}."
         )
-    rest = {"new_model": new_model, "recipe": recipe or Recipe(), "head": head}
-    references: Sequence[nn.Module | None] = retrained or [None] * len(scenarios)
-    judges = [
-        _Judge(model, one.task(**rest), one.kind, known)
-        for one, known in zip(scenarios, references, strict=True)
-    ]
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    # Random settings first, but not the ten that Optuna's default would take of a small budget.
-    sampler = optuna.samplers.TPESampler(
-        seed=scenarios[0].seed, n_startup_trials=max(3, budget // 4)
-    )
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    known = [_settings_of(one, published) for one in (method, *also)]
-    base, trials = _covering(published, known[0]), list[Trial]()
-    for number in range(budget):
-        space = widened(base, trials)
-        # A search that was done without some of `also` goes on with them.
-        given = done[number].settings if number < len(done) else next(iter(known), None)
-        if given in known:
-            known.remove(given)
-            study.enqueue_trial(_drawable(given, space))
-        else:
-            given = None
-        asked = study.ask()
-        drawn = {name: _suggest(asked, name, options) for name, options in space.items()}
-        settings = (
-            _flat(drawn) if given is None else given
-        )  # what is given is taken as it is, also where it lies outside the space
-        if number < len(done):
-            if done[number].settings != settings:
-                raise BadInput(
-                    f"Trial {number} of those done is of another search: it has "
-                    f"{done[number].settings}, not {settings}."
-                )
-            trial = done[number]
-        else:
-            best_score = max((one.score for one in trials), default=FAILED)
-            trial = _run(judges, number, method, settings, best_score, engine)
-        study.tell(asked, trial.score)
-        trials.append(trial)
-        if number >= len(done):
-            yield trial
+
+
+def _propose(
+    study: Any, space: Space, queue: list[Settings], earlier: Trial | None
+) -> tuple[Any, Settings]:
+    """Return the study's next suggestion and the settings of the next trial.
+
+    Settings in the queue come first and are used even outside the space. A resumed search may have
+    had a shorter queue: its trials are then followed by the rest of the queue.
+    """
+    queued = earlier.settings if earlier is not None else next(iter(queue), None)
+    if queued in queue:
+        queue.remove(queued)
+        study.enqueue_trial(_drawable(queued, space))
+    else:
+        queued = None
+    suggestion = study.ask()
+    values = {name: _suggest(suggestion, name, options) for name, options in space.items()}
+    return suggestion, _flat(values) if queued is None else queued
 
 
 def retrain(
@@ -180,34 +208,41 @@ def retrain(
     *,
     new_model: Callable[[], nn.Module],
     recipe: Recipe,
+    training: Training | None = None,
+    store: ArtifactStore | None = None,
     engine: Engine = INLINE,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[nn.Module]:
-    """Train a model without the forget set of each scenario, for the objective `gap`.
+    """Return a model without the forget set of each scenario, for the objective `gap`.
 
-    report   progress callback: called with (done, total)
+    training, store   models that were stored for this training of the original are reused
+    report            progress callback: called with (done, total)
     """
-    tasks = [scenario.task(new_model=new_model, recipe=recipe) for scenario in scenarios]
+    retrainings = [
+        Retraining(scenario, model, new_model, recipe, training, store or ArtifactStore())
+        for scenario in scenarios
+    ]
     models: dict[int, nn.Module] = {}
-    for place, retrained in engine(_Retraining(model, tasks), range(len(tasks)), lambda _: True):
+    work = _RetrainScenario(retrainings)
+    for place, retrained in engine(work, range(len(retrainings)), lambda _: True):
         models[place] = retrained
-        report(len(models), len(tasks))
-    return [models[place] for place in range(len(tasks))]
+        report(len(models), len(retrainings))
+    return [models[place] for place in range(len(retrainings))]
 
 
 @dataclass(frozen=True)
-class _Retraining:
-    """Trains the model of one scenario, which is given by its place."""
+class _RetrainScenario:
+    """Loads or trains the model of one scenario, which is given by its place."""
 
-    model: nn.Module
-    tasks: Sequence[Task]
+    retrainings: Sequence[Retraining]
 
     def __call__(self, place: int) -> tuple[int, nn.Module]:
-        return place, Retrained()(self.model, self.tasks[place])
+        retraining = self.retrainings[place]
+        return place, retraining.load_or_train(retraining.scenario.seed)
 
 
 def mean(parts: Sequence[Trial]) -> Trial:
-    """Return one trial of its runs on several scenarios; one that failed fails it."""
+    """Return one trial from its runs on several scenarios; if one run failed, the trial failed."""
     failed = next((part for part in parts if part.error), None)
     seconds = sum(part.seconds for part in parts)
     if failed:
@@ -224,7 +259,7 @@ def mean(parts: Sequence[Trial]) -> Trial:
 
 
 def best(trials: Sequence[Trial]) -> Trial:
-    """Return the trial with the highest score; the earliest of equals."""
+    """Return the trial with the highest score; of equal ones, the earliest."""
     return max(trials, key=lambda trial: (trial.score, -trial.number))
 
 
@@ -247,11 +282,11 @@ def with_settings(method: Method, settings: Settings) -> Method:
 
 
 def widened(space: Space, trials: Sequence[Trial]) -> Space:
-    """Return the space with the ranges widened at whose edge the best trial lies.
+    """Return the space with wider ranges where the best trial is at the edge.
 
-    A range never grows beyond its `min` and `max`.
+    A range does not exceed its `min` and `max`.
     """
-    if len(trials) < FEWEST or best(trials).error:
+    if len(trials) < MIN_TRIALS_TO_WIDEN or best(trials).error:
         return space
     settings = best(trials).settings
     return {
@@ -261,16 +296,19 @@ def widened(space: Space, trials: Sequence[Trial]) -> Space:
 
 
 def at_edge(method: str, trials: Sequence[Trial]) -> list[str]:
-    """Return the settings of the best trial at an edge of the range that no trial went beyond."""
-    chosen, found = best(trials), []
+    """Return the settings of the best trial at the edge of their range that no trial exceeded."""
+    settings = best(trials).settings
+    names = []
     for name, options in _covering(space_of(method), trials[0].settings).items():
         if "low" not in options:
             continue
-        value, tried = chosen.settings[name], [trial.settings[name] for trial in trials]
-        below, above = _edges(options, value)
-        if (below and min(tried) == value) or (above and max(tried) == value):
-            found.append(name)
-    return found
+        values = [trial.settings[name] for trial in trials]
+        below, above = _edges(options, settings[name])
+        is_lowest = below and min(values) == settings[name]
+        is_highest = above and max(values) == settings[name]
+        if is_lowest or is_highest:
+            names.append(name)
+    return names
 
 
 def _run(
@@ -329,7 +367,7 @@ def _widened(options: Mapping[str, Any], value: float) -> dict[str, Any]:
         below, above = _edges(wide, value)
         low, high = wide["low"], wide["high"]
         if options.get("log"):
-            lower, higher = low / WIDER, high * WIDER
+            lower, higher = low / WIDENING_FACTOR, high * WIDENING_FACTOR
         else:
             lower, higher = low - (high - low) / 2, high + (high - low) / 2
         if options.get("integer"):
@@ -343,7 +381,7 @@ def _widened(options: Mapping[str, Any], value: float) -> dict[str, Any]:
 
 
 def _edges(options: Mapping[str, Any], value: float) -> tuple[bool, bool]:
-    """Return whether a value lies at the lower and upper edge of a range that can grow there."""
+    """Return whether a value is at the lower and at the upper edge, if the range can be widened."""
     scale: Callable[[float], float] = math.log if options.get("log") else float
     low, high = options["low"], options["high"]
     if options.get("log") and value <= 0:
@@ -360,18 +398,19 @@ def _names(key: str) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON holds it."""
+    """Return a value as in JSON, with lists for tuples."""
     return list(value) if isinstance(value, tuple) else value
 
 
 def _settings_of(method: Method, space: Space) -> Settings:
-    return {name: _plain(getattr(method, name)) for key in space for name in _names(key)}
+    names = chain.from_iterable(map(_names, space))
+    return {name: _plain(getattr(method, name)) for name in names}
 
 
-def _flat(drawn: Settings) -> Settings:
-    """Return the settings that were drawn, each by its own name."""
+def _flat(values: Settings) -> Settings:
+    """Return settings by their own names, from values by keys of a space."""
     flat: Settings = {}
-    for key, value in drawn.items():
+    for key, value in values.items():
         names = _names(key)
         flat |= dict(zip(names, value, strict=True)) if len(names) > 1 else {key: value}
     return flat
@@ -383,7 +422,7 @@ def _value(settings: Settings, key: str) -> Any:
 
 
 def _covering(space: Space, settings: Settings) -> Space:
-    """Return the space with ranges and choices that include these settings, its first trial."""
+    """Return the space with ranges and choices that include these settings."""
     covering: Space = {}
     for key, options in space.items():
         value = _value(settings, key)
@@ -400,7 +439,7 @@ def _covering(space: Space, settings: Settings) -> Space:
 
 
 def _drawable(settings: Settings, space: Space) -> Settings:
-    """Return settings that the sampler accepts: a value outside its range moves to the edge."""
+    """Return settings for the sampler: a value outside its range is moved to the edge."""
     drawable: Settings = {}
     for key, options in space.items():
         value = _value(settings, key)
@@ -411,34 +450,35 @@ def _drawable(settings: Settings, space: Space) -> Settings:
     return drawable
 
 
-def _suggest(asked: Any, key: str, options: Mapping[str, Any]) -> Any:
+def _suggest(suggestion: Any, key: str, options: Mapping[str, Any]) -> Any:
     if "fixed" in options:
         return options["fixed"]
     if "choices" in options:
-        return json.loads(
-            asked.suggest_categorical(key, [to_json(choice) for choice in options["choices"]])
-        )
+        choices = [to_json(choice) for choice in options["choices"]]
+        return json.loads(suggestion.suggest_categorical(key, choices))
     log = options.get("log", False)
     if options.get("integer"):
-        return asked.suggest_int(key, options["low"], options["high"], log=log)
-    return asked.suggest_float(key, options["low"], options["high"], log=log)
+        return suggestion.suggest_int(key, options["low"], options["high"], log=log)
+    return suggestion.suggest_float(key, options["low"], options["high"], log=log)
 
 
 class _Judge:
-    """Runs a setting and scores it on the half of the holdout that its stop rule did not see."""
+    """Runs a setting and scores it on the half of the holdout that its stop rule does not use."""
 
     def __init__(
         self, model: nn.Module, task: Task, kind: str, retrained: nn.Module | None = None
     ) -> None:
         if task.holdout is None or len(task.holdout) < 2:
             raise BadInput("Tuning needs holdout data: give data with a test split.")
-        self.model, self.kind, self.preparations = model, kind, Preparations()
+        self.model = model
+        self.kind = kind
+        self.preparations = Preparations()
         rows = torch.arange(len(task.holdout))
         self.task = replace(task, holdout=task.holdout.take(rows[::2]))
-        self.judged = task.holdout.take(rows[1::2])
-        stays = torch.isin(self.judged.labels, task.retain.labels)
-        self.kept_rows = stays if kind == "class" else torch.ones_like(stays)
-        self.original = self._accuracy(model, self.kept_rows)
+        self.holdout = task.holdout.take(rows[1::2])
+        is_retained = torch.isin(self.holdout.labels, task.retain.labels)
+        self.retained = is_retained if kind == "class" else torch.ones_like(is_retained)
+        self.original = self._accuracy(model, self.retained)
         self.objective: Objective = "aus" if retrained is None else "gap"
         self.reference = () if retrained is None else self._measures(retrained)
 
@@ -487,23 +527,22 @@ class _Judge:
         )
 
     def _measures(self, model: nn.Module) -> tuple[float, ...]:
-        """Return the holdout accuracy, the forget accuracy and, for `gap`, the confidence AUC."""
-        accuracies = self._accuracy(model, self.kept_rows), self._forgotten(model)
+        """Return holdout accuracy, forget accuracy and, for the objective `gap`, confidence AUC."""
+        accuracies = self._accuracy(model, self.retained), self._forget_accuracy(model)
         return accuracies if self.objective == "aus" else (*accuracies, self._auc(model))
 
-    def _forgotten(self, model: nn.Module) -> float:
-        if self.kind == "class" and not self.kept_rows.all():
-            return self._accuracy(model, ~self.kept_rows)
-        return float(outcomes(model, self.task.forget).correct.double().mean())
+    def _forget_accuracy(self, model: nn.Module) -> float:
+        if self.kind == "class" and not self.retained.all():
+            return self._accuracy(model, ~self.retained)
+        return accuracy(model, self.task.forget)
 
     def _accuracy(self, model: nn.Module, rows: Tensor) -> float:
-        return float(
-            outcomes(model, self.judged.take(rows.nonzero().flatten())).correct.double().mean()
-        )
+        return accuracy(model, self.holdout.take(rows.nonzero().flatten()))
 
     def _auc(self, model: nn.Module) -> float:
-        """How well confidence tells forget samples from holdout samples."""
-        members, others = _confidences(model, self.task.forget), _confidences(model, self.judged)
+        """Return how well confidence separates forget samples from holdout samples."""
+        members = _confidences(model, self.task.forget)
+        others = _confidences(model, self.holdout)
         labels = np.repeat([1, 0], [len(members), len(others)])
         return float(roc_auc_score(labels, np.concatenate([members, others])))
 
@@ -511,6 +550,6 @@ class _Judge:
 def _confidences(model: nn.Module, examples: Examples) -> npt.NDArray[np.float64]:
     """Return the log-odds of the most probable class of each sample."""
     logits = logits_on(model, examples).double()
-    top, place = logits.max(1, keepdim=True)
-    others = logits.scatter(1, place, -torch.inf).logsumexp(1)
-    return (top[:, 0] - others).clamp(-BOUND, BOUND).cpu().numpy()
+    top, index = logits.max(1, keepdim=True)
+    others = logits.scatter(1, index, -torch.inf).logsumexp(1)
+    return (top[:, 0] - others).clamp(-MAX_LOG_ODDS, MAX_LOG_ODDS).cpu().numpy()

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from duck import runs
+from duck.artifacts import ArtifactStore, Key, default_root
 from duck.checks import check_model_code
 from duck.data import DATASETS, load
 from duck.data.progress import ProgressCallback
@@ -52,11 +53,24 @@ class UnlearningRun:
         return in_float32(model).to(device).eval()
 
     def find_original(self) -> Path | None:
-        """Find the run of the original: where the record says, else in the same folder."""
+        """Find the original: where the record says, in the same folder, or in the store."""
         recorded = runs.original_of(self.folder, self.run)
         if recorded is not None and (recorded / runs.WEIGHTS).exists():
             return recorded
-        return self._find_neighbour(self.experiment.previous) or self.find_by_method("original")
+        neighbour = self._find_neighbour(self.experiment.previous)
+        return neighbour or self.find_by_method("original") or self._find_stored_original()
+
+    @property
+    def store(self) -> ArtifactStore:
+        """The artifact store of the runs in the same folder."""
+        return ArtifactStore(default_root(self.folder.resolve().parent))
+
+    def _find_stored_original(self) -> Path | None:
+        """Return the file of the original in the store, if this run started from one."""
+        key = Key.of_original(self.experiment)
+        if self.experiment.earlier or self.store.read(key) is None:
+            return None
+        return self.store.path(key)
 
     def find_by_method(self, method: str) -> Path | None:
         """Find the run of a method for the same request and original, in the same folder."""

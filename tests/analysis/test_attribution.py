@@ -103,7 +103,7 @@ def test_values_that_do_not_add_up_are_told() -> None:
     model = TwoClasses(torch.full((1, 1, 1), 40.0))
     with pytest.warns(
         IncompleteAttribution,
-        match=r"1 of 2 images .* 0\.\d+, allowed 0.01. Raise max_steps \(now 4\)",
+        match=r"1 of 2 images .* 0.01.*max_steps \(now 4\)",
     ):
         found = shap_values(
             model,
@@ -134,15 +134,15 @@ def test_the_background_is_drawn_by_seed() -> None:
 def test_what_cannot_be_explained() -> None:
     one = torch.zeros(1, 1, 1, 1)
     model = TwoClasses(torch.ones(1, 1, 1))
-    with pytest.raises(BadInput, match="at least one image and one background image"):
+    with pytest.raises(BadInput, match="one background image"):
         shap_values(model, one[:0], 0, one)
-    with pytest.raises(BadInput, match="steps must lie between 2 and max_steps, got 8 and 4"):
+    with pytest.raises(BadInput, match="max_steps, got 8 and 4"):
         shap_values(model, one, 0, one, steps=8, max_steps=4)
 
 
 def test_without_captum_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "captum.attr", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'duck-unlearning\[explain\]'"):
+    with pytest.raises(MissingExtra, match=r"'duck-unlearning\[explain\]'"):
         shap_values(
             TwoClasses(torch.ones(1, 1, 1)), torch.zeros(1, 1, 1, 1), 0, torch.zeros(1, 1, 1, 1)
         )

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 import duck
+from duck.artifacts import ArtifactStore
 from duck.audits.outputs import make_setting, match_unseen, observe
 from duck.audits.relearn import relearning, steps
-from duck.audits.retraining import Retraining
 from duck.data.examples import Pixels
 from duck.errors import BadInput
 from duck.experiment import Training
 from duck.files import CacheWarning
+from duck.retraining import Retraining
 from tests.toys import (
     RECIPE,
     class_scenario,
@@ -55,7 +56,7 @@ def test_the_result_of_forgetting_is_audited_in_one_line() -> None:
     result = duck.forget(trained_net(), toy_data(), forget=duck.ForgetClasses([2]))
     audit = duck.audit(result)
     assert audit.tier == "quick"
-    assert "duck ran on 60 training samples of toy; 60 of them were processed." in str(audit)
+    assert "60 training samples of toy; 60" in str(audit)
     assert (
         audit.attacks["accuracy forget"].original
         == duck.audit(trained_net(), class_scenario(), original=trained_net())
@@ -86,7 +87,7 @@ def test_missing_retrained_models_are_trained_where_it_is_known_how() -> None:
     assert "ZRF" in audit.attacks
     with pytest.raises(
         BadInput,
-        match=r"give retrained=\[...\], or new_model= and recipe= to train them",
+        match=r"retrained=\[...\].*new_model=.*recipe=",
     ):
         duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="oracle")
 
@@ -102,6 +103,7 @@ def test_no_recipe_is_made_up_for_an_original_that_was_trained_in_a_way_nobody_t
     assert duck.audit(result, tier="oracle", retrained=list(retrained())).models == 3
 
 
+@pytest.mark.slow
 def test_references_that_were_not_trained_as_the_original_was_give_no_verdict() -> None:
     """They were trained on pixels of another mean and std, as a careless cache would give."""
     scenario = class_scenario()
@@ -113,7 +115,7 @@ def test_references_that_were_not_trained_as_the_original_was_give_no_verdict() 
     audit = duck.audit(fine[0], scenario, original=trained_net(), retrained=odd)
     assert (audit.verdict, audit.powered) == ("no verdict", False)
     assert not audit.controls["retrained accuracy"].passed
-    assert "it was not trained as the original was" in str(audit.reasons)
+    assert "not trained as the original" in str(audit.reasons)
     assert (
         duck.audit(fine[0], scenario, original=trained_net(), retrained=fine[1:])
         .controls["retrained accuracy"]
@@ -146,7 +148,7 @@ def test_no_unseen_data_and_no_numbers_are_refused() -> None:
     broken = trained_net()
     with torch.no_grad():
         next(broken.parameters()).fill_(torch.nan)
-    with pytest.raises(BadInput, match="The unlearned model gives outputs that are no numbers"):
+    with pytest.raises(BadInput, match="outputs that are no numbers"):
         duck.audit(broken, class_scenario(), original=trained_net())
 
 
@@ -184,7 +186,7 @@ class Silent(Masked):
 def test_a_model_that_says_nothing_is_refused() -> None:
     with pytest.raises(
         BadInput,
-        match=r"The silent model gives outputs that are no numbers .* for 60 of 60 samples",
+        match=r"silent model .* 60 of 60",
     ):
         observe(Silent(trained_net()), class_scenario(), "inner.head", name="silent model")
 
@@ -223,7 +225,7 @@ def test_unseen_samples_are_of_each_class_in_the_proportion_of_the_members(
 @pytest.mark.parametrize("count", [0, 1])
 def test_fewer_than_two_samples_cannot_be_audited(count: int) -> None:
     few = replace(samples_scenario(), forget=samples_scenario().forget[:count])
-    with pytest.raises(BadInput, match=f"There is {count} forget sample: an audit compares groups"):
+    with pytest.raises(BadInput, match=f"{count} forget sample"):
         make_setting(few)
     make_setting(replace(samples_scenario(), forget=samples_scenario().forget[:2]))
 
@@ -252,7 +254,7 @@ def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(
         toy_net,
         duck.Recipe(epochs=1, batch_size=64),
         TRAINING,
-        tmp_path,
+        ArtifactStore(tmp_path),
     )
     told: list[tuple[int, int]] = []
     first = making(2, lambda done, total: told.append((done, total)))
@@ -290,13 +292,13 @@ def test_a_retrained_model_that_cannot_be_read_is_trained_again(tmp_path: Path) 
         toy_net,
         duck.Recipe(epochs=1, batch_size=64),
         TRAINING,
-        tmp_path,
+        ArtifactStore(tmp_path),
     )
     (first,) = making(1)
     (file,) = tmp_path.rglob("*.safetensors")
     whole = file.read_bytes()
     file.write_bytes(whole[:-5])
-    with pytest.warns(CacheWarning, match=rf"{file.name} is truncated .* trained again"):
+    with pytest.warns(CacheWarning, match=rf"{file.name} cannot be read"):
         (again,) = making(1)
     assert all(
         torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items()
@@ -312,9 +314,9 @@ def test_retrained_models_that_cannot_be_kept_are_used(tmp_path: Path) -> None:
         toy_net,
         duck.Recipe(epochs=1, batch_size=64),
         TRAINING,
-        tmp_path / "file" / "x",
+        ArtifactStore(tmp_path / "file" / "x"),
     )
-    with pytest.warns(CacheWarning, match=r"cannot be written \(Not a directory\)"):
+    with pytest.warns(CacheWarning, match=r"\(Not a directory\)"):
         assert len(making(1)) == 1
 
 

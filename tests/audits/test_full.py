@@ -60,11 +60,13 @@ def found(made: dict[str, Pool]) -> dict[str, PoolEvidence]:
     }
 
 
+@pytest.mark.slow
 def test_doing_nothing_is_told_and_retraining_is_not(found: dict[str, PoolEvidence]) -> None:
     assert found["original"].p["unlearned"]["U-LiRA"] < 1e-3
     assert found["retrained"].p["unlearned"]["U-LiRA"] > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["original", "retrained"])
 def test_controls_are_told_whatever_the_method_and_oracles_are_not(
     found: dict[str, PoolEvidence], method: str
@@ -75,8 +77,14 @@ def test_controls_are_told_whatever_the_method_and_oracles_are_not(
     assert p["retrained"] > 0.05
 
 
-def test_equal_models_are_judged_by_other_oracles_each_once(tmp_path: Path) -> None:
-    pool = pools.pool(tmp_path / "pool", pools.plan(), 20)
+@pytest.fixture(scope="module")
+def small_pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
+    """The smallest pool that the full tier accepts, of models that were trained shortly."""
+    return pools.pool(tmp_path_factory.mktemp("small") / "pool", pools.plan(), 20)
+
+
+def test_equal_models_are_judged_by_other_oracles_each_once(small_pool: Pool) -> None:
+    pool = small_pool
     assert pool.oracle is not None
     judged = _ulira_scores(pool, make_setting(class_scenario()))["retrained"]
     candidates = int((pool.roles == "candidate").sum())
@@ -85,9 +93,9 @@ def test_equal_models_are_judged_by_other_oracles_each_once(tmp_path: Path) -> N
 
 
 def test_rmia_is_left_out_where_the_holdout_holds_all_unseen_samples_but_one(
-    tmp_path: Path,
+    small_pool: Pool,
 ) -> None:
-    pool, setting = pools.pool(tmp_path / "pool", pools.plan(), 20), make_setting(class_scenario())
+    pool, setting = small_pool, make_setting(class_scenario())
     outside = np.intersect1d(setting.matched, setting.test)
     inside = np.setdiff1d(setting.matched, setting.test)
     names = {
@@ -127,12 +135,14 @@ def test_epsilon_says_what_so_many_models_can_show_and_who_is_there() -> None:
     assert row.at_limit == ["original"]
 
 
+@pytest.mark.slow
 def test_klom_s_test_points_are_of_the_classes_that_stay(found: dict[str, PoolEvidence]) -> None:
     """200 unseen samples of four classes, of which one goes."""
     rows = found["original"].rows
     assert (rows["KLoM forget"].n, rows["KLoM test"].n) == (60, 150)
 
 
+@pytest.mark.slow
 def test_rmia_does_not_judge_the_population_it_compares_with(
     found: dict[str, PoolEvidence],
 ) -> None:
@@ -146,6 +156,7 @@ def test_rmia_does_not_judge_the_population_it_compares_with(
     assert (lira, rmia) == (110, 100)
 
 
+@pytest.mark.slow
 def test_the_highest_divergences_are_shown_beside_the_mean_with_one_floor(
     found: dict[str, PoolEvidence],
 ) -> None:
@@ -174,6 +185,7 @@ def test_one_floor_serves_models_that_are_like_oracles_and_models_that_are_far_o
     assert row.unlearned.value > row.retrained.value + 5
 
 
+@pytest.mark.slow
 def test_u_lira_is_judged_against_chance_and_oracles_among_themselves_stand_apart(
     found: dict[str, PoolEvidence],
 ) -> None:
@@ -191,6 +203,7 @@ def test_u_lira_is_judged_against_chance_and_oracles_among_themselves_stand_apar
     )
 
 
+@pytest.mark.slow
 def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, PoolEvidence]) -> None:
     rows = found["original"].rows
     games = {
@@ -243,6 +256,7 @@ def test_hits_are_shown_at_every_rate_that_the_non_members_resolve() -> None:
     assert "1 %" in by["LiRA hits"].about
 
 
+@pytest.mark.slow
 def test_noise_on_the_outputs_keeps_rows_and_labels_and_little_memory(
     made: dict[str, Pool],
 ) -> None:
@@ -266,6 +280,7 @@ def test_noise_on_the_outputs_keeps_rows_and_labels_and_little_memory(
     assert peak < every.nbytes  # of 20 models
 
 
+@pytest.mark.slow
 def test_klom_is_large_where_nothing_was_done(found: dict[str, PoolEvidence]) -> None:
     nothing, retrained = (
         found[method].rows["KLoM forget"].unlearned for method in ("original", "retrained")
@@ -275,6 +290,7 @@ def test_klom_is_large_where_nothing_was_done(found: dict[str, PoolEvidence]) ->
     assert nothing.value > retrained.value + 0.1
 
 
+@pytest.mark.slow
 def test_memorisation_is_of_the_sample_and_not_of_its_class(
     made: dict[str, Pool], found: dict[str, PoolEvidence]
 ) -> None:
@@ -294,12 +310,11 @@ def test_memorisation_is_of_the_sample_and_not_of_its_class(
 
 def test_a_small_pool_says_how_many_models_it_needs(tmp_path: Path) -> None:
     small = pools.pool(tmp_path / "pool", pools.plan(), 2)
-    with pytest.raises(
-        BadInput, match="has 2 models and 1 oracles: the full tier needs at least 20 and 10"
-    ):
+    with pytest.raises(BadInput, match=r"2 models and 1 .* 20 and 10"):
         evidence_of(small, make_setting(class_scenario()))
 
 
+@pytest.mark.slow
 def test_rows_follow_the_ids_of_the_pool(found: dict[str, PoolEvidence]) -> None:
     """LiRA finds samples by their ids: the same rows in another order give the same AUC."""
     seen = observe(trained_net(), class_scenario())

@@ -123,7 +123,5 @@ def test_samples_that_stay_and_unseen_ones() -> None:
 
 
 def test_too_few_oracles() -> None:
-    with pytest.raises(
-        BadInput, match="at least 8 oracles and 4 unlearned models of each sample, got 6 and 3"
-    ):
+    with pytest.raises(BadInput, match=r"8 oracles and 4 .* 6 and 3"):
         klom(memorisers.kept().at(CANDIDATES), memorisers.oracles().models(np.arange(6)))

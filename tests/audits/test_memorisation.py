@@ -36,11 +36,9 @@ def test_models_that_memorise() -> None:
 
 
 def test_memorisation_needs_both_sides() -> None:
-    with pytest.raises(
-        BadInput, match="at least 2 models of each sample that were trained on it, one has 0"
-    ):
+    with pytest.raises(BadInput, match=r"2 models .* were trained .* 0"):
         memorisation(memorisers.shadows())
-    with pytest.raises(BadInput, match="that were not trained on it, one has 0"):
+    with pytest.raises(BadInput, match=r"were not trained .* 0"):
         memorisation(
             memorisers.oracles()
             .at(KNOWN[-3:])

@@ -132,7 +132,7 @@ def test_a_failed_control_does_not_take_back_what_the_quick_tier_found() -> None
     assert not audit.controls[controls.AS_GOOD].passed
     assert (audit.verdict, audit.powered) == ("not forgotten", False)
     assert audit.reasons[0] == f"Quick tier: {first.reasons[0]}"
-    assert "The oracle tier alone gives: no verdict." in audit.reasons
+    assert any("gives: no verdict" in reason for reason in audit.reasons)
 
 
 def test_what_retrained_models_show_as_well_is_no_conviction() -> None:
@@ -198,7 +198,7 @@ def test_a_further_attack_does_not_raise_the_p_values_of_the_others() -> None:
 def test_fewer_than_five_retrained_models_can_convict_and_not_acquit(count: int) -> None:
     clean, knowing = judged(model(50, knows=False), count), judged(model(0, knows=True), count)
     assert (clean.verdict, clean.powered) == ("no verdict", True)
-    assert f"{count} retrained models are too few to call a model forgotten" in clean.reasons[0]
+    assert f"{count} retrained models are too few" in clean.reasons[0]
     assert "does not differ from" in clean.reasons[1]
     assert knowing.verdict == "not forgotten"
     assert judged(model(50, knows=False), 5).verdict == "forgotten"

@@ -44,7 +44,7 @@ def test_without_controls_nobody_knows_whether_it_is_powered() -> None:
 def test_a_masked_logit_is_not_exposed_and_the_text_says_so() -> None:
     audit = of_class(mask_forgotten(model(0, knows=True), class_setting()))
     assert audit.verdict == "no verdict"
-    assert "none of these tests would expose a masked output" in audit.reasons[-1]
+    assert "expose a masked output" in audit.reasons[-1]
 
 
 def test_retrained_models_are_not_convicted() -> None:
@@ -151,10 +151,7 @@ def test_a_class_with_few_unseen_samples_does_not_take_the_power_of_all(
 def test_forget_samples_that_are_compared_with_nobody_are_named() -> None:
     setting = replace(samples_setting(), members=np.arange(80))
     audit = quick(setting, sample_model(60, 0.0), sample_model(0, 4.0), "subject")
-    assert (
-        "Attacks on 10 of 90 forget samples: of their classes there are too few unseen samples."
-        in audit.not_tested
-    )
+    assert any("Attacks on 10 of 90" in text for text in audit.not_tested)
 
 
 def test_samples_picked_for_their_runner_up_are_not_judged() -> None:
@@ -192,10 +189,7 @@ def test_every_sample_must_have_been_processed(processed: int, verdict: str) -> 
 
 
 def test_without_a_count_the_text_says_that_coverage_was_not_tested() -> None:
-    assert (
-        "Whether every forget sample was processed"
-        in of_class(model(50, knows=False)).not_tested[0]
-    )
+    assert "every forget sample was processed" in of_class(model(50, knows=False)).not_tested[0]
     assert "coverage" not in of_class(model(50, knows=False)).attacks
 
 

@@ -61,7 +61,14 @@ def test_hits_at_a_rate_of_false_alarms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "rate"), [(100, 0.01), (150, 0.01), (199, 0.01), (1000, 0.001), (40, 0.05)]
+    ("others", "rate"),
+    [
+        (100, 0.01),
+        (150, 0.01),
+        (199, 0.01),
+        pytest.param(1000, 0.001, marks=pytest.mark.slow),
+        (40, 0.05),
+    ],
 )
 def test_hits_of_an_attack_that_tells_nothing_are_the_false_alarms(
     others: int, rate: float
@@ -192,7 +199,7 @@ def test_as_data() -> None:
 
 def test_too_few_for_the_asked_rate() -> None:
     found: Roc = roc(drawn(0, 1.0))
-    with pytest.raises(BadInput, match=r"0.1 % needs at least 1000 non-members, there are 250"):
+    with pytest.raises(BadInput, match=r"0.1 % .* 1000 non-members.* 250"):
         found.tpr_at(0.001)
     with pytest.raises(BadInput, match=r"must lie in \(0, 1\]"):
         found.tpr_at(0)

@@ -44,12 +44,10 @@ def test_columns_are_chosen_by_id() -> None:
         2,
         [[4, 5, 6]],
     )
-    with pytest.raises(
-        BadInput, match=r"1 of 2 samples are not among the model's 3, the first is 'd'"
-    ):
+    with pytest.raises(BadInput, match=r"1 of 2 samples .* 3,.* 'd'"):
         made.at(np.array(["a", "d"]))
     assert places(np.array(["b", "a", "c"]), np.array(["c", "b"])).tolist() == [2, 0]
-    with pytest.raises(BadInput, match="2 of 2 samples are not among the model's 0"):
+    with pytest.raises(BadInput, match=r"2 of 2 samples .*'s 0"):
         places(np.array([], dtype=np.str_), AB)
 
 
@@ -62,7 +60,7 @@ def test_a_stack_keeps_float32_and_refuses_other_samples() -> None:
     assert stacked.members.tolist() == [[True, False], [False, True]]
     with pytest.raises(BadInput, match="the first is 'b'"):
         Margins.stack([first, Scored(np.array(["a", "c"]), first.scores, first.members)])
-    with pytest.raises(BadInput, match="margins of 1 samples, the first one of 2"):
+    with pytest.raises(BadInput, match=r"1 samples,.* of 2"):
         Margins.stack([first, Scored(AB[:1], first.scores[:1], first.members[:1])])
     with pytest.raises(BadInput, match="at least one model"):
         Margins.stack([])
@@ -84,9 +82,7 @@ def test_what_does_not_belong_together() -> None:
         Scored(AB, numbers[:1], flags)
     with pytest.raises(BadInput, match="got int64 values"):
         Scored(AB, numbers, np.array([0, 1]))
-    with pytest.raises(
-        BadInput, match=r"1 of 2 scores are not a number \(NaN\), the first of sample 'b'"
-    ):
+    with pytest.raises(BadInput, match=r"1 of 2 scores .*NaN.* 'b'"):
         Scored(AB, np.array([1.0, np.nan]), flags)
     with pytest.raises(BadInput, match="Lengths differ"):
         Scored(AB, numbers, flags, np.array([0]))

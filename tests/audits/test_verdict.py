@@ -55,7 +55,7 @@ def test_the_text_has_verdict_method_reasons_intervals_controls_and_what_was_not
     assert "0.0 % [0.0, 20.6]" in text
     assert "0.500 [0.400, 0.600]" in text
     assert "p 0.25" in text
-    assert "expected not forgotten, got forgotten  <- the audit got this wrong" in text
+    assert "expected not forgotten, got forgotten" in text
     assert (
         text.index("Why:")
         < text.index("measure")
@@ -158,7 +158,7 @@ def test_whoever_reads_the_old_one_is_not_given_half_of_the_new(tmp_path: Path) 
 
 
 def test_a_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="cannot be written: No such file"):
+    with pytest.raises(BadInput, match="No such file"):
         save(AUDIT, tmp_path / "missing")
 
 

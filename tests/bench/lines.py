@@ -4,9 +4,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from duck.bench import Block, Cell, Facts, Grid, Result, cells, load_all
+from duck.bench import Block, Cell, Facts, Grid, Result, Results, cells, load_all
 from duck.bench.grids import experiment
 from duck.experiment import to_dict
+from duck.records import structure
 from duck.types import Data
 
 RECIPE = {"epochs": 1, "batch_size": 256}
@@ -40,7 +41,7 @@ def cell_of(
     )
 
 
-def line_of(grid: Grid, cell: Cell, facts: Facts = FACTS, **values: Any) -> Result:
+def line_of(grid: Grid, cell: Cell, facts: Facts = FACTS, **values: Any) -> dict[str, Any]:
     """As a run would write it, with these scores, seconds or error."""
     scores = {
         "aus": 0.9,
@@ -69,3 +70,8 @@ def line_of(grid: Grid, cell: Cell, facts: Facts = FACTS, **values: Any) -> Resu
         "experiment": to_dict(made),
     }
     return {**common, **values} if "error" in values else {**common, **found, **values}
+
+
+def append(results: Results, grid: str, line: dict[str, Any]) -> None:
+    """Append a line to the file of a grid."""
+    results.append(grid, structure(line, Result))

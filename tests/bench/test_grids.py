@@ -1,4 +1,4 @@
-"""Grids are data: the paper's are complete, cells come in the order that leaves a stopped grid balanced, mistakes are named."""
+"""Grids are data: those of the paper are complete, the order is balanced, mistakes are named."""
 
 import json
 from dataclasses import replace
@@ -104,7 +104,8 @@ def test_experiments_say_who_and_with_which_seed() -> None:
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
-        'methods = ["duck"]\npresets = ["tuned"]\n[[blocks]]\ndataset = "digits"\nseeds = [1, 2]\nfraction = 0.2\n'
+        'methods = ["duck"]\npresets = ["tuned"]\n'
+        '[[blocks]]\ndataset = "digits"\nseeds = [1, 2]\nfraction = 0.2\n'
     )
     assert find_grid(str(path)) == Grid(
         (Block("digits", seeds=(1, 2), fraction=0.2),), ("duck",), ("tuned",), name="mine"
@@ -128,12 +129,14 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ),
         ('methods = []\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "'mine' has no methods"),
         (
-            'methods = ["duck"]\nsettings.ssd.alpha = 1\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
+            'methods = ["duck"]\nsettings.ssd.alpha = 1\n'
+            '[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
             "settings for 'ssd', which is not",
         ),
         ("methods = [", "mine.toml cannot be read"),
         (
-            'methods = ["duck"]\nattack.name = "svn"\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
+            'methods = ["duck"]\nattack.name = "svn"\n'
+            '[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
             "No attack 'svn'. Did you mean 'svm'",
         ),
         (
@@ -196,9 +199,7 @@ def test_groups_of_classes_go_together(tmp_path: Path) -> None:
     (pair,) = narrow(some, parse_only("case=1+2", grid))
     assert pair.block.scenario == "class"
     for wrong in ("[[]]", "[true]", "[1.5]", '["3"]'):
-        with pytest.raises(
-            BadInput, match="A class is a whole number, or a list of different ones for a group"
-        ):
+        with pytest.raises(BadInput, match="class is a whole number"):
             find_grid(written(tmp_path, WHOLE + f"classes = {wrong}\n"))
 
 
@@ -261,7 +262,7 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
         (WHOLE + "seeds = [1]\nrecipe = { epochs = 0 }\n", "epochs must be at least 1, got 0"),
         (WHOLE + "seeds = [true]\n", "must be a whole number, got True"),
         (WHOLE + "seeds = [-1]\n", "'seeds' must be 0 or more"),
-        (WHOLE + "seeds = [1, 1]\n", "is there twice"),
+        (WHOLE + "seeds = [1, 1]\n", "has a case twice"),
         (WHOLE + "classes = [[1, 1]]\n", "a list of different ones for a group"),
         (WHOLE + "seeds = [1]\nfraction = 1.5\n", "'fraction' must lie between 0 and 1, got 1.5"),
         (WHOLE + "seeds = [1]\nrandom_classes = 0\n", "'random_classes' must be 1 or more, got 0"),
@@ -327,9 +328,9 @@ def test_recipes_by_name_and_by_architecture() -> None:
 
 def test_a_view_has_no_cells_and_a_study_of_bias_needs_a_bias(tmp_path: Path) -> None:
     assert cells(find_grid("paper/time"), {}) == []
-    with pytest.raises(BadInput, match="blocks with a bias and the study 'bias' go together"):
+    with pytest.raises(BadInput, match="the study 'bias'"):
         find_grid(written(tmp_path, 'study.name = "bias"\n' + WHOLE + "seeds = [1]\n"))
-    with pytest.raises(BadInput, match="random_classes and bias go with seeds"):
+    with pytest.raises(BadInput, match="random_classes and bias"):
         find_grid(written(tmp_path, WHOLE + "classes = [1]\nrandom_classes = 2\n"))
 
 
@@ -345,13 +346,13 @@ def test_the_papers_studies_have_their_cells() -> None:
 
 
 def test_unknown_grids_and_keys() -> None:
-    with pytest.raises(UnknownName, match=r"No grid 'paper/table-rc'. Did you mean 'paper/table-"):
+    with pytest.raises(UnknownName, match=r"'paper/table-rc'. .*'paper/table-"):
         find_grid("paper/table-rc")
-    with pytest.raises(BadInput, match="preset, model, variant, removed, recipe; got 'methd=duck'"):
+    with pytest.raises(BadInput, match="'methd=duck'"):
         parse_only("methd=duck", FEW)
     with pytest.raises(BadInput, match="got 'duck'"):
         parse_only("duck", FEW)
-    with pytest.raises(BadInput, match=r"toy/few has no case '4'. Known: 3, 8, 0"):
+    with pytest.raises(BadInput, match=r"no case '4'. Known: 3, 8, 0"):
         parse_only("case=4", FEW)
 
 

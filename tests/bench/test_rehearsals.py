@@ -1,5 +1,8 @@
-"""Every grid of the paper runs from end to end on the embedded digits, resumes, and prints its table."""
+"""Every grid of the paper runs from end to end on digits, resumes, and prints its table."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -12,6 +15,7 @@ from duck.bench import (
     Results,
     RunCounts,
     Runner,
+    Table,
     built_in,
     cells,
     device_name,
@@ -29,9 +33,9 @@ from tests.bench.lines import digits
 
 CPU = torch.device("cpu")
 NEW = (
-    "paper/recipe",
-    "paper/ablation",
-    "paper/multi-class",
+    pytest.param("paper/recipe", marks=pytest.mark.slow),
+    pytest.param("paper/ablation", marks=pytest.mark.slow),
+    pytest.param("paper/multi-class", marks=pytest.mark.slow),
     "paper/architectures",
     "paper/bias",
     "paper/density",
@@ -46,22 +50,49 @@ def run(grid: Grid, folder: Path, only: str = "") -> RunCounts:
     return execute(todo.jobs, runner, results, grid.name, device=device_name(CPU))
 
 
+@dataclass(frozen=True)
+class Rehearsal:
+    """A grid that ran in two parts: its originals, then the rest."""
+
+    folder: Path
+    grid: Grid
+    originals: RunCounts
+    table_of_originals: Table
+    rest: RunCounts
+
+
+Rehearse = Callable[[str], Rehearsal]
+
+
+@pytest.fixture(scope="module")
+def rehearse(tmp_path_factory: pytest.TempPathFactory) -> Rehearse:
+    """A function that runs a grid for the first test that asks for it."""
+
+    @cache
+    def run_in_two_parts(name: str) -> Rehearsal:
+        folder = tmp_path_factory.mktemp("rehearsal")
+        grid = rehearsal(find_grid(name))
+        originals = run(grid, folder, "method=original")
+        table = make_table(grid, Results(folder / "results"), {})
+        return Rehearsal(folder, grid, originals, table, run(grid, folder))
+
+    return run_in_two_parts
+
+
 @pytest.mark.parametrize("name", NEW)
-def test_a_grid_runs_resumes_and_marks_missing_cells(name: str, tmp_path: Path) -> None:
-    grid = rehearsal(find_grid(name))
-    part = run(grid, tmp_path, "method=original")
-    assert part.ran > 0
-    assert part.failed == 0
-    table = make_table(grid, Results(tmp_path / "results"), {})
+def test_a_grid_runs_resumes_and_marks_missing_cells(name: str, rehearse: Rehearse) -> None:
+    done = rehearse(name)
+    assert done.originals.ran > 0
+    assert done.originals.failed == 0
+    table = done.table_of_originals
     missing = {row["method"] for row in table.rows if not row["n"]}
-    assert missing == set(grid.methods) - {"original"}
+    assert missing == set(done.grid.methods) - {"original"}
     assert "(missing 1 of 1)" in render(table, "text")
     assert "missing" in render(table, "markdown")
-    rest = run(grid, tmp_path)
-    assert rest.failed == 0
-    assert rest.ran > 0
-    assert run(grid, tmp_path) == RunCounts(ran=0, failed=0, left=0)
-    table = make_table(grid, Results(tmp_path / "results"), {})
+    assert done.rest.failed == 0
+    assert done.rest.ran > 0
+    assert run(done.grid, done.folder) == RunCounts(ran=0, failed=0, left=0)
+    table = make_table(done.grid, Results(done.folder / "results"), {})
     assert {row["n"] for row in table.rows} == {1}
     for form in get_args(Format):
         assert "missing" not in render(table, form)
@@ -80,15 +111,11 @@ def test_a_rehearsal_keeps_methods_and_presets_and_is_small() -> None:
         assert len(cells(small, {})) <= len(cells(grid, {}))
 
 
-@pytest.fixture(scope="module")
-def ablation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = tmp_path_factory.mktemp("ablation")
-    assert run(rehearsal(find_grid("paper/ablation")), folder, "scenario=class").failed == 0
-    return folder
-
-
-def test_variants_have_rows_of_their_own_with_their_settings(ablation: Path) -> None:
-    lines = [line for line in Results(ablation / "results").done.values() if line["method"]]
+@pytest.mark.slow
+def test_variants_have_rows_of_their_own_with_their_settings(rehearse: Rehearse) -> None:
+    done = rehearse("paper/ablation")
+    results = Results(done.folder / "results").done.values()
+    lines = [line.to_dict() for line in results if line.method]
     losses = {
         (line["method"], line.get("variant")): (
             line["experiment"]["method"].get("forget_loss"),
@@ -102,8 +129,8 @@ def test_variants_have_rows_of_their_own_with_their_settings(ablation: Path) -> 
         ("duck", "no forget loss"): (False, True),
         ("duck", "no retain loss"): (True, False),
     }
-    grid = rehearsal(find_grid("paper/ablation"))
-    table = make_table(grid, Results(ablation / "results"), parse_only("scenario=class", grid))
+    only = parse_only("scenario=class", done.grid)
+    table = make_table(done.grid, Results(done.folder / "results"), only)
     assert [(row["method"], row["variant"]) for row in table.rows] == [
         ("original", ""),
         ("duck", ""),
@@ -114,21 +141,17 @@ def test_variants_have_rows_of_their_own_with_their_settings(ablation: Path) -> 
     assert not [note for note in table.notes if note.startswith("Left out")]
 
 
-def test_only_asks_for_variants(ablation: Path) -> None:
-    grid = rehearsal(find_grid("paper/ablation"))
-    only = parse_only("scenario=class,variant=none", grid)
-    assert [
-        row["variant"] for row in make_table(grid, Results(ablation / "results"), only).rows
-    ] == [
-        "",
-        "",
-    ]
+@pytest.mark.slow
+def test_only_asks_for_variants(rehearse: Rehearse) -> None:
+    done = rehearse("paper/ablation")
+    only = parse_only("scenario=class,variant=none", done.grid)
+    table = make_table(done.grid, Results(done.folder / "results"), only)
+    assert [row["variant"] for row in table.rows] == ["", ""]
 
 
-def test_a_study_of_density_measures_the_model_of_its_cell(tmp_path: Path) -> None:
-    grid = rehearsal(find_grid("paper/density"))
-    run(grid, tmp_path)
-    lines = [line for line in Results(tmp_path / "results").done.values() if "study" in line]
+def test_a_study_of_density_measures_the_model_of_its_cell(rehearse: Rehearse) -> None:
+    results = Results(rehearse("paper/density").folder / "results")
+    lines = [line.to_dict() for line in results.done.values() if line.study]
     assert {line["method"] for line in lines} == {"original", "retrained", "duck"}
     for line in lines:
         assert line["study"] == {"name": "density", "dimensions": 9}
@@ -141,6 +164,7 @@ def test_a_study_of_density_measures_the_model_of_its_cell(tmp_path: Path) -> No
     assert len(set(by_method.values())) == 3  # three different models
 
 
+@pytest.mark.slow
 def test_a_study_takes_the_model_of_its_own_cell_whatever_ran_last(tmp_path: Path) -> None:
     grid = rehearsal(find_grid("paper/density"))
     run(grid, tmp_path / "alone", "method=duck")
@@ -158,9 +182,9 @@ def test_a_study_takes_the_model_of_its_own_cell_whatever_ran_last(tmp_path: Pat
     )
     ours, alone = (
         next(
-            line["scores"]
+            line.scores
             for line in Results(folder / "results").done.values()
-            if "study" in line and line["method"] == "duck"
+            if line.study and line.method == "duck"
         )
         for folder in (tmp_path, tmp_path / "alone")
     )
@@ -177,18 +201,17 @@ def test_a_bias_has_originals_of_its_own(tmp_path: Path) -> None:
     assert [one.training.seed for one in made[:4]] == [0, 0, 1, 1]
     assert len({one.id for one in made}) == 10
     run(rehearsal(grid), tmp_path, "method=original")
-    (weights,) = (tmp_path / "models").glob("*.safetensors")
+    (weights,) = (tmp_path / "models" / "originals").iterdir()
     small = rehearsal(grid)
     facts = facts_of(digits()["digits"])
     assert weights.stem == original_of(small, cells(small, {"digits": facts})[0], facts).id
 
 
 def test_bias_removal_compares_the_biased_the_unlearned_and_the_corrected_model(
-    tmp_path: Path,
+    rehearse: Rehearse,
 ) -> None:
-    grid = rehearsal(find_grid("paper/bias"))
-    run(grid, tmp_path)
-    lines = list(Results(tmp_path / "results").done.values())
+    results = Results(rehearse("paper/bias").folder / "results")
+    lines = [line.to_dict() for line in results.done.values()]
     rows = {(line["method"], line["preset"]): line for line in lines if line["method"]}
     assert set(rows) == {
         ("original", "standard"),

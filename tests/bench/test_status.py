@@ -14,7 +14,7 @@ from duck.bench.estimates import DATA, GIGA_OPERATIONS, Estimates
 from duck.bench.grids import Attack, Facts, Priority, experiment, narrow, original_of, parse_only
 from duck.experiment import to_dict
 from duck.models import build
-from tests.bench.lines import FACTS, cell_of, line_of
+from tests.bench.lines import FACTS, append, cell_of, line_of
 
 GPU = {"device": "NVIDIA H200"}
 GRID = Grid(
@@ -35,7 +35,7 @@ def results(tmp_path: Path) -> Results:
 
 def put(results: Results, method: str, case: int, seconds: float = 10.0, grid: Grid = GRID) -> None:
     timing: dict[str, Any] = {"seconds": seconds, "wall_seconds": seconds, **GPU}
-    results.append("mine", line_of(grid, cell_of(grid, method, case), **timing))
+    append(results, "mine", line_of(grid, cell_of(grid, method, case), **timing))
 
 
 def put_training(results: Results, seconds: float, facts: Facts = FACTS) -> None:
@@ -45,13 +45,13 @@ def put_training(results: Results, seconds: float, facts: Facts = FACTS) -> None
     about = {"id": made.id, "dataset": facts.name, "train_samples": 50_000, **GPU}
     timing = {"seconds": seconds, "wall_seconds": seconds}
     line = {**about, **keys, **timing, "scores": {"test": 0.9}, "experiment": to_dict(made)}
-    results.append("mine", line)
+    append(results, "mine", line)
 
 
 def test_cells_are_done_missing_or_failed(results: Results) -> None:
     put(results, "duck", 0)
     cell = cell_of(GRID, "scrub", 0)
-    results.append("mine", line_of(GRID, cell, error="boom"))
+    append(results, "mine", line_of(GRID, cell, error="boom"))
     (row,) = Planner(results).status([GRID])
     assert (row.grid, row.dataset, row.what) == ("mine", "cifar10", "runs")
     # Three classes and two seeds, four methods each.
@@ -63,14 +63,14 @@ def test_minutes_come_from_measured_runs_and_count_the_original_once(results: Re
     for method, seconds in (("original", 1.0), ("retrained", 54.0), ("duck", 3.0), ("scrub", 5.0)):
         put(results, method, 0, seconds)
     (row,) = Planner(results).status([GRID])
-    # Two classes and two seeds are left. No random share was retrained yet: the median of trainings.
+    # Two classes and two seeds are left. No random share was retrained yet: the median counts.
     runs = 2 * (1.0 + 54.0 + 3.0 + 5.0) + 2 * (1.0 + 57.0 + 3.0 + 5.0)
     assert row.minutes == pytest.approx((runs + 60.0) / 60)
     assert row.unmeasured == 0
     models = results.folder / "models"
-    models.mkdir()
     original = original_of(GRID, cells(GRID, {})[0], FACTS)
-    (models / f"{original.id}.json").write_text("{}")
+    (models / "originals").mkdir(parents=True)
+    (models / "originals" / f"{original.id}.safetensors").touch()
     (row,) = Planner(results, models).status([GRID])
     assert row.minutes == pytest.approx(runs / 60)
 
@@ -102,7 +102,7 @@ def test_times_scale_with_data_model_and_epochs(results: Results) -> None:
 def test_runs_on_a_cpu_say_nothing_of_a_gpu(results: Results) -> None:
     put(results, "duck", 0, 3.0)
     slow = line_of(GRID, cell_of(GRID, "duck", 1), seconds=500.0, wall_seconds=500.0, device="x86")
-    results.append("mine", slow)
+    append(results, "mine", slow)
     estimates = Estimates(results)
     assert estimates.device == "NVIDIA H200"
     wanted = experiment(GRID, cell_of(GRID, "duck", 2), FACTS)
@@ -217,13 +217,13 @@ def lira_line(grid: Grid, epochs: int) -> dict[str, object]:
 def test_shadow_models_of_another_recipe_leave_the_matched_pool_missing(results: Results) -> None:
     put_training(results, 60.0)
     grid = replace(GRID, attack=Attack("lira"), blocks=GRID.blocks[:1], methods=("duck",))
-    results.append("mine", lira_line(grid, 16))
+    append(results, "mine", lira_line(grid, 16))
     runs, pool = Planner(results).status([grid])
     assert (runs.done, runs.missing) == (1, 2)
     assert (pool.what, pool.done, pool.missing) == ("matched pool", 0, 3)
     # 128 models on half of the data.
     assert pool.minutes == pytest.approx(128 * 30 / 60)
-    results.append("mine", lira_line(grid, 60))
+    append(results, "mine", lira_line(grid, 60))
     assert Planner(results).status([grid])[1].done == 1
 
 
@@ -245,7 +245,8 @@ def test_a_pool_and_a_search_take_what_the_minutes_leave(results: Results) -> No
     # 128 models on half of the data take 64 minutes.
     assert (
         step.command
-        == "duck pool --data cifar10 --model resnet18 --models 128 --out pools/cifar10 --limit-minutes 10"
+        == "duck pool --data cifar10 --model resnet18 --models 128 --out pools/cifar10 "
+        "--limit-minutes 10"
     )
     assert (step.count, step.minutes) == (20, 10.0)
     (whole,) = planner.next_steps([lira], 100.0)
@@ -278,9 +279,9 @@ def test_a_pool_and_a_search_take_what_the_minutes_leave(results: Results) -> No
 def test_originals_that_are_there_cost_nothing_and_lower_ranks_come_first(results: Results) -> None:
     everything(results)
     models = results.folder / "models"
-    models.mkdir()
     original = original_of(GRID, cells(GRID, {})[0], FACTS)
-    (models / f"{original.id}.json").write_text("{}")
+    (models / "originals").mkdir(parents=True)
+    (models / "originals" / f"{original.id}.safetensors").touch()
     assert Planner(results).next_steps([GRID], 0.5) == []
     (step, *_) = Planner(results, models).next_steps([GRID], 0.5)
     assert "case=0" in step.command
@@ -313,6 +314,6 @@ def test_times_of_shared_devices_and_of_attacks_are_no_estimates(results: Result
             wall_seconds=500.0,
             device="NVIDIA H200",
         )
-        results.append("mine", {**slow, **extra})
+        append(results, "mine", {**slow, **extra})
     wanted = experiment(GRID, cell_of(GRID, "duck", 1), FACTS)
     assert Estimates(results).run(wanted, "class") == pytest.approx(3.0)

@@ -11,7 +11,7 @@ import pytest
 
 from duck.bench import Facts, Format, Results, Row, Table, find_grid, make_table, parse_only, render
 from duck.metrics import kept_accuracy
-from tests.bench.lines import cell_of, line_of
+from tests.bench.lines import append, cell_of, line_of
 
 CR, HR = find_grid("paper/table-cr"), find_grid("paper/table-hr")
 
@@ -19,7 +19,7 @@ CR, HR = find_grid("paper/table-cr"), find_grid("paper/table-hr")
 def put(
     results: Results, grid: Any, method: str, case: int, preset: str = "paper", **values: Any
 ) -> None:
-    results.append("table", line_of(grid, cell_of(grid, method, case, preset), **values))
+    append(results, "table", line_of(grid, cell_of(grid, method, case, preset), **values))
 
 
 @pytest.fixture
@@ -225,10 +225,10 @@ def test_lost_accuracy_is_one_note_for_all_runs_of_a_row(results: Results) -> No
 def test_results_of_other_settings_and_other_nets_are_left_out(results: Results) -> None:
     line = line_of(CR, cell_of(CR, "duck", 5, "tuned"))
     line["experiment"]["method"]["lr"] = 77.0
-    results.append("table", line)
+    append(results, "table", line)
     table = make_table(CR, results, {})
     assert row(table, "duck")["n"] == 3
-    assert "Left out: 1 results of the same cells with other settings." in table.notes
+    assert any("Left out: 1 results" in note for note in table.notes)
     asked = {
         "dataset=cifar10": True,
         "case=5": True,
@@ -246,7 +246,7 @@ def test_results_of_other_settings_and_other_nets_are_left_out(results: Results)
 
 def test_data_of_another_source_count_too(results: Results) -> None:
     other = Facts("cifar10", "e" * 32, 50_000, "crop-flip")
-    results.append("table", line_of(CR, cell_of(CR, "duck", 5, "tuned"), other))
+    append(results, "table", line_of(CR, cell_of(CR, "duck", 5, "tuned"), other))
     assert row(make_table(CR, results, {}), "duck")["n"] == 4
 
 
@@ -272,7 +272,10 @@ def test_text_and_markdown(results: Results) -> None:
     lines = printed(results, "text").splitlines()
     assert lines[0] == "cifar10, class, resnet18 (kept: retain-test, forgotten: forget-test)"
     duck = next(line for line in lines if line.startswith("duck"))
-    words = "duck tuned 0 of 12 3 (missing 5 of 8) 0.960 ± 0.053 0.998 88.00 ± 7.21 88.46 2.00 ± 2.65 0.00"
+    words = (
+        "duck tuned 0 of 12 3 (missing 5 of 8) 0.960 ± 0.053 0.998 88.00 ± 7.21 88.46 "
+        "2.00 ± 2.65 0.00"
+    )
     # Class 0 was not retrained: the gaps are over two of the three.
     assert " ".join(duck.split()) == f"{words} -0.005 (n 2) -2.00 (n 2) +3.00 (n 2) 4.00 0.40"
     salun = next(line for line in lines if line.startswith("salun"))
@@ -301,7 +304,8 @@ def test_latex(results: Results) -> None:
     lines = printed(results, "latex").splitlines()
     (duck,) = (line for line in lines if line.startswith("duck"))
     assert duck.startswith(
-        r"duck & tuned & 0 of 12 & 3 (missing 5 of 8) & 0.960 $\pm$ 0.053 & 0.998 & 88.00 $\pm$ 7.21 & 88.46 &"
+        r"duck & tuned & 0 of 12 & 3 (missing 5 of 8) & 0.960 $\pm$ 0.053 & 0.998 & "
+        r"88.00 $\pm$ 7.21 & 88.46 &"
     )
     body = lines[lines.index(r"\hline") : lines.index(r"\end{tabular}")]
     rows = [line for line in body if line.endswith(r"\\")]

@@ -17,7 +17,6 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-from duck import cli
 from duck.report import read_removals, read_runs, scan_runs, write_report
 from duck.scenarios import ForgetClasses, ForgetFraction
 from tests.report.folders import write_removal, write_run
@@ -227,6 +226,7 @@ def test_every_plot_draws_and_the_console_is_silent(
     assert logged(browser) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["desktop", "small tablet", "phone"])
 @pytest.mark.parametrize("name", ["long", "long run"])
 def test_long_lists_and_names_fit(
@@ -256,13 +256,12 @@ def test_finding_looks_at_all_classes_of_a_long_request(
     assert "classes 0, 1, 2 and 147 others" in browser.find_element(By.ID, "runs-table").text
 
 
+@pytest.mark.slow
 def test_the_page_that_the_demo_writes(
-    browser: webdriver.Chrome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    browser: webdriver.Chrome, demo: Path, tmp_path: Path
 ) -> None:
-    assert cli.main(["demo", "--out", str(tmp_path / "demo"), "--device", "cpu", "--json"]) == 0
-    capsys.readouterr()
     for size, scheme in (("desktop", "light"), ("phone", "dark")):
-        opened(browser, tmp_path / "demo" / "report.html", size, scheme)
+        opened(browser, demo / "report.html", size, scheme)
         assert checked(browser, size) > 30
         assert browser.find_elements(By.CSS_SELECTOR, "figure[id$=-features]")
         assert len(texts(browser, 1)) == 6
@@ -272,6 +271,7 @@ def test_the_page_that_the_demo_writes(
         assert logged(browser) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "columns"), [("desktop", 3), ("tablet", 3), ("small tablet", 1), ("phone", 1)]
 )
@@ -293,10 +293,7 @@ def test_a_class_called_script_is_text_everywhere(
     opened(browser, pages["one"])
     draw_all(browser)
     assert browser.title.startswith("Unlearning report")
-    assert (
-        f"Forget all samples of the class “{EVIL}”"
-        in browser.find_element(By.TAG_NAME, "main").text
-    )
+    assert f"the class “{EVIL}”" in browser.find_element(By.TAG_NAME, "main").text
     ticks = run(
         browser,
         "[...document.querySelectorAll('.plot .ytick text')].map((tick) => tick.textContent)",
@@ -407,6 +404,7 @@ def test_a_link_opens_its_run(browser: webdriver.Chrome, pages: dict[str, Path])
     assert browser.find_element(By.ID, "run-4-tenth").get_attribute("open") is not None
 
 
+@pytest.mark.slow
 def test_print_shows_everything_in_light_colours(
     browser: webdriver.Chrome, pages: dict[str, Path]
 ) -> None:
@@ -432,6 +430,7 @@ def test_print_shows_everything_in_light_colours(
     assert logged(browser) == []
 
 
+@pytest.mark.slow
 def test_maps_that_belong_together_fit_beside_each_other_on_paper(
     browser: webdriver.Chrome, pages: dict[str, Path]
 ) -> None:

@@ -20,7 +20,7 @@ SMALL = ["--points", "60", "--json"]
 
 
 def duck(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> Any:
-    """Run the command, check its exit code, and return what it printed as JSON or, after an error, its message."""
+    """Run the command, check its exit code, and return its JSON or its error message."""
     capsys.readouterr()
     got = cli.main([str(word) for word in words])
     out, err = capsys.readouterr()
@@ -106,6 +106,7 @@ def test_the_models_are_not_mixed_up(
     assert told["density"]["original"] != told["density"]["unlearned"]
 
 
+@pytest.mark.slow
 def test_runs_that_are_called_alike_have_figures_of_their_own_and_broken_neighbours_do_no_harm(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +120,7 @@ def test_runs_that_are_called_alike_have_figures_of_their_own_and_broken_neighbo
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["a-duck", "b-duck"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_named_as_kin_must_be_that(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,13 +143,9 @@ def test_a_run_that_is_named_as_kin_must_be_that(
     def refused(*words: object) -> str:
         return " ".join(duck(capsys, "analyse", runs / "duck", *SMALL, *words, code=2).split())
 
-    assert "retrained is not such a model: it was made by retrained." in refused(
-        "--original", runs / "retrained"
-    )
-    assert "original is not such a model: it was made by original." in refused(
-        "--retrained", runs / "original"
-    )
-    assert "is not such a model: it was made by duck." in refused("--retrained", runs / "duck")
+    assert "made by retrained" in refused("--original", runs / "retrained")
+    assert "made by original" in refused("--retrained", runs / "original")
+    assert "made by duck" in refused("--retrained", runs / "duck")
     for name in ("other", "tenth"):
         assert f"{name} is of another request" in refused("--retrained", tmp_path / name)
     duck(
@@ -163,7 +161,7 @@ def test_a_run_that_is_named_as_kin_must_be_that(
         tmp_path / "larger",
         "--json",
     )
-    assert "larger was made on other data" in refused("--original", tmp_path / "larger")
+    assert "made on other data" in refused("--original", tmp_path / "larger")
     duck(
         capsys,
         "analyse",
@@ -185,7 +183,7 @@ def test_several_runs_give_tests_with_the_least_p(
     assert min(test["p"] for test in told["tests"]) == 0.5
     assert cli.main(["analyse", str(runs / "duck"), str(runs / "retrained"), "--points", "60"]) == 0
     out = capsys.readouterr().out
-    assert "over 2 runs, which allow no p below 0.5" in out
+    assert "no p below 0.5" in out
     assert "3 (forgotten)" in out
     assert "original 9 (" in out
 
@@ -197,9 +195,7 @@ def test_images_by_id(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("2", 2),
     ]
     assert [image["forgotten"] for image in told["shap"]["images"]] == [False, False]
-    assert "Not all of 1, x are ids" in duck(
-        capsys, "analyse", runs / "duck", "--images", "1", "x", code=2
-    )
+    assert "Not all of 1, x" in duck(capsys, "analyse", runs / "duck", "--images", "1", "x", code=2)
 
 
 def test_maps_of_a_forgotten_training_image_are_never_drawn(
@@ -223,12 +219,12 @@ def test_maps_of_a_forgotten_training_image_are_never_drawn(
     )
     out, err = capsys.readouterr()
     assert [image["forgotten"] for image in json.loads(out)["shap"]["images"]] == [True]
-    assert "no figure of the SHAP maps of forgotten training images" in " ".join(err.split())
+    assert "forgotten training images" in " ".join(err.split())
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"features", "density"}
     assert cli.main(["report", str(runs / "duck"), "-o", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
     assert f"3 ({sample})" not in page
-    assert "SHAP maps of 1 image are left out" in page
+    assert "SHAP maps of 1 image" in page
 
 
 def test_kin_that_is_missing_is_said_and_left_out(
@@ -271,10 +267,9 @@ def test_without_captum_the_error_comes_before_the_work(
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     for words in (["debias", "--data", "digits"], ["analyse", runs / "duck", "--shap", "2"]):
         told = duck(capsys, *words, code=2)
-        assert (
-            told
-            == f"duck {words[0]}: Attributions need captum: pip install 'duck-unlearning[explain]'\n"
-        )
+        assert told.startswith(f"duck {words[0]}: ")
+        assert told.endswith("pip install 'duck-unlearning[explain]'\n")
+        assert len(told.splitlines()) == 1
 
 
 def test_debias_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,6 +314,7 @@ def test_debias_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "exists: choose another --out" in duck(capsys, *words, code=2)
 
 
+@pytest.mark.slow
 def test_the_command_in_the_report_does_the_same_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -386,6 +382,7 @@ def test_the_command_in_the_report_does_the_same_again(
     assert first["shape"] == [1, 8, 8]
 
 
+@pytest.mark.slow
 def test_without_shap_no_maps_of_an_earlier_study_stay(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -396,6 +393,7 @@ def test_without_shap_no_maps_of_an_earlier_study_stay(
     assert not (tmp_path / "bias" / "shap.npz").exists()
 
 
+@pytest.mark.slow
 def test_a_study_replaces_only_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "debias",
@@ -410,9 +408,7 @@ def test_a_study_replaces_only_a_study(tmp_path: Path, capsys: pytest.CaptureFix
     ]
     (tmp_path / "bias").mkdir()
     (tmp_path / "bias" / "duck.safetensors").write_text("a model of mine")
-    assert "bias exists and is not a bias removal: choose another --out" in duck(
-        capsys, *words, code=2
-    )
+    assert "not a bias removal" in duck(capsys, *words, code=2)
     assert (tmp_path / "bias" / "duck.safetensors").read_text() == "a model of mine"
     (tmp_path / "bias" / "duck.safetensors").rename(tmp_path / "bias" / "mine")
     (tmp_path / "bias" / "bias.json").write_text("{}")
@@ -426,6 +422,7 @@ def test_a_study_replaces_only_a_study(tmp_path: Path, capsys: pytest.CaptureFix
     ]
 
 
+@pytest.mark.slow
 def test_debias_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         cli.main(

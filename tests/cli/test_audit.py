@@ -78,6 +78,7 @@ def audited(runs: Path) -> dict[str, Path]:
     return places
 
 
+@pytest.mark.slow
 def test_an_audit_is_kept_where_nobody_reads_it_to_the_end(runs: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(runs / "original" / "run", tmp_path / "run")
     words = [
@@ -105,7 +106,7 @@ def test_a_verdict_stands_where_it_cannot_be_stored(
     code, out, err = duck(capsys, "audit", str(folder))
     assert code == 1
     assert "Verdict (quick tier): not forgotten." in out
-    assert "The audit was done but not stored." in err
+    assert "done but not stored" in err
 
 
 def test_quick_convicts_the_original_and_is_silent_about_a_retrained_model(
@@ -158,6 +159,7 @@ def test_python_refuses_arguments_that_a_folder_does_not_take(
         )
 
 
+@pytest.mark.slow
 def test_oracle_trains_what_is_missing_once_and_judges(
     audited: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,7 +179,7 @@ def test_oracle_trains_what_is_missing_once_and_judges(
     )
     kept = {
         path: path.stat().st_mtime_ns
-        for path in audited["original"].parent.glob(".retrained/*/*.safetensors")
+        for path in audited["original"].parent.glob(".artifacts/retrained/*.safetensors")
     }
     assert len(kept) == 6
     code, told = audit(capsys, str(audited["original"]), "--tier", "oracle", "--models", "6")
@@ -225,7 +227,7 @@ def test_given_retrained_runs_are_checked(
         capsys, "audit", run, "--tier", "oracle", "--models", "2", "--retrained", *twice
     )
     assert code == 2
-    assert "Retrained models 0 and 1 are the same model" in err
+    assert "0 and 1 are the same" in err
     code, _, err = duck(
         capsys, "audit", twice[0], "--tier", "oracle", "--models", "1", "--retrained", twice[1]
     )
@@ -267,6 +269,7 @@ def test_what_a_tier_does_not_use_is_refused_and_nothing_is_kept(
     assert not list((runs / "duck" / "run").glob("audit*"))
 
 
+@pytest.mark.slow
 def test_retrained_models_of_another_normalisation_are_not_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -296,7 +299,7 @@ def test_retrained_models_of_another_normalisation_are_not_taken(
         ]
         assert cli.main(["forget", *run]) in (0, 1)
         audit(capsys, str(tmp_path / name), "--tier", "oracle", "--models", "1")
-    assert len(list(tmp_path.glob(".retrained/*/*.safetensors"))) == 2
+    assert len(list(tmp_path.glob(".artifacts/retrained/*.safetensors"))) == 2
 
 
 def test_who_is_named_as_original_must_be_the_run_s_own(
@@ -337,6 +340,7 @@ def test_who_is_named_as_original_must_be_the_run_s_own(
         )
 
 
+@pytest.mark.slow
 def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
     runs: Path, audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -361,7 +365,7 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
         assert code == 2
         assert "was trained elsewhere, and its recipe is not known" in " ".join(err.split())
         assert ("--retrained RUNS and --pool POOL" in " ".join(err.split())) == bool(more)
-    assert [path.name for path in tmp_path.iterdir() if path.name != ".prepared"] == ["run"]
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".artifacts"] == ["run"]
     assert "elsewhere" not in str(
         audit(capsys, str(run), "--original", str(weights))[1]["reasons"]
     )  # quick: no other model
@@ -372,7 +376,7 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
         "The original was trained elsewhere: ot",
     )
     _, told = audit(capsys, *oracle, "--default-recipe")
-    assert told["models"] == len(list(tmp_path.glob(".retrained/*/*"))) == 1
+    assert told["models"] == len(list(tmp_path.glob(".artifacts/retrained/*"))) == 1
 
 
 def test_a_run_that_is_made_anew_has_no_audit(
@@ -421,7 +425,7 @@ def test_one_sample_cannot_be_audited_and_nothing_is_trained_for_it(
     assert "There is 1 forget sample: an audit compares groups and needs at least 2" in " ".join(
         err.split()
     )
-    assert not (tmp_path / ".retrained").exists()
+    assert not (tmp_path / ".artifacts" / "retrained").exists()
 
 
 def test_no_run_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -440,9 +444,10 @@ def test_a_pool_of_other_data_is_refused_with_what_differs(
     )
     assert code == 2
     assert "does not fit" in err
-    assert "data.name: 'toy' in the pool, 'digits' in the run." in err
+    assert "'toy' in the pool, 'digits'" in err
 
 
+@pytest.mark.slow
 def test_a_pool_too_small_is_refused_before_anything_is_trained(
     audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -458,7 +463,7 @@ def test_a_pool_too_small_is_refused_before_anything_is_trained(
     )
     code, _, err = duck(capsys, *words, "--pool-models", "18")
     assert code == 2
-    assert "needs a pool of at least 20 models, got --pool-models 18" in err
+    assert "20 models, got --pool-models 18" in err
     assert (
         duck(
             capsys,
@@ -476,7 +481,7 @@ def test_a_pool_too_small_is_refused_before_anything_is_trained(
     )
     code, _, err = duck(capsys, *words, "--pool", str(tmp_path / "pool"))
     assert code == 2
-    assert "has 2 models and 1 oracles: the full tier needs at least 20 and 10" in err
+    assert "at least 20 and 10" in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pool", "run"]
 
 
@@ -492,7 +497,7 @@ def test_a_model_that_gives_no_numbers_is_refused(
     )
     code, _, err = duck(capsys, "audit", str(broken), "--original", str(audited["original"]))
     assert code == 2
-    assert "The unlearned model gives outputs that are no numbers" in err
+    assert "outputs that are no numbers" in err
 
 
 def test_data_without_unseen_samples_are_refused(

@@ -1,4 +1,4 @@
-"""Class folders with numeric names: a word on the command line is a name first, and an index only where no class has that name."""
+"""Class folders with numeric names: a word is a name first, and an index where no class has it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command as a user runs it: files in, JSON out, exit codes, and one line for what went wrong."""
+"""The command as a user runs it: files in, JSON out, exit codes, and one line for an error."""
 
 import errno
 import io
@@ -30,7 +30,7 @@ QUICK = ["--data", "digits", "--epochs", "3", "--json"]
 
 
 def duck(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    """Run the command, check its exit code, and return what it printed as JSON or, after an error, its message."""
+    """Run the command, check its exit code, and return its JSON or its error message."""
     capsys.readouterr()
     got = cli.main(list(words))
     out, err = capsys.readouterr()
@@ -60,7 +60,7 @@ def test_train_stores_a_run_and_does_it_once(
         == 1797
     )
     assert record["environment"]["packages"]["torch"] == torch.__version__
-    assert [path.name for path in original.parent.iterdir()] == ["original"]
+    assert sorted(path.name for path in original.parent.iterdir()) == [".artifacts", "original"]
 
 
 def test_forget_a_class(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +162,7 @@ def test_a_flag_wins_also_where_it_asks_for_the_default_of_other_data(
 def test_recipe_flags_win_also_where_they_ask_for_the_default_of_other_data(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An array of fewer than 20,000 images has a rate of 0.05 and is not augmented; the recipe of a large folder is another."""
+    """Fewer than 20,000 images have a rate of 0.05 and no augmentation; a large folder differs."""
     images, recipes = np.zeros((40, 8, 8, 3), dtype=np.uint8), []
 
     def train(*words: Any, **_: Any) -> None:
@@ -170,7 +170,7 @@ def test_recipe_flags_win_also_where_they_ask_for_the_default_of_other_data(
         raise Stopped
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(f"duck.cli.{command}_command.train", train)
+    monkeypatch.setattr("duck.originals.train", train)
     np.savez(
         "few.npz",
         images=images,
@@ -272,8 +272,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     Path("file").touch()
     monkeypatch.setattr("duck.cli.forget_command.unlearn", None)
-    monkeypatch.setattr("duck.cli.train_command.train", None)
-    monkeypatch.setattr("duck.cli.debias_command.train", None)
+    monkeypatch.setattr("duck.originals.train", None)
     forget = ["forget", "--run", str(original), "--classes", "3"]
     for words in (
         forget,
@@ -284,7 +283,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
         assert "cannot be written: " in message
         assert f"{own / 'file'} is not a folder" in message
         assert "space" not in message
-    assert "nothing can be made in /proc" in duck(capsys, *forget, "--out", "/proc/duck", code=2)
+    assert "made in /proc" in duck(capsys, *forget, "--out", "/proc/duck", code=2)
     assert not [path for path in own.rglob("*") if path.name.startswith(".")]
 
 
@@ -470,7 +469,7 @@ def test_a_ruined_model_is_the_first_line_a_field_and_exit_1(
 def test_a_stored_run_is_judged_by_the_limit_that_is_given_now(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A limit that was accepted once is not accepted for ever: without one the default holds, in every command."""
+    """A limit holds for one command: without one the default holds."""
     out = tmp_path / "accepted"
     words = [
         "forget",
@@ -502,13 +501,14 @@ def test_a_stored_run_is_judged_by_the_limit_that_is_given_now(
     assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
 
 
+@pytest.mark.slow
 def test_another_head_is_another_run_and_is_checked_before_a_stored_one_is_shown(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
     words = ["forget", "--run", str(original), "--classes", "3", "--json"]
     first = duck(capsys, *words, "--out", str(out))
-    assert "no module 'nosuch' to be its head" in duck(
+    assert "no module 'nosuch'" in duck(
         capsys, *words, "--head", "nosuch", "--out", str(out), code=2
     )
     assert "nosuch" in duck(
@@ -643,7 +643,7 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
     assert "'emu/no-such.png'" in message
     ids.write_text("C:\\0001\n")
     message = duck(capsys, "forget", *foreign, "--ids", str(ids), "--out", "runs/ids", code=2)
-    assert "Ids here look like 'cat/0.png'." in message
+    assert "look like 'cat/0.png'" in message
     assert first.exists()
     assert not Path("runs/ids").exists()
 
@@ -682,7 +682,7 @@ def test_a_record_names_neither_ids_nor_absolute_paths(
         assert str(own) not in record
         assert not [name for name in ids if name in record]
     assert (own / "runs" / "forgot" / "sample_ids.json").stat().st_mode & 0o777 == 0o600
-    # Data and original are found from the run's folder, whatever the working folder, also where all of it was moved.
+    # Data and original are found from the folder of the run, also where all of it was moved.
     (own / "moved").mkdir()
     for name in ("runs", "images", "my_nets.py"):
         (own / name).rename(own / "moved" / name)
@@ -870,7 +870,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "weights that hold NaN": (
         ["forget", "--data", "digits", "--model", "convnet", "--weights", "NAN", "--classes", "1"],
-        "nan.safetensors holds values that are not numbers (NaN), in 'head.weight'",
+        "nan.safetensors contains values that are not numbers (NaN), in 'head.weight'",
     ),
 }
 
@@ -930,7 +930,7 @@ def test_a_config_of_other_data_is_refused(
     config, out = tmp_path / "experiment.toml", str(tmp_path / "out")
     config.write_text(re.sub(r'fingerprint = "..', 'fingerprint = "zz', text))
     words = ["train", "--config", str(config), "--epochs", "1", "--out", out, "--json"]
-    assert "The data are not those of" in duck(capsys, *words, code=2)
+    assert "data are not those" in duck(capsys, *words, code=2)
     assert not Path(out).exists()
     duck(capsys, *words, "--data", "digits")  # other data, as the user asks
     config.write_text(text)
@@ -985,7 +985,8 @@ def test_the_help_names_the_exit_codes() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["train", "--help"], ["list", "methods"], ["list", "methods", "--json"]]
+    "words",
+    [["--help"], ["train", "--help"], ["list", "methods"], ["list", "methods", "--json"]],
 )
 def test_a_reader_that_stops_reading_is_no_error(words: list[str]) -> None:
     with subprocess.Popen(
@@ -999,10 +1000,11 @@ def test_a_reader_that_stops_reading_is_no_error(words: list[str]) -> None:
         assert process.stderr is not None
         assert process.stderr.read() == ""
     assert process.returncode in (
-        (1, 141) if "--help" in words else (141,)
+        (1, 141) if "--help" in words[1:] else (141,)
     )  # 1: as Rich ends where it prints the help
 
 
+@pytest.mark.slow
 def test_a_log_that_nobody_reads_ends_no_work_and_changes_no_exit_code(tmp_path: Path) -> None:
     train = ["train", "--data", "digits", "--epochs", "1", "--out", str(tmp_path / "run")]
     for words, code in ((train, 0), (["show", str(tmp_path / "nowhere")], 2)):
@@ -1020,6 +1022,7 @@ def test_a_log_that_nobody_reads_ends_no_work_and_changes_no_exit_code(tmp_path:
     assert (tmp_path / "run" / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_and_ends_with_the_same_weights(tmp_path: Path) -> None:
     def command(name: str) -> list[str]:
         return [
@@ -1031,7 +1034,7 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_weights(tmp_path: Path
             "--epochs",
             "12",
             "--out",
-            str(tmp_path / name),
+            str(tmp_path / name / "run"),
         ]
 
     subprocess.run(command("whole"), check=True, capture_output=True, timeout=120)
@@ -1039,22 +1042,23 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_weights(tmp_path: Path
         command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(".killed-*.unfinished/checkpoint.pt")):
+        while not list(tmp_path.glob("killed/.run-*.unfinished/checkpoint.pt")):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "killed").exists()
+    assert not (tmp_path / "killed" / "run").exists()
     again = subprocess.run(
         command("killed"), check=True, capture_output=True, text=True, timeout=120
     )
     assert "Resuming from" in again.stderr
     whole, resumed = (
-        load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed")
+        load_file(tmp_path / name / "run" / "model.safetensors") for name in ("whole", "killed")
     )
     assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "whole"]
+    assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == [".artifacts", "run"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_run(tmp_path: Path) -> None:
     words = ["train", *QUICK, "--epochs", "500", "--out", str(tmp_path / "run")]
     with subprocess.Popen(
@@ -1076,10 +1080,8 @@ def test_ctrl_c_leaves_no_run(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_the_demo_reaches_what_it_promises(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = duck(capsys, "demo", "--out", str(tmp_path / "demo"), "--json")
+def test_the_demo_reaches_what_it_promises(demo: Path) -> None:
+    rows = json.loads(demo.with_suffix(".json").read_text())
     scores = {(row["scenario"], row["method"]): row["scores"] for row in rows}
     assert scores["class 3", "original"]["test"] >= 0.97
     assert scores["class 3", "duck"]["forget_test"] == 0
@@ -1088,13 +1090,13 @@ def test_the_demo_reaches_what_it_promises(
     assert all(
         row["processed"] == row["forget_samples"] for row in rows if row["method"] != "original"
     )
-    page = (tmp_path / "demo" / "report.html").read_text()
+    page = (demo / "report.html").read_text()
     assert page.count("<tr data-method=") == page.count('<details class="run"') == len(rows)
     assert page.count("Feature space: ") >= 1
     assert page.count("Density of") >= 1
-    assert (tmp_path / "demo" / "class-duck" / "model.safetensors").exists()
+    assert (demo / "class-duck" / "model.safetensors").exists()
     audits = {
-        name: (tmp_path / "demo" / name / "audit-quick.json").read_text()
+        name: (demo / name / "audit-quick.json").read_text()
         for name in ("class-original", "class-retrained")
     }
     verdicts = {name: json.loads(text)["verdict"] for name, text in audits.items()}

@@ -49,7 +49,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 timeout=60,
             )
         (folder / "grid.toml").write_text(
-            'methods = ["original"]\npresets = ["paper"]\n[[blocks]]\ndataset = "digits"\nmodel = "hostile:build"\n'
+            'methods = ["original"]\npresets = ["paper"]\n'
+            '[[blocks]]\ndataset = "digits"\nmodel = "hostile:build"\n'
             "classes = [3]\nrecipe = { epochs = 1 }\n"
         )
     return folder
@@ -124,8 +125,9 @@ def test_a_builder_named_on_the_command_line_is_trusted(runs: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_workers_import_nothing_from_the_working_folder(tmp_path: Path) -> None:
-    """The command does not see the working folder either: a file there must not replace an installed module."""
+    """A file in the working folder must not replace an installed module."""
     for name in ("sklearn", "torch", "numpy", "pickle", "duck"):
         (tmp_path / f"{name}.py").write_text("from pathlib import Path\nPath('executed').touch()\n")
     code = "import sys; from duck.cli import main; sys.exit(main(sys.argv[1:]))"

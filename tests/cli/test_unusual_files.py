@@ -1,4 +1,4 @@
-"""Files that are not what their name promises: named pipes, names that are not UTF-8, limits of the system."""
+"""Unusual files: named pipes, names that are not UTF-8, limits of the system."""
 
 import json
 import os
@@ -30,6 +30,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(folder / "ids.txt"),
         "--method",
         "finetune",
+        "--epochs",
+        "1",
     ]
     assert cli.main(["forget", *words, "--out", str(folder / "forgot")]) in (0, 1)
     return folder
@@ -98,8 +100,9 @@ def test_a_named_pipe_beside_a_run_is_told_and_the_rest_is_shown(
     ] == [True, True]
 
 
+@pytest.mark.slow
 def test_ids_come_through_a_pipe_of_the_shell(runs: Path, tmp_path: Path) -> None:
-    forget = f"forget --run {runs / 'original'} --method finetune"
+    forget = f"forget --run {runs / 'original'} --method finetune --epochs 1"
     duck = f"{sys.executable} -m duck"
     for number, command in enumerate(
         (f"{duck} {forget} --ids <(echo 5)", f"echo 5 | {duck} {forget} --ids /dev/stdin")
@@ -178,6 +181,7 @@ def test_a_run_in_a_folder_whose_name_is_not_utf8_is_shown_and_reported(
     assert b"run\\udce9" in (tmp_path / "page.html").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_page_that_is_too_large_for_the_system_is_named(runs: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     words = f"ulimit -f 1; {sys.executable} -B -m duck report {runs / 'forgot'} -o {page}"

@@ -82,7 +82,7 @@ def test_a_long_list_of_labels_is_cut() -> None:
 
 
 def test_one_class_is_not_enough() -> None:
-    with pytest.raises(BadInput, match=r"set needs at least two classes, .* it has 1"):
+    with pytest.raises(BadInput, match=r"two classes, .* 1"):
         assemble("set", samples([0, 0]), None, ["a"])
 
 
@@ -99,18 +99,16 @@ def test_ids_must_differ() -> None:
     train = samples([0, 1])._replace(ids=np.array(["x", "x"]))
     with pytest.raises(BadInput, match=r"ids of set must differ from each other; .*'x'.* 2 times"):
         assemble("set", train, samples([0, 1]), ["a", "b"])
-    with pytest.raises(BadInput, match="ids of the test split of set must differ"):
+    with pytest.raises(BadInput, match="test split of set"):
         assemble("set", samples([0, 1]), train, ["a", "b"])
 
 
 def test_the_test_split_must_fit() -> None:
-    with pytest.raises(
-        BadInput, match="test labels of set must be 0 to 1 as in training; found also 7"
-    ):
+    with pytest.raises(BadInput, match=r"0 to 1 .* also 7"):
         assemble("set", samples([0, 1]), samples([0, 7]), ["a", "b"])
     with pytest.raises(
         BadInput,
-        match=r"test images of set have shape \(1, 4, 5\), the training images \(1, 4, 4\)",
+        match=r"\(1, 4, 5\).*\(1, 4, 4\)",
     ):
         assemble("set", samples([0, 1]), samples([0, 1], (1, 4, 5)), ["a", "b"])
 

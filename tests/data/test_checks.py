@@ -209,9 +209,7 @@ def test_all_copies_in_the_test_set_are_counted() -> None:
     """10 copies of forget samples and 8 of others among 200 test samples: neither group alone is
     above 5 %."""
     test: Dataset[Any] = ConcatDataset([Subset(TEST, range(182)), Subset(TRAIN, range(18))])
-    with pytest.raises(
-        BadInput, match=r"18 of 200 test samples .*10 of forget samples, 8 of others"
-    ):
+    with pytest.raises(BadInput, match=r"18 of 200 .*10 of .* 8 of"):
         forget(TRAIN, range(10), test)
 
 
@@ -336,7 +334,7 @@ def test_a_finding_is_printed_once(
     "words",
     [
         ["tune", "finetune", "--budget", "1", "--objective", "aus"],
-        ["pool", "--models", "2", "--epochs", "1"],
+        ["pool", "--models", "2", "--epochs", "1", "--workers", "1"],
     ],
 )
 def test_tune_and_pool_name_copies(
@@ -368,7 +366,7 @@ def test_copies_are_looked_for_in_what_earlier_requests_left() -> None:
     images = noise(240)
     images[10], images[12] = images[11].clone(), images[11].clone()
     assert second_with_copies(images, [10], [11]) == [11, 12]
-    with pytest.raises(BadInput, match="An earlier request forgot '10' already"):
+    with pytest.raises(BadInput, match="forgot '10' already"):
         second_with_copies(images, [10], [10, 11])
     images[13] = images[11].clone()  # of class 1
     assert second_with_copies(images, [10], duck.ForgetClasses([1])) == sorted(

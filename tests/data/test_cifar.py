@@ -169,7 +169,7 @@ def test_a_file_of_something_else_is_named(tmp_path: Path, content: object, prob
 
 def test_a_wrong_number_of_class_names(tmp_path: Path) -> None:
     write_pickle(write_cifar10(tmp_path) / "batches.meta", {b"label_names": [b"a", b"b"]})
-    with pytest.raises(BadInput, match=r"batches\.meta names 2 classes, cifar10 has 10"):
+    with pytest.raises(BadInput, match=r"2 classes, cifar10 has 10"):
         load(CIFAR10, tmp_path)
 
 
@@ -185,9 +185,7 @@ def test_missing_data_say_where_they_were_looked_for(tmp_path: Path) -> None:
 def test_an_incomplete_folder_is_not_overwritten(tmp_path: Path, download: bool) -> None:
     folder = write_cifar10(tmp_path)
     (folder / "data_batch_5").unlink()
-    with pytest.raises(
-        BadInput, match="cifar-10-batches-py is incomplete: data_batch_5 is missing"
-    ):
+    with pytest.raises(BadInput, match=r"cifar-10-batches-py.*data_batch_5"):
         load(CIFAR10, tmp_path, download=download)
 
 

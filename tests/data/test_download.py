@@ -83,7 +83,7 @@ def test_an_archive_is_fetched_and_unpacked(
 
 def test_a_wrong_sha256_leaves_nothing(site: tuple[Path, str], tmp_path: Path) -> None:
     address, sha256 = publish(site, tar_of({"set/a": b"1"}))
-    with pytest.raises(BadInput, match=f"its SHA-256 is {sha256}, not {'0' * 64}. It was deleted"):
+    with pytest.raises(BadInput, match=f"is {sha256}, not {'0' * 64}. .*deleted"):
         fetch_archive(address, "0" * 64, tmp_path / "root")
     assert list((tmp_path / "root").iterdir()) == []
 
@@ -140,11 +140,9 @@ def test_a_bad_archive_leaves_nothing(
 
 
 def test_an_address_that_does_not_answer(site: tuple[Path, str], tmp_path: Path) -> None:
-    with pytest.raises(
-        BadInput, match=r"Could not download .*/nothing: .*404.*\. Check the connection"
-    ):
+    with pytest.raises(BadInput, match=r"/nothing: .*404"):
         fetch_archive(f"{site[1]}/nothing", "0" * 64, tmp_path / "root")
-    with pytest.raises(BadInput, match=r"Could not download http://127\.0\.0\.1:9/x: .*refused"):
+    with pytest.raises(BadInput, match=r"http://127\.0\.0\.1:9/x: .*refused"):
         fetch_archive("http://127.0.0.1:9/x", "0" * 64, tmp_path / "root")
 
 
@@ -167,7 +165,7 @@ def test_locate_downloads_only_what_is_missing(site: tuple[Path, str], tmp_path:
     assert locate(archive, ("a",), tmp_path / "root", download=True) == tmp_path / "root" / "set"
     (site[0] / "archive").unlink()
     assert locate(archive, ("a",), tmp_path / "root", download=True) == tmp_path / "root" / "set"
-    with pytest.raises(BadInput, match=r"root/set is incomplete: b is missing"):
+    with pytest.raises(BadInput, match=r"set is incomplete: b"):
         locate(archive, ("a", "b"), tmp_path / "root", download=True)
 
 

@@ -249,7 +249,7 @@ def test_float_features_pass_through() -> None:
 
 def test_misuse() -> None:
     source = resident()
-    with pytest.raises(BadInput, match="batch size must be at least 1, got 0"):
+    with pytest.raises(BadInput, match="at least 1, got 0"):
         next(source.batches(0))
     with pytest.raises(BadInput, match="needs a generator"):
         next(source.batches(4, augment="crop"))
@@ -257,5 +257,5 @@ def test_misuse() -> None:
         examples(source.images, source.labels[:36], source.ids, PIXELS)
     with pytest.raises(BadInput, match="There are no samples"):
         examples(source.images[:0], source.labels[:0], source.ids[:0], PIXELS)
-    with pytest.raises(BadInput, match="uint8 images need a mean and std"):
+    with pytest.raises(BadInput, match="need a mean and std"):
         examples(source.images, source.labels, source.ids)

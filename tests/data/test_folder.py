@@ -163,9 +163,7 @@ def test_a_damaged_image_is_named(tmp_path: Path, keep: float) -> None:
     file = tmp_path / "train" / "b" / "1.png"
     whole = file.read_bytes()
     file.write_bytes(whole[: int(keep * len(whole)) if keep < 1 else int(keep)])
-    with pytest.raises(
-        BadInput, match=r"Cannot read the image .*train/b/1\.png: .* Remove or replace it"
-    ):
+    with pytest.raises(BadInput, match=r"train/b/1\.png: .* Remove"):
         load(tmp_path)
 
 
@@ -175,7 +173,7 @@ def test_deep_pixels_are_not_cut_down_in_silence(tmp_path: Path) -> None:
         tmp_path / "train" / "a" / "deep.png"
     )
     write_classes(tmp_path / "test", 1)
-    with pytest.raises(BadInput, match=r"deep\.png: its pixels have more than 8 bits"):
+    with pytest.raises(BadInput, match=r"deep\.png: .*8 bits"):
         load(tmp_path)
 
 
@@ -185,7 +183,7 @@ def test_too_little_to_work_with(tmp_path: Path) -> None:
     ):
         load(tmp_path)
     write_classes(tmp_path, 4, classes="a")
-    with pytest.raises(BadInput, match=r"needs at least two classes, .* it has 1"):
+    with pytest.raises(BadInput, match=r"two classes, .* 1"):
         load(tmp_path)
     (tmp_path / "b").mkdir()
     with pytest.raises(BadInput, match=r"class folder .*b contains no images"):
@@ -201,9 +199,7 @@ def test_a_test_split_that_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="test contains no class folders"):
         load(tmp_path)
     write_image(tmp_path / "test" / "new" / "0.png", noise((6, 6, 3)))
-    with pytest.raises(
-        BadInput, match=r"test/new is a class that the training folder does not have"
-    ):
+    with pytest.raises(BadInput, match=r"test/new is a class"):
         load(tmp_path)
 
 

@@ -50,9 +50,7 @@ def test_processes_resize_and_grey(files: list[Path]) -> None:
 def test_a_damaged_file_in_a_process_is_named(files: list[Path], tmp_path: Path) -> None:
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"no image")
-    with pytest.raises(
-        BadInput, match=r"^Cannot read the image .*bad\.png: .* Remove or replace it\.$"
-    ):
+    with pytest.raises(BadInput, match=r"bad\.png: .* Remove"):
         decode_all([*files[:-1], bad], (3, 4, 6))
 
 

@@ -74,9 +74,7 @@ def test_the_right_size_is_left_alone() -> None:
 
 
 def test_only_images_can_be_resized() -> None:
-    with pytest.raises(
-        BadInput, match=r"Only images .* these have shape \(7,\): leave the size out"
-    ):
+    with pytest.raises(BadInput, match=r"shape \(7,\)"):
         from_arrays(np.zeros((4, 7)), [0, 1, 0, 1], split=False, image_size=4)
 
 

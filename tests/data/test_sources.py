@@ -22,7 +22,7 @@ def test_names_are_looked_up_under_the_root(tmp_path: Path) -> None:
     assert load("cifar100", str(tmp_path)).num_classes == 100
     assert load("cifar10", tmp_path, image_size=8).train.shape == (3, 8, 8)
     assert load("digits", tmp_path / "not there").train.device == torch.device("cpu")
-    with pytest.raises(BadInput, match=r"No data at .*tiny-imagenet-200\. Add --download"):
+    with pytest.raises(BadInput, match=r"tiny-imagenet-200.*--download"):
         load("tiny-imagenet", tmp_path)
 
 
@@ -49,24 +49,20 @@ def test_a_folder_with_the_name_of_a_data_set_needs_a_path(
 
 
 def test_neither_a_name_nor_a_path(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match=r"^No data set 'cifar-10'\. Did you mean 'cifar10'\?$"):
+    with pytest.raises(UnknownName, match=r"'cifar-10'\. Did you mean 'cifar10'"):
         load("cifar-10")
-    with pytest.raises(
-        BadInput, match=r"nowhere does not exist\. Give one of these, or a name: digits, cifar10"
-    ):
+    with pytest.raises(BadInput, match=r"nowhere does not exist\. .*digits, cifar10"):
         load(tmp_path / "nowhere")
     with pytest.raises(BadInput, match=r"gone\.npz does not exist"):
         load("gone.npz")
     (tmp_path / "table.csv").write_text("1,2")
-    with pytest.raises(
-        BadInput, match=r"table\.csv is neither a folder of class folders nor an \.npz file"
-    ):
+    with pytest.raises(BadInput, match=r"table\.csv.*\.npz"):
         load(tmp_path / "table.csv")
 
 
 @pytest.mark.parametrize("size", [0, -3])
 def test_the_image_size_must_be_positive(size: int) -> None:
-    with pytest.raises(BadInput, match=f"image size must be from 1 to 16384, got {size}"):
+    with pytest.raises(BadInput, match=f"1 to 16384, got {size}"):
         load("digits", image_size=size)
 
 

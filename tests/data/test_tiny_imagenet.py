@@ -114,12 +114,10 @@ def test_a_damaged_or_odd_image_is_named(tmp_path: Path) -> None:
     file = folder / "train" / "n02" / "images" / "n02_1.JPEG"
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(BadInput, match=r"Cannot read the image .*n02_1\.JPEG: .*truncated"):
+    with pytest.raises(BadInput, match=r"n02_1\.JPEG: .*truncated"):
         load(tmp_path)
     write_image(file, noise((64, 60, 3)))
-    with pytest.raises(
-        BadInput, match=r"n02_1\.JPEG has shape \(3, 64, 60\), the others have \(3, 64, 64\)"
-    ):
+    with pytest.raises(BadInput, match=r"n02_1\.JPEG .*\(3, 64, 60\), .*\(3, 64, 64\)"):
         load(tmp_path)
 
 
@@ -129,7 +127,7 @@ def test_a_damaged_or_odd_image_is_named(tmp_path: Path) -> None:
 def test_a_wrong_annotation_is_named(tmp_path: Path, line: str) -> None:
     table = write_tiny(tmp_path) / "val" / "val_annotations.txt"
     table.write_text(f"val_1.JPEG\tn01\t0\t0\t1\t1\n{line}\nval_2.JPEG\tn01\t0\t0\t1\t1\n")
-    with pytest.raises(BadInput, match=r"val_annotations\.txt, line 2: no image .* or no class"):
+    with pytest.raises(BadInput, match=r"val_annotations\.txt, line 2"):
         load(tmp_path)
 
 
@@ -141,7 +139,7 @@ def test_a_missing_class_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_missing_data_and_download(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"No data at .*tiny-imagenet-200\. Add --download"):
+    with pytest.raises(BadInput, match=r"tiny-imagenet-200.*--download"):
         load(tmp_path / "root")
     folder = write_tiny(tmp_path / "made")
     file = tmp_path / "tiny.zip"

@@ -397,16 +397,14 @@ def test_a_sample_that_does_not_fit_is_named(item: Callable[[int], Any], problem
 
 
 def test_sets_that_cannot_be_used() -> None:
-    with pytest.raises(
-        BadInput, match=r"dataset \(train\) must be a map-style data set, .* Endless is not"
-    ):
+    with pytest.raises(BadInput, match=r"\(train\) .* map-style .* Endless"):
         from_dataset(Endless())
     with pytest.raises(BadInput, match=r"dataset \(train\) has no samples"):
         from_dataset([])
     good = Made(lambda index: (features(index), index % 2))
-    with pytest.raises(BadInput, match=r"dataset \(test\), sample 2 must have one whole number"):
+    with pytest.raises(BadInput, match=r"\(test\), sample 2"):
         from_dataset(good, Made(lambda index: (features(index), index if index < 2 else None), 4))
-    with pytest.raises(BadInput, match=r"test images of dataset have shape \(2,\)"):
+    with pytest.raises(BadInput, match=r"have shape \(2,\)"):
         from_dataset(good, Made(lambda index: (torch.zeros(2), 0)))
 
 

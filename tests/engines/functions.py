@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def square(number: int) -> int:
@@ -31,6 +31,17 @@ def print_number(number: int) -> int:
 
 def search_path(_: object) -> list[str]:
     return sys.path
+
+
+class WorkerFacts(NamedTuple):
+    process: int
+    threads: tuple[str | None, int]
+    path: list[str]
+    folder: str
+
+
+def describe_worker(_: object) -> WorkerFacts:
+    return WorkerFacts(process_id(None), thread_settings(None), sys.path, os.getcwd())
 
 
 class Unpicklable(Exception):
@@ -79,3 +90,19 @@ class Locked:
 
     def __call__(self, number: int) -> int:
         return number
+
+
+@dataclass(frozen=True)
+class KillWorkers:
+    """Kills its process on each of the first executions of task 1, then squares as usual."""
+
+    folder: Path
+    kills: int
+
+    def __call__(self, number: int) -> int:
+        if number == 1:
+            attempt = len(list(self.folder.iterdir()))
+            (self.folder / str(attempt)).touch()
+            if attempt < self.kills:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return number * number

@@ -4,6 +4,7 @@ ones, on digits."""
 from dataclasses import replace
 from functools import cache
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -19,6 +20,8 @@ from duck.scenarios import ForgetFraction
 from duck.training.batching import Batches, JoinedBatches, MixedBatches, ShuffledPass, Step
 from duck.training.loop import Loss, Masks, fit
 from duck.types import Data, Recipe, Scenario, Task
+
+pytestmark = pytest.mark.slow
 
 
 @cache

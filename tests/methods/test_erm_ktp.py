@@ -183,15 +183,15 @@ def test_a_mask_without_free_channels_is_noted() -> None:
     task = toy_task(class_scenario())
     prepared = {**SMALL.prepare(model, task), "mask": torch.ones(12, 4)}
     SMALL(model, replace(task, prepared=prepared, note=notes.append))
-    assert "all were removed and the result is useless" in notes[0]
+    assert "the result is useless" in notes[0]
 
 
 def test_what_it_cannot_do() -> None:
     task = toy_task(class_scenario())
-    with pytest.raises(BadInput, match="erm-ktp can only forget whole classes"):
+    with pytest.raises(BadInput, match="can only forget whole classes"):
         SMALL(trained_net(), toy_task(samples_scenario()))
-    with pytest.raises(BadInput, match="erm-ktp trains an original of its own and a fresh student"):
+    with pytest.raises(BadInput, match="trains an original"):
         SMALL(trained_net(), replace(task, new_model=None))
     flat = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 4))
-    with pytest.raises(BadInput, match="embedding is the mean or maximum over space"):
+    with pytest.raises(BadInput, match="mean or maximum"):
         SMALL(flat, replace(task, new_model=toy_net))

@@ -98,7 +98,7 @@ def test_the_forget_pass_is_what_forgets() -> None:
 
 @pytest.mark.parametrize("forget_epochs", [0, 4])
 def test_forget_epochs_must_be_some_of_the_epochs(forget_epochs: int) -> None:
-    with pytest.raises(BadInput, match=r"forget_epochs must be from 1 to epochs \(3\)"):
+    with pytest.raises(BadInput, match=r"forget_epochs .*1 to .*\(3\)"):
         Scrub(forget_epochs=forget_epochs)(trained_net(), toy_task(class_scenario()))
 
 
@@ -143,5 +143,5 @@ def test_rewind_gives_the_weights_of_an_epoch_and_needs_holdout_samples() -> Non
         for epochs in (1, 2, 3)
     ]
     assert sum(torch.equal(rewound, end) for end in ends) == 1
-    with pytest.raises(BadInput, match="rewind needs holdout samples of the forgotten classes"):
+    with pytest.raises(BadInput, match="rewind needs holdout samples"):
         scrub(trained_net(), replace(task, holdout=None))

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from duck.models import build
-from duck.models.head import embedded
+from duck.models.head import with_embeddings
 
 
 @pytest.mark.parametrize(("classes", "weights"), [(100, 1_730_692), (200, 1_769_192)])
@@ -27,5 +27,5 @@ def test_logits_for_any_shape(shape: tuple[int, int, int]) -> None:
 
 def test_the_embedding_is_the_input_of_the_last_linear() -> None:
     model, images = build("allcnn", 7, (1, 8, 8)), torch.randn(2, 1, 8, 8)
-    with embedded(model, None, images) as net:
+    with with_embeddings(model, None, images) as net:
         assert net(images)[1].shape == (2, 384)

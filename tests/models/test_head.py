@@ -17,7 +17,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from duck.errors import BadInput
 from duck.models import build
-from duck.models.head import Head, WithEmbedding, classified, embedded, logits_of, probe
+from duck.models.head import (
+    Head,
+    WithEmbedding,
+    compute_logits,
+    find_head,
+    logits_of,
+    with_embeddings,
+)
 
 IMAGES = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -250,7 +257,7 @@ def test_logits_with_a_trailing_pixel_are_flattened() -> None:
     ],
 )
 def test_an_output_without_logits(output: object) -> None:
-    with pytest.raises(BadInput, match="No logits in the model's output, a "):
+    with pytest.raises(BadInput, match="No logits in"):
         logits_of(output)
 
 
@@ -310,7 +317,7 @@ CHANGED = (LogSoftmax, Temperature, Negated, Averaged, AveragedViews, HalfPrecis
 
 @pytest.mark.parametrize(("make", "head"), HEADS)
 def test_the_head_is_found(make: Any, head: str) -> None:
-    assert probe(make(), IMAGES).name == head
+    assert find_head(make(), IMAGES).name == head
 
 
 def test_objects_with_logits_have_a_head_too() -> None:
@@ -318,12 +325,12 @@ def test_objects_with_logits_have_a_head_too() -> None:
         def forward(self, images: Tensor) -> Any:
             return SimpleNamespace(loss=None, logits=super().forward(images))
 
-    assert probe(Output(), IMAGES).name == "out.head"
+    assert find_head(Output(), IMAGES).name == "out.head"
 
 
 def test_a_model_that_is_a_single_linear() -> None:
     model, vectors = nn.Linear(7, 3), torch.randn(5, 7)
-    with embedded(model, probe(model, vectors).name, vectors) as net:
+    with with_embeddings(model, find_head(model, vectors).name, vectors) as net:
         assert torch.equal(net(vectors)[1], vectors)
 
 
@@ -332,7 +339,7 @@ def test_a_compiled_model_has_the_head_of_its_inside() -> None:
     model = Nested().eval()
     compiled: Any = torch.compile(model, backend="eager")
     compiled(IMAGES)
-    with embedded(compiled, None, IMAGES) as net:
+    with with_embeddings(compiled, None, IMAGES) as net:
         assert net.head.name == "out.head"
         assert torch.equal(net(IMAGES)[1], model.features(IMAGES))
 
@@ -340,21 +347,19 @@ def test_a_compiled_model_has_the_head_of_its_inside() -> None:
 def test_a_model_compiled_in_place_is_refused() -> None:
     model = Nested()
     model.compile(backend="eager")
-    with pytest.raises(BadInput, match="hand over the model before compiling"):
-        probe(model, IMAGES)
+    with pytest.raises(BadInput, match="the model before compiling"):
+        find_head(model, IMAGES)
 
 
 def test_no_head_found_lists_the_candidates() -> None:
-    with pytest.raises(
-        BadInput, match=r"no layer that gives the 4 logits; pass head=\"name\".*Candidates: body\."
-    ):
-        probe(Functional(), IMAGES)
+    with pytest.raises(BadInput, match=r"the 4 logits; .*Candidates: body\."):
+        find_head(Functional(), IMAGES)
 
 
 def test_a_wider_convolution_is_no_head() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    with pytest.raises(BadInput, match="no layer that gives the 4 logits"):
-        probe(model, IMAGES)
+    with pytest.raises(BadInput, match="the 4 logits"):
+        find_head(model, IMAGES)
 
 
 def test_tokens_under_a_temperature() -> None:
@@ -362,33 +367,29 @@ def test_tokens_under_a_temperature() -> None:
         def forward(self, images: Tensor) -> Tensor:
             return super().forward(images) / 2
 
-    assert probe(Warm("last"), IMAGES) == Head("head", "last token")
-    assert probe(Warm("last"), IMAGES, "head") == Head("head", "last token")
+    assert find_head(Warm("last"), IMAGES) == Head("head", "last token")
+    assert find_head(Warm("last"), IMAGES, "head") == Head("head", "last token")
 
 
 def test_no_candidates_at_all() -> None:
-    with pytest.raises(BadInput, match="Candidates: none, no Linear or 1x1 convolution ran"):
-        probe(nn.Flatten(), IMAGES)
+    with pytest.raises(BadInput, match="Candidates: none"):
+        find_head(nn.Flatten(), IMAGES)
 
 
 @pytest.mark.parametrize("take", ["max", "third"])
 def test_tokens_that_fit_no_logits_are_an_error(take: str) -> None:
-    with pytest.raises(
-        BadInput, match=r"'head' takes inputs of shape \(6, 8, 10\) and gives \(6, 8, 4\)"
-    ):
-        probe(TokenHead(take), IMAGES)
+    with pytest.raises(BadInput, match=r"'head' .*\(6, 8, 10\) .*\(6, 8, 4\)"):
+        find_head(TokenHead(take), IMAGES)
 
 
 def test_a_wrong_name_is_answered_with_the_right_one() -> None:
-    with pytest.raises(
-        BadInput, match=r"no module 'out\.haed' to be its head\. Did you mean 'out\.head'\?"
-    ):
-        probe(Nested(), IMAGES, "out.haed")
+    with pytest.raises(BadInput, match=r"'out\.haed' .* mean 'out\.head'"):
+        find_head(Nested(), IMAGES, "out.haed")
 
 
 def test_a_named_head_that_never_runs() -> None:
     with pytest.raises(BadInput, match="'unused' does not run"):
-        probe(Nested(), IMAGES, "unused")
+        find_head(Nested(), IMAGES, "unused")
 
 
 class FeaturesFirst(Nested):
@@ -402,16 +403,16 @@ class FeaturesFirst(Nested):
 def test_a_head_that_gives_another_element_of_a_tuple_is_refused() -> None:
     with pytest.raises(
         BadInput,
-        match=r"'out\.head' gives 4 outputs a sample, and the logits are 10\. The model returns a tuple, .*first",
+        match=r"4 outputs .* 10\. .*a tuple, .*first",
     ):
-        probe(FeaturesFirst(), IMAGES, "out.head")
-    assert probe(AuxiliaryAfterHead(), IMAGES, "body.second").name == "body.second"
+        find_head(FeaturesFirst(), IMAGES, "out.head")
+    assert find_head(AuxiliaryAfterHead(), IMAGES, "body.second").name == "body.second"
 
 
 def test_a_model_that_is_asked_only_for_its_outputs_stays_as_it_was() -> None:
     model = Counter().train()
     before, state = snapshot(model), torch.get_rng_state()
-    assert classified(model, IMAGES).shape == (6, 4)
+    assert compute_logits(model, IMAGES).shape == (6, 4)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
     assert all(module.training for module in model.modules())
@@ -424,7 +425,7 @@ def test_a_compiled_model_can_be_asked_for_its_outputs(in_place: bool) -> None:
     if in_place:
         model.compile(backend="eager")
     compiled: Any = model if in_place else torch.compile(model, backend="eager")
-    assert classified(compiled, IMAGES).shape == (6, 4)
+    assert compute_logits(compiled, IMAGES).shape == (6, 4)
 
 
 def test_a_failure_of_the_device_is_no_fault_of_the_input() -> None:
@@ -433,12 +434,12 @@ def test_a_failure_of_the_device_is_no_fault_of_the_input() -> None:
             raise torch.OutOfMemoryError("no room")
 
     with pytest.raises(torch.OutOfMemoryError, match="no room"):
-        classified(Full(), IMAGES)
+        compute_logits(Full(), IMAGES)
 
 
 def test_a_named_head_may_be_any_module() -> None:
     model = two_layer()
-    with embedded(model, "2", IMAGES) as net:
+    with with_embeddings(model, "2", IMAGES) as net:
         assert torch.equal(net(IMAGES)[1], model[1](IMAGES.flatten(1)))  # type: ignore[index]
 
 
@@ -446,14 +447,14 @@ def test_a_named_head_that_pools_by_itself_averages_maps_over_space() -> None:
     model = nn.Sequential(
         nn.Conv2d(3, 5, 3), nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(5, 4))
     )
-    with embedded(model, "1", IMAGES) as net:
+    with with_embeddings(model, "1", IMAGES) as net:
         assert torch.allclose(net(IMAGES)[1], model[0](IMAGES).mean((2, 3)), atol=1e-6)
 
 
 def test_a_named_head_that_mixes_tokens_by_itself_is_refused() -> None:
     model = nn.Sequential(nn.Flatten(2), nn.Sequential(nn.Flatten(), nn.Linear(192, 4)))
-    with pytest.raises(BadInput, match="pass a head that takes one vector a sample"):
-        probe(model, IMAGES, "1")
+    with pytest.raises(BadInput, match="takes one vector a sample"):
+        find_head(model, IMAGES, "1")
 
 
 def test_a_named_head_that_sees_other_rows_is_refused() -> None:
@@ -466,9 +467,9 @@ def test_a_named_head_that_sees_other_rows_is_refused() -> None:
         nn.Flatten(),
         nn.Linear(20, 4),
     )
-    assert probe(model, IMAGES).name == "6"
-    with pytest.raises(BadInput, match=r"'3' takes inputs of shape \(12, 96\)"):
-        probe(model, IMAGES, "3")
+    assert find_head(model, IMAGES).name == "6"
+    with pytest.raises(BadInput, match=r"'3' .*\(12, 96\)"):
+        find_head(model, IMAGES, "3")
 
 
 def test_a_probe_leaves_everything_as_it_was() -> None:
@@ -480,7 +481,7 @@ def test_a_probe_leaves_everything_as_it_was() -> None:
         {name: module.training for name, module in model.named_modules()},
     )
     before, last, state = snapshot(model), model.last, torch.get_rng_state()
-    probe(model, IMAGES)
+    find_head(model, IMAGES)
     assert {name: module.training for name, module in model.named_modules()} == modes
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert model.last is last
@@ -496,7 +497,7 @@ def test_a_probe_is_one_small_pass_in_evaluation_mode() -> None:
     model.drop.register_forward_hook(
         lambda module, _, output: seen.append((module.training, len(output)))
     )
-    probe(model, IMAGES.repeat(10, 1, 1, 1))
+    find_head(model, IMAGES.repeat(10, 1, 1, 1))
     assert seen == [(False, 8)]
 
 
@@ -505,9 +506,9 @@ def test_a_failed_probe_leaves_everything_as_it_was() -> None:
     state = torch.get_rng_state()
     with pytest.raises(
         BadInput,
-        match=r"cannot take these samples, torch.float32 of shape \(6, 2, 8, 8\), .*to have 3 channels",
+        match=r"float32 .*\(6, 2, 8, 8\), .*3 channels",
     ):
-        probe(model, IMAGES[:, :2])
+        find_head(model, IMAGES[:, :2])
     assert hooks_of(model) == 0
     assert all(module.training for module in model.modules())
     assert torch.equal(torch.get_rng_state(), state)
@@ -516,7 +517,7 @@ def test_a_failed_probe_leaves_everything_as_it_was() -> None:
 @pytest.mark.parametrize(("make", "head"), [case for case in HEADS if case[0] not in CHANGED])
 def test_the_head_turns_the_embedding_into_the_logits(make: Any, head: str) -> None:
     model = make().eval()
-    with embedded(model, None, IMAGES) as net:
+    with with_embeddings(model, None, IMAGES) as net:
         logits, embeddings = net(IMAGES)
     module = model.get_submodule(head)
     space = {nn.Conv1d: (1,), nn.Conv2d: (1, 1)}.get(type(module), ())
@@ -528,7 +529,7 @@ def test_the_head_turns_the_embedding_into_the_logits(make: Any, head: str) -> N
 
 def test_the_embedding_by_hand() -> None:
     model = Nested().eval()
-    with embedded(model, None, IMAGES) as net:
+    with with_embeddings(model, None, IMAGES) as net:
         assert torch.equal(net(IMAGES)[1], model.features(IMAGES))
 
 
@@ -539,14 +540,14 @@ def test_token_embeddings_by_hand(take: str, pool: str) -> None:
     model = TokenHead(take)
     tokens = model.tokens(IMAGES)
     expected = {"first": tokens[:, 0], "last": tokens[:, -1], "mean": tokens.mean(1)}[take]
-    with embedded(model, None, IMAGES) as net:
+    with with_embeddings(model, None, IMAGES) as net:
         assert net.head == Head("head", pool)
         assert torch.allclose(net(IMAGES)[1], expected)
 
 
 def test_gradients_flow_through_both_outputs() -> None:
     model = Nested().train()
-    with embedded(model, None, IMAGES) as net:
+    with with_embeddings(model, None, IMAGES) as net:
         net(IMAGES)[1].sum().backward()
         assert model.first.weight.grad is not None
         assert model.out["head"].weight.grad is None
@@ -556,14 +557,14 @@ def test_gradients_flow_through_both_outputs() -> None:
 
 def test_one_forward_pass_updates_batchnorm_once() -> None:
     model = Nested().train()
-    with embedded(model, None, IMAGES) as net:
+    with with_embeddings(model, None, IMAGES) as net:
         net(IMAGES)
     assert model.norm.num_batches_tracked == 1
 
 
 def test_modes_and_state_are_those_of_the_model() -> None:
     model = Nested().eval()
-    with embedded(model, None, IMAGES) as net:
+    with with_embeddings(model, None, IMAGES) as net:
         assert not net.training
         net.train()
         assert model.drop.training
@@ -578,7 +579,7 @@ def test_no_hook_stays_also_after_an_error() -> None:
     model = Nested()
 
     def failing() -> None:
-        with embedded(model, None, IMAGES) as net:
+        with with_embeddings(model, None, IMAGES) as net:
             assert hooks_of(model) == 1
             net(IMAGES[:, :2])
 
@@ -589,22 +590,22 @@ def test_no_hook_stays_also_after_an_error() -> None:
 
 def test_nothing_is_kept_between_calls() -> None:
     model = Nested().eval()
-    with embedded(model, None, IMAGES) as net:
+    with with_embeddings(model, None, IMAGES) as net:
         net(IMAGES)
         model(IMAGES)
-        assert net._tap.caught is None
+        assert net._recorder.input is None
         model.out["head"].register_forward_hook(lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             net(IMAGES)
-        assert net._tap.caught is None
+        assert net._recorder.input is None
 
 
 def test_unwrap_gives_the_model_back() -> None:
     model = Nested()
-    net = WithEmbedding(model, probe(model, IMAGES))
+    net = WithEmbedding(model, find_head(model, IMAGES))
     assert net.unwrap() is model
     assert hooks_of(model) == 0
-    with pytest.raises(BadInput, match=r"'out\.head' did not run in this forward pass"):
+    with pytest.raises(BadInput, match=r"'out\.head' did not run"):
         net(IMAGES)
 
 
@@ -612,13 +613,13 @@ def test_a_head_that_sees_other_rows_is_an_error() -> None:
     net = WithEmbedding(two_layer(), Head("1", "flat"))
     net.model[1].register_forward_pre_hook(lambda _, args: args[0].repeat(2, 1), prepend=True)  # type: ignore[index]
     net.model[2].register_forward_pre_hook(lambda _, args: args[0][:6])  # type: ignore[index]
-    with pytest.raises(BadInput, match=r"took \(12, 192\) for logits of shape \(6, 4\)"):
+    with pytest.raises(BadInput, match=r"\(12, 192\) for logits of shape \(6, 4\)"):
         net(IMAGES)
 
 
 def test_a_copy_is_independent() -> None:
     model = Nested().eval()
-    with embedded(model, None, IMAGES) as net:
+    with with_embeddings(model, None, IMAGES) as net:
         twin = copy.deepcopy(net)
         nn.init.zeros_(twin.model.get_submodule("body.second").weight)  # type: ignore[arg-type]
         assert not torch.equal(twin(IMAGES)[1], net(IMAGES)[1])
@@ -629,11 +630,11 @@ def test_a_copy_is_independent() -> None:
 
 def test_a_copy_of_the_model_made_meanwhile_keeps_nothing() -> None:
     model = Nested().eval()
-    with embedded(model, None, IMAGES) as net:
+    with with_embeddings(model, None, IMAGES) as net:
         clone = copy.deepcopy(model)
         clone(IMAGES)
         hook: Any = next(iter(clone.get_submodule("out.head")._forward_pre_hooks.values()))
-        assert hook.caught is None
+        assert hook.input is None
         assert torch.equal(net(IMAGES)[1], model.features(IMAGES))
 
 
@@ -650,7 +651,7 @@ def fresh_compiler() -> None:
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiled_in_one_graph(make: Any, backend: str) -> None:
     model = make().eval()
-    with embedded(model, None, IMAGES) as net:
+    with with_embeddings(model, None, IMAGES) as net:
         compiled = torch.compile(net, backend=backend, fullgraph=True)
         for images in (IMAGES, IMAGES + 1):
             logits, embeddings = compiled(images)
@@ -669,7 +670,7 @@ def test_compiled_in_one_graph(make: Any, backend: str) -> None:
 @pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_wrappers_of_different_heads_do_not_share_a_graph() -> None:
     for head, width in (("2.2", 12), ("2.0", 10), ("2.2", 12)):
-        with embedded(two_layer(), head, IMAGES) as net:
+        with with_embeddings(two_layer(), head, IMAGES) as net:
             logits, embeddings = torch.compile(net, backend="eager", fullgraph=True)(IMAGES)
             assert embeddings.shape == (6, width)
             assert torch.equal(embeddings, net(IMAGES)[1])
@@ -681,7 +682,7 @@ def test_a_compiled_wrapper_is_reused_for_another_model() -> None:
     count = CompileCounter()
     for _ in range(3):
         model = Nested().eval()
-        with embedded(model, None, IMAGES) as net:
+        with with_embeddings(model, None, IMAGES) as net:
             assert torch.equal(
                 torch.compile(net, backend=count, fullgraph=True)(IMAGES)[1], model.features(IMAGES)
             )
@@ -701,7 +702,7 @@ def test_distributed_data_parallel() -> None:
     model.drop.p = 0.0
     model.unused.requires_grad_(False)
     twin = copy.deepcopy(model)
-    with embedded(model, None, IMAGES) as net:
+    with with_embeddings(model, None, IMAGES) as net:
         parallel = DistributedDataParallel(net)
         for _ in range(2):
             logits, embeddings = parallel(IMAGES)

@@ -95,7 +95,7 @@ def test_models_are_made_on_the_cpu_whatever_the_default_device() -> None:
 
 
 def test_an_unknown_name_is_answered_from_the_table() -> None:
-    with pytest.raises(UnknownName, match=r"No model 'resnet81'\. Did you mean 'resnet18'\?"):
+    with pytest.raises(UnknownName, match=r"'resnet81'\. Did you mean 'resnet18'"):
         build("resnet81", 10, (3, 32, 32))
 
 
@@ -141,9 +141,9 @@ def test_an_own_builder_is_seeded_too(own: str) -> None:
         (":not_callable", "has no function 'not_callable'"),
         (":", "write it as package.module:function"),
         (":wrong", "returned a str; it must return a torch.nn.Module"),
-        (":wants_width", "missing a required argument: 'width'. It is given num_classes and shape"),
+        (":wants_width", "missing a required argument: 'width'. .*num_classes and shape"),
         (":breaks", "RuntimeError: disk on fire"),
-        ("_absent:build", "Install its package, or run from the folder that holds it"),
+        ("_absent:build", "Install its package, or run from the folder"),
         (".inner.deep:build", "No module 'own_.*inner'"),
         ("_needy:build", "it needs 'a_package_that_is_not_there', which is not installed"),
         ("_broken:build", "SyntaxError"),

@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from duck.models import MODELS, build
-from duck.models.head import probe
+from duck.models.head import find_head
 from duck.models.vit import Attention, Layer, VisionTransformer, patch_size
 
 
@@ -69,4 +69,4 @@ def test_layers_are_pre_norm() -> None:
 
 def test_the_full_model_runs_and_its_head_is_found() -> None:
     model = build("vit-b16", 10, (1, 8, 8), seed=0)
-    assert probe(model, torch.randn(2, 1, 8, 8)).name == "head"
+    assert find_head(model, torch.randn(2, 1, 8, 8)).name == "head"

@@ -148,9 +148,7 @@ def test_a_file_that_would_run_code_is_refused(
         torch.save({"a": RunsCode()}, path)
     else:
         path.write_bytes(pickle.dumps(RunsCode(), protocol=protocol))
-    with pytest.raises(
-        BadInput, match=r"w\.pt would run code when loaded.*Save a state_dict instead"
-    ):
+    with pytest.raises(BadInput, match=r"would run code .*state_dict"):
         load_weights(model, path)
     assert not (tmp_path / "was-run").exists()
 
@@ -158,7 +156,8 @@ def test_a_file_that_would_run_code_is_refused(
 def test_a_whole_pickled_model_is_refused_and_named(tmp_path: Path) -> None:
     torch.save(net(0), tmp_path / "w.pt")
     with pytest.raises(
-        BadInput, match=r"would run code when loaded \(it asks for duck\.models\.convnet\.ConvNet\)"
+        BadInput,
+        match=r"would run code when loaded \(it refers to duck\.models\.convnet\.ConvNet\)",
     ):
         load_weights(net(1), tmp_path / "w.pt")
 
@@ -166,7 +165,7 @@ def test_a_whole_pickled_model_is_refused_and_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [[1, 2], {"epoch": 3}, {"state_dict": {"a": 1}}])
 def test_a_file_without_a_state_dict(tmp_path: Path, content: object) -> None:
     torch.save(content, tmp_path / "w.pt")
-    with pytest.raises(BadInput, match=r"w\.pt holds no state_dict"):
+    with pytest.raises(BadInput, match=r"w\.pt contains no state_dict"):
         load_weights(net(1), tmp_path / "w.pt")
 
 
@@ -180,7 +179,7 @@ def test_a_truncated_file_is_named(tmp_path: Path, name: str, kept: int) -> None
     else:
         save_weights(net(0), path)
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(BadInput, match=f"{name} is truncated or not a weights file"):
+    with pytest.raises(BadInput, match=f"{name} is truncated"):
         load_weights(model, path)
     assert same(model, before)
 
@@ -193,12 +192,12 @@ def test_noise_is_not_called_code(tmp_path: Path, noise: bytes) -> None:
 
 
 def test_a_missing_file_and_an_unknown_kind(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"There is no weights file .*absent\.pt"):
+    with pytest.raises(BadInput, match=r"weights file .*absent\.pt does not exist"):
         load_weights(net(1), tmp_path / "absent.pt")
     (tmp_path / "w.onnx").write_bytes(b"")
-    with pytest.raises(BadInput, match=r"w\.onnx: expected \.safetensors, \.pt, \.pth"):
+    with pytest.raises(BadInput, match=r"w\.onnx.*\.safetensors, \.pt, \.pth"):
         load_weights(net(1), tmp_path / "w.onnx")
-    with pytest.raises(BadInput, match=r"saved as \.safetensors, got .*w\.pt"):
+    with pytest.raises(BadInput, match=r"\.safetensors, got .*w\.pt"):
         save_weights(net(1), tmp_path / "w.pt")
 
 
@@ -213,8 +212,8 @@ def test_what_does_not_fit_is_named_and_nothing_changes(tmp_path: Path, suffix: 
         load_weights(model, path)
     message = str(caught.value)
     assert (
-        f"w{suffix} does not fit this model: 1 missing: features.0.weight 32x1x3x3; 1 unexpected: extra 32x1x3x3; "
-        in message
+        f"w{suffix} does not fit this model: 1 missing: features.0.weight 32x1x3x3; "
+        "1 unexpected: extra 32x1x3x3; " in message
     )
     assert (
         "2 of another shape: head.weight 6x64 instead of 5x64, head.bias 6 instead of 5." in message

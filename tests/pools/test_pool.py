@@ -96,7 +96,7 @@ def test_a_pool_holds_what_each_model_says_of_each_id(whole: Pool) -> None:
 def test_what_attacks_take_is_what_each_file_says_of_each_id(
     whole: Pool, state: State, role: str | None
 ) -> None:
-    """Each model's file is opened by its name and its logits are looked up by id, without the reader."""
+    """Open the file of each model by its name and look up its logits by id, without the reader."""
     data, what = toy_data(), plan()
     assert data.test is not None
     labels = {
@@ -270,14 +270,15 @@ def test_a_file_that_is_named_as_ours_is_not_replaced(tmp_path: Path, whole: Poo
     mine.parent.mkdir()
     np.savez(mine, ids=np.zeros(3), labels=np.zeros(3), roles=np.zeros(3))
     before = mine.read_bytes()
-    with pytest.raises(BadInput, match="exists and is not a pool"):
+    with pytest.raises(BadInput, match="not a pool"):
         build(mine.parent, plan(), 2, limit=0)
-    with pytest.raises(BadInput, match="exists and is not a pool"):
+    with pytest.raises(BadInput, match="not a pool"):
         merge([whole.files.folder], mine.parent)
     assert mine.read_bytes() == before
     assert [path.name for path in mine.parent.iterdir()] == ["samples.npz"]
 
 
+@pytest.mark.slow
 def test_workers_and_stacked_weights_make_the_same_models(tmp_path: Path, whole: Pool) -> None:
     assert build(tmp_path / "workers", plan(), 4, workers=2) == (6, 0, 0)
     assert same(Pool(tmp_path / "workers"), whole)
@@ -306,24 +307,20 @@ def test_an_error_in_a_worker_is_raised_here(tmp_path: Path) -> None:
 def test_a_pool_for_something_else_is_refused_by_name(tmp_path: Path, whole: Pool) -> None:
     folder = whole.files.folder
     longer = replace(experiment().training, recipe=replace(RECIPE, epochs=3))
-    with pytest.raises(
-        BadInput, match=r"recipe\.epochs is 2 in the pool in .* and 3 in what is asked"
-    ):
+    with pytest.raises(BadInput, match=r"recipe\.epochs is 2 .* 3"):
         build(folder, plan(training=longer), 4)
     with pytest.raises(BadInput, match=r"request\.classes is \[2\]"):
         build(folder, plan(request=ForgetClasses([1])), 4)
-    with pytest.raises(BadInput, match="The data are not those of the plan"):
+    with pytest.raises(BadInput, match="data are not those"):
         build_module.build_pool(tmp_path, plan(), toy_data(200), 2)
     build(tmp_path / "other", plan(seed=5), 2)
-    with pytest.raises(BadInput, match=r"different pools: seed is 0 in .*whole and 5 in .*other"):
+    with pytest.raises(BadInput, match=r"seed is 0 .*whole and 5 .*other"):
         merge([folder, tmp_path / "other"], tmp_path / "both")
     assert not (tmp_path / "both").exists()
-    with pytest.raises(BadInput, match="exists and is not a pool"):
+    with pytest.raises(BadInput, match="not a pool"):
         build(tmp_path, plan(), 2)
     (tmp_path / "begun").mkdir()
-    with pytest.raises(
-        BadInput, match=r"begun is not a pool.*Name a folder that `duck pool` made\."
-    ):
+    with pytest.raises(BadInput, match=r"begun is not a pool"):
         Pool(tmp_path / "begun")
     # Killed between its two files, and begun for something else: neither has a model to lose.
     build(tmp_path / "begun", plan(seed=5), 2, limit=0)
@@ -371,9 +368,12 @@ def test_samples_that_were_changed_are_not_read(tmp_path: Path, whole: Pool) -> 
 
     turned = np.arange(len(held.ids))[::-1]
     for changed in (
-        held._replace(ids=held.ids[turned]), held._replace(labels=held.labels[turned]), held._replace(roles=held.roles[turned]),
-        Samples(held.ids[turned], held.labels[turned], held.roles[turned]), Samples(held.ids[1:], held.labels[1:], held.roles[1:]),
-    ):  # fmt: skip
+        held._replace(ids=held.ids[turned]),
+        held._replace(labels=held.labels[turned]),
+        held._replace(roles=held.roles[turned]),
+        Samples(held.ids[turned], held.labels[turned], held.roles[turned]),
+        Samples(held.ids[1:], held.labels[1:], held.roles[1:]),
+    ):
         np.savez(place, **changed._asdict())
         refused(r"samples\.npz was changed, or is of another pool.*delete it")
     np.savez(place, ids=held.ids)
@@ -407,7 +407,7 @@ def test_a_pool_that_does_not_say_what_it_is(
         lambda: build(tmp_path, plan(), 2),
         lambda: merge([whole.files.folder], tmp_path),
     ):
-        with pytest.raises(BadInput, match=rf"pool\.json {message}.*Copy it from another part"):
+        with pytest.raises(BadInput, match=rf"pool\.json {message}"):
             use()
 
 
@@ -416,7 +416,7 @@ def test_every_field_of_a_fingerprint_is_asked_for(tmp_path: Path, whole: Pool) 
     for name in planning.FIELDS:
         less = {key: value for key, value in whole.fingerprint.items() if key != name}
         (tmp_path / "pool.json").write_text(json.dumps({"fingerprint": less}))
-        with pytest.raises(BadInput, match=f"which pool this is: {name} missing"):
+        with pytest.raises(BadInput, match=f"{name} missing"):
             find(tmp_path)
 
 
@@ -431,9 +431,7 @@ def test_a_model_that_stands_twice_is_refused(tmp_path: Path, whole: Pool) -> No
         shutil.copy(
             folder / f"{original.replace(' ', '-000')}.safetensors", folder / f"{name}.safetensors"
         )
-        with pytest.raises(
-            BadInput, match=rf"{name}\.safetensors is a copy of {original}: delete it"
-        ):
+        with pytest.raises(BadInput, match=rf"{name}\.safetensors .* copy of {original}"):
             Pool(folder)
 
 
@@ -446,9 +444,7 @@ def test_a_model_file_that_lacks_something_is_not_read(tmp_path: Path, whole: Po
         files.path(Job("model", 1)),
         {"pool": files.digest, "about": json.dumps(files.about(Job("model", 1)))},
     )
-    with pytest.raises(
-        BadInput, match=r"model-0001\.safetensors cannot be read .*before\.margins.*delete it"
-    ):
+    with pytest.raises(BadInput, match=r"model-0001\.safetensors .*before\.margins.*delete"):
         Pool(tmp_path / "p")
 
 

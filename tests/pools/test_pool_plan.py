@@ -117,11 +117,11 @@ def test_jobs_of_a_smaller_pool_are_the_first_of_a_larger_one() -> None:
 
 
 def test_what_cannot_be_planned_is_said() -> None:
-    with pytest.raises(BadInput, match="needs a request and a method"):
+    with pytest.raises(BadInput, match="a request and a method"):
         Plan("request", Experiment(experiment().training))
     with pytest.raises(BadInput, match="'shadow' unlearns nothing"):
         Plan("shadow", experiment())
     with pytest.raises(BadInput, match=r"twice as many candidates.*288 of 240"):
         make_layout(plan(request=ForgetFraction(0.6)), toy_data())
-    with pytest.raises(BadInput, match="erm-ktp can only forget whole classes"):
+    with pytest.raises(BadInput, match="can only forget whole classes"):
         make_layout(plan(request=ForgetFraction(0.1), method=METHODS["erm-ktp"]()), toy_data())

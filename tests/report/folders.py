@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from duck.bench.results import Result as BenchResult
 from duck.experiment import Experiment, Training, to_dict
 from duck.methods.base import METHODS
 from duck.methods.presets import Preset
 from duck.methods.presets import preset as get_preset
 from duck.metrics import aus
+from duck.records import structure
 from duck.runs import ByClass, Run
 from duck.scenarios import ForgetClasses, ForgetFraction, Request
 from duck.types import Recipe
@@ -123,6 +125,8 @@ def bench_line(
         "case": case,
         "method": method,
         "preset": preset,
+        "train_samples": 4000,
+        "wall_seconds": seconds,
         "device": "cpu",
         "experiment": to_dict(Experiment(made, asked, chosen, seed)),
         "scores": scores,
@@ -133,6 +137,11 @@ def bench_line(
         "forget_samples": 400,
         **rest,
     }
+
+
+def bench_results(lines: Sequence[dict[str, Any]]) -> list[BenchResult]:
+    """Return lines of a bench as typed results, without a check of their scores."""
+    return [structure(line, BenchResult) for line in lines]
 
 
 def confused(

@@ -150,6 +150,7 @@ def test_an_old_file_without_shap_still_has_its_section(tmp_path: Path) -> None:
     assert "made an unknown time" not in text
 
 
+@pytest.mark.slow
 def test_several_and_beside_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
     for seed in (0, 1):
@@ -268,7 +269,7 @@ def test_maps_of_an_image_share_their_scale_and_frame_the_square(tmp_path: Path)
     assert isinstance(frame, Line)
     # The last two of 16 columns, the first two rows.
     assert [min(frame.x), max(frame.x), min(frame.y), max(frame.y)] == [13.5, 15.5, -0.5, 1.5]  # type: ignore[type-var]
-    assert "A cell is the sum over 2 × 2 pixels." in plot.caption
+    assert "over 2 × 2 pixels" in plot.caption
     assert len(drawn(plots_bias.plot_maps(one(folder), 2)).panels) == 8
     assert plots_bias.plot_maps(one(folder), 0) is None
 
@@ -306,6 +307,7 @@ def test_colours_have_names(
     assert colour_name(one(folder).record) == word
 
 
+@pytest.mark.slow
 def test_many_stay_small(tmp_path: Path) -> None:
     for seed in range(50):
         write_removal(

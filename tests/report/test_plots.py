@@ -50,7 +50,7 @@ from duck.report.plots import (
 from duck.report.records import StoredRun
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Recipe
-from tests.report.folders import bench_line, fifty, write_run
+from tests.report.folders import bench_line, bench_results, fifty, write_run
 
 
 def test_curves_begin_with_the_original(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def points_of(panel: Panel) -> dict[str, Points]:
 def test_the_contour_shades_low_and_high_aus_and_shows_where_originals_lie() -> None:
     spread = [(0.9, 0.0), (0.3, 0.0), (0.92, 0.7), (0.9, 0.9)]
     lines = [bench_line("ssd", retain=retain, forget=forget) for retain, forget in spread]
-    plot = plots_contour.plot_contour(read_bench_results(lines))
+    plot = plots_contour.plot_contour(read_bench_results(bench_results(lines)))
     assert plot is not None
     (panel,) = plot.panels
     bands = bands_of(panel)
@@ -180,7 +180,9 @@ def test_the_contour_shades_low_and_high_aus_and_shows_where_originals_lie() -> 
     assert panel.y.high is not None
     assert panel.y.low < 0 < panel.y.high
     # Nothing is far enough from 1 to be shaded.
-    plot = plots_contour.plot_contour(read_bench_results([bench_line("ssd", retain=0.88)] * 2))
+    plot = plots_contour.plot_contour(
+        read_bench_results(bench_results([bench_line("ssd", retain=0.88)] * 2))
+    )
     assert plot is not None
     assert list(bands_of(plot.panels[0])) == ["AUS above 1"]
 
@@ -188,12 +190,12 @@ def test_the_contour_shades_low_and_high_aus_and_shows_where_originals_lie() -> 
 def test_the_contour_keeps_scenarios_apart_and_has_a_close_look_at_the_best() -> None:
     classes = [bench_line(case=case, retain=0.9 - case / 100) for case in range(4)]
     tenth = bench_line(request=ForgetFraction(0.1), retain=0.9, forget=0.88)
-    plot = plots_contour.plot_contour(read_bench_results([*classes, tenth]))
+    plot = plots_contour.plot_contour(read_bench_results(bench_results([*classes, tenth])))
     assert plot is not None
     assert [panel.title for panel in plot.panels] == ["One class", "Samples"]
     assert [len(points_of(panel)["duck"].x) for panel in plot.panels] == [4, 1]
     plot = plots_contour.plot_contour(
-        read_bench_results([*classes, bench_line("ssd", retain=0.2), tenth])
+        read_bench_results(bench_results([*classes, bench_line("ssd", retain=0.2), tenth]))
     )
     assert plot is not None
     titles = ["One class", "One class, near the ideal", "Samples"]
@@ -209,7 +211,7 @@ def test_time_of_a_bench_is_a_mean_with_its_spread_for_each_scenario() -> None:
         *[bench_line(request=ForgetFraction(0.1), seconds=9, retain=0.5)] * 2,
         *(bench_line(request=ForgetRandomClasses(n), seconds=20, retain=0.6) for n in (2, 2, 5)),
     ]
-    plot = plots_runs.plot_time(read_bench_results(lines))
+    plot = plots_runs.plot_time(read_bench_results(bench_results(lines)))
     assert plot is not None
     titles = [panel.title for panel in plot.panels]
     rows = ("One class", "Several classes", "Samples")
@@ -289,7 +291,7 @@ def test_many_classes_of_a_bench_are_drawn_with_a_shuffle() -> None:
     lines.append(bench_line(request=ForgetClasses([1, 2]), case="1+2", retain=0.85, forget=0.05))
     lines.append(bench_line("ssd", case=1))
     lines.append(bench_line("ssd", ForgetFraction(0.1), case=1, forget=0.9))
-    plot = plots_runs.plot_class_counts(read_bench_results(lines))
+    plot = plots_runs.plot_class_counts(read_bench_results(bench_results(lines)))
     assert plot is not None
     titles = ["AUS", "Retained accuracy", "Accuracy on forgotten classes"]
     assert [panel.title for panel in plot.panels] == titles
@@ -410,7 +412,7 @@ def test_densities_of_a_bench_look_like_those_of_runs() -> None:
         for case in (0, 1, 2)
         for method, shift in (("retrained", 9.0), ("duck", 4.0), ("original", 0.0))
     ]
-    studies = read_bench_densities([*lines, bench_line()])
+    studies = read_bench_densities(bench_results([*lines, bench_line()]))
     plot = class_densities.plot_densities([], studies)
     assert plot is not None
     assert plot.name == "class-densities"
@@ -433,7 +435,9 @@ def test_densities_of_a_bench_look_like_those_of_runs() -> None:
     # Another model has a panel of its own, another preset a row of its own.
     others = [density_line("duck", case, 0.0, model="resnet18") for case in (0, 1)]
     preset = [replace(study, preset="paper") for study in studies if study.method == "duck"]
-    plot = class_densities.plot_densities([], [*studies, *preset, *read_bench_densities(others)])
+    plot = class_densities.plot_densities(
+        [], [*studies, *preset, *read_bench_densities(bench_results(others))]
+    )
     assert plot is not None
     titles = ["digits, convnet, train", "digits, resnet18, train"]
     assert [panel.title for panel in plot.panels] == titles
@@ -578,7 +582,7 @@ def test_models_and_recipes_are_kept_apart() -> None:
         *(bench_line(case=case, model="resnet18") for case in (0, 1)),
         *(bench_line(case=case, epochs=30) for case in (0, 1)),
     ]
-    results = read_bench_results(made)
+    results = read_bench_results(bench_results(made))
     roc = [0.0, 1.0], [0.0, 1.0]
     curve = AttackCurve(
         "lira", "digits", "a class", "duck", "tuned", *roc, known_group=results[3].group
@@ -594,7 +598,7 @@ def test_models_and_recipes_are_kept_apart() -> None:
     # Compilation changes nothing that is learned.
     compiled = bench_line()
     compiled["experiment"]["training"]["recipe"]["compile"] = True
-    assert read_bench_results([compiled])[0].group == results[0].group
+    assert read_bench_results(bench_results([compiled]))[0].group == results[0].group
 
 
 def test_the_label_of_a_group_says_what_differs() -> None:
@@ -613,7 +617,7 @@ def test_the_label_of_a_group_says_what_differs() -> None:
 def test_variants_are_not_mixed_with_their_method() -> None:
     lines = [bench_line(case=case) for case in (0, 1)]
     lines += [bench_line(case=case, variant="no forget loss", retain=0.5) for case in (0, 1)]
-    plot = plots_runs.plot_time(read_bench_results(lines))
+    plot = plots_runs.plot_time(read_bench_results(bench_results(lines)))
     assert plot is not None
     found = {name: list(mark.y) for name, mark in points_of(plot.panels[1]).items()}
     assert found == {"duck": [90], "duck, no forget loss": [50]}
@@ -622,7 +626,7 @@ def test_variants_are_not_mixed_with_their_method() -> None:
 def test_results_with_past_settings_are_left_out_where_there_are_others() -> None:
     past = bench_line(case=1, retain=0.1)
     past["experiment"]["method"]["lr"] = 0.123
-    results = read_bench_results([bench_line(), bench_line(case=2), past])
+    results = read_bench_results(bench_results([bench_line(), bench_line(case=2), past]))
     plot = plots_contour.plot_contour(results)
     assert plot is not None
     assert len(points_of(plot.panels[0])["duck"].x) == 2

@@ -26,7 +26,7 @@ from duck.sample_ids import FILE
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Recipe
 from duck.unlearning import unlearn
-from tests.report.folders import TEST, bench_line, write_run
+from tests.report.folders import TEST, bench_line, bench_results, write_run
 from tests.test_runs import EXPERIMENT
 from tests.toys import RECIPE, TOYS, class_scenario, trained_net
 
@@ -45,7 +45,7 @@ def test_a_folder_of_runs_stands_for_its_unlearnings(tmp_path: Path) -> None:
     (tmp_path / "original" / "run.json").write_text(json.dumps(record))
     assert [run.folder.name for run in read_runs([tmp_path])] == ["a", "b"]
     assert [run.anchor for run in read_runs([tmp_path / "b", tmp_path])] == ["run-1-b", "run-2-a"]
-    with pytest.raises(BadInput, match="original is an original model, not an unlearning"):
+    with pytest.raises(BadInput, match="is an original model"):
         read_runs([tmp_path / "original"])
 
 
@@ -228,6 +228,8 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
         "case": 4,
         "method": "duck",
         "preset": "tuned",
+        "train_samples": 4000,
+        "wall_seconds": 1.0,
         "device": "cpu",
         **{
             name: record[name]
@@ -251,23 +253,25 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
         "lira", "digits", "samples", "duck", "tuned, other settings", [0, 1], [0, 1]
     )
     curve = replace(curve, known_group=group)
-    assert read_bench_curves([line, *others, attacked]) == [curve]
+    assert read_bench_curves(bench_results([line, *others, attacked])) == [curve]
     attacked["roc"]["others"] = 40
-    assert read_bench_curves([attacked]) == [replace(curve, non_members=40)]
+    assert read_bench_curves(bench_results([attacked])) == [replace(curve, non_members=40)]
     pools = [attacked | {"attack": {"name": "lira", "pool": letter * 16}} for letter in "ab"]
-    assert [curve.attack for curve in read_bench_curves([*pools, attacked])] == [
+    assert [curve.attack for curve in read_bench_curves(bench_results([*pools, attacked]))] == [
         "lira with pool aaaaaaaa",
         "lira with pool bbbbbbbb",
         "lira",
     ]
-    assert [curve.attack for curve in read_bench_curves(pools[:1] * 2)] == ["lira"] * 2
+    assert [curve.attack for curve in read_bench_curves(bench_results(pools[:1] * 2))] == [
+        "lira"
+    ] * 2
     other = json.loads(json.dumps(attacked))
     other["experiment"]["training"]["model"] = "resnet18"
-    assert [curve.group.model for curve in read_bench_curves([attacked, other])] == [
+    assert [curve.group.model for curve in read_bench_curves(bench_results([attacked, other]))] == [
         "convnet",
         "resnet18",
     ]
-    (result,) = read_bench_results([line, *others, attacked])
+    (result,) = read_bench_results(bench_results([line, *others, attacked]))
     assert (result.name, result.method, result.request_label) == (
         "digits, seed 4",
         "duck",
@@ -275,8 +279,8 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     )
     assert result.preset == "tuned, other settings"
     line["experiment"]["method"] = to_dict(preset("duck", "digits", "samples", None, "tuned"))
-    assert read_bench_results([line])[0].preset == "tuned"
-    assert read_bench_curves([attacked])[0].preset == "tuned"
+    assert read_bench_results(bench_results([line]))[0].preset == "tuned"
+    assert read_bench_curves(bench_results([attacked]))[0].preset == "tuned"
     assert result.forget_accuracy is not None
     assert result.forget_accuracy.low is not None
     assert result.drop == stored.result.drop
@@ -290,23 +294,25 @@ def test_lines_of_studies_are_neither_unlearnings_nor_attacks() -> None:
         bench_line(study={"name": "bias"}, bias={}),
     ]
     del lines[2]["scores"]
-    assert len(read_bench_results(lines)) == 1
-    assert read_bench_curves(lines) == []
-    (found,) = read_bench_densities(lines)
+    assert len(read_bench_results(bench_results(lines))) == 1
+    assert read_bench_curves(bench_results(lines)) == []
+    (found,) = read_bench_densities(bench_results(lines))
     assert (found.method, found.preset, found.forgotten_classes) == ("duck", "tuned", [3])
     assert found.splits == density
-    assert found.group == read_bench_results(lines)[0].group
-    assert found.comparison_key == read_bench_results(lines)[0].comparison_key
+    assert found.group == read_bench_results(bench_results(lines))[0].group
+    assert found.comparison_key == read_bench_results(bench_results(lines))[0].comparison_key
 
 
 def test_a_variant_of_a_method_has_a_name_of_its_own() -> None:
     changed = bench_line(variant="no forget loss")
     changed["experiment"]["method"]["batch_ratio"] = 99
-    plain, empty, variant = read_bench_results([bench_line(), bench_line(variant=""), changed])
+    plain, empty, variant = read_bench_results(
+        bench_results([bench_line(), bench_line(variant=""), changed])
+    )
     assert (plain.label, empty.label, variant.label) == ("duck", "duck", "duck, no forget loss")
     assert (variant.method, variant.preset) == ("duck", "tuned")
     roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
-    assert [curve.method for curve in read_bench_curves([changed | roc])] == [
+    assert [curve.method for curve in read_bench_curves(bench_results([changed | roc]))] == [
         "duck, no forget loss"
     ]
 
@@ -318,7 +324,7 @@ def test_requests_of_many_classes(tmp_path: Path) -> None:
         bench_line(request=ForgetClasses([1, 2]), case="1+2"),
         bench_line(request=ForgetClasses([5]), case=5),
     ]
-    results = read_bench_results(lines)
+    results = read_bench_results(bench_results(lines))
     assert [result.class_count for result in results] == [4, 1, 2, 1]
     asked = ["4 random classes", "1 random class", "classes 1, 2", "class 5"]
     assert [result.request_label for result in results] == asked
@@ -329,7 +335,9 @@ def test_requests_of_many_classes(tmp_path: Path) -> None:
         "digits, class 5",
     ]
     roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
-    on = [curve.request for curve in read_bench_curves([line | roc for line in lines])]
+    on = [
+        curve.request for curve in read_bench_curves(bench_results([line | roc for line in lines]))
+    ]
     assert on == ["4 classes", "a class", "2 classes", "a class"]
     folder = write_run(tmp_path / "run", request=ForgetClasses([1, 2]), seed=5)
     record = json.loads((folder / "run.json").read_text())

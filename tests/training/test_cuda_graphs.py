@@ -10,7 +10,7 @@ from duck.training.loop import fit
 from duck.types import Recipe
 from tests.toys import ToyNet, toy_data, toy_net
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+pytestmark = pytest.mark.gpu
 
 RECIPES = {
     "sgd": Recipe(epochs=3, batch_size=32, lr=0.05, nesterov=True, precision="float32"),

@@ -171,9 +171,7 @@ def test_a_diverged_loss_says_where_and_keeps_the_weights_from_before() -> None:
         if news.is_epoch_end:
             after_first.update(weights(news.model))
 
-    with pytest.raises(
-        Diverged, match=r"became nan at step 3 of epoch 2.*Lower the learning rate \(now 0.05\)"
-    ):
+    with pytest.raises(Diverged, match=r"step 3 of epoch 2.*\(now 0.05\)"):
         loop_module.fit(model, passes(), loss, SHORT, seeded(0), report=remember)
     assert len(passes()) == 8
     assert_same(weights(model), after_first)
@@ -186,9 +184,7 @@ def test_weights_and_images_that_are_no_numbers_are_named() -> None:
     with torch.no_grad():
         next(broken.parameters()).view(-1)[0] = float("nan")
     name = next(iter(dict(broken.named_parameters())))
-    with pytest.raises(
-        BadInput, match=f"The model holds values that are not numbers .NaN., in '{re.escape(name)}'"
-    ):
+    with pytest.raises(BadInput, match=f"NaN.*'{re.escape(name)}'"):
         loop_module.fit(broken, passes(), plain_loss, SHORT, seeded(0))
     images = torch.rand(60, 1, 8, 8)
     images[7, 0, 3, 3] = float("nan")
@@ -331,6 +327,7 @@ class Plain(nn.Module):
         return logits
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     script, result = tmp_path / "script.py", tmp_path / "weights.pt"
     script.write_text(textwrap.dedent(PROCESSES))

@@ -1,6 +1,6 @@
 """The rows of `duck list attacks`: every attack and every measurement of an audit."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from duck.audits.attacks import ATTACKS
 from duck.audits.attacks.base import Needs
@@ -19,6 +19,11 @@ class Entry(NamedTuple):
     needs: Needs
     paper: str = "none"
     order: int = 0
+    """Place within its tier; not listed."""
+
+    def to_dict(self) -> dict[str, str | bool]:
+        """Return a row of the list as plain data for JSON."""
+        return {name: value for name, value in self._asdict().items() if name != "order"}
 
 
 MEASUREMENTS = (
@@ -34,7 +39,7 @@ MEASUREMENTS = (
         "recognised",
         "quick",
         True,
-        "accuracy on all samples of a removed class; decisive beside retrained models",
+        "accuracy on all samples of a removed class; decisive with retrained models",
         "outputs",
         order=20,
     ),
@@ -42,7 +47,7 @@ MEASUREMENTS = (
         "AUS",
         "quick",
         False,
-        "kept accuracy over what is still remembered",
+        "retained accuracy relative to what is still remembered",
         "outputs",
         "Cotogni 2023, arXiv:2312.02052",
         order=30,
@@ -172,8 +177,8 @@ MEASUREMENTS = (
 )
 
 
-def list_attacks() -> list[dict[str, Any]]:
-    """Return the attacks and measurements of all tiers as plain data."""
+def list_attacks() -> list[Entry]:
+    """Return the attacks and measurements of all tiers, in the order of the tiers."""
     attacks = [
         Entry(
             attack.title,
@@ -187,10 +192,6 @@ def list_attacks() -> list[dict[str, Any]]:
         for attack in ATTACKS.values()
         if attack.tier is not None
     ]
-    entries = sorted(
+    return sorted(
         [*attacks, *MEASUREMENTS], key=lambda entry: (TIERS.index(entry.tier), entry.order)
     )
-    rows = [entry._asdict() for entry in entries]
-    for row in rows:
-        del row["order"]
-    return rows

@@ -197,9 +197,7 @@ def aus_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
         value = aus(setting.kind, before, after, float(forget.mean()))
         return Measurement(value, None, None, 0.0, len(forget))
 
-    about = (
-        "kept accuracy over what is still remembered; a masked output scores as high as forgetting"
-    )
+    about = "retained accuracy relative to what is still remembered; a masked output scores as high"
     return [Measure("AUS", about, "score", measure_aus)]
 
 

@@ -61,7 +61,7 @@ class ModelOutputs:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Which rows of the outputs an audit compares. Rows are those of `unseen`, if not said."""
+    """The rows of the outputs that an audit compares; by default rows of `unseen`."""
 
     kind: Literal["class", "samples"]
     num_classes: int

@@ -57,34 +57,33 @@ def prototypes(outputs: ModelOutputs, setting: Setting, shots: int) -> Measureme
 
     The result is a mean over draws of these labels, scored on the samples that were not drawn.
     """
-    generator, forget, retain = (
-        seeded(setting.seed, "audit", "shots"),
-        outputs.forget,
-        outputs.retain,
-    )
-    ours, theirs = unit(forget.embeddings), unit(retain.embeddings)
-    kept = {
-        int(label): theirs[retain.labels == label].mean(0) for label in np.unique(retain.labels)
-    }
-    hits = []
+    generator = seeded(setting.seed, "audit", "shots")
+    forget = outputs.forget
+    retain = outputs.retain
+    forget_units = unit(forget.embeddings)
+    retain_units = unit(retain.embeddings)
+    retained_means = _class_means(retain_units, retain.labels, np.unique(retain.labels))
+    accuracies = []
     for _ in range(DRAWS):
         order = torch.randperm(len(forget), generator=generator).numpy()
-        drawn = np.concatenate(
+        labelled = np.concatenate(
             [order[forget.labels[order] == label][:shots] for label in setting.forgotten_classes]
         )
-        means = {
-            **kept,
-            **{
-                int(label): ours[drawn][forget.labels[drawn] == label].mean(0)
-                for label in setting.forgotten_classes
-            },
-        }
-        rest = np.setdiff1d(order, drawn) if len(drawn) < len(order) else order
-        nearest = np.array(list(means))[
-            (ours[rest] @ unit(np.stack(list(means.values()))).T).argmax(1)
-        ]
-        hits.append(float((nearest == forget.labels[rest]).mean()))
-    return rate(np.array(hits), len(forget))
+        means = retained_means | _class_means(
+            forget_units[labelled], forget.labels[labelled], setting.forgotten_classes
+        )
+        rest = np.setdiff1d(order, labelled) if len(labelled) < len(order) else order
+        similarities = forget_units[rest] @ unit(np.stack(list(means.values()))).T
+        predicted = np.array(list(means))[similarities.argmax(1)]
+        accuracies.append(float((predicted == forget.labels[rest]).mean()))
+    return rate(np.array(accuracies), len(forget))
+
+
+def _class_means(
+    rows: Array, labels: npt.NDArray[np.int64], classes: npt.NDArray[np.int64]
+) -> dict[int, Array]:
+    """Return the mean row of each class."""
+    return {int(label): rows[labels == label].mean(0) for label in classes}
 
 
 def unit(rows: Array) -> Array:

@@ -13,7 +13,6 @@ from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.full import MIN_MODELS, check_size
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
-from duck.audits.retraining import Retraining
 from duck.audits.verdict import Audit, Tier, file_of, save
 from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
@@ -22,13 +21,12 @@ from duck.methods.base import METHODS
 from duck.pools.build import build_pool, suitable_workers
 from duck.pools.plan import Plan
 from duck.pools.reader import Pool, mismatch
+from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.scenarios import describe
 from duck.types import Recipe
 from duck.unlearning_runs import UnlearningRun, open_run
 
-RETRAINED_FOLDER = ".retrained"
-"""Retrained models are stored there, next to the run: audits of other runs reuse them."""
 POOLS_FOLDER = ".pools"
 DEFAULT_POOL_MODELS = 32
 TRAINED_ELSEWHERE = (
@@ -229,7 +227,7 @@ class _RunAudit:
             self.opened.new_model,
             training.recipe,
             training,
-            self.folder.resolve().parent / RETRAINED_FOLDER,
+            self.opened.store,
         )
         count = max(0, self.options.models - len(given))
         missing = retraining.missing(count)
@@ -237,7 +235,7 @@ class _RunAudit:
             return [*given, *retraining(count)]
         self.display.message(
             f"{missing} of {self.options.models} retrained models are trained now and stored in "
-            f"{retraining.folder}."
+            f"{retraining.store.root}."
         )
         with self.display.progress("retrained models") as progress:
             return [*given, *retraining(count, progress)]

@@ -1,4 +1,4 @@
-"""Many runs at once: grids as data, an executor that goes on where it was, and tables beside the paper's."""
+"""Benchmarks: grids as data, a resumable executor, and tables next to those of the paper."""
 
 from duck.bench.attacks import Attacker, attacker
 from duck.bench.claims import Claim, check_claims, render_claims
@@ -17,12 +17,10 @@ from duck.bench.grids import (
     cells,
     facts_of,
     find_grid,
-    measurement_of,
     parse_only,
     rehearsal,
 )
-from duck.bench.result_checks import Result
-from duck.bench.results import Results
+from duck.bench.results import Result, Results
 from duck.bench.runner import Job, Runner, load_all
 from duck.bench.status import Planner, Status, Step, render_status
 from duck.bench.studies import check_study
@@ -65,7 +63,6 @@ __all__ = [
     "find_grid",
     "load_all",
     "make_table",
-    "measurement_of",
     "parse_only",
     "plan",
     "rehearsal",

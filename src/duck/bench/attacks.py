@@ -1,4 +1,4 @@
-"""Attacks on the models of a grid: their results as the scores of a line."""
+"""Attacks on the models of a grid."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -20,45 +20,44 @@ from duck.audits.roc import RATES, least_others, roc
 from duck.audits.scores import Margins, Outputs, Scored
 from duck.bench.grids import Attack
 from duck.bench.outputs import Target
+from duck.bench.results import ScoreTable, SvmDetails, Values
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.pools.reader import Pool, mismatch
 from duck.types import Ids
 
 Kind = Literal["class", "samples"]
-Found = dict[str, Any]
 
 
 class Attacker(Protocol):
-    attack: Attack
-    """With all that its results depend on: jobs and their lines are of this one."""
+    """Runs an attack on the stored outputs of models."""
 
-    def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
-        """What a line holds of it: `scores`, and what else is to be known."""
+    attack: Attack
+    """The attack with all settings that its results depend on."""
+
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
+        """Attack one model."""
 
     def check(self, experiments: Iterable[Experiment]) -> None:
-        """An error where it cannot be made on the models of these experiments."""
+        """Raise an error if the attack cannot be run on the models of these experiments."""
 
 
 class Svm:
+    """Runs the SVM attack of the DUCK paper."""
+
     def __init__(self, attack: Attack) -> None:
         self.attack = attack
 
-    def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
         found = svm_attack(
             target.forgotten, target.unseen, kind, seed, self.attack.splits, torch.get_num_threads()
         )
-        scores = {"f1": found.mean, "chance": found.chance}
-        rest = {
-            "f1": found.f1,
-            "settings": found.settings,
-            "forgotten": found.forgotten,
-            "unseen": found.unseen,
-        }
-        return {"scores": scores, "svm": rest}
+        scores: ScoreTable = {"f1": found.mean, "chance": found.chance}
+        details = SvmDetails(list(found.f1), list(found.settings), found.forgotten, found.unseen)
+        return Values(scores=scores, svm=details)
 
     def check(self, experiments: Iterable[Experiment]) -> None:
-        """It needs nothing but the model."""
+        """Accept all models: the attack needs their outputs only."""
 
 
 class Threshold:
@@ -71,43 +70,51 @@ class Threshold:
         self.attack = attack
         self.score = entry.score
 
-    def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
-        return _told(_judged(target, target.unseen.ids, self.score))
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
+        return _values(_score(target, target.unseen.ids, self.score))
 
     def check(self, experiments: Iterable[Experiment]) -> None:
-        """It needs nothing but the model."""
+        """Accept all models: the attack needs their outputs only."""
 
 
 class Lira:
-    """One array of shadow models serves every target."""
+    """Runs LiRA. All targets are compared with the same shadow models."""
 
     def __init__(self, attack: Attack, pool: Path) -> None:
-        least = 2 * MIN_MODELS
-        if attack.shadows < least:
-            raise BadInput(
-                f"LiRA needs {MIN_MODELS} shadow models without each sample, so shadows = {least} or more; got {attack.shadows}."
-            )
         self.pool = Pool(pool)
-        if self.pool.design != "shadow":
-            raise BadInput(
-                f"LiRA needs shadow models on random halves; the pool in {pool} is of design {self.pool.design!r}."
-            )
-        if len(self.pool) < attack.shadows:
-            raise BadInput(
-                f"LiRA needs at least {attack.shadows} shadow models, the pool in {pool} has {len(self.pool)}: "
-                f"the command that made it, with --models {attack.shadows}, adds to it."
-            )
         self.count = attack.shadows
-        without = int((~self.pool.members[: self.count]).sum(0).min())
-        if without < MIN_MODELS:
-            raise BadInput(
-                f"LiRA needs {MIN_MODELS} shadow models without each sample, and of the first {self.count} in {pool} only {without} left one "
-                "out: add the other shares of the pool with `duck pool merge`, or take more shadows."
-            )
+        self._check_pool(pool)
         self.attack = replace(attack, pool=self._digest())
         if attack.pool not in ("", self.attack.pool):
             raise BadInput(
-                f"The grid asks for the shadow models {attack.pool}; those in {pool} are {self.attack.pool}."
+                f"The grid asks for the shadow models {attack.pool}; those in {pool} are "
+                f"{self.attack.pool}."
+            )
+
+    def _check_pool(self, folder: Path) -> None:
+        least = 2 * MIN_MODELS
+        if self.count < least:
+            raise BadInput(
+                f"LiRA needs {MIN_MODELS} shadow models without each sample, so shadows = {least} "
+                f"or more; got {self.count}."
+            )
+        if self.pool.design != "shadow":
+            raise BadInput(
+                f"LiRA needs shadow models on random halves; the pool in {folder} is of design "
+                f"{self.pool.design!r}."
+            )
+        if len(self.pool) < self.count:
+            raise BadInput(
+                f"LiRA needs at least {self.count} shadow models, the pool in {folder} has "
+                f"{len(self.pool)}: the command that made it, with --models {self.count}, adds to "
+                "it."
+            )
+        without = int((~self.pool.members[: self.count]).sum(0).min())
+        if without < MIN_MODELS:
+            raise BadInput(
+                f"LiRA needs {MIN_MODELS} shadow models without each sample, and of the first "
+                f"{self.count} in {folder} only {without} left one out: add the other shares of "
+                "the pool with `duck pool merge`, or take more shadows."
             )
 
     @cached_property
@@ -115,8 +122,8 @@ class Lira:
         return self.pool.margins("before").models(np.arange(self.count))
 
     @cached_property
-    def about(self) -> Found:
-        """What a reader must know of the shadow models: those that were trained for short memorise less, and show less."""
+    def facts(self) -> dict[str, Any]:
+        """Facts about the shadow models. Shorter training memorises less, and finds less."""
         accuracies = {
             name: float(np.nanmean(values[: self.count]))
             for name, values in self.pool.before.accuracies.items()
@@ -125,14 +132,17 @@ class Lira:
         facts = {"models": self.count, "pool": self.attack.pool, "epochs": recipe["epochs"]}
         return {**facts, "recipe": recipe, **accuracies}
 
-    def __call__(self, target: Target, kind: Kind, seed: int) -> Found:
-        judged = _judged(
-            target, self._named(target.unseen.ids), lambda side: margins(side.logits, side.labels)
-        )
-        return {**_told(offline_lira(judged, self.shadows, seed)), "shadows": self.about}
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
+        unseen = self._pool_ids(target.unseen.ids)
+        scored = _score(target, unseen, lambda side: margins(side.logits, side.labels))
+        return replace(_values(offline_lira(scored, self.shadows, seed)), shadows=self.facts)
 
     def check(self, experiments: Iterable[Experiment]) -> None:
-        """The recipe may differ: shadow models are trained on half of the data and for short; the table says so."""
+        """Raise an error if the pool is of other data or of another model.
+
+        The recipe may differ: shadow models are trained on half of the data, often for fewer
+        epochs. The table says so.
+        """
         for experiment in experiments:
             wrong = mismatch(self.pool, experiment, but=("recipe",))
             if wrong:
@@ -141,23 +151,29 @@ class Lira:
                 )
 
     def _digest(self) -> str:
-        """Of the pool and the models taken from it: two shares of a pool are two sets of shadow models."""
+        """Return a digest of the pool and of the models that are used.
+
+        Two shares of a pool are two sets of shadow models.
+        """
         numbers = [job.number for job in self.pool.before.jobs[: self.count]]
         return hashlib.blake2b(
             f"{self.pool.files.digest}/{numbers}".encode(), digest_size=8
         ).hexdigest()
 
-    def _named(self, unseen: Ids) -> Ids:
-        """As the pool names test samples: with a word before where their ids are also those of training samples."""
+    def _pool_ids(self, unseen: Ids) -> Ids:
+        """Return the ids of test samples in the pool.
+
+        The pool adds a prefix if training samples have the same ids.
+        """
         known = self.pool.ids[self.pool.roles != "candidate"]
         named: Ids = unseen if np.isin(unseen, known).all() else np.char.add("test:", unseen)
         return named
 
 
-def _judged(
+def _score(
     target: Target, unseen: Ids, score: Callable[[Outputs], npt.NDArray[np.float64]]
 ) -> Scored:
-    """A score for each sample of the target; `unseen`: what the unseen ones are called."""
+    """Score each sample of the target; `unseen` are the ids of the unseen ones."""
     sides = (target.forgotten, target.unseen)
     members = np.repeat([True, False], [len(side) for side in sides])
     return Scored(
@@ -167,15 +183,15 @@ def _judged(
     )
 
 
-def _told(scored: Scored) -> Found:
-    found = roc(scored)
-    hits = {
-        f"tpr_{100 * rate:g}": found.tpr_at(rate).value
-        if found.others >= least_others(rate)
-        else None
-        for rate in RATES
-    }
-    return {"scores": {**hits, "auc": found.auc.value, "f1": found.f1}, "roc": found.to_dict()}
+def _values(scored: Scored) -> Values:
+    """Return the ROC curve of scores; a rate that few non-members cannot show is None."""
+    curve = roc(scored)
+    scores: ScoreTable = {}
+    for rate in RATES:
+        is_resolved = curve.others >= least_others(rate)
+        scores[f"tpr_{100 * rate:g}"] = curve.tpr_at(rate).value if is_resolved else None
+    scores |= {"auc": curve.auc.value, "f1": curve.f1}
+    return Values(scores=scores, roc=curve.to_dict())
 
 
 def attacker(attack: Attack, pool: Path | None) -> Attacker:

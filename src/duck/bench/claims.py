@@ -14,7 +14,7 @@ from duck.bench.evidence import (
     Place,
     Places,
     Source,
-    beside,
+    comparable,
     other_lines,
     pair,
     rivals_of,
@@ -24,8 +24,7 @@ from duck.bench.evidence import (
     values_of,
     with_results,
 )
-from duck.bench.result_checks import Result
-from duck.bench.results import Results
+from duck.bench.results import Result, Results
 from duck.bench.tables import recipe_differences
 from duck.json_text import to_json
 
@@ -138,7 +137,10 @@ def _original_above(pairs: "Pairs") -> str:
     if not pairs.n or pairs.gap >= 0:
         return ""
     count = sum(ours < theirs for ours, theirs in pairs)
-    return f" Doing nothing (original) scores higher: {spread(pairs.second)}, in {count} of {pairs.n} cases."
+    return (
+        f" Doing nothing (original) scores higher: {spread(pairs.second)}, in {count} of "
+        f"{pairs.n} cases."
+    )
 
 
 def _few_cases(places: Places) -> Iterator[Finding]:
@@ -183,7 +185,7 @@ def _faster_than_finetune(source: Source) -> Iterator[Finding]:
     for place, lines in with_results(places, "duck"):
         others = [
             (other, same_device(lines, theirs))
-            for other, theirs in beside(places, place, "finetune")
+            for other, theirs in comparable(places, place, "finetune")
         ]
         if not any(slow for _, slow in others):
             yield Finding(f"{place.title}: finetune not run.", "missing")
@@ -197,9 +199,12 @@ def _faster_than_finetune(source: Source) -> Iterator[Finding]:
 
 
 def _ratio(start: str, fast: LinesByCase, slow: LinesByCase, times: float, how: str) -> Finding:
-    """The median time of the slow runs over that of each fast one. The median leaves compilation out."""
-    slowest = statistics.median(line["seconds"] for line in slow.values())
-    times_of = [max(fast[case]["seconds"], SHORTEST) for case in slow]
+    """Compare the median time of the slow runs with that of each fast one.
+
+    The median leaves out compilation.
+    """
+    slowest = statistics.median(line.seconds for line in slow.values())
+    times_of = [max(fast[case].seconds, SHORTEST) for case in slow]
     ratios = [slowest / seconds for seconds in times_of]
     seconds = f"{slowest:.1f} s to {statistics.mean(times_of):.1f} s"
     text = f"{start} {spread(ratios, 1, 1)} times as long ({seconds}, n {len(ratios)}). {how}"
@@ -230,10 +235,11 @@ def _lira_at_chance(source: Source) -> Iterator[Finding]:
 
 
 def _pool_note(line: Result) -> Finding:
-    shadows, epochs = line["shadows"], line["experiment"]["training"]["recipe"]["epochs"]
+    assert line.attack is not None
+    assert line.shadows is not None
     text = (
-        f"{line['dataset']}, pool {line['attack']['pool']}: {shadows['models']} shadow models of "
-        f"{shadows['epochs']} epochs, targets of {epochs} epochs."
+        f"{line.dataset}, pool {line.attack['pool']}: {line.shadows['models']} shadow models of "
+        f"{line.shadows['epochs']} epochs, targets of {line.training.recipe['epochs']} epochs."
     )
     if recipe_differences(line):
         text += " The attack is mismatched: its rates are lower bounds."
@@ -320,12 +326,15 @@ def _ablation(source: Source) -> Iterator[Finding]:
     for place, lines in places.items():
         if not place.method.startswith("duck, ") or not lines:
             continue
-        whole = dict(beside(places, place, "duck"))
+        whole = dict(comparable(places, place, "duck"))
         pairs = pair(whole.get(place._replace(method="duck"), {}), lines, AUS)
         if not pairs.n:
             yield Finding(f"{place.title}: not run with both losses.", "missing")
             continue
-        text = f"{place.title}: AUS {spread(pairs.second)} against {spread(pairs.first)} with both losses (n {pairs.n})."
+        text = (
+            f"{place.title}: AUS {spread(pairs.second)} against {spread(pairs.first)} with both "
+            f"losses (n {pairs.n})."
+        )
         yield Finding(text, _verdict(pairs.gap >= MIN_ABLATION_GAP, pairs.n))
     variants = {
         place: lines for place, lines in places.items() if place.method.startswith("duck, ")
@@ -337,7 +346,9 @@ def _many_classes(source: Source) -> Iterator[Finding]:
     places = source.table("paper/multi-class")
     for place, lines in with_results(places, "duck"):
         forgotten = values_of(lines, score_of("forget_test"))
-        others = [(other, theirs) for other, theirs in beside(places, place, "finetune") if theirs]
+        others = [
+            (other, theirs) for other, theirs in comparable(places, place, "finetune") if theirs
+        ]
         if not others:
             yield Finding(f"{place.title}: finetune not run.", "missing")
         for other, theirs in others:
@@ -345,7 +356,8 @@ def _many_classes(source: Source) -> Iterator[Finding]:
             if not pairs.n or not forgotten:
                 yield Finding(f"{place.title}: no {other.name} of the same cases.", "missing")
                 continue
-            text = f"{place.title}: {_difference('kept', pairs, 100, 2, other.name)}; forgotten {spread(forgotten, 100, 2)} %."
+            kept = _difference("kept", pairs, 100, 2, other.name)
+            text = f"{place.title}: {kept}; forgotten {spread(forgotten, 100, 2)} %."
             like = pairs.gap > -MAX_ACCURACY_GAP and statistics.mean(forgotten) < MAX_ACCURACY_GAP
             yield Finding(text, _verdict(like, pairs.n))
     yield from _missing_cases(source, "paper/multi-class", places)
@@ -391,23 +403,21 @@ def _missing_cases(source: Source, name: str, places: Places) -> Iterator[Findin
 
 
 def _recipe_epochs(lines: LinesByCase) -> int | None:
-    return next(
-        (line["experiment"]["training"]["recipe"]["epochs"] for line in lines.values()), None
-    )
+    return next((line.training.recipe["epochs"] for line in lines.values()), None)
 
 
 def _recipe(lines: LinesByCase) -> str:
-    recipe = next(iter(lines.values()))["experiment"]["training"]["recipe"]
+    recipe = next(iter(lines.values())).training.recipe
     return f"{recipe['epochs']} epochs, batch size {recipe['batch_size']}, {_compiled(lines)}"
 
 
 def _compiled(lines: LinesByCase) -> str:
-    flags = {bool(line.get("compiled")) for line in lines.values()}
+    flags = {bool(line.compiled) for line in lines.values()}
     return " or ".join("compiled" if flag else "not compiled" for flag in sorted(flags))
 
 
 def _batch(lines: LinesByCase) -> str:
-    sizes = {str(line["experiment"]["method"].get("batch_size")) for line in lines.values()}
+    sizes = {str((line.stored.method or {}).get("batch_size")) for line in lines.values()}
     return " or ".join(sorted(sizes))
 
 
@@ -440,28 +450,33 @@ CLAIMS: list[tuple[str, str, Check]] = [
     ),
     (
         "DUCK is about 20 times faster than Retrained for random samples",
-        f"a mean ratio of at least {ABOUT * TIMES_RETRAINED:g}, on the same device. A larger one counts as well.",
+        f"a mean ratio of at least {ABOUT * TIMES_RETRAINED:g}, on the same device. A larger one "
+        "counts as well.",
         _faster_than_retrained,
     ),
     (
         "FineTuning is about 10 times slower than DUCK for a class",
-        f"a mean ratio of at least {ABOUT * TIMES_FINETUNE:g}, on the same device. A larger one counts as well.",
+        f"a mean ratio of at least {ABOUT * TIMES_FINETUNE:g}, on the same device. A larger one "
+        "counts as well.",
         _faster_than_finetune,
     ),
     (
         "The SVM attack is at chance on DUCK, as on Retrained",
-        f"a mean difference in F1 below {100 * MAX_F1_GAP:g} points and p > {LEVEL:g} (two-sided Wilcoxon test).",
+        f"a mean difference in F1 below {100 * MAX_F1_GAP:g} points and p > {LEVEL:g} (two-sided "
+        "Wilcoxon test).",
         _svm_at_chance,
     ),
     (
         "LiRA is at chance on DUCK",
         f"mean differences to Retrained below {MAX_AUC_GAP:g} in AUC and {100 * MAX_TPR_GAP:g} "
-        "points in TPR, and no significant difference where there are enough pairs for a Wilcoxon test.",
+        "points in TPR, and no significant difference where there are enough pairs for a Wilcoxon "
+        "test.",
         _lira_at_chance,
     ),
     (
         "After DUCK the densities of the forgotten class are like those after retraining",
-        f"p > {LEVEL:g} for the forgotten class, on training and on test samples (two-sided Wilcoxon test).",
+        f"p > {LEVEL:g} for the forgotten class, on training and on test samples (two-sided "
+        "Wilcoxon test).",
         _density,
     ),
     (
@@ -474,7 +489,8 @@ CLAIMS: list[tuple[str, str, Check]] = [
     ),
     (
         "Both losses are needed",
-        f"the mean AUS is lower by at least {MIN_ABLATION_GAP:g} without the forget loss, and also without the retain loss.",
+        f"the mean AUS is lower by at least {MIN_ABLATION_GAP:g} without the forget loss, and also "
+        "without the retain loss.",
         _ablation,
     ),
     (

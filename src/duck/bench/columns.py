@@ -7,7 +7,7 @@ from duck.audits.attacks import ATTACKS
 
 
 class Column(NamedTuple):
-    """A measure: its name in print, what it is multiplied with there (the paper gives per cent), and its digits."""
+    """A column of a table: its title, the factor of its values (100 for per cent), its digits."""
 
     title: str
     factor: float = 1.0
@@ -51,12 +51,14 @@ COLUMNS: dict[str | None, dict[str, Column]] = {
         "kept": Column("kept %", 100, 2),
     },
 }
-"""By the attack or study of a grid; without one, what the paper's large tables show. `time`: a view of those tables."""
+"""By the attack or study of a grid; None: the columns of the large tables of the paper. `time` is a
+view of those tables."""
 ACCURACIES = {
     "class": {"aus": "aus", "kept": "retain_test", "forgotten": "forget_test"},
     "samples": {"aus": "aus", "kept": "test", "forgotten": "forget"},
 }
-"""Those columns as scores: where a class goes, its test samples count as forgotten, else the forgotten training samples."""
+"""The scores of those columns. If a class is removed, `forgotten` is the accuracy on its test
+samples, else that on the forgotten training samples."""
 
 
 def measures(scenario: str, measurement: str | None) -> Mapping[str, str]:

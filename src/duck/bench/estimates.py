@@ -2,15 +2,13 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from duck.bench.grids import measurement_of
-from duck.bench.result_checks import Result, is_timed
-from duck.bench.results import Results
+from duck.bench.results import Result, Results, StoredTraining
 from duck.bench.runner import Job
 from duck.experiment import Experiment, to_dict
 from duck.methods.base import METHODS
+from duck.records import structure
 from duck.types import Recipe
 
 GIGA_OPERATIONS: dict[str, dict[int, float]] = {
@@ -35,14 +33,14 @@ class Estimates:
     """
 
     def __init__(self, results: Results) -> None:
-        every = [line for line in results.done.values() if measurement_of(line) is None]
-        runs = [line for line in every if is_timed(line)]
-        devices = Counter(line["device"] for line in runs)
+        every = [line for line in results.done.values() if line.measurement is None]
+        runs = [line for line in every if line.alone]
+        devices = Counter(line.device for line in runs)
         # Results of a CPU, such as those of a rehearsal, say nothing of a GPU.
         accelerators = {name: n for name, n in devices.items() if "NVIDIA" in name or "AMD" in name}
         counted = accelerators or devices
         self.device = max(counted, key=lambda name: counted[name], default=None)
-        self._runs = [line for line in runs if line["device"] == self.device]
+        self._runs = [line for line in runs if line.device == self.device]
         self._trial_seconds = results.trial_seconds
 
     def training(
@@ -52,7 +50,7 @@ class Estimates:
 
         scenario   of a retrained model: those of the same scenario are the nearest
         """
-        lines = [line for line in self._runs if line["method"] in (None, "retrained")]
+        lines = [line for line in self._runs if line.method in (None, "retrained")]
         alike = _closest(lines, experiment, scenario)
         return self._scaled(alike, experiment, share, trains=True)
 
@@ -63,8 +61,8 @@ class Estimates:
         if name == "retrained":
             return self.training(experiment, scenario=scenario)
         plain = to_dict(experiment)["method"]
-        lines = [line for line in self._runs if line["method"] == name]
-        same_settings = [line for line in lines if line["experiment"]["method"] == plain]
+        lines = [line for line in self._runs if line.method == name]
+        same_settings = [line for line in lines if line.stored.method == plain]
         alike = _closest(same_settings or lines, experiment, scenario)
         return self._scaled(alike, experiment)
 
@@ -80,11 +78,11 @@ class Estimates:
         share: float = 1.0,
         trains: bool = False,
     ) -> float | None:
-        target = to_dict(experiment.training)
+        target = structure(to_dict(experiment.training), StoredTraining)
         known = [
             _seconds(line) * ratio
             for line in lines
-            if (ratio := _ratio(target, line["experiment"]["training"], trains)) is not None
+            if (ratio := _ratio(target, line.training, trains)) is not None
         ]
         return statistics.median(known) * share if known else None
 
@@ -95,16 +93,12 @@ def _closest(
     """Return the lines that have most in common with an experiment: model, data, then scenario."""
 
     def alike(line: Result) -> tuple[bool, ...]:
-        made = line["experiment"]["training"]
-        same = made["model"] == experiment.training.model, made["data"] == experiment.training.data
-        return (*same, line["scenario"] == scenario)
+        made = line.training
+        same = made.model == experiment.training.model, made.data == experiment.training.data
+        return (*same, line.scenario == scenario)
 
-    target = to_dict(experiment.training)
-    usable = [
-        line
-        for line in lines
-        if _ratio(target, line["experiment"]["training"], trains=True) is not None
-    ]
+    target = structure(to_dict(experiment.training), StoredTraining)
+    usable = [line for line in lines if _ratio(target, line.training, trains=True) is not None]
     best = max(map(alike, usable), default=None)
     return [line for line in usable if alike(line) == best]
 
@@ -114,20 +108,18 @@ def _seconds(line: Result) -> float:
 
     A line whose wall time holds the training of its original is judged by its method alone.
     """
-    method = float(line["seconds"])
-    wall = float(line["wall_seconds"]) - float(line.get("prepare_seconds", 0.0))
+    method = line.seconds
+    wall = line.wall_seconds - line.prepare_seconds
     return min(max(wall, method), method + EVALUATION)
 
 
-def _ratio(one: Mapping[str, Any], other: Mapping[str, Any], trains: bool) -> float | None:
+def _ratio(one: StoredTraining, other: StoredTraining, trains: bool) -> float | None:
     """Return the work of one training over that of another; of a method, over one pass."""
     usual = Recipe().epochs
-    epochs = (
-        one["recipe"].get("epochs", usual) / other["recipe"].get("epochs", usual) if trains else 1.0
-    )
-    if (one["model"], one["data"]) == (other["model"], other["data"]):
+    epochs = one.recipe.get("epochs", usual) / other.recipe.get("epochs", usual) if trains else 1.0
+    if (one.model, one.data) == (other.model, other.data):
         return float(epochs)
-    works = [_pass_operations(made["model"], made["data"]) for made in (one, other)]
+    works = [_pass_operations(made.model, made.data) for made in (one, other)]
     return None if works[0] is None or works[1] is None else epochs * works[0] / works[1]
 
 
@@ -139,49 +131,50 @@ def _pass_operations(model: str, dataset: str) -> float | None:
 
 
 def expected(job: Job, results: Results, device: str) -> float | None:
-    """Seconds of a job, from finished ones of its method on the same data and device; None where there are none."""
+    """Return the seconds of a job, from finished ones of its method on the same data and device.
+
+    None if there are none.
+    """
     keys = job.keys
     made = job.experiment.training
     same = [
         line
         for line in results.done.values()
-        if is_timed(line)
-        and line["device"] == device
-        and line["dataset"] == job.dataset
-        and measurement_of(line) == job.settings
-        and line["experiment"]["training"]["model"] == made.model
+        if line.alone
+        and line.device == device
+        and line.dataset == job.dataset
+        and line.measurement == job.settings
+        and line.training.model == made.model
     ]
     if keys["method"] in (None, "retrained"):
-        same = [
-            line
-            for line in same
-            if line["experiment"]["training"]["recipe"].get("epochs") == made.recipe.epochs
-        ]
-    alike = [line for line in same if line["method"] == keys["method"]]
+        same = [line for line in same if line.training.recipe.get("epochs") == made.recipe.epochs]
+    alike = [line for line in same if line.method == keys["method"]]
     closest = [
-        line
-        for line in alike
-        if (line["scenario"], line["preset"]) == (keys["scenario"], keys["preset"])
+        line for line in alike if (line.scenario, line.preset) == (keys["scenario"], keys["preset"])
     ]
     if not alike and keys["method"] == "retrained":  # a training like that of the original
-        alike = [line for line in same if line["method"] is None]
-    times = [_alone(line) for line in closest or alike]
+        alike = [line for line in same if line.method is None]
+    times = [_without_preparation(line) for line in closest or alike]
     return statistics.median(times) if times else None
 
 
-def _alone(line: Result) -> float:
-    """Seconds of a run without what it prepared, which those after it find ready; a line whose own was ready says so by its wall time."""
-    wall, prepared = float(line["wall_seconds"]), float(line.get("prepare_seconds", 0.0))
-    return wall - prepared if wall >= line.get("seconds", 0.0) + prepared else wall
+def _without_preparation(line: Result) -> float:
+    """Return the seconds of a run without its preparation, which later runs reuse.
+
+    If the wall time is too short to contain the preparation, the run reused one itself.
+    """
+    wall, prepared = line.wall_seconds, line.prepare_seconds
+    return wall - prepared if wall >= line.seconds + prepared else wall
 
 
 def remaining(jobs: Sequence[Job], results: Results, device: str) -> float | None:
-    """Seconds of all these jobs; a method that has not run yet counts as the mean of those that have."""
+    """Return the seconds of all these jobs.
+
+    A method that has not run yet counts as the mean of those that have.
+    """
     known = [expected(job, results, device) for job in jobs]
     seen = [
-        line["wall_seconds"]
-        for line in results.done.values()
-        if line["device"] == device and is_timed(line)
+        line.wall_seconds for line in results.done.values() if line.device == device and line.alone
     ]
     if jobs and not seen:
         return None

@@ -1,13 +1,12 @@
-"""Results by the row and case they belong to, and pairs of them: what claims are checked with."""
+"""Evidence for claims: results by their row and case, and pairs of results."""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from duck.analysis.paired import PairedTest, paired_test
-from duck.bench.grids import Grid, built_in, cells, experiment, result_id
-from duck.bench.result_checks import Result, is_timed
-from duck.bench.results import Results
+from duck.bench.grids import Grid, Settings, built_in, cells, experiment, result_id
+from duck.bench.results import Result, Results
 from duck.methods.base import METHODS
 
 LinesByCase = dict[int | str, Result]
@@ -16,6 +15,7 @@ PAPER_MODEL = "resnet18"
 
 
 def classes_removed(count: int) -> str:
+    """Return "1 class removed" or "3 classes removed"."""
     return f"{count} {'class' if count == 1 else 'classes'} removed"
 
 
@@ -40,6 +40,7 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The method and its preset."""
         method = (
             self.method.replace("duck", "DUCK") if self.method.startswith("duck") else self.method
         )
@@ -47,12 +48,14 @@ class Place(NamedTuple):
 
     @property
     def where(self) -> str:
+        """All but method and preset, in words."""
         model = "" if self.model == PAPER_MODEL else self.model
         removed = "" if self.removed is None else classes_removed(self.removed)
         return ", ".join(filter(None, (self.dataset, self.scenario, model, removed, self.setting)))
 
     @property
     def title(self) -> str:
+        """The whole row in words."""
         return f"{self.where}, {self.name}"
 
 
@@ -69,14 +72,14 @@ class Source:
         """How many cases each place of a table has, run or not."""
 
     def table(self, name: str) -> Places:
-        """The results that the table of a grid shows. A place without results is there too."""
+        """Return the results that the table of a grid shows, also places without results."""
         if name not in self._tables:
             grid = built_in().get(name)
             self._tables[name] = {} if grid is None else self._read(grid)
         return self._tables[name]
 
     def _read(self, grid: Grid) -> Places:
-        """The same choice as `make_table`: lines with the id of the cell's experiment."""
+        """Choose results as `make_table` does: by the id of the experiment of each cell."""
         done = self.results.done
         sources = {block.dataset: list(self.results.facts(block.dataset)) for block in grid.blocks}
         known = {name: facts[0] for name, facts in sources.items() if facts}
@@ -106,20 +109,20 @@ class Source:
         return places
 
 
-def _measurements(grid: Grid, lines: Iterable[Result]) -> list[dict[str, Any] | None]:
-    """The settings of a grid's attack or study; LiRA's once with each pool that there are results of."""
+def _measurements(grid: Grid, lines: Iterable[Result]) -> list[Settings | None]:
+    """Return the settings of the attack or study of a grid; for LiRA, once for each known pool."""
     if grid.measurement is None:
         return [None]
     settings = grid.measurement.settings
     if settings.get("pool") != "":
         return [settings]
-    attacks = (line["attack"] for line in lines if line.get("attack", {}).get("name") == "lira")
+    attacks = [line.attack for line in lines if line.attack and line.attack["name"] == "lira"]
     pools = dict.fromkeys(attack["pool"] for attack in attacks)
     return [{**settings, "pool": pool} for pool in pools] or [settings]
 
 
-def beside(places: Places, place: Place, method: str) -> list[tuple[Place, LinesByCase]]:
-    """The places of another method that can be compared with this one."""
+def comparable(places: Places, place: Place, method: str) -> list[tuple[Place, LinesByCase]]:
+    """Return the places of another method that can be compared with this one."""
     return [
         (other, lines)
         for other, lines in places.items()
@@ -128,14 +131,15 @@ def beside(places: Places, place: Place, method: str) -> list[tuple[Place, Lines
 
 
 def other_lines(places: Places, place: Place, method: str) -> LinesByCase:
-    """The lines of Original or Retrained, which have one preset, whatever its name."""
+    """Return the results of Original or Retrained, which have one preset, whatever its name."""
     lines: LinesByCase = {}
-    for _, theirs in beside(places, place, method):
+    for _, theirs in comparable(places, place, method):
         lines = theirs | lines
     return lines
 
 
 def rivals_of(places: Places, place: Place) -> Places:
+    """Return the places of other methods that can be compared with this one."""
     return {
         other: lines
         for other, lines in places.items()
@@ -144,6 +148,7 @@ def rivals_of(places: Places, place: Place) -> Places:
 
 
 def with_results(places: Places, method: str) -> Iterator[tuple[Place, LinesByCase]]:
+    """Yield the places of a method that have results."""
     return ((place, lines) for place, lines in places.items() if place.method == method and lines)
 
 
@@ -176,36 +181,35 @@ Value = Callable[[Result], float | None]
 
 
 def pair(ours: LinesByCase, theirs: LinesByCase, value: Value) -> Pairs:
-    """The values of the cases that both have."""
+    """Return the values of the cases that both have."""
     both = [(value(ours[case]), value(theirs[case])) for case in ours if case in theirs]
     return Pairs((a, b) for a, b in both if a is not None and b is not None)
 
 
 def score_of(name: str) -> Value:
-    return lambda line: line["scores"].get(name)
+    """Return a function that reads a score from a result."""
+    return lambda line: line.scores.get(name)
 
 
 AUS = score_of("aus")
 
 
 def values_of(lines: LinesByCase, value: Value) -> list[float]:
+    """Return the known values of all cases."""
     return [number for number in map(value, lines.values()) if number is not None]
 
 
 def same_device(fast: LinesByCase, slow: LinesByCase) -> LinesByCase:
-    """The slow runs that can be timed against the fast ones: same case, same device."""
+    """Return the slow runs whose times can be compared: same case, same device."""
     return {
         case: line
         for case, line in slow.items()
-        if case in fast
-        and fast[case]["device"] == line["device"]
-        and is_timed(line)
-        and is_timed(fast[case])
+        if case in fast and fast[case].device == line.device and line.alone and fast[case].alone
     }
 
 
 def spread(values: Iterable[float], factor: float = 1, digits: int = 3) -> str:
-    """Mean ± sample standard deviation, which a single value does not have."""
+    """Format mean ± sample standard deviation; a single value has no deviation."""
     numbers = [factor * value for value in values]
     if not numbers:
         return "-"

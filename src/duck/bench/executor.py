@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from duck.bench.estimates import expected, remaining
 from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, original_of
-from duck.bench.result_checks import Result
-from duck.bench.results import Results
+from duck.bench.results import Result, Results
 from duck.bench.runner import Job
 from duck.engines import Engine, InlineEngine
 from duck.errors import UnknownName
@@ -148,10 +147,10 @@ def execute(
         for line in engine(work, stage, start) if in_time else ():
             results.append(grid, line)
             finished.append(line)
-            left = [job for job in left if job.id != line["id"]]
+            left = [job for job in left if job.id != line.id]
             seconds_left = remaining(left, results, device)
             report(Progress(len(finished), len(left), seconds_left, line=line))
-    return RunCounts(len(finished), sum("error" in line for line in finished), len(left))
+    return RunCounts(len(finished), sum(line.failed for line in finished), len(left))
 
 
 def _stages(jobs: Sequence[Job]) -> list[list[Job]]:

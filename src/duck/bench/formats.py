@@ -50,17 +50,21 @@ ROW_NAMES = (
     "of",
 )
 SHADOWS = ("pool", "models", "epochs", "train", "test")
-BELOW = " An AUC far below 0.5 is no success: an attacker who reverses the order finds the forgotten samples just as well."
-BESIDES: dict[str | None, str] = {
-    **{name: BELOW for name, attack in ATTACKS.items() if "auc" in attack.columns},
+LOW_AUC = (
+    " An AUC far below 0.5 is no success: an attacker who reverses the order finds the forgotten "
+    "samples just as well."
+)
+REMARKS: dict[str | None, str] = {
+    **{name: LOW_AUC for name, attack in ATTACKS.items() if "auc" in attack.columns},
     "svm": " F1 is micro-averaged, as in the paper, and equals the accuracy.",
-    "bias": " Original: the model that learned the bias; Retrained: trained on all images with the right labels.",
+    "bias": " Original: the model that learned the bias; Retrained: trained on all images with the "
+    "right labels.",
 }
 Grid = list[list[str]]
 
 
 def render(table: Table, form: Format) -> str:
-    """Without a newline at the end."""
+    """Return a table as text, without a newline at the end."""
     return FORMATS[form](table)
 
 
@@ -78,7 +82,7 @@ def _head(table: Table, extra: Sequence[str]) -> list[str]:
 
 
 def _in_paper(table: Table) -> bool:
-    """Whether the paper has any of these numbers; no column for what it never measured."""
+    """Return whether the paper has any of these numbers; if not, there is no column for them."""
     return any(row[name]["paper"] is not None for row in table.shown for name in table.columns)
 
 
@@ -87,7 +91,7 @@ def _has_trials(table: Table) -> bool:
 
 
 def _has_gaps(table: Table) -> bool:
-    """Whether there is a retrained model to compare with. Times are compared by their ratio."""
+    """Return whether there is a retrained model to compare with; times have a ratio instead."""
     return table.measurement != "time" and any(row["gap_to_retrained"] for row in table.shown)
 
 
@@ -109,7 +113,9 @@ def _legend(table: Table) -> str:
     seconds = f"seconds: median of the {what} alone"
     if table.measurement == "time":
         seconds = "Retrained takes x: its median time over that of the method"
-    return f"Mean ± standard deviation over n classes or seeds; {paper}{gap}{seconds}{trials}.{BESIDES.get(table.measurement, '')}"
+    remark = REMARKS.get(table.measurement, "")
+    parts = f"{paper}{gap}{seconds}{trials}"
+    return f"Mean ± standard deviation over n classes or seeds; {parts}.{remark}"
 
 
 def _text(table: Table) -> str:
@@ -177,7 +183,7 @@ def _latex(table: Table) -> str:
 
 
 def _csv(table: Table) -> str:
-    """One flat table in the units of JSON: accuracies in 0..1."""
+    """Return one flat table in the units of JSON: accuracies in 0..1."""
     out = io.StringIO()
     flat = [_flat(row, list(table.columns)) for row in table.rows]
     writer = csv.DictWriter(out, list(flat[0]) if flat else [], lineterminator="\n")
@@ -199,10 +205,10 @@ def _flat(row: Row, columns: Sequence[str]) -> dict[str, Any]:
     if not row["n"]:
         measures.update({f"{name}_mean": MISSING for name in columns})
     gaps = {f"gap_{name}": (row["gap_to_retrained"] or {}).get(name) for name in (*columns, "n")}
-    said = {key: "; ".join(row[key]) for key in ("errors", "notes")}
+    texts = {key: "; ".join(row[key]) for key in ("errors", "notes")}
     times = {key: row[key] for key in ("seconds", "prepare_seconds") if key not in columns}
     trials = {"trials": (row["trials"] or {}).get("done")} if "trials" in row else {}
-    return {**names, **trials, **pool, **measures, **gaps, **times, **said}
+    return {**names, **trials, **pool, **measures, **gaps, **times, **texts}
 
 
 def _json(table: Table) -> str:
@@ -219,16 +225,16 @@ FORMATS: dict[Format, Callable[[Table], str]] = {
 
 
 def _blocks(table: Table) -> Iterator[tuple[str, list[str], Grid]]:
-    """A part for each data set and scenario, with its head; where there are several, for each set of shadow models.
+    """Yield the title, head and rows of each part: a data set, a scenario and perhaps a pool.
 
-    Models, recipes or numbers of removed classes are in the title, or in a column where they differ.
+    Models, recipes and numbers of removed classes are in the title, or in a column if they differ.
     """
 
-    def together(row: Row) -> tuple[str, ...]:
+    def part_of(row: Row) -> tuple[str, ...]:
         pool = row["shadows"]["pool"] if table.several_pools else ""
         return row["dataset"], row["scenario"], pool
 
-    for (dataset, scenario, pool), group in groupby(table.shown, key=together):
+    for (dataset, scenario, pool), group in groupby(table.shown, key=part_of):
         rows = list(group)
         extra = [name for name in EXTRA if len({row[EXTRA[name]] for row in rows}) > 1]
         common = [] if "model" in extra else [rows[0]["model"]]

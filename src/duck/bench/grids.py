@@ -1,4 +1,4 @@
-"""Grids as data: which data sets, who is to be forgotten, by which methods, with which presets."""
+"""Grids as data: data sets, requests, methods and presets."""
 
 import hashlib
 import re
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 from duck.audits.attacks import ATTACKS
 from duck.errors import BadInput, UnknownName
@@ -18,12 +18,17 @@ from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
+from duck.records import Rule
 from duck.registry import suggest
 from duck.training.loop import check_recipe
 from duck.types import Augment, Data, Protocols
 
 Studies = Literal["density", "bias"]
 Scenarios = Literal["class", "samples", "bias"]
+Settings = dict[
+    str, Annotated[int | str, Rule("a number or text", lambda value: type(value) in (int, str))]
+]
+"""The settings of an attack or study, with its name."""
 Case = int | str
 """A class, a seed, or a group of classes such as "1+2"."""
 
@@ -69,7 +74,7 @@ class Block:
     trials: int = 0
     """Settings of each method that are tried on holdout data; 0: no search is planned."""
     searched: tuple[int, ...] = ()
-    """Classes or seeds on which settings are searched. The rows of the preset `tuned` leave them out."""
+    """Classes or seeds on which settings are searched. Rows of the preset `tuned` omit them."""
 
     def __post_init__(self) -> None:
         if bool(self.classes) == bool(self.seeds):
@@ -82,7 +87,7 @@ class Block:
             )
         if len(set(self.cases)) < len(self.cases):
             raise BadInput(
-                f"A case of the block of {self.dataset!r} is there twice: each class or seed counts once."
+                f"The block of {self.dataset!r} has a case twice: name each class or seed once."
             )
         if not 0 < self.fraction < 1:
             raise BadInput(f"'fraction' must lie between 0 and 1, got {self.fraction}.")
@@ -90,7 +95,8 @@ class Block:
             raise BadInput(f"'seeds' must be 0 or more, and below 2^63, got {self.seeds}.")
         if self.random_classes is not None and self.bias is not None:
             raise BadInput(
-                f"'random_classes' and 'bias' are two requests: choose one in the block of {self.dataset!r}."
+                "'random_classes' and 'bias' are two requests: choose one in the block of "
+                f"{self.dataset!r}."
             )
         if self.random_classes is not None and self.random_classes < 1:
             raise BadInput(f"'random_classes' must be 1 or more, got {self.random_classes}.")
@@ -98,7 +104,8 @@ class Block:
             raise BadInput(f"'trials' must be 0 or more, got {self.trials}.")
         if self.trials and not self.searched:
             raise BadInput(
-                f"'trials' needs 'searched', the classes or seeds of the search: look at the block of {self.dataset!r}."
+                "'trials' needs 'searched', the classes or seeds of the search: look at the block "
+                f"of {self.dataset!r}."
             )
         if ":" not in self.model:
             MODELS[self.model]  # an unknown name would fail every run, one by one
@@ -148,16 +155,16 @@ def grid_attacks() -> list[str]:
 
 @dataclass(frozen=True)
 class Attack:
-    """What each model of a grid has to stand, in place of the scores of its accuracies."""
+    """An attack on each model of a grid; its scores replace the accuracies."""
 
     name: str
     """An attack of the registry that has columns."""
     splits: int = 5
-    """Of the samples into those that train an SVM and those that judge it."""
+    """Number of splits of the samples into a training set and a test set of the SVM."""
     shadows: int = 128
     """Models that LiRA compares with."""
     pool: str = ""
-    """Which ones, by their digest; where a grid leaves it open, those of --pool."""
+    """Digest of the shadow models; empty: those of --pool."""
     key: ClassVar[str] = "attack"
 
     def __post_init__(self) -> None:
@@ -165,12 +172,13 @@ class Attack:
             raise BadInput(f"The attack {self.name!r} cannot be run by a grid, only by an audit.")
         if min(self.splits, self.shadows) < 1:
             raise BadInput(
-                f"'attack' needs splits and shadows of at least 1, got {self.splits} and {self.shadows}."
+                f"'attack' needs splits and shadows of at least 1, got {self.splits} and "
+                f"{self.shadows}."
             )
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """Those that its result depends on."""
+    def settings(self) -> Settings:
+        """The settings that its result depends on."""
         return {
             "name": self.name,
             **{key: getattr(self, key) for key in ATTACKS[self.name].settings},
@@ -179,38 +187,34 @@ class Attack:
 
 @dataclass(frozen=True)
 class Study:
-    """What is measured of each model of a grid, in place of the scores of its accuracies.
+    """A measurement of each model of a grid; its scores replace the accuracies.
 
     density   how densely forgotten and retained classes lie in feature space
-    bias      what a model calls unseen images with the planted square, and the square's SHAP value
+    bias      how a model classifies unseen images with the square, and the SHAP value of the square
     """
 
     name: Studies
     dimensions: int = 9
-    """Of the space in which densities are measured."""
+    """Dimensions of the space in which densities are measured."""
     images: int = 128
-    """Unseen images whose SHAP values are taken; 0: none."""
+    """Unseen images whose SHAP values are computed; 0: none."""
     key: ClassVar[str] = "study"
 
     def __post_init__(self) -> None:
         if self.dimensions < 1 or self.images < 0:
             raise BadInput(
-                f"'study' needs dimensions of at least 1 and images of at least 0, got {self.dimensions} and {self.images}."
+                "'study' needs dimensions of at least 1 and images of at least 0, got "
+                f"{self.dimensions} and {self.images}."
             )
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """Those that its result depends on."""
+    def settings(self) -> Settings:
+        """The settings that its result depends on."""
         own = {"density": {"dimensions": self.dimensions}, "bias": {"images": self.images}}
         return {"name": self.name, **own[self.name]}
 
 
 Measurement = Attack | Study
-
-
-def measurement_of(line: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the settings of the attack or study of a line of results; None for plain scores."""
-    return line.get(Attack.key) or line.get(Study.key)
 
 
 @dataclass(frozen=True)
@@ -254,7 +258,7 @@ class Grid:
     variants: tuple[Variant, ...] = ()
     """Further rows: methods with other settings."""
     seed: int = 42
-    """Of the originals, and of the runs that remove a class."""
+    """Seed of the originals, and of the runs that remove a class."""
     protocol: Protocols = "holdout"
     attack: Attack | None = None
     study: Study | None = None
@@ -298,7 +302,8 @@ class Grid:
         for method in (*self.settings, *(variant.method for variant in self.variants)):
             if method not in self.methods:
                 raise BadInput(
-                    f"The grid {self.name!r} has settings for {method!r}, which is not among its methods."
+                    f"The grid {self.name!r} has settings for {method!r}, which is not among its "
+                    "methods."
                 )
         names = [(variant.method, variant.name) for variant in self.variants]
         if len(set(names)) < len(names):
@@ -325,7 +330,7 @@ class Grid:
 
 
 class Facts(NamedTuple):
-    """What an experiment must know of the data; a line of results carries it, so that a table needs no data."""
+    """What an experiment depends on in the data. Results store it: a table needs no data."""
 
     name: str
     fingerprint: str
@@ -358,7 +363,7 @@ class Cell:
 
     @property
     def keys(self) -> dict[str, tuple[str, ...]]:
-        """What `--only` can ask for, and this cell's answers."""
+        """The keys of `--only`, and the values of this cell."""
         return {
             "dataset": (self.block.dataset,),
             "scenario": (self.block.scenario,),
@@ -393,14 +398,14 @@ def _plain_built_in() -> Mapping[str, Any]:
 
 @cache
 def built_in() -> Mapping[str, Grid]:
-    """The grids that come with the package."""
+    """Return the grids that come with the package."""
     return {
         name: structure({"name": name, **rest}, Grid) for name, rest in _plain_built_in().items()
     }
 
 
 def find_grid(name: str) -> Grid:
-    """A grid by its name, or from a TOML file."""
+    """Return a grid by its name, or read it from a TOML file."""
     if name in built_in():
         return built_in()[name]
     path = Path(name)
@@ -436,12 +441,12 @@ def _line_of(message: str, text: str) -> str:
 
 
 def _check_names(plain: Mapping[str, Any]) -> None:
-    """Names of which there are few: an unknown one is answered with those."""
+    """Raise an error with a suggestion for an unknown attack, study, preset or protocol."""
     chosen, blocks = plain.get("presets"), plain.get("blocks")
     for key in ("methods", "presets", "views"):
         if key in plain and not isinstance(plain[key], list):
             raise BadInput(f"{key!r} must be a list, got {plain[key]!r}.")
-    asked = [
+    names_given = [
         ("attack", _name_in(plain.get("attack")), grid_attacks()),
         ("study", _name_in(plain.get("study")), get_args(Studies)),
         ("protocol", plain.get("protocol"), get_args(Protocols)),
@@ -455,7 +460,7 @@ def _check_names(plain: Mapping[str, Any]) -> None:
             if isinstance(block, dict)
         ),
     ]
-    for what, name, names in asked:
+    for what, name, names in names_given:
         if isinstance(name, str) and name not in names:
             raise BadInput(f"No {what} {name!r}. {suggest(name, list(names))}")
 
@@ -510,16 +515,20 @@ def _short(method: type[Method]) -> dict[str, Any]:
 
 
 def facts_of(data: Data) -> Facts:
+    """Return the facts of a data set."""
     return Facts(data.name, fingerprint(data), len(data.train), data.augment)
 
 
 def assumed(dataset: str) -> Facts:
-    """Of data that are not here: enough to say which cells there are."""
+    """Return facts of data that are not available: enough to list the cells of a grid."""
     return Facts(dataset, "", None, "none")
 
 
 def cells(grid: Grid, facts: Mapping[str, Facts]) -> list[Cell]:
-    """In the order of running: case by case, the important methods first. A method that cannot do a scenario has no cells there."""
+    """Return the cells in the order of running: case by case, the important methods first.
+
+    A method has no cells in a scenario that it does not support.
+    """
     found: list[Cell] = []
     order = sorted(_rows(grid), key=lambda row: _place_in_order(row[0]))
     for block in grid.blocks:
@@ -536,7 +545,7 @@ def cells(grid: Grid, facts: Mapping[str, Facts]) -> list[Cell]:
 
 
 def _is_searched(block: Block, case: Case, presets: tuple[str, ...]) -> bool:
-    """Return whether settings were searched on a case, so that a table must not report them on it."""
+    """Return whether settings were searched on a case; a table must not report them on it."""
     return presets == ("tuned",) and case in block.searched
 
 
@@ -555,7 +564,7 @@ def _can(method: str, block: Block) -> bool:
 
 
 def experiment(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
-    """All that decides the result of a cell. An unknown method, setting or recipe key is an error that says so."""
+    """Return the experiment of a cell; raise an error for an unknown method, setting or key."""
     block = cell.block
     return from_dict(
         {
@@ -568,8 +577,8 @@ def experiment(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
     )
 
 
-def result_id(made: Experiment, measurement: Mapping[str, Any] | None) -> str:
-    """Of a line of results: that of its experiment or, of an attack or study, of the experiment and its settings."""
+def result_id(made: Experiment, measurement: Settings | None) -> str:
+    """Return the id of a result: of its experiment and the settings of its attack or study."""
     if measurement is None:
         return made.id
     text = f"{made.id}/{to_json(measurement, sort_keys=True)}"
@@ -577,7 +586,7 @@ def result_id(made: Experiment, measurement: Mapping[str, Any] | None) -> str:
 
 
 def original_of(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
-    """How the original of a cell is made. One that learns a bias depends on the case."""
+    """Return how the original of a cell is trained; with a bias it depends on the case."""
     made = training(grid, cell.block, facts)
     if cell.block.bias is None:
         return made
@@ -588,7 +597,7 @@ def original_of(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
 
 
 def training(grid: Grid, block: Block, facts: Facts) -> Experiment:
-    """How the block's original is made."""
+    """Return how the original of a block is trained."""
     usual = default_recipe(
         facts.name, facts.samples, facts.augment, block.model, block.recipe_preset
     )
@@ -619,9 +628,9 @@ def _method(
 def _distinct(
     grid: Grid, block: Block, method: str, variant: str, facts: Facts
 ) -> list[tuple[str, ...]]:
-    """The presets of a method, those with equal settings together.
+    """Return the presets of a method, grouped by equal settings.
 
-    Original and Retrained have no settings: what is theirs is the recipe, which stands first.
+    Original and Retrained have no settings but a recipe, whose name comes first.
     """
     if method not in METHODS:
         return [grid.presets]
@@ -642,7 +651,7 @@ Only = Mapping[str, frozenset[str]]
 
 
 def parse_only(text: str, grid: Grid) -> Only:
-    """`dataset=cifar10,method=duck`: a key given twice allows both values."""
+    """Parse text such as `dataset=cifar10,method=duck`; a key given twice allows both values."""
     known = _known(grid)
     wanted: dict[str, set[str]] = {}
     for part in filter(None, (word.strip() for word in text.split(","))):
@@ -659,10 +668,11 @@ def parse_only(text: str, grid: Grid) -> Only:
     return {key: frozenset(values) for key, values in wanted.items()}
 
 
-def narrow(some: Iterable[Cell], only: Only) -> list[Cell]:
+def narrow(every: Iterable[Cell], only: Only) -> list[Cell]:
+    """Return the cells that `--only` selects."""
     return [
         cell
-        for cell in some
+        for cell in every
         if all(values.intersection(cell.keys[key]) for key, values in only.items())
     ]
 

@@ -1,26 +1,24 @@
-"""What stands below a table: failures, what is not in it, and what its numbers rest on."""
+"""The notes below a table: failures, results that are left out, and facts about its numbers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from duck.audits.roc import RATES, least_others
-from duck.bench.grids import Cell, measurement_of
-from duck.bench.result_checks import Result
-from duck.bench.results import Results
+from duck.bench.grids import Cell
+from duck.bench.results import Result, Results
 
 Row = Mapping[str, Any]
 
 
 def _cell_of(line: Result) -> tuple[Any, ...]:
-    """Return what tells the cells of grids apart, whatever their settings."""
-    made, asked = line["experiment"]["training"], line["experiment"].get("request") or {}
-    removed = asked.get("count") if asked.get("name") == "random-classes" else asked.get("fraction")
-    names = [line[key] for key in ("dataset", "scenario", "case", "method", "preset")]
-    return (*names, line.get("variant", ""), made["model"], line.get("recipe", "standard"), removed)
+    """Return what distinguishes the cells of grids, apart from the settings of methods."""
+    names = line.dataset, line.scenario, line.case, line.method, line.preset
+    removed = None if line.stored.request is None else line.stored.request.size
+    return (*names, line.variant, line.training.model, line.recipe, removed)
 
 
 def _names_of(cell: Cell) -> list[tuple[Any, ...]]:
-    """Return the same of a cell, once for each preset that it stands for."""
+    """Return the same for a cell, once for each of its presets."""
     block = cell.block
     before = block.dataset, block.scenario, cell.case, cell.method
     share = block.fraction if block.scenario == "samples" else None
@@ -29,14 +27,14 @@ def _names_of(cell: Cell) -> list[tuple[Any, ...]]:
 
 
 def part(row: Row, with_pool: bool) -> str:
-    """Of which table: data set, scenario and, where there are several, the shadow models."""
+    """Return the title of a table: data set, scenario and, if there are several, the pool."""
     return f"{row['dataset']}, {row['scenario']}" + (
         f", pool {row['shadows']['pool']}" if with_pool else ""
     )
 
 
 def name_of(row: Row) -> str:
-    """Return the method of a row with its variant and preset, and what else tells it from others."""
+    """Return the name of a row: its method, variant and preset, and what else is special."""
     removed = row.get("removed") or 1
     words = [f"{removed} classes"] if removed > 1 else []
     words += [row["model"]] if row["model"] != "resnet18" else []
@@ -44,72 +42,81 @@ def name_of(row: Row) -> str:
     return f"{', '.join(words)} ({row['preset']})"
 
 
-def of_runs(row: Row, with_pool: bool) -> list[str]:
-    who = f"{part(row, with_pool)}, {name_of(row)}"
+def run_notes(row: Row, with_pool: bool) -> list[str]:
+    """Return the failures and the notes of the runs of a row, with their counts."""
+    name = f"{part(row, with_pool)}, {name_of(row)}"
     failed = [
-        f"{who} failed in {count} of {row['of']}: {error}" for error, count in row["errors"].items()
+        f"{name} failed in {count} of {row['of']}: {error}"
+        for error, count in row["errors"].items()
     ]
     return failed + [
-        f"{who}, {count} of {row['n']}: {note}" for note, count in row["notes"].items()
+        f"{name}, {count} of {row['n']}: {note}" for note, count in row["notes"].items()
     ]
 
 
 def never_run(rows: Iterable[Row], with_pool: bool) -> list[str]:
-    """Presets that have no row, a line for each table."""
+    """Name the presets that have no row, in a line for each table."""
     missing: dict[str, list[str]] = {}
     for row in rows:
         missing.setdefault(part(row, with_pool), []).append(name_of(row))
-    return [f"Never run in {where}: {', '.join(who)}." for where, who in missing.items()]
+    return [f"Never run in {where}: {', '.join(names)}." for where, names in missing.items()]
 
 
-def compared_with(rows: Iterable[Row]) -> list[str]:
-    """The shadow models of LiRA, each set of them once."""
+def shadow_notes(rows: Iterable[Row]) -> list[str]:
+    """Describe each set of shadow models that LiRA compared with."""
     sets = {row["shadows"]["pool"]: row["shadows"] for row in rows if row.get("shadows")}
-    told = [
-        f"Compared with {about['models']} shadow models, trained on random halves for {about['epochs']} epochs: accuracy "
-        f"{100 * about['train']:.1f} % on what they saw, {100 * about['test']:.1f} % on test samples (pool {about['pool']})."
-        for about in sets.values()
-        if "models" in about
+    notes = [
+        f"Compared with {facts['models']} shadow models, trained on random halves for "
+        f"{facts['epochs']} epochs: accuracy {100 * facts['train']:.1f} % on what they saw, "
+        f"{100 * facts['test']:.1f} % on test samples (pool {facts['pool']})."
+        for facts in sets.values()
+        if "models" in facts
     ]
-    told += [_mismatch(about) for about in sets.values() if about.get("differs")]
-    several = f"There are results of {len(sets)} pools of shadow models, each with rows of its own; --pool shows those of one."
-    return [several, *told] if len(sets) > 1 else told
-
-
-def _mismatch(about: Mapping[str, Any]) -> str:
-    """Say in what the recipe of the shadow models differs from that of their targets."""
-    differences = "; ".join(
-        f"{name} {mine} instead of {theirs}" for name, (mine, theirs) in about["differs"].items()
+    notes += [_mismatch(facts) for facts in sets.values() if facts.get("differs")]
+    several = (
+        f"There are results of {len(sets)} pools of shadow models, each with rows of its own; "
+        "--pool shows those of one."
     )
-    mine, theirs = about["differs"].get("epochs", (0, 0))
+    return [several, *notes] if len(sets) > 1 else notes
+
+
+def _mismatch(facts: Mapping[str, Any]) -> str:
+    """Describe how the recipe of the shadow models differs from that of their targets."""
+    differences = "; ".join(
+        f"{name} {mine} instead of {theirs}" for name, (mine, theirs) in facts["differs"].items()
+    )
+    mine, theirs = facts["differs"].get("epochs", (0, 0))
     found = "are lower bounds of" if mine < theirs else "may differ from"
     return (
-        f"Mismatched pool {about['pool']}: its models were trained otherwise than the targets "
+        f"Mismatched pool {facts['pool']}: its models were trained otherwise than the targets "
         f"({differences}). The rates {found} what a matched attack would find."
     )
 
 
-def unresolved(used: Iterable[Result]) -> list[str]:
-    """The rates that too few non-members cannot show, which a line holds as None."""
-    scores = [line["scores"] for line in used]
+def unresolved_rates(used: Iterable[Result]) -> list[str]:
+    """Name the rates that are None because there are too few non-members."""
+    scores = [line.scores for line in used]
     return [
-        f"TPR@{100 * rate:g}%FPR is left out where there are fewer than {least_others(rate):,} non-members: they cannot show so low a rate."
+        f"TPR@{100 * rate:g}%FPR is left out where there are fewer than {least_others(rate):,} "
+        "non-members: they cannot show so low a rate."
         for rate in RATES
         if any(score.get(f"tpr_{100 * rate:g}", 0) is None for score in scores)
     ]
 
 
-def strays(
-    asked: Iterable[Cell], used: Iterable[Result], results: Results, measurement: str | None
+def left_out(
+    shown_cells: Iterable[Cell], used: Iterable[Result], results: Results, measurement: str | None
 ) -> list[str]:
-    """Settings change; results of the old ones stay in the files but do not belong in the table.
+    """Count the results of the same cells with other settings, which the table does not show.
 
     Results of other architectures, recipes or variants belong to other grids and are not counted.
     """
-    names = {name for cell in asked for name in _names_of(cell)}
+    names: set[tuple[Any, ...]] = set()
+    for cell in shown_cells:
+        names.update(_names_of(cell))
     shown = {id(line) for line in used}
-    alike = [line for line in results.done.values() if _cell_of(line) in names]
-    others = [line for line in alike if id(line) not in shown]
-    count = sum((measurement_of(line) or {}).get("name") == measurement for line in others)
+    same_cells = [line for line in results.done.values() if _cell_of(line) in names]
+    others = [line for line in same_cells if id(line) not in shown]
+    count = sum(line.measurement_name == measurement for line in others)
     what = "other settings or shadow models" if measurement == "lira" else "other settings"
     return [f"Left out: {count} results of the same cells with {what}."] if count else []

@@ -1,18 +1,354 @@
-"""Stored results: appended as runs end, read from every file of a folder."""
+"""Results of a bench: their record, and the files of a folder that hold them."""
 
 import json
+import math
 import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from duck.bench.grids import Facts, measurement_of, result_id
-from duck.bench.result_checks import Result, find_flaw, is_ours, is_trial, mark_invalid_scores
+from duck.bench.columns import ACCURACIES, COLUMNS
+from duck.bench.grids import Facts, Settings, result_id
 from duck.errors import BadInput, DuckError
-from duck.experiment import from_dict
+from duck.experiment import Experiment, from_dict
 from duck.files import read_bytes
 from duck.json_text import to_json
+from duck.metrics import KeptAccuracy
+from duck.records import (
+    MAX_NUMBER,
+    AnyNumber,
+    Count,
+    Fields,
+    InvalidRecord,
+    Label,
+    Rule,
+    structure,
+    to_plain,
+)
+from duck.types import Augment
+
+Epochs = Annotated[int, Rule("a count of epochs", lambda value: type(value) is int and value > 0)]
+MeasurementName = Annotated[
+    str,
+    Rule(
+        "the name of an attack or study", lambda value: isinstance(value, str) and value in COLUMNS
+    ),
+]
+ScoreTable = dict[str, AnyNumber | None]
+
+
+@dataclass(frozen=True)
+class StoredRecipe:
+    """The checked fields of a stored recipe."""
+
+    augment: Augment
+    epochs: Epochs | None = None
+
+
+@dataclass(frozen=True)
+class StoredTraining:
+    """A training as a result stores it. Its recipe may have fields of other versions."""
+
+    data: str
+    model: str
+    fingerprint: str
+    recipe: Annotated[dict[str, Any], Fields(StoredRecipe)]
+
+
+@dataclass(frozen=True)
+class StoredRequest:
+    """A request as a result stores it, with the fields that tell cells apart."""
+
+    name: str
+    count: int | None = None
+    fraction: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.name == "random-classes" and self.count is None:
+            raise InvalidRecord("has no count of classes")
+
+    @property
+    def size(self) -> float | None:
+        """The number of random classes, or the share of the samples."""
+        return self.count if self.name == "random-classes" else self.fraction
+
+
+@dataclass(frozen=True)
+class StoredExperiment:
+    """An experiment as a result stores it. Its method may have settings of other versions."""
+
+    training: StoredTraining
+    request: StoredRequest | None = None
+    method: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class StoredMeasurement:
+    """The checked settings of an attack or study."""
+
+    name: MeasurementName
+    pool: str | None = None
+
+
+StoredSettings = Annotated[Settings, Fields(StoredMeasurement)]
+
+
+@dataclass(frozen=True)
+class ShadowFacts:
+    """The checked facts of the shadow models that LiRA compared with."""
+
+    models: int
+    epochs: int
+    train: float
+    test: float
+    recipe: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class SvmDetails:
+    """The splits of an SVM attack: their F1 and settings, and the samples on each side."""
+
+    f1: list[float]
+    settings: list[Any]
+    forgotten: Count
+    unseen: Count
+
+
+@dataclass(frozen=True)
+class BenchCurve:
+    """The ROC curve of an attack, with its AUC and other rates."""
+
+    fpr: list[float]
+    tpr: list[float]
+    others: Count | None = None
+    """The number of non-members."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """What a run measured. A field that does not apply to the run is None and is not stored."""
+
+    scores: ScoreTable = field(default_factory=dict)
+    """Empty if the run failed."""
+    original: ScoreTable | None = None
+    """The scores of the original on the same splits."""
+    svm: SvmDetails | None = None
+    roc: Annotated[dict[str, Any], Fields(BenchCurve)] | None = None
+    shadows: Annotated[dict[str, Any], Fields(ShadowFacts)] | None = None
+    density: dict[str, dict[str, float | None]] | None = None
+    space: dict[str, float] | None = None
+    forgotten: list[int] | None = None
+    """The forgotten classes."""
+    unseen: Count | None = None
+    bias: dict[str, Any] | None = None
+    """The fields of the request that planted the bias."""
+    shap_values: list[float] | None = None
+    seconds: float = math.nan
+    """Time of the method, attack or study. NaN if the run failed."""
+    prepare_seconds: float = 0.0
+    compiled: bool | None = None
+    forget_samples: Count | None = None
+    processed: Count | None = None
+    status: str | None = None
+    kept_accuracy: KeptAccuracy | None = None
+    notes: list[str] = field(default_factory=list)
+    error: str | None = None
+    """Why the run failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Values):
+    """The stored outcome of a cell, or of the training of an original: one line of a file."""
+
+    id: str
+    dataset: str
+    scenario: Literal["class", "samples", "bias"] | None
+    """None for an original, like the next three."""
+    case: Label | None
+    method: str | None
+    preset: str | None
+    variant: str = ""
+    recipe: str = "standard"
+    """Name of the recipe of the original."""
+    attack: StoredSettings | None = None
+    study: StoredSettings | None = None
+    train_samples: int
+    wall_seconds: float
+    device: str
+    torch: str | None = None
+    date: str | None = None
+    device_gib: float | None = None
+    """Peak memory of the device; None on a CPU."""
+    host_gib: float | None = None
+    alone: bool = True
+    """Whether nothing else used the device, so that times can be compared."""
+    experiment: Annotated[dict[str, Any], Fields(StoredExperiment)]
+    """The experiment as it was stored."""
+
+    @property
+    def measurement(self) -> Settings | None:
+        """The settings of the attack or study; None for plain scores."""
+        return self.attack or self.study
+
+    @property
+    def measurement_name(self) -> str | None:
+        """The name of the attack or study; None for plain scores."""
+        return None if self.measurement is None else str(self.measurement["name"])
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None
+
+    @cached_property
+    def stored(self) -> StoredExperiment:
+        """The parts of the experiment that every version stores."""
+        return structure(self.experiment, StoredExperiment)
+
+    @property
+    def training(self) -> StoredTraining:
+        return self.stored.training
+
+    @cached_property
+    def current_experiment(self) -> Experiment | None:
+        """The experiment; None if it has settings that no longer exist."""
+        try:
+            return from_dict(self.experiment)
+        except DuckError:
+            return None
+
+    @property
+    def current_id(self) -> str:
+        """The id of today: settings that are newer than the result have their defaults."""
+        if self.current_experiment is None:
+            return self.id
+        return result_id(self.current_experiment, self.measurement)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the line of the file as plain data."""
+        plain = to_plain(self)
+        return {name: plain[name] for name in LINE if not self._is_omitted(name)}
+
+    def _is_omitted(self, name: str) -> bool:
+        if name in ALWAYS_STORED:
+            return False
+        if name in ("seconds", "prepare_seconds", "notes"):
+            # The training of an original has a time alone.
+            return math.isnan(self.seconds) or (name != "seconds" and self.method is None)
+        return getattr(self, name) in OMITTED.get(name, (None,))
+
+
+_VALUES = [item.name for item in fields(Values)]
+_NAMES = [item.name for item in fields(Result) if item.name not in _VALUES]
+LINE = (*(name for name in _NAMES if name != "experiment"), *_VALUES, "experiment")
+"""The fields of a result in the order of the file."""
+ALWAYS_STORED = {"scenario", "case", "method", "preset", "torch", "date", "device_gib", "host_gib"}
+OMITTED: dict[str, tuple[Any, ...]] = {
+    "variant": ("",),
+    "recipe": ("standard",),
+    "alone": (True,),
+    "scores": ({},),
+}
+"""Values that are not stored; of other fields, None is not."""
+NEEDED_SCORES: dict[str | None, tuple[str, ...]] = {
+    **{name: tuple(columns) for name, columns in COLUMNS.items()},
+    None: tuple(dict.fromkeys([*ACCURACIES["class"].values(), *ACCURACIES["samples"].values()])),
+    "svm": (*COLUMNS["svm"], "chance"),
+}
+"""By the attack or study of a result, the scores that it must have."""
+
+
+def read_result(plain: Any) -> Result:
+    """Convert a line of a file to a result, or raise an error that names the first wrong field."""
+    result = structure(plain, Result)
+    for problem in _problems(result, plain):
+        raise InvalidRecord(problem)
+    return result
+
+
+def _problems(result: Result, plain: dict[str, Any]) -> Iterator[str]:
+    """Yield fields that are missing although others of the result need them."""
+    if (result.method is None) != (result.experiment.get("method") is None):
+        yield "its experiment is of another method"
+    for name in ("scenario", "case", "preset"):
+        if (plain[name] is None) != (result.method is None):
+            yield f"{name} does not fit the method"
+    if result.method is not None and result.stored.request is None:
+        yield "experiment.request is missing"
+    if result.attack and result.attack["name"] == "lira" and "pool" not in result.attack:
+        yield "attack.pool is missing"
+    if result.failed:
+        return
+    needed = ["scores", "seconds"]
+    if result.method is not None:
+        needed += ["prepare_seconds", "notes"]
+    if result.measurement_name == "lira":
+        needed.append("shadows")
+    if result.measurement_name == "density":
+        needed += ["density", "forgotten"]
+    for name in needed:
+        if plain.get(name) is None:
+            yield f"{name} is missing"
+    for name in NEEDED_SCORES[result.measurement_name] if result.method is not None else ():
+        if name not in result.scores:
+            yield f"scores.{name} is missing"
+
+
+def mark_invalid_scores(result: Result) -> Result:
+    """Return the result as a failed run if a score is NaN or infinite."""
+    wrong = [
+        name
+        for name, value in result.scores.items()
+        if value is not None and not abs(value) < MAX_NUMBER
+    ]
+    if not wrong:
+        return result
+    return replace(result, scores={}, error=f"Not a number: {', '.join(wrong)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A trial of the search for settings that all methods share."""
+
+    dataset: str
+    scenario: str
+    method: str
+    number: Any
+    settings: Any
+    score: Any
+    seconds: float
+    start: Any
+    """The preset that it began with."""
+    jobs: int = 1
+    alone: bool = True
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The data set, the scenario and the method."""
+        return self.dataset, self.scenario, self.method
+
+    @property
+    def name(self) -> str:
+        """The same for copies of a trial."""
+        return to_json([*self.key, self.number, self.settings], sort_keys=True)
+
+
+def _read_trial(plain: Any) -> Trial | None:
+    if not isinstance(plain, dict) or "start" not in plain:
+        return None
+    try:
+        return structure(plain, Trial)
+    except InvalidRecord:
+        return None
+
+
+def _is_result(plain: Any) -> bool:
+    """Return whether a line of JSON is a result: it has two of the names that results have."""
+    names = {"id", "experiment", "dataset"}
+    return isinstance(plain, dict) and len(names & plain.keys()) >= 2
 
 
 class Results:
@@ -34,13 +370,12 @@ class Results:
     @property
     def done(self) -> dict[str, Result]:
         """The results of runs that did not fail; failed ones are tried again."""
-        return {name: line for name, line in self.lines.items() if "error" not in line}
+        return {name: result for name, result in self.lines.items() if not result.failed}
 
     def facts(self, dataset: str) -> Iterator[Facts]:
         """Yield the facts of a data set; several where machines read it from different sources."""
-        yield from dict.fromkeys(
-            _facts(line) for line in self.lines.values() if line["dataset"] == dataset
-        )
+        found = [_facts(result) for result in self.lines.values() if result.dataset == dataset]
+        yield from dict.fromkeys(found)
 
     def check_writable(self) -> None:
         """Raise an error if results cannot be written, before the first run starts."""
@@ -53,53 +388,50 @@ class Results:
                 "Choose another --out."
             ) from error
 
-    def append(self, name: str, line: Result) -> None:
+    def append(self, name: str, result: Result) -> None:
         """Append a result to the file of a grid and wait until it is on the disk."""
         path = self.folder / f"{name.replace('/', '-')}.jsonl"
         # A kill may have left half a line.
         separator = b"" if _ends_with_newline(path) else b"\n"
         with path.open("ab") as file:
-            file.write(separator + to_json(line).encode() + b"\n")
+            file.write(separator + to_json(result.to_dict()).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        self._keep(line)
+        self._add(result)
 
     def _read(self, path: Path) -> None:
         try:
             text = read_bytes(path).decode("utf-8", errors="replace")
         except OSError as error:
             raise BadInput(f"The results {path} cannot be read: {error.strerror}.") from error
-        for row in filter(str.strip, text.split("\n")):
+        for line in filter(str.strip, text.split("\n")):
             try:
-                line = json.loads(row)
+                self._read_line(json.loads(line))
+            except InvalidRecord as error:
+                self.broken[path.name, str(error)] += 1
             except (ValueError, RecursionError):  # no JSON, or nested too deeply
                 self.broken[path.name, "half-written, as a kill leaves it"] += 1
-                continue
-            if is_trial(line):
-                self._count_trial(line)
-            if not is_ours(line):
-                continue
-            wrong = find_flaw(line)
-            if wrong is None:
-                self._keep(mark_invalid_scores(line))
-            else:
-                self.broken[path.name, wrong] += 1
 
-    def _count_trial(self, line: Result) -> None:
+    def _read_line(self, plain: Any) -> None:
+        trial = _read_trial(plain)
+        if trial is not None:
+            self._count_trial(trial)
+        if _is_result(plain):
+            self._add(mark_invalid_scores(read_result(plain)))
+
+    def _count_trial(self, trial: Trial) -> None:
         """Count a trial once, also where a file was copied."""
-        key = line["dataset"], line["scenario"], line["method"]
-        name = to_json([*key, line["number"], line["settings"]], sort_keys=True)
-        if name in self._known_trials:
+        if trial.name in self._known_trials:
             return
-        self._known_trials.add(name)
-        self.trials[key] += 1
-        if line.get("jobs", 1) == 1 and line.get("alone", True):  # else others shared the device
-            self.trial_seconds.setdefault(key, []).append(float(line["seconds"]))
+        self._known_trials.add(trial.name)
+        self.trials[trial.key] += 1
+        if trial.jobs == 1 and trial.alone:  # else others shared the device
+            self.trial_seconds.setdefault(trial.key, []).append(float(trial.seconds))
 
-    def _keep(self, line: Result) -> None:
-        name = _current_id(line)
-        if name not in self.lines or "error" in self.lines[name]:
-            self.lines[name] = line
+    def _add(self, result: Result) -> None:
+        name = result.current_id
+        if name not in self.lines or self.lines[name].failed:
+            self.lines[name] = result
 
 
 def _ends_with_newline(path: Path) -> bool:
@@ -110,16 +442,7 @@ def _ends_with_newline(path: Path) -> bool:
         return file.read() == b"\n"
 
 
-def _current_id(line: Result) -> str:
-    """Return the id of today: settings that are newer than the result have their defaults."""
-    try:
-        return result_id(from_dict(line["experiment"]), measurement_of(line))
-    except DuckError:
-        return str(line["id"])
-
-
-def _facts(line: Result) -> Facts:
-    made = line["experiment"]["training"]
-    return Facts(
-        made["data"], made["fingerprint"], line["train_samples"], made["recipe"]["augment"]
-    )
+def _facts(result: Result) -> Facts:
+    training = result.training
+    augment: Augment = training.recipe["augment"]
+    return Facts(training.data, training.fingerprint, result.train_samples, augment)

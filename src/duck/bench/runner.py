@@ -1,13 +1,9 @@
 """Execute the runs of a grid: train originals, unlearn, attack, study."""
 
-import json
 import re
-import resource
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +11,29 @@ import torch
 from torch import nn
 
 from duck import files
-from duck.api import train
+from duck.artifacts import Artifact, ArtifactStore, Key
 from duck.bench import studies
 from duck.bench.attacks import Attacker
-from duck.bench.grids import Attack, Cell, Grid, Measurement, Study, result_id
-from duck.bench.outputs import OutputStore, Target
-from duck.bench.result_checks import Result, mark_invalid_scores
+from duck.bench.grids import Attack, Cell, Grid, Measurement, Settings, Study, result_id
+from duck.bench.outputs import Target, predict_target, read_target
+from duck.bench.results import Result, Values, mark_invalid_scores
 from duck.data import load
 from duck.data.progress import ProgressCallback
 from duck.errors import BadInput, DuckError, UnknownName
-from duck.experiment import Experiment, Training, to_dict
+from duck.experiment import Experiment, to_dict
 from duck.methods.base import clone
-from duck.metrics import Scores, evaluate, training_scores
+from duck.metrics import Scores, evaluate
 from duck.models import build
-from duck.models.weights import REQUEST_DIGEST, load_weights, save_weights
+from duck.models.weights import copy_tensors, load_tensors
+from duck.originals import TrainingFacts, load_or_train, machine_facts
 from duck.preparation import Preparations
-from duck.runtime import Stopwatch, device_name, seeded
+from duck.runtime import Stopwatch, seeded
 from duck.sample_ids import NO_SALT
 from duck.scenarios import Debias
 from duck.training import loop
 from duck.types import Data, Recipe, Scenario
 from duck.unlearning import notes, unlearn
 
-GIB = 2**30
 MAX_ERROR_LENGTH = 400
 """Characters; errors of accelerators can fill a page."""
 
@@ -55,7 +51,7 @@ class Job:
     measurement: Measurement | None = None
 
     @property
-    def settings(self) -> dict[str, Any] | None:
+    def settings(self) -> Settings | None:
         """The settings of the attack or study, or None."""
         return None if self.measurement is None else self.measurement.settings
 
@@ -157,16 +153,13 @@ class Runner:
         keep_models   store unlearned models, too, by the ids of their experiments
         alone         nothing else uses the device, so that times can be compared
         """
-        self.data, self.models, self.device, self.attacker = data, models, device, attacker
-        self.compiled, self.keep_models, self.outputs = (
-            compiled,
-            keep_models,
-            OutputStore(models / "outputs"),
-        )
+        self.data, self.device, self.attacker = data, device, attacker
+        self.compiled, self.keep_models = compiled, keep_models
+        self.store = ArtifactStore(models)
         self.alone = alone
         self._moved: tuple[str, Data] | None = None
-        self._prepared: tuple[str, PreparedOriginal] | None = None
-        self._failed: dict[str, str] = {}
+        self._prepared: tuple[Key, PreparedOriginal] | None = None
+        self._failed: dict[Key, str] = {}
         """Originals whose training failed, and why: no other cell trains them again."""
         self._latest: tuple[str, nn.Module] | None = None
         """The id of the last unlearning and its model: a study of it usually comes next."""
@@ -174,59 +167,66 @@ class Runner:
     def ready(self, grid: Grid) -> set[str]:
         """Return the experiments that a grid's attack or study can use without a new model."""
         if grid.attack:
-            return self.outputs.experiments()
-        return {path.stem for path in self.models.glob("*.safetensors")} if grid.study else set()
+            return self.store.ids("predictions")
+        return self.store.ids("unlearned") if grid.study else set()
 
     def __call__(self, job: Job) -> Result:
         _reset_peak(self.device)
         begun = time.monotonic()
         try:
-            values = mark_invalid_scores(self._execute(job))
+            values = self._execute(job)
         except Exception as error:
             values = {"error": short_message(error)}
-        extra = {} if job.measurement is None else {job.measurement.key: job.settings}
-        common = {
+        named = {
             "id": job.id,
             **job.keys,
-            **extra,
             "train_samples": len(self.data[job.dataset].train),
+            "experiment": to_dict(job.experiment),
         }
-        stamp = {"wall_seconds": time.monotonic() - begun, **_machine(self.device)}
-        if not self.alone:
-            stamp["alone"] = False
-        return {**common, **stamp, **values, "experiment": to_dict(job.experiment)}
+        if job.measurement is not None:
+            named[job.measurement.key] = job.settings
+        seconds = time.monotonic() - begun
+        stamp = {"wall_seconds": seconds, "alone": self.alone, **machine_facts(self.device)}
+        # The record of a stored original has the machine and the time of its training.
+        return mark_invalid_scores(Result(**{**named, **stamp, **values}))
 
-    def _execute(self, job: Job) -> Result:
+    def _execute(self, job: Job) -> dict[str, Any]:
+        """Return the fields of the result that the run itself determines."""
         if job.cell is None:
             return self._load_or_train(job)[1]
+        return vars(self._measure(job))
+
+    def _measure(self, job: Job) -> Values:
         if job.measurement is None:
             return self._unlearn(job)[0]
         if isinstance(job.measurement, Attack):
             return self._attack(job)
         return self._study(job, job.measurement)
 
-    def _study(self, job: Job, study: Study) -> Result:
+    def _study(self, job: Job, study: Study) -> Values:
         if study.name == "bias":
             prepared = self._prepare(job)
-            return studies.bias_line(prepared.model, job.experiment, prepared.data, study.images)
+            return studies.measure_bias_removal(
+                prepared.model, job.experiment, prepared.data, study.images
+            )
         model = self._load_or_unlearn(job)
         prepared = self._prepare(job)
         scenario, _ = prepared.scenario(job.experiment)
-        return studies.density_line(model, scenario, study.dimensions)
+        return studies.measure_density(model, scenario, study.dimensions)
 
     def _load_or_unlearn(self, job: Job) -> nn.Module:
         """Return the unlearned model of a job: the latest one, a stored one or a new one."""
         if self._latest is not None and self._latest[0] == job.experiment.id:
             return self._latest[1]
-        weights = self.models / f"{job.experiment.id}.safetensors"
-        if not weights.exists():
+        stored = self.store.read(Key.of("unlearned", job.experiment))
+        if stored is None:
             return self._unlearn(job)[1]
         data = self._data(job.dataset)
         model = build(job.experiment.training.model, data.num_classes, data.train.shape)
-        load_weights(model, weights)
+        load_tensors(model, stored.tensors, "The stored model")
         return model.to(self.device).eval()
 
-    def _attack(self, job: Job) -> Result:
+    def _attack(self, job: Job) -> Values:
         assert self.attacker is not None
         assert job.cell is not None
         if job.measurement != self.attacker.attack:
@@ -236,15 +236,15 @@ class Runner:
             )
         target = self._target(job)
         with Stopwatch(self.device) as stopwatch:
-            found = self.attacker(target, job.cell.block.kind, job.experiment.seed)
-        return {**found, "seconds": stopwatch.seconds, "prepare_seconds": 0.0, "notes": []}
+            values = self.attacker(target, job.cell.block.kind, job.experiment.seed)
+        return replace(values, seconds=stopwatch.seconds)
 
     def _target(self, job: Job) -> Target:
         """Return the outputs of the model: stored ones, or those of a new model."""
-        target = self.outputs.read(job.experiment.id)
+        target = read_target(self.store, job.experiment.id)
         if target is None:
             self._unlearn(job)
-            target = self.outputs.read(job.experiment.id)
+            target = read_target(self.store, job.experiment.id)
         if target is None:
             raise BadInput(
                 f"{job.dataset} has no test samples, which an attack needs, or the outputs of the "
@@ -252,7 +252,7 @@ class Runner:
             )
         return target
 
-    def _unlearn(self, job: Job) -> tuple[Result, nn.Module]:
+    def _unlearn(self, job: Job) -> tuple[Values, nn.Module]:
         prepared, experiment = self._prepare(job), job.experiment
         scenario, before = prepared.scenario(experiment)
         made = experiment.training
@@ -270,44 +270,42 @@ class Runner:
             preparations=prepared.preparations,
         )
         self._latest = experiment.id, outcome.model
-        line = {
-            "scores": asdict(outcome.scores),
-            "original": asdict(before),
-            "seconds": outcome.seconds,
-            "prepare_seconds": outcome.prepare_seconds,
-            "compiled": compiled,
-            "forget_samples": outcome.forget_samples,
-            "processed": outcome.processed,
-            "status": outcome.status,
-            "kept_accuracy": asdict(outcome.kept_accuracy),
-            "notes": [*notes(scenario, outcome), *self._store(experiment, outcome.model, scenario)],
-        }
-        return line, outcome.model
+        values = Values(
+            scores=asdict(outcome.scores),
+            original=asdict(before),
+            seconds=outcome.seconds,
+            prepare_seconds=outcome.prepare_seconds,
+            compiled=compiled,
+            forget_samples=outcome.forget_samples,
+            processed=outcome.processed,
+            status=outcome.status,
+            kept_accuracy=outcome.kept_accuracy,
+            notes=[*notes(scenario, outcome), *self._store(experiment, outcome.model, scenario)],
+        )
+        return values, outcome.model
 
     def _store(self, experiment: Experiment, model: nn.Module, scenario: Scenario) -> list[str]:
         """Store outputs and weights. A full disk does not cost the result: return a note."""
         try:
-            self.outputs.write(experiment.id, model, scenario)
+            target = predict_target(model, scenario)
+            if target is not None:
+                self.store.write(Key.of("predictions", experiment), target)
             if self.keep_models:
-                request_digest = experiment.request_digest(NO_SALT)  # no grid names sample ids
-                digest = {REQUEST_DIGEST: request_digest} if request_digest else None
-                save_weights(model, self.models / f"{experiment.id}.safetensors", digest)
+                digest = experiment.request_digest(NO_SALT)  # no grid names sample ids
+                unlearned = Artifact(copy_tensors(model), {}, digest)
+                self.store.write(Key.of("unlearned", experiment), unlearned)
         except files.WRITE_ERRORS as error:
             return [f"It could not be kept for attacks and analyses: {files.reason(error)}."]
         return []
 
     def _prepare(self, job: Job) -> PreparedOriginal:
-        key = _key(job.experiment)
+        key = Key.of_original(job.experiment)
         if self._prepared is None or self._prepared[0] != key:
             self._prepared = self._latest = None  # frees the one before
             model, _ = self._load_or_train(job)
-            _warm_up(model, self._data(job.dataset), self.device)
-            self._prepared = (
-                key,
-                PreparedOriginal(
-                    self._data(job.dataset), model, Preparations(self.models / "prepared")
-                ),
-            )
+            data = self._data(job.dataset)
+            _warm_up(model, data, self.device)
+            self._prepared = key, PreparedOriginal(data, model, Preparations(self.store))
         return self._prepared[1]
 
     def _data(self, name: str) -> Data:
@@ -317,43 +315,35 @@ class Runner:
             self._moved = name, self.data[name].to(self.device)
         return self._moved[1]
 
-    def _load_or_train(self, job: Job) -> tuple[nn.Module, Result]:
-        """Return the original and its record: stored ones, or trained now."""
-        made, data = job.experiment.training, self._data(job.dataset)
+    def _load_or_train(self, job: Job) -> tuple[nn.Module, dict[str, Any]]:
+        """Return the original and its result: the stored one, or one trained now."""
+        data = self._data(job.dataset)
         if isinstance(job.experiment.request, Debias):
             data = job.experiment.request(data, job.experiment.seed).data
-        weights = self.models / f"{_key(job.experiment)}.safetensors"
-        if weights.stem in self._failed:
-            raise BadInput(f"Its original could not be made: {self._failed[weights.stem]}")
-        if weights.with_suffix(".json").exists():
-            model = build(made.model, data.num_classes, data.train.shape)
-            try:
-                line = _read(weights.with_suffix(".json"))
-                load_weights(model, weights)
-                return model.to(self.device).eval(), line
-            except BadInput as error:
-                files.warn(f"{error} The original is trained again.")
-        return self._train(made, data, weights)
-
-    def _train(self, made: Training, data: Data, weights: Path) -> tuple[nn.Module, Result]:
+        key = Key.of_original(job.experiment)
+        if key in self._failed:
+            raise BadInput(f"Its original could not be made: {self._failed[key]}")
         try:
-            with Stopwatch(self.device) as stopwatch:
-                model = train(made.model, data, made.seed, made.recipe, device=str(self.device))
+            model, facts = load_or_train(
+                self.store, job.experiment, data, self.device, alone=self.alone
+            )
         except Exception as error:
-            self._failed[weights.stem] = short_message(error)
+            self._failed[key] = short_message(error)
             raise
-        timing = {
-            "seconds": stopwatch.seconds,
-            "wall_seconds": stopwatch.seconds,
-            "compiled": made.recipe.compile,
-        }
-        shared = {} if self.alone else {"alone": False}
-        line = {"scores": training_scores(model, data), **timing, **shared, **_machine(self.device)}
-        with files.writing_cache(self.models):
-            save_weights(model, weights)
-            # Last: where the record is, the weights are whole.
-            files.write_json(weights.with_suffix(".json"), line, indent=None)
-        return model, line
+        compiled = job.experiment.training.recipe.compile
+        return model, _original_result(facts, compiled)
+
+
+def _original_result(facts: TrainingFacts, compiled: bool) -> dict[str, Any]:
+    """Return the fields of a result that the training of its original determines."""
+    return {
+        "scores": facts.scores,
+        "seconds": facts.seconds,
+        "wall_seconds": facts.seconds,
+        "compiled": compiled,
+        "alone": facts.alone,
+        **facts.machine,
+    }
 
 
 def _warm_up(model: nn.Module, data: Data, device: torch.device) -> None:
@@ -368,39 +358,9 @@ def _warm_up(model: nn.Module, data: Data, device: torch.device) -> None:
         )
 
 
-def _key(experiment: Experiment) -> str:
-    """Return the id of an original: by data, model, recipe, seed and the bias in its data."""
-    bias = experiment.request if isinstance(experiment.request, Debias) else None
-    return Experiment(experiment.training, bias, seed=experiment.training.seed).id
-
-
-def _read(record: Path) -> Result:
-    try:
-        line: Result = json.loads(files.read_text(record))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"The record {record.name} of an original cannot be read.") from error
-    if not isinstance(line, dict) or "scores" not in line or "seconds" not in line:
-        raise BadInput(f"{record.name} is not the record of an original.")
-    return line
-
-
 def _reset_peak(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-
-
-def _machine(device: torch.device) -> dict[str, Any]:
-    """Return device, versions, date and memory; no paths."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return {
-        "device": device_name(device),
-        "torch": str(torch.__version__),
-        "date": datetime.now(UTC).date().isoformat(),
-        "device_gib": torch.cuda.max_memory_allocated(device) / GIB
-        if device.type == "cuda"
-        else None,
-        "host_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB,
-    }
 
 
 def short_message(error: Exception) -> str:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal
 
+from duck.artifacts import ArtifactStore, Key
 from duck.bench.estimates import Estimates
 from duck.bench.grids import (
     Attack,
@@ -20,11 +21,9 @@ from duck.bench.grids import (
     original_of,
     result_id,
 )
-from duck.bench.result_checks import Result
-from duck.bench.results import Results
+from duck.bench.results import Result, Results
 from duck.bench.tables import find_line, recipe_differences
-from duck.errors import DuckError
-from duck.experiment import Experiment, from_dict
+from duck.experiment import Experiment
 from duck.json_text import to_json
 from duck.methods.base import METHODS
 
@@ -48,7 +47,7 @@ class Status:
     missing: int
     failed: int
     minutes: float | None
-    """Expected minutes on the GPU for what is missing or failed; None: nothing like it was measured."""
+    """Expected minutes for what is missing or failed; None: no similar run was measured."""
     unmeasured: int = 0
     """Of the missing cells, those whose time is not known and not in `minutes`."""
 
@@ -105,10 +104,11 @@ class _Part:
 
 
 class Planner:
-    """Compares grids with results. `models`: folder in which originals are looked for."""
+    """Compares grids with results. `models`: folder of the artifact store, with originals."""
 
     def __init__(self, results: Results, models: Path | None = None) -> None:
-        self.results, self.models = results, models
+        self.results = results
+        self.store = ArtifactStore(models)
         self.estimates = Estimates(results)
         self._known: dict[str, list[Facts]] = {}
 
@@ -130,7 +130,7 @@ class Planner:
         """Return the commands that fill the most important missing cells within these minutes.
 
         Cells whose time nobody has measured are left out, and so are attacks: these run on a CPU.
-        A search of settings and a pool of shadow models can be made in parts: they take what is left.
+        A search of settings and a pool of shadow models can be built in parts: they use the rest.
         """
         left = 60 * minutes
         chosen: dict[str, dict[Cell, float]] = {}
@@ -190,7 +190,7 @@ class Planner:
         return parts
 
     def _unsearched(self, grid: Grid, dataset: str) -> list[tuple[str, str]]:
-        """Return the methods whose settings were tried too seldom, where the time of a trial is known."""
+        """Return the methods that need more trials, if the time of a trial is known."""
         block = _block_of(grid, dataset)
         return [
             (block.scenario, method)
@@ -201,8 +201,8 @@ class Planner:
 
     def _runs(self, grid: Grid, dataset: str) -> Status:
         lines = self._lines(grid, dataset)
-        failed = sum(line is not None and "error" in line for line in lines.values())
-        missing = [cell for cell, line in lines.items() if line is None or "error" in line]
+        failed = sum(line is not None and line.failed for line in lines.values())
+        missing = [cell for cell, line in lines.items() if line is None or line.failed]
         tasks = [self._task(grid, cell) for cell in missing]
         originals = {
             task.original.id: task.original_seconds
@@ -255,7 +255,7 @@ class Planner:
             experiment(grid, cell, facts).id for cell in every for facts in self._sources(cell)
         }
         done = sum(
-            line.get("attack", {}).get("name") == "lira"
+            line.measurement_name == "lira"
             and not recipe_differences(line)
             and _experiment_id(line) in targets
             for line in self.results.done.values()
@@ -272,7 +272,7 @@ class Planner:
             self._task(grid, cell)
             for dataset in dict.fromkeys(block.dataset for block in grid.blocks)
             for cell, line in self._lines(grid, dataset).items()
-            if line is None or "error" in line
+            if line is None or line.failed
         ]
 
     def _task(self, grid: Grid, cell: Cell) -> _Task:
@@ -284,7 +284,8 @@ class Planner:
         return _Task(result_id(made, settings), grid, cell, seconds, original, cost)
 
     def _is_there(self, original: Experiment) -> bool:
-        return self.models is not None and (self.models / f"{original.id}.json").exists()
+        # The code of a user's model is not imported for an estimate.
+        return Key("originals", original.id) in self.store
 
     def _lines(self, grid: Grid, dataset: str) -> dict[Cell, Result | None]:
         """Return the cells of a data set that can be run, and their results."""
@@ -302,7 +303,7 @@ class Planner:
         # Any pool counts here; whether it has the targets' recipe is counted apart.
         wanted = {experiment(grid, cell, facts).id for facts in self._sources(cell)}
         lines = self.results.done.values()
-        of_lira = [line for line in lines if line.get("attack", {}).get("name") == "lira"]
+        of_lira = [line for line in lines if line.measurement_name == "lira"]
         return next((line for line in of_lira if _experiment_id(line) in wanted), None)
 
     def _sources(self, cell: Cell) -> list[Facts]:
@@ -332,10 +333,8 @@ def _searchable(grid: Grid, block: Block) -> list[str]:
 
 
 def _experiment_id(line: Result) -> str:
-    try:
-        return from_dict(line["experiment"]).id
-    except DuckError:  # of settings that there are no longer
-        return ""
+    """Return the id of an experiment, or "" if it has settings that no longer exist."""
+    return "" if line.current_experiment is None else line.current_experiment.id
 
 
 def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) -> list[Step]:

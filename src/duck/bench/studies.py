@@ -1,7 +1,6 @@
 """Studies of the models of a grid: densities of classes in feature space, and bias removal."""
 
 from dataclasses import asdict, replace
-from typing import Any
 
 import numpy as np
 from torch import nn
@@ -11,7 +10,7 @@ from duck.analysis.attribution import require_captum
 from duck.analysis.feature_space import measure_densities
 from duck.analysis.study import forgotten_classes
 from duck.bench.grids import Study
-from duck.bench.result_checks import Result
+from duck.bench.results import Values
 from duck.experiment import Experiment
 from duck.methods.retrained import Retrained
 from duck.models import build
@@ -28,7 +27,7 @@ def check_study(study: Study) -> None:
         require_captum()
 
 
-def density_line(model: nn.Module, scenario: Scenario, dimensions: int) -> Result:
+def measure_density(model: nn.Module, scenario: Scenario, dimensions: int) -> Values:
     """Measure how densely each class lies in the feature space of a model (DUCK, figure 4C).
 
     The scores are mean log densities of the forgotten and of the retained classes.
@@ -51,15 +50,22 @@ def density_line(model: nn.Module, scenario: Scenario, dimensions: int) -> Resul
                 if value is not None and (label in forgotten) == is_forgotten
             ]
             scores[f"{name}_{split}"] = float(np.mean(values)) if values else None
-    found = {"density": density, "space": asdict(space), "forgotten": forgotten}
-    return {"scores": scores, **found, **_timing(stopwatch.seconds)}
+    return Values(
+        scores=scores,
+        density=density,
+        space=asdict(space),
+        forgotten=forgotten,
+        seconds=stopwatch.seconds,
+    )
 
 
-def bias_line(biased: nn.Module, experiment: Experiment, data: Data, images: int) -> Result:
+def measure_bias_removal(
+    biased: nn.Module, experiment: Experiment, data: Data, images: int
+) -> Values:
     """Remove a planted bias with the method of an experiment, and measure what is left of it.
 
-    `original` is the model that learned the bias. `retrained` is trained from scratch on all images with
-    the right labels, as in the paper. The scores are shares of unseen images with the square.
+    `original` is the model that learned the bias. `retrained` is trained from scratch on all images
+    with the right labels, as in the paper. The scores are shares of unseen images with the square.
     """
     request, method = experiment.request, experiment.method
     assert isinstance(request, Debias)
@@ -88,16 +94,19 @@ def bias_line(biased: nn.Module, experiment: Experiment, data: Data, images: int
         "test": shares.test,
         "shap": None,
     }
-    found: dict[str, Any] = {"unseen": shares.n, "bias": asdict(request)}
+    shap_values = None
     if images:
         attribution = bias.explain_models(
             request, scenario, {"model": model}, images, experiment.seed
         )
         values = bias.patch_values(request, attribution["model"]).double()
         scores["shap"] = float(values.mean())
-        found["shap_values"] = [round(value, 6) for value in values.tolist()]
-    return {"scores": scores, **found, **_timing(seconds), "notes": list(notes)}
-
-
-def _timing(seconds: float) -> Result:
-    return {"seconds": seconds, "prepare_seconds": 0.0, "notes": []}
+        shap_values = [round(value, 6) for value in values.tolist()]
+    return Values(
+        scores=scores,
+        unseen=shares.n,
+        bias=asdict(request),
+        shap_values=shap_values,
+        seconds=seconds,
+        notes=list(notes),
+    )

@@ -1,4 +1,4 @@
-"""From lines of results to the rows of a table: mean, spread, the paper's number, the gap to our own retrained models."""
+"""Tables of results: mean and spread, the number of the paper, the gap to retrained models."""
 
 import json
 import statistics
@@ -25,9 +25,8 @@ from duck.bench.grids import (
     narrow,
     result_id,
 )
-from duck.bench.notes import compared_with, never_run, of_runs, strays, unresolved
-from duck.bench.result_checks import Result, is_timed
-from duck.bench.results import Results
+from duck.bench.notes import left_out, never_run, run_notes, shadow_notes, unresolved_rates
+from duck.bench.results import Result, Results
 from duck.methods.base import METHODS
 from duck.metrics import TOO_MUCH_LOST
 
@@ -38,12 +37,15 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Table:
+    """The rows of a grid with notes."""
+
     rows: list[Row]
     """One for each data set, scenario, method and preset, also for those that were never run."""
     shown: list[Row]
-    """Those that are printed: a preset that was never run has a row only where its method has no other, a note names the rest."""
+    """The rows that are printed. A preset that was never run has a row only if its method has no
+    other one; a note names the rest."""
     notes: list[str]
-    """What a reader must know besides: failures, results that do not belong."""
+    """Failures, results that are left out, and facts about the numbers."""
     measurement: str | None = None
     """Name of the attack or study, or `time`."""
 
@@ -58,17 +60,18 @@ class Table:
 
 
 class Place(NamedTuple):
-    """A row: the block's number in the grid, how many classes go, method with its variant, and preset."""
+    """What identifies a row: the number of its block, the classes removed, method and preset."""
 
     block: int
     removed: int
     label: str
+    """The method with its variant."""
     preset: str
 
 
 @dataclass
 class Group:
-    """The cells of a row, and the lines that were found for them, by case."""
+    """The cells of a row, and their results by case."""
 
     block: Block
     method: str
@@ -78,14 +81,14 @@ class Group:
 
     @property
     def results(self) -> dict[Case, Result]:
-        return {case: line for case, line in self.lines.items() if "error" not in line}
+        return {case: line for case, line in self.lines.items() if not line.failed}
 
 
 Groups = dict[Place, Group]
 
 
 class Part(NamedTuple):
-    """The rows of one attack, and all lines that were found for it, also those of cells that were not asked for."""
+    """The rows of one attack, and all its results, also those of cells that are not shown."""
 
     rows: dict[Place, Row]
     shown: list[Place]
@@ -94,11 +97,14 @@ class Part(NamedTuple):
 
 
 def make_table(grid: Grid, results: Results, only: Only) -> Table:
-    """In the order of the grid; results that compared with different shadow models never share a row."""
+    """Return the table of a grid, in its order.
+
+    Results that compared with different shadow models never share a row.
+    """
     if grid.views:
         return _view(grid, results, only)
     every = cells(grid, {name: some[0] for name, some in _sources(grid, results).items() if some})
-    made = [_part(one, every, results, only) for one in _aimed(grid, results)]
+    made = [_part(one, every, results, only) for one in _by_pool(grid, results)]
     parts = [part for part in made if any(group.lines for group in part.groups.values())] or made[
         :1
     ]
@@ -111,22 +117,24 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
     shown = [part.rows[place] for part in parts for place in part.shown]
     hidden = [row for part in parts for place, row in part.rows.items() if place not in part.shown]
     notes = [
-        *compared_with(rows),
-        *(note for row in shown for note in of_runs(row, several)),
+        *shadow_notes(rows),
+        *(note for row in shown for note in run_notes(row, several)),
         *never_run(hidden, several),
-        *unresolved(
+        *unresolved_rates(
             line
             for part in parts
             for group in part.groups.values()
             for line in group.results.values()
         ),
-        *strays(narrow(every, only), [line for part in made for line in part.lines], results, name),
+        *left_out(
+            narrow(every, only), [line for part in made for line in part.lines], results, name
+        ),
     ]
     return Table(rows, shown, notes, name)
 
 
 def _trials(row: Row, budget: int, results: Results) -> Row | None:
-    """Return how many settings of a method were tried on holdout data, and how many are due."""
+    """Count the settings of a method that were tried on holdout data, and those planned."""
     if row["method"] not in METHODS or not fields(METHODS[row["method"]]):  # type: ignore[arg-type]
         return None
     done = results.trials[row["dataset"], row["scenario"], row["method"]]
@@ -134,7 +142,7 @@ def _trials(row: Row, budget: int, results: Results) -> Row | None:
 
 
 def _view(grid: Grid, results: Results, only: Only) -> Table:
-    """The runs of other grids by their time."""
+    """Return the runs of other grids with their times."""
     rows: list[Row] = []
     for name in grid.views:
         viewed = built_in()[name]
@@ -152,13 +160,14 @@ def _sources(grid: Grid, results: Results) -> dict[str, list[Facts]]:
     return {block.dataset: list(results.facts(block.dataset)) for block in grid.blocks}
 
 
-def _aimed(grid: Grid, results: Results) -> list[Grid]:
-    """The grid; where it leaves LiRA's shadow models open, once with each that there are results of."""
+def _by_pool(grid: Grid, results: Results) -> list[Grid]:
+    """Return the grid; if it does not name the pool of LiRA, once for each pool with results."""
     attack = grid.attack
     if attack is None or attack.name != "lira" or attack.pool:
         return [grid]
-    held = (line["attack"] for line in results.lines.values() if "attack" in line)
-    pools = dict.fromkeys(one["pool"] for one in held if {**one, "pool": ""} == attack.settings)
+    held = [line.attack for line in results.lines.values() if line.attack is not None]
+    same = [one for one in held if {**one, "pool": ""} == attack.settings]
+    pools = dict.fromkeys(str(one["pool"]) for one in same)
     return [replace(grid, attack=replace(attack, pool=pool)) for pool in pools] or [grid]
 
 
@@ -192,15 +201,14 @@ def _labels(grid: Grid) -> list[str]:
 
 
 def _shadows(attack: Attack | None, lines: Iterable[Result]) -> Row:
-    """What a row of LiRA says of what it compared with; None where there are no results."""
+    """Return the facts about the shadow models of a row; None if there are no results."""
     if attack is None or attack.name != "lira":
         return {}
-    line = next((line for line in lines if "shadows" in line), None)
+    line = next((line for line in lines if line.shadows is not None), None)
     if line is None:
         return {"shadows": {"pool": attack.pool} if attack.pool else None}
-    return {
-        "shadows": {**line["shadows"], "pool": attack.pool, "differs": recipe_differences(line)}
-    }
+    facts = line.shadows or {}
+    return {"shadows": {**facts, "pool": attack.pool, "differs": recipe_differences(line)}}
 
 
 def recipe_differences(line: Result) -> dict[str, list[Any]]:
@@ -208,14 +216,15 @@ def recipe_differences(line: Result) -> dict[str, list[Any]]:
 
     Name of a recipe's field -> its value in the pool, and in the target.
     """
-    target, pool = line["experiment"]["training"]["recipe"], line["shadows"]
+    assert line.shadows is not None
+    target, pool = line.training.recipe, line.shadows
     held = pool.get("recipe") or {"epochs": pool["epochs"]}
     names = [name for name in held if name not in ("compile", "precision")]
     return {name: [held[name], target[name]] for name in names if held[name] != target.get(name)}
 
 
 def find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results) -> Result | None:
-    """The result of a cell: the line with the id that the cell's experiment has on the line's data."""
+    """Return the result of a cell, found by the id of its experiment on one of the sources."""
     if cell.method not in METHODS:
         return None
     settings = None if grid.measurement is None else grid.measurement.settings
@@ -223,7 +232,7 @@ def find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results
         results.lines.get(result_id(experiment(grid, cell, facts), settings)) for facts in sources
     ]
     return min(
-        (line for line in found if line is not None), key=lambda line: "error" in line, default=None
+        (line for line in found if line is not None), key=lambda line: line.failed, default=None
     )
 
 
@@ -257,18 +266,18 @@ def _shown(places: Sequence[Place], ran: Container[Place]) -> list[Place]:
 def _row(place: Place, group: Group, oracle: Mapping[Case, Result], measurement: str | None) -> Row:
     block, found = group.block, group.results
     # The first retraining of a process may hold seconds of compilation: the median does not.
-    timed_oracle = [line for line in oracle.values() if is_timed(line)]
-    devices = {line["device"] for line in timed_oracle}
+    timed_oracle = [line for line in oracle.values() if line.alone]
+    devices = {line.device for line in timed_oracle}
     slow = {
-        name: _median(line["seconds"] for line in timed_oracle if line["device"] == name)
+        name: _median(line.seconds for line in timed_oracle if line.device == name)
         for name in devices
     }
     values = {
-        case: _values(line, slow.get(line["device"]), block, measurement)
+        case: _values(line, slow.get(line.device), block, measurement)
         for case, line in found.items()
     }
     reference = {
-        case: _values(line, slow.get(line["device"]), block, measurement)
+        case: _values(line, slow.get(line.device), block, measurement)
         for case, line in oracle.items()
     }
     paper = _paper(block, place.removed, group.method, group.variant, measurement)
@@ -288,33 +297,35 @@ def _row(place: Place, group: Group, oracle: Mapping[Case, Result], measurement:
     for name in COLUMNS[measurement]:
         row[name] = {**_spread(one[name] for one in values.values()), "paper": paper.get(name)}
     if measurement == "svm":
-        row["chance"] = _spread(line["scores"]["chance"] for line in found.values())["mean"]
+        row["chance"] = _spread(line.scores["chance"] for line in found.values())["mean"]
     row["gap_to_retrained"] = _gap(values, reference) if group.method != ORACLE else None
-    timed = [line for line in found.values() if is_timed(line)]
+    timed = [line for line in found.values() if line.alone]
     if measurement != "time":
-        row["seconds"] = _median(line["seconds"] for line in timed)
-    row["prepare_seconds"] = _median(line["prepare_seconds"] for line in timed)
-    row["errors"] = _counted(line["error"] for line in group.lines.values() if "error" in line)
-    told = (_in_general(note) for line in found.values() for note in line["notes"])
-    row["notes"] = _counted(told) if group.method != "original" else {}
+        row["seconds"] = _median(line.seconds for line in timed)
+    row["prepare_seconds"] = _median(line.prepare_seconds for line in timed)
+    row["errors"] = _counted(line.error for line in group.lines.values() if line.error is not None)
+    notes: list[str] = []
+    for line in found.values():
+        notes += map(_without_numbers, line.notes)
+    row["notes"] = _counted(notes) if group.method != "original" else {}
     return row
 
 
 def _values(
     line: Result, retrained: float | None, block: Block, measurement: str | None
 ) -> dict[str, float | None]:
-    """Return what the columns of a table show of a line. `retrained`: median seconds of Retrained."""
+    """Return the values of the columns. `retrained` is the median time of Retrained in seconds."""
     if measurement == "time":
-        kept, scores = measures(block.scenario, None)["kept"], line["scores"]
-        seconds = line["seconds"] if is_timed(line) else None
+        kept, scores = measures(block.scenario, None)["kept"], line.scores
+        seconds = line.seconds if line.alone else None
         ratio = retrained / seconds if retrained and seconds else None
         return {"seconds": seconds, "speedup": ratio, "aus": scores["aus"], "kept": scores[kept]}
     columns = measures(block.scenario, measurement)
-    return {name: line["scores"][score] for name, score in columns.items()}
+    return {name: line.scores[score] for name, score in columns.items()}
 
 
 def _spread(values: Iterable[float | None]) -> dict[str, float | None]:
-    """Mean and sample standard deviation, which a single value does not have."""
+    """Return mean and sample standard deviation; a single value has no deviation."""
     known = [value for value in values if value is not None]
     return {
         "mean": statistics.mean(known) if known else None,
@@ -326,7 +337,7 @@ Values = Mapping[Case, Mapping[str, float | None]]
 
 
 def _gap(found: Values, oracle: Values) -> dict[str, float | int | None] | None:
-    """Ours minus retrained, a mean over the cases that both have."""
+    """Return our values minus those of retrained models: means over the cases that both have."""
     both = [(found[case], oracle[case]) for case in found if case in oracle]
     if not both:
         return None
@@ -347,8 +358,8 @@ def _median(values: Iterable[float]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _in_general(note: str) -> str:
-    """Return a note of a run as it holds for several: how much accuracy was lost differs, that it was too much does not."""
+def _without_numbers(note: str) -> str:
+    """Return a note without the numbers of its run, so that equal notes can be counted."""
     return f"{TOO_MUCH_LOST}." if note.startswith(TOO_MUCH_LOST) else note
 
 
@@ -366,7 +377,10 @@ def _numbers() -> dict[str, list[Row]]:
 def _paper(
     block: Block, removed: int, method: str, variant: str, measurement: str | None
 ) -> dict[str, float | None]:
-    """The paper's means, shares in 0..1; empty where it has no such cell (it used ResNet-18, a tenth, and one class)."""
+    """Return the means of the paper, with shares in 0..1; empty if it has no such cell.
+
+    The paper used ResNet-18 and removed a tenth of the samples or one class.
+    """
     other_request = (
         block.random_classes
         or removed > 1

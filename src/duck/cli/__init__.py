@@ -54,6 +54,16 @@ RERUN_AFTER_INTERRUPT = "No half-written run was left. The same command starts i
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        discard_output(sys.stdout)
+        return CLOSED_OUTPUT
+
+
+def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())
         return DONE
@@ -70,12 +80,9 @@ def main(argv: list[str] | None = None) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
         with _short_cache_warnings(command):
-            code = _run(command, words[1:])
-        sys.stdout.flush()
-        return code
+            return _run(command, words[1:])
     except BrokenPipeError:
-        discard_output(sys.stdout)
-        return CLOSED_OUTPUT
+        raise
     except KeyboardInterrupt:
         state = AFTER_INTERRUPT.get(command, RERUN_AFTER_INTERRUPT)
         return _fail(f"duck {command}: interrupted. {state}", INTERRUPTED)

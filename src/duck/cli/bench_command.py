@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from duck.artifacts import default_root
 from duck.bench import (
     Attacker,
     Format,
@@ -33,7 +34,6 @@ from duck.bench import (
     find_grid,
     load_all,
     make_table,
-    measurement_of,
     parse_only,
     plan,
     rehearsal,
@@ -96,9 +96,10 @@ class BenchFlags:
     out: Path = Path("results")
     """Folder of the result files."""
     models: Path | None = None
-    """Folder that keeps originals, what methods prepare and what models say; `models` beside --out where not given."""
+    """Folder of the artifact store: originals, preparations and predictions. Default: that of
+    `duck train`, runs/.artifacts."""
     keep_models: bool = False
-    """Keep the weights of unlearned models in --models, too, by the ids of their experiments."""
+    """Store the weights of unlearned models in --models, too, by the ids of their experiments."""
     compile: bool = False
     """Compile retraining, which is then faster on a GPU; the results say so. Originals are trained
     as their recipe says."""
@@ -242,7 +243,7 @@ def _folder_flags(args: BenchFlags) -> list[str]:
 def _models(args: BenchFlags) -> Path:
     if args.models is not None:
         return args.models
-    return args.out / "models" if args.rehearse else args.out.resolve().parent / "models"
+    return args.out / "models" if args.rehearse else default_root()
 
 
 def _print_table(args: BenchFlags, grid: Grid, only: Only, results: Results) -> None:
@@ -392,24 +393,24 @@ HEADLINES: dict[str | None, tuple[str, str]] = {
 
 
 def _in_short(line: Result) -> str:
-    if line["method"] is None:
+    if line.method is None:
         name, score = (
-            f"{line['dataset']}, original",
-            "test accuracy " + number(line.get("scores", {}).get("test")),
+            f"{line.dataset}, original",
+            "test accuracy " + number(line.scores.get("test")),
         )
     else:
-        settings = measurement_of(line)
+        settings = line.measurement
         before = f"{settings['name']} of " if settings else ""
-        method = f"{line['method']}, {line['variant']}" if line.get("variant") else line["method"]
-        request = line["experiment"]["request"]
-        case = f"{line['scenario']} {line['case']}"
-        if request["name"] == "random-classes":
-            case = f"{request['count']} random classes, seed {line['case']}"
-        name = f"{line['dataset']}, {case}, {before}{method} ({line['preset']})"
-        headline, words = HEADLINES.get(settings["name"] if settings else None, ("auc", "AUC"))
-        score = f"{words} {number(line.get('scores', {}).get(headline))}"
+        method = f"{line.method}, {line.variant}" if line.variant else line.method
+        request = line.stored.request
+        case = f"{line.scenario} {line.case}"
+        if request is not None and request.name == "random-classes":
+            case = f"{request.count} random classes, seed {line.case}"
+        name = f"{line.dataset}, {case}, {before}{method} ({line.preset})"
+        headline, words = HEADLINES.get(line.measurement_name, ("auc", "AUC"))
+        score = f"{words} {number(line.scores.get(headline))}"
     return (
-        f"{name}: failed: {line['error']}"
-        if "error" in line
-        else f"{name}: {score} in {line['seconds']:.2f} s"
+        f"{name}: failed: {line.error}"
+        if line.failed
+        else f"{name}: {score} in {line.seconds:.2f} s"
     )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from duck import runs
+from duck.artifacts import ArtifactStore, default_root
 from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, parse, read_flags
@@ -220,7 +221,7 @@ def _run_methods(args: CompareFlags, inputs: _Inputs, device: torch.device) -> I
             head=inputs.original.head_name(),
             # A stored run has the curves of each epoch; a table alone needs none.
             watch=ignore_progress if args.output.out else None,
-            preparations=Preparations(Path("runs") / ".prepared"),
+            preparations=Preparations(ArtifactStore(default_root())),
             max_accuracy_loss=args.max_accuracy_loss,
             engine=args.engine.create(),
         )

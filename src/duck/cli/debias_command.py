@@ -14,7 +14,7 @@ import numpy as np
 from duck import files
 from duck.analysis import bias
 from duck.analysis.attribution import Attribution, IncompleteAttribution, require_captum
-from duck.api import train
+from duck.artifacts import ArtifactStore, default_root
 from duck.cli.console import emit, percent, print_table, say, training_progress, write
 from duck.cli.exit_codes import DONE
 from duck.cli.inputs import (
@@ -28,13 +28,14 @@ from duck.cli.inputs import (
 )
 from duck.data import DATASETS
 from duck.errors import BadInput
-from duck.experiment import fingerprint, to_dict
+from duck.experiment import Experiment, Training, fingerprint, to_dict
 from duck.methods.presets import Preset, default_recipe
 from duck.models import MODELS, build
 from duck.models.weights import save_weights
+from duck.originals import load_or_train
 from duck.records import to_plain
 from duck.runs import check_writable, environment
-from duck.runtime import Stopwatch, pick_device
+from duck.runtime import pick_device
 from duck.scenarios import Debias, class_from_word
 from duck.types import Data, Recipe, Scenario
 
@@ -123,11 +124,22 @@ def _study(args: DebiasFlags, data: Data, recipe: Recipe, usual: Recipe) -> dict
     scenario = debias(data, seed)
     method = bias.debias_method(debias, data, args.preset)
     debias.unseen(scenario)  # without unseen images an error, before anything is trained
-    with (
-        training_progress(f"train {args.model} on biased {data.name}") as watch,
-        Stopwatch(device) as stopwatch,
-    ):
-        biased = train(args.model, scenario.data, seed, recipe, device=str(device), report=watch)
+    source, out = args.source, args.output.out
+    training = Training(
+        data.name,
+        args.model,
+        recipe,
+        seed,
+        source.image_size,
+        source.mean,
+        source.std,
+        fingerprint(data),
+    )
+    store = ArtifactStore(default_root(out.parent) if out else None)
+    with training_progress(f"train {args.model} on biased {data.name}") as watch:
+        biased, facts = load_or_train(
+            store, Experiment(training, debias, seed=seed), scenario.data, device, report=watch
+        )
     with training_progress("duck, then retrain on corrected labels") as watch:
         removal = bias.remove_bias(
             debias,
@@ -144,12 +156,12 @@ def _study(args: DebiasFlags, data: Data, recipe: Recipe, usual: Recipe) -> dict
         scenario,
         removal,
         attributions,
-        train_seconds=round(stopwatch.seconds, 2),
+        train_seconds=round(facts.seconds, 2),
         preset=args.preset,
         method=to_dict(method),
         model=args.model,
         recipe=asdict(recipe),
-        fingerprint=fingerprint(data),
+        fingerprint=training.fingerprint,
         environment=environment(device),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=_command(args, debias, recipe, usual),

@@ -11,7 +11,7 @@ from torch import nn
 
 from duck import files, runs
 from duck.analysis.study import RESULT, analyse
-from duck.api import train
+from duck.artifacts import ArtifactStore, default_root
 from duck.audits import verdict
 from duck.audits.auditing import Case, audit_quick
 from duck.audits.quick import Coverage
@@ -23,6 +23,7 @@ from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import evaluate
 from duck.models import build
+from duck.originals import load_or_train
 from duck.report import REPORT_MARK, read_runs, write_report
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
@@ -76,7 +77,9 @@ def _run(args: DemoFlags) -> None:
     recipe = default_recipe(data.name, len(data.train), data.augment)
     training = Training(data.name, "convnet", recipe, args.seed, fingerprint=fingerprint(data))
     with training_progress("train convnet on digits") as watch:
-        original = train("convnet", data, args.seed, recipe, device=str(device), report=watch)
+        store = ArtifactStore(default_root(args.out))
+        experiment = Experiment(training, seed=args.seed)
+        original, _ = load_or_train(store, experiment, data, device, report=watch)
     audited: list[AuditedRun] = []
     for name in REQUESTS:
         audited += _run_scenario(args, name, original, data, training)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from duck import runs
+from duck.artifacts import ArtifactStore, default_root
 from duck.audits.next_step import verdict_without_audit
 from duck.cli.console import (
     emit,
@@ -205,7 +206,7 @@ def _run(
             recipe=training.recipe,
             head=args.original.head_name(),
             watch=watch,
-            preparations=Preparations(folder.parent / ".prepared"),
+            preparations=Preparations(ArtifactStore(default_root(folder.parent))),
             max_accuracy_loss=args.max_accuracy_loss,
         )
     if not is_first():

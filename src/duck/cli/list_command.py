@@ -107,7 +107,7 @@ def list_grids() -> list[Row]:
 def _attacks() -> list[Row]:
     from duck.audits.listing import list_attacks
 
-    return list_attacks()
+    return [entry.to_dict() for entry in list_attacks()]
 
 
 def _scenarios() -> list[Row]:

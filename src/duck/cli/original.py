@@ -23,7 +23,7 @@ from duck.files import read_bytes
 from duck.methods.base import Method
 from duck.methods.presets import default_recipe
 from duck.models import build
-from duck.models.head import PROBES, probe
+from duck.models.head import PROBE_IMAGES, find_head
 from duck.models.user_models import in_float32
 from duck.models.weights import load_weights, request_digest
 from duck.scenarios import (
@@ -211,10 +211,10 @@ class OriginalFlags:
         if name is None:
             return None
         model = in_float32(self.load(training, data, device))
-        images = next(data.train.to(device).batches(PROBES)).images
-        head = probe(model, images, name)
+        images = next(data.train.to(device).batches(PROBE_IMAGES)).images
+        head = find_head(model, images, name)
         try:
-            return None if probe(model, images) == head else name
+            return None if find_head(model, images) == head else name
         except DuckError:
             # None is found: this is what the flag is for.
             return name

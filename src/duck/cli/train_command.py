@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from duck import runs
-from duck.api import train
+from duck.artifacts import ArtifactStore, Key, default_root
 from duck.checks import check_model_code
 from duck.cli.console import emit, percent, print_table, say, training_progress
 from duck.cli.exit_codes import DONE
@@ -24,10 +24,9 @@ from duck.cli.inputs import (
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.presets import RecipeName, default_recipe
-from duck.metrics import training_scores
 from duck.models import MODELS
-from duck.models.user_models import in_float32
-from duck.runtime import Stopwatch, distributed, is_first, pick_device
+from duck.originals import load_or_train
+from duck.runtime import distributed, is_first, pick_device
 from duck.training.loop import check_recipe
 from duck.types import Data, Recipe
 
@@ -138,24 +137,29 @@ def _train(
     checkpoint = runs.unfinished(folder, experiment.id) / "checkpoint.pt"
     if checkpoint.exists() and is_first():
         say(f"Resuming from {checkpoint}.")
-    data, stopwatch = data.to(device), Stopwatch(device)
-    with (
-        training_progress(f"train {training.model} on {data.name}", quiet=not is_first()) as watch,
-        stopwatch,
-    ):
-        model = train(
-            training.model,
+    store = ArtifactStore(default_root(folder.parent))
+    if Key.of_original(experiment) in store and not run.overwrite and is_first():
+        say("This model was trained before and is reused; --overwrite trains it again.")
+    data = data.to(device)
+    with training_progress(f"train {training.model} on {data.name}", quiet=not is_first()) as watch:
+        model, facts = load_or_train(
+            store,
+            experiment,
             data,
-            run.seed,
-            training.recipe,
-            device=str(device),
+            device,
+            renew=run.overwrite,
             report=watch,
             checkpoint=checkpoint,
         )
     if is_first():
-        scores = training_scores(in_float32(model), data)
         record = runs.Run(
-            experiment, scores, stopwatch.seconds, _samples(data), source=source.source(folder)
+            experiment,
+            facts.scores,
+            facts.seconds,
+            _samples(data),
+            source=source.source(folder),
+            environment=facts.environment,
+            created=facts.created,
         )
         runs.save(record, model, folder, run.overwrite)
         shutil.rmtree(checkpoint.parent, ignore_errors=True)

@@ -10,6 +10,7 @@ import tomli_w
 import tyro
 
 from duck import files
+from duck.artifacts import ArtifactStore, default_root
 from duck.cli.compare_command import original_or_trained
 from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
@@ -165,7 +166,10 @@ def _run(args: TuneFlags, trials: list[Trial]) -> tuple[_Search, bool]:
     retrained = None
     if _objective(args, kind) == "gap":
         with progress_bar("retrained models") as progress:
-            retrained = retrain(model, scenarios, **options, report=progress)
+            store = ArtifactStore(default_root())
+            retrained = retrain(
+                model, scenarios, **options, training=training, store=store, report=progress
+            )
     options.update(retrained=retrained, head=original.head_name())
     try:
         with progress_bar(f"tune {args.method}") as progress:

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 EngineName = Literal["inline", "processes", "ray"]
-"""The engines that a command line can name; a test compares them with ENGINES."""
+"""The engines of the command line; a test compares them with ENGINES."""
 
 
 def create_engine(
@@ -27,8 +27,8 @@ def create_engine(
 ) -> Engine:
     """Return the named engine; by default `processes` for several workers, else `inline`.
 
-    address           of a Ray cluster; for the engine `ray` alone
-    gpus_per_worker   what each worker of the engine `ray` reserves
+    address           the address of a Ray cluster, only for the engine `ray`
+    gpus_per_worker   GPUs that each worker reserves, only for the engine `ray`
     """
     if name == "ray":
         return RayEngine(workers, address, gpus_per_worker)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from duck.engines.base import ENGINES, Result, Task
+from duck.engines.base import ENGINES, Result, Start, Task
 from duck.errors import BadInput
 
 
@@ -22,10 +22,7 @@ class InlineEngine:
             )
 
     def __call__(
-        self,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        start: Callable[[Task], bool],
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], start: Start[Task]
     ) -> Iterator[Result]:
         """Yield function(task) for each task that `start` lets begin."""
         for task in tasks:

@@ -20,7 +20,7 @@ from typing import Any
 
 from joblib.externals.loky import ProcessPoolExecutor
 
-from duck.engines.base import ENGINES, Result, Task
+from duck.engines.base import ENGINES, Result, Start, Task, check_workers
 from duck.errors import BadInput, DuckError
 
 # Sums over several threads depend on their number: with one, results equal those of one process.
@@ -37,14 +37,10 @@ class ProcessEngine:
     workers: int
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise BadInput(f"--workers must be at least 1, got {self.workers}.")
+        check_workers(self.workers)
 
     def __call__(
-        self,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        start: Callable[[Task], bool],
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], start: Start[Task]
     ) -> Iterator[Result]:
         """Yield function(task) for each task that `start` lets begin, in the order they end."""
         pending = takewhile(start, tasks)
@@ -60,7 +56,7 @@ class ProcessEngine:
 
 
 def _submit(executor: Any, task: Any) -> "Future[Any]":
-    """Submit a task. Where a worker has died, return a future that holds the error."""
+    """Submit a task; if a worker has died, return a future with the error."""
     try:
         with _environment(SAFE_PATH):
             future: Future[Any] = executor.submit(_execute, task)
@@ -129,7 +125,7 @@ def _result(future: "Future[Result]") -> Result:
         ) from error
 
 
-# What a worker process holds: the function, pickled until the first task needs it.
+# The function of a worker process, pickled until the first task needs it.
 _pickled_function: bytes = b""
 _function: Callable[[Any], Any] | None = None
 
@@ -146,7 +142,7 @@ def _initialize(pickled_function: bytes, parent: int) -> None:
 
 
 def _exit_with(parent: int) -> None:
-    """End this process when its parent is gone. A loky worker would wait for tasks for ever."""
+    """End this process after its parent. Otherwise a loky worker would wait for tasks forever."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
@@ -165,7 +161,7 @@ def _execute(task: Any) -> Any:
 
 
 def _picklable(error: Exception) -> Exception:
-    """Return the error, or one with its text where it does not survive pickling."""
+    """Return the error, or one with the same text if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Any
 
-from duck.engines.base import ENGINES, Result, Task
+from duck.engines.base import ENGINES, Result, Start, Task, check_workers
 from duck.engines.processes import ONE_THREAD, SAFE_PATH, to_bytes
 from duck.errors import BadInput, DuckError
+
+# A task that is executed again after its worker died. A task that kills every worker, for example
+# because memory is short, must end the command.
+RETRIES = 3
 
 
 @ENGINES.register("ray")
@@ -21,36 +25,35 @@ class RayEngine:
 
     workers: int
     address: str | None = None
-    """Of a running cluster, such as "auto" or "ray://host:10001"; None starts Ray here."""
+    """Address of a running cluster, such as "auto" or "ray://host:10001". None: start Ray here."""
     gpus_per_worker: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise BadInput(f"--workers must be at least 1, got {self.workers}.")
+        check_workers(self.workers)
         if not self.gpus_per_worker >= 0:
             raise BadInput(f"--gpus-per-worker must be 0 or more, got {self.gpus_per_worker}.")
 
     def __call__(
-        self,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        start: Callable[[Task], bool],
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], start: Start[Task]
     ) -> Iterator[Result]:
         """Yield function(task) for each task that `start` lets begin, in the order they end."""
         pending = takewhile(start, tasks)
-        count = max(1, min(self.workers, len(tasks)))
-        with self._cluster() as ray:
-            free = self._create_actors(ray, count, to_bytes(function))
-            actors: dict[Any, Any] = {}
+        count = min(self.workers, len(tasks))
+        with self._cluster() as ray, _actors(ray) as actors:
+            # This reference keeps the function for actors that restart.
+            stored = ray.put(to_bytes(function))
+            free = self._create_actors(ray, count, stored)
+            actors.extend(free)
+            running: dict[Any, Any] = {}
             while True:
                 for task in islice(pending, len(free)):
                     actor = free.pop()
-                    actors[actor.execute.remote(task)] = actor
-                if not actors:
+                    running[actor.execute.remote(task)] = actor
+                if not running:
                     return
-                (finished, *_), _ = ray.wait(list(actors))
-                yield _get(ray, finished)
-                free.append(actors.pop(finished))
+                finished = _wait(ray, list(running))
+                yield from _results(ray, finished)
+                free += [running.pop(reference) for reference in finished]
 
     @contextmanager
     def _cluster(self) -> Iterator[Any]:
@@ -72,16 +75,17 @@ class RayEngine:
         finally:
             ray.shutdown()
 
-    def _create_actors(self, ray: Any, count: int, function: bytes) -> list[Any]:
+    def _create_actors(self, ray: Any, count: int, function: Any) -> list[Any]:
         """Start the actors. The function is stored once for all of them."""
-        stored = ray.put(function)
         path = [folder for folder in sys.path if folder]
         actor_class = ray.remote(
             num_cpus=1,
             num_gpus=self.gpus_per_worker,
+            max_restarts=RETRIES,
+            max_task_retries=RETRIES,
             runtime_env={"env_vars": ONE_THREAD | SAFE_PATH},
         )(_Worker)
-        return [actor_class.remote(stored, path, os.getcwd()) for _ in range(count)]
+        return [actor_class.remote(function, path, os.getcwd()) for _ in range(count)]
 
 
 class _Worker:
@@ -110,14 +114,46 @@ def _import_ray() -> Any:
     return ray
 
 
-def _get(ray: Any, finished: Any) -> Any:
+@contextmanager
+def _actors(ray: Any) -> Iterator[list[Any]]:
+    """Yield a list for actors, which end with the block: the cluster may live on."""
+    actors: list[Any] = []
     try:
-        return ray.get(finished)
+        yield actors
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+
+
+def _wait(ray: Any, references: list[Any]) -> list[Any]:
+    """Wait for a task to end and return all that have ended."""
+    ray.wait(references)
+    finished, _ = ray.wait(references, num_returns=len(references), timeout=0)
+    return list(finished)
+
+
+def _results(ray: Any, finished: list[Any]) -> Iterator[Any]:
+    """Yield the results, then raise the first error: no finished result is lost."""
+    errors = []
+    for reference in finished:
+        try:
+            result = _get(ray, reference)
+        except Exception as error:
+            errors.append(error)
+        else:
+            yield result
+    if errors:
+        raise errors[0]
+
+
+def _get(ray: Any, reference: Any) -> Any:
+    try:
+        return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:
         reason = " ".join(str(error).split())
         raise DuckError(
-            f"A Ray worker ended unexpectedly: {reason} Finished results are kept. "
-            "Rerun the same command to resume."
+            f"A Ray worker ended unexpectedly: {reason} The task was tried {RETRIES + 1} times. "
+            "Finished results are kept. Rerun the same command to resume."
         ) from error

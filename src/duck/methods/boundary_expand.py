@@ -10,7 +10,7 @@ from duck.errors import BadInput
 from duck.methods._recipes import sgd_recipe
 from duck.methods._relabelling import RelabelledBatches, fixed_labels, label_loss
 from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
-from duck.models.head import PROBES, probe
+from duck.models.head import PROBE_IMAGES, find_head
 from duck.runtime import seeded
 from duck.training.batching import ShuffledPass
 from duck.training.loop import fit
@@ -59,7 +59,7 @@ class BoundaryExpand:
 
 def affine_head(model: nn.Module, task: Task) -> AffineHead:
     """Return the classifier head, which must be a linear layer or a convolution."""
-    name = probe(model, next(task.forget.batches(PROBES)).images, task.head).name
+    name = find_head(model, next(task.forget.batches(PROBE_IMAGES)).images, task.head).name
     head = model.get_submodule(name)
     if not isinstance(head, AffineHead):
         raise BadInput(

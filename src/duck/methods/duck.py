@@ -11,7 +11,7 @@ from duck.errors import BadInput
 from duck.methods._relabelling import check_other_class
 from duck.methods._stopping import RankStopRule, Stop, StopRule, make_stop_rule, snapshot
 from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
-from duck.models.head import PROBES, WithEmbedding, embedded
+from duck.models.head import PROBE_IMAGES, WithEmbedding, with_embeddings
 from duck.runtime import autocast, evaluating, seeded
 from duck.training.batching import Batches, JoinedBatches, NestedBatches, Step
 from duck.training.loop import Loss, fit
@@ -84,7 +84,9 @@ class Duck:
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         unlearned = clone(model)
-        with embedded(unlearned, task.head, next(task.retain.batches(PROBES)).images) as net:
+        with with_embeddings(
+            unlearned, task.head, next(task.retain.batches(PROBE_IMAGES)).images
+        ) as net:
             training = _Training(self, net, self._targets(net, task), task)
             stop = make_stop_rule(
                 unlearned,

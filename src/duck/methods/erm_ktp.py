@@ -13,7 +13,7 @@ from duck.errors import BadInput
 from duck.methods._distillation import frozen_copy
 from duck.methods._recipes import sgd_recipe
 from duck.methods.base import METHODS, ForgetsBy, Kinds
-from duck.models.head import PROBES, embedded, logits_of
+from duck.models.head import PROBE_IMAGES, logits_of, with_embeddings
 from duck.runtime import device_of, evaluating, global_seed, seeded
 from duck.training.batching import Batches, MixedBatches, ShuffledPass, Step
 from duck.training.loop import fit
@@ -263,7 +263,7 @@ def find_feature_map(model: nn.Module, task: Task) -> FeatureMap:
 
     A map of a single pixel is only chosen if there is no larger one.
     """
-    images = next(iter(task.retain.batches(PROBES))).images
+    images = next(iter(task.retain.batches(PROBE_IMAGES))).images
     maps: dict[str, Tensor] = {}
 
     def store_as(name: str) -> Any:
@@ -274,7 +274,7 @@ def find_feature_map(model: nn.Module, task: Task) -> FeatureMap:
 
         return hook
 
-    with embedded(model, task.head, images) as net, ExitStack() as hooks, evaluating(net):
+    with with_embeddings(model, task.head, images) as net, ExitStack() as hooks, evaluating(net):
         for name, module in net.model.named_modules():
             hooks.callback(module.register_forward_hook(store_as(name)).remove)
         embedding = net(images)[1]

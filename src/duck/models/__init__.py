@@ -1,16 +1,16 @@
 """Model families by name, and a user's own by "package.module:function"."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import nn
 
-from duck.checks import check_seed
 from duck.errors import BadInput
 from duck.models import allcnn, convnet, resnet, vit
 from duck.models.imported import build_imported
 from duck.models.registry import MODELS, Shape
+from duck.runtime import fixed_seed
 
 __all__ = ["MODELS", "Shape", "allcnn", "build", "convnet", "resnet", "vit"]
 
@@ -22,30 +22,17 @@ def build(name: str, num_classes: int, shape: Sequence[int], seed: int | None = 
     """
     if num_classes < 1:
         raise BadInput(f"A model needs at least one class, got num_classes={num_classes}.")
-    size = _checked(shape)
-    with torch.device("cpu"), _seeded(seed):
-        return (
-            build_imported(name, num_classes, size)
-            if ":" in name
-            else MODELS[name](num_classes, size)
-        )
+    image_shape = _check_shape(shape)
+    cpu = torch.device("cpu")
+    # Initialisers accept no generator.
+    with cpu, nullcontext() if seed is None else fixed_seed(seed, cpu):
+        if ":" in name:
+            return build_imported(name, num_classes, image_shape)
+        return MODELS[name](num_classes, image_shape)
 
 
-def _checked(shape: Sequence[int]) -> Shape:
+def _check_shape(shape: Sequence[int]) -> Shape:
     if len(shape) != 3 or min(shape) < 1:
         raise BadInput(f"The shape of an image is (channels, height, width), got {tuple(shape)}.")
     channels, height, width = shape
     return channels, height, width
-
-
-@contextmanager
-def _seeded(seed: int | None) -> Iterator[None]:
-    """Initialisers take no generator: seed the global one and put it back afterwards."""
-    if seed is None:
-        yield
-        return
-    check_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        # torch.manual_seed would seed the accelerators too, whose generators are not put back.
-        torch.default_generator.manual_seed(seed)
-        yield

@@ -1,4 +1,4 @@
-"""The embedding of any model: the input of its classifier head, found by a probe, not by the order of its children."""
+"""The embedding of any model: the input of its classifier head, found by a forward pass."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -11,10 +11,10 @@ from torch.func import functional_call
 from duck.errors import BadInput, DuckError
 from duck.registry import suggest
 
-PROBES = 8
-"""Images of a probe; the outputs of every layer that could be the head are kept while it runs."""
+PROBE_IMAGES = 8
+"""Number of images to find the head. The outputs of all layers that could be it are stored."""
 
-# A head is affine, so what pools its outputs into the logits also pools its inputs into the embedding.
+# A head is affine: the pooling of its outputs to logits also pools its inputs to embeddings.
 POOLS: dict[str, Callable[[Tensor], Tensor]] = {
     "flat": lambda x: x,
     "space": lambda x: x.flatten(2).mean(2),
@@ -25,14 +25,15 @@ POOLS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Head(NamedTuple):
-    """The classifier head of a model, and how its inputs become one embedding a sample (a key of POOLS)."""
+    """The classifier head of a model."""
 
     name: str
     pool: str
+    """How its inputs become one embedding per sample: a key of POOLS."""
 
 
 class Call(NamedTuple):
-    """What went in and out of a module in its last call."""
+    """Input and output of the last call of a module."""
 
     module: nn.Module
     input: Tensor
@@ -40,7 +41,10 @@ class Call(NamedTuple):
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits (N, K) in what a model returns: a tensor, `.logits`, ["logits"] or the first of a tuple."""
+    """Return the logits (N, K) in a model's output.
+
+    They are the output itself, its `.logits` or ["logits"], or the first element of a tuple.
+    """
     logits = output
     if isinstance(output, Mapping):
         logits = output.get("logits")
@@ -50,7 +54,8 @@ def logits_of(output: Any) -> Tensor:
         logits = output[0]
     if not isinstance(logits, Tensor):
         raise BadInput(
-            f"No logits in the model's output, a {type(output).__name__}; return a tensor, or an object with .logits."
+            f"No logits in the model's output, a {type(output).__name__}; return a tensor, or an "
+            "object with .logits."
         )
     if logits.dim() > 2 and all(size == 1 for size in logits.shape[2:]):
         logits = logits.flatten(1)
@@ -61,57 +66,72 @@ def logits_of(output: Any) -> Tensor:
     return logits
 
 
-def probe(model: nn.Module, images: Tensor, head: str | None = None) -> Head:
-    """Find the head, or how to read the given one, in one forward pass that leaves the model as it was."""
+def find_head(model: nn.Module, images: Tensor, head: str | None = None) -> Head:
+    """Find the head, or the pooling of the given one, in one forward pass.
+
+    The model is not changed.
+    """
     model = uncompiled(model)
     if getattr(model, "_compiled_call_impl", None) is not None:
         raise BadInput(
-            "This model was compiled in place by model.compile(), which hides its head; hand over the model before compiling."
+            "This model was compiled in place by model.compile(), which hides its head; give the "
+            "model before compiling."
         )
-    named = dict(model.named_modules())
-    if head is not None and head not in named:
-        raise BadInput(
-            f"The model has no module {head!r} to be its head. {suggest(head, [name for name in named if name])}"
-        )
-    watched = {
+    modules = dict(model.named_modules())
+    if head is not None and head not in modules:
+        known = [name for name in modules if name]
+        raise BadInput(f"The model has no module {head!r} to be its head. {suggest(head, known)}")
+    candidates = {
         name: module
-        for name, module in named.items()
+        for name, module in modules.items()
         if name == head or (head is None and _may_be_head(module))
     }
-    output, calls = _probe(model, images[:PROBES], watched)
+    output, calls = _record_calls(model, images[:PROBE_IMAGES], candidates)
     logits = logits_of(output)
     check_logits(logits)
     if head is None:
-        return _search(calls, logits, _first_of(output))
-    found, width = _read(head, calls, logits), calls[head].output.shape[-1]
-    # Of a linear classifier the image is the embedding.
-    is_linear = _may_be_head(calls[head].module) and _matching([found], calls, logits) is not None
-    if not is_linear and _is_image(calls[head].input, images[:PROBES]):
-        raise BadInput(
-            f"The head {head!r} takes the image itself, which is no embedding: name the last layer, which gives the logits."
-        )
-    # An inner module may be given as well; one that gives another element of the tuple shows that the logits are not the first.
-    if (
-        _first_of(output)
-        and width != logits.shape[1]
-        and any(_width(part) == width for part in output[1:])
-    ):
-        raise BadInput(
-            f"The head {head!r} gives {width} outputs a sample, and the logits are {logits.shape[1]}.{_first_of(output)}"
-        )
+        return _search_head(calls, logits, _tuple_advice(output))
+    found = _with_pool(head, calls, logits)
+    _check_given_head(found, calls, images[:PROBE_IMAGES], output)
     return found
 
 
-def _is_image(given: Tensor, images: Tensor) -> bool:
-    """Whether a module's input is the images, in whatever shape."""
-    return given.numel() == images.numel() and torch.equal(
-        given.flatten(), images.to(given.dtype).flatten()
+def _check_given_head(head: Head, calls: Mapping[str, Call], images: Tensor, output: Any) -> None:
+    """Raise an error if a given head reads the images, or is not the head of the logits."""
+    call = calls[head.name]
+    logits = logits_of(output)
+    # The embedding of a linear classifier is the image.
+    is_linear = _may_be_head(call.module) and _find_match([head], calls, logits) is not None
+    if not is_linear and _is_image(call.input, images):
+        raise BadInput(
+            f"The input of the head {head.name!r} is the image itself, which is not an embedding: "
+            "name the last layer, whose outputs are the logits."
+        )
+    # An inner module is allowed. But if its outputs are another element of the tuple, the first
+    # element is not the logits.
+    width = call.output.shape[-1]
+    advice = _tuple_advice(output)
+    if (
+        advice
+        and width != logits.shape[1]
+        and any(_width(element) == width for element in output[1:])
+    ):
+        raise BadInput(
+            f"The head {head.name!r} has {width} outputs per sample, and there are "
+            f"{logits.shape[1]} logits.{advice}"
+        )
+
+
+def _is_image(value: Tensor, images: Tensor) -> bool:
+    """Return whether a module's input is the images, in any shape."""
+    return value.numel() == images.numel() and torch.equal(
+        value.flatten(), images.to(value.dtype).flatten()
     )
 
 
-def classified(model: nn.Module, images: Tensor) -> Tensor:
-    """The logits of these images, in one forward pass that leaves the model as it was."""
-    return logits_of(_probe(uncompiled(model), images, {})[0])
+def compute_logits(model: nn.Module, images: Tensor) -> Tensor:
+    """Return the logits of these images; the model is not changed."""
+    return logits_of(_record_calls(uncompiled(model), images, {})[0])
 
 
 def check_logits(logits: Tensor) -> None:
@@ -124,44 +144,45 @@ def check_logits(logits: Tensor) -> None:
         and ((values.sum(1) - 1).abs() <= rounding).all()
     ):
         raise BadInput(
-            "The model returns probabilities, not logits: the values of each sample are at least 0 and sum to 1. Losses would be wrong. "
-            "Return what goes into the softmax, or the logarithm of the probabilities."
+            "The model returns probabilities, not logits: the values of each sample are at least 0 "
+            "and sum to 1. Losses would be wrong. Return the inputs of the softmax, or the "
+            "logarithm of the probabilities."
         )
 
 
 @contextmanager
-def taking(model: nn.Module, images: Tensor) -> Iterator[None]:
-    """Around a forward pass: where it fails, an error that says what went in."""
+def explaining_errors(model: nn.Module, images: Tensor) -> Iterator[None]:
+    """Turn an error of a forward pass into one that describes the input."""
     try:
         yield
     except (DuckError, torch.OutOfMemoryError, torch.AcceleratorError):
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-        given, kept = images.dtype, dtype_of(model)
-        what = f"{given} of shape {tuple(images.shape)}" + (
-            f", its weights are {kept}" if kept else ""
-        )
-        said = (str(error).splitlines() or [type(error).__name__])[0]
+        weights = dtype_of(model)
+        shape = f"{images.dtype} of shape {tuple(images.shape)}"
+        types = f"{shape}, its weights are {weights}" if weights else shape
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadInput(
-            f"The model cannot take these samples, {what}: {_remedy(given, kept)} ({said})"
+            f"The model cannot process these samples, {types}: {_remedy(images.dtype, weights)} "
+            f"({reason})"
         ) from error
 
 
-def _remedy(given: torch.dtype, kept: torch.dtype | None) -> str:
-    if not given.is_floating_point:
+def _remedy(samples: torch.dtype, weights: torch.dtype | None) -> str:
+    if not samples.is_floating_point:
         return "give floats, or uint8 images."
-    if kept in (None, given):
+    if weights in (None, samples):
         return "give samples of the shape that it was trained on."
-    return "give float32 samples." if kept == torch.float32 else "hand over model.float()."
+    return "give float32 samples." if weights == torch.float32 else "give model.float()."
 
 
 def dtype_of(model: nn.Module) -> torch.dtype | None:
-    """Of the first weights that are floats."""
+    """Return the type of the first weights that are floats; None without any."""
     return next((weight.dtype for weight in model.parameters() if weight.is_floating_point()), None)
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """The module inside torch.compile(module): a compiled graph does not see hooks that come after it."""
+    """Return the module inside torch.compile(module): a compiled graph ignores later hooks."""
     inner = getattr(model, "_orig_mod", model)
     return inner if isinstance(inner, nn.Module) else model
 
@@ -172,34 +193,34 @@ def _may_be_head(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear)
 
 
-def _probe(
-    model: nn.Module, images: Tensor, watched: Mapping[str, nn.Module]
+def _record_calls(
+    model: nn.Module, images: Tensor, modules: Mapping[str, nn.Module]
 ) -> tuple[Any, dict[str, Call]]:
-    """What the model returns, and the last call of each watched module in the order in which they ran."""
+    """Return the model's output and the last call of each module, in the order of the calls."""
     calls: dict[str, Call] = {}
 
-    def watch(name: str) -> Callable[..., None]:
-        def keep(
+    def recorder(name: str) -> Callable[..., None]:
+        def record(
             module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
         ) -> None:
-            given = _input(args, kwargs)
+            value = _input(args, kwargs)
             calls.pop(name, None)
-            if isinstance(given, Tensor) and isinstance(output, Tensor):
-                calls[name] = Call(module, given, output)
+            if isinstance(value, Tensor) and isinstance(output, Tensor):
+                calls[name] = Call(module, value, output)
 
-        return keep
+        return record
 
     with ExitStack() as stack:
-        stack.enter_context(_untouched(model, images.device))
-        for name, module in watched.items():
-            stack.callback(module.register_forward_hook(watch(name), with_kwargs=True).remove)
-        # Copies stand in for the buffers: a module may count or average in eval mode too.
+        stack.enter_context(_unchanged(model, images.device))
+        for name, module in modules.items():
+            stack.callback(module.register_forward_hook(recorder(name), with_kwargs=True).remove)
+        # Copies of the buffers are used: a module may count or average in eval mode, too.
         buffers = {
             name: buffer.clone()
             for name, buffer in model.named_buffers()
             if not nn.parameter.is_lazy(buffer)
         }
-        with taking(model, images):
+        with explaining_errors(model, images):
             output = functional_call(model, buffers, (images,))
     return output, calls
 
@@ -208,16 +229,19 @@ def _width(part: Any) -> int | None:
     return part.shape[1] if isinstance(part, Tensor) and part.dim() == 2 else None
 
 
-def _first_of(output: Any) -> str:
-    """What to say where the logits are not what they should be, of a model that returns several things."""
+def _tuple_advice(output: Any) -> str:
+    """Return the end of an error message about the logits of a model that returns a tuple."""
     if not isinstance(output, tuple | list) or hasattr(output, "logits"):
         return ""
-    return f" The model returns a {type(output).__name__}, of which the first element is taken as the logits: return the logits first."
+    return (
+        f" The model returns a {type(output).__name__}, whose first element is used as the logits: "
+        "return the logits first."
+    )
 
 
 @contextmanager
-def _untouched(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards the modes and the random generators are as they were."""
+def _unchanged(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Switch to eval mode without gradients; afterwards restore modes and random generators."""
     devices = [] if device.type == "cpu" else [device.index or 0]
     modes = [(module, module.training) for module in model.modules()]
     with (
@@ -225,7 +249,7 @@ def _untouched(model: nn.Module, device: torch.device) -> Iterator[None]:
         torch.random.fork_rng(devices, device_type="cuda" if device.type == "cpu" else device.type),
     ):
         try:
-            # Not model.eval(): modules may override it with more than the flag, which could not be undone.
+            # Not model.eval(): modules may override it with changes that could not be undone.
             for module, _ in modes:
                 module.training = False
             yield
@@ -238,54 +262,58 @@ def _input(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return args[0] if args else next(iter(kwargs.values()), None)
 
 
-def _search(calls: Mapping[str, Call], logits: Tensor, aside: str) -> Head:
-    """The last module whose output is the logits, or becomes them by a scale and a shift; else the last one that is as wide."""
-    latest_first = [(name, pool) for name in reversed(list(calls)) for pool in _pools(calls[name])]
-    found = _matching(latest_first, calls, logits)
-    if found:
-        return found
+def _search_head(calls: Mapping[str, Call], logits: Tensor, advice: str) -> Head:
+    """Return the last module whose output is the logits, up to a scale and a shift.
+
+    Without one, return the last module with as many outputs.
+    """
+    latest_first: list[Head] = []
+    for name in reversed(list(calls)):
+        latest_first += [Head(name, pool) for pool in _pools(calls[name])]
+    match = _find_match(latest_first, calls, logits)
+    if match:
+        return match
     for name, pool in latest_first:
         if POOLS[pool](calls[name].output).shape == logits.shape:
-            return _read(name, calls, logits)
+            return _with_pool(name, calls, logits)
     raise BadInput(
-        f'Found no layer that gives the {logits.shape[1]} logits; pass head="name", the module whose input is the embedding. '
-        f"Candidates: {', '.join(calls) or 'none, no Linear or 1x1 convolution ran'}.{aside}"
+        f'Found no layer that returns the {logits.shape[1]} logits; pass head="name", the module '
+        "whose input is the embedding. Candidates: "
+        f"{', '.join(calls) or 'none, no Linear or 1x1 convolution ran'}.{advice}"
     )
 
 
-def _read(name: str, calls: Mapping[str, Call], logits: Tensor) -> Head:
-    """How to turn the inputs of this head into one embedding a sample."""
+def _with_pool(name: str, calls: Mapping[str, Call], logits: Tensor) -> Head:
+    """Return the named head with the pooling that turns its inputs into embeddings."""
     if name not in calls:
         raise BadInput(
-            f"The head {name!r} does not run when the model classifies, or takes no tensor; pass another head."
+            f"The head {name!r} does not run when the model classifies, or its input is not a "
+            "tensor; pass another head."
         )
-    call, pools = calls[name], _pools(calls[name])
-    head = (
-        Head(name, pools[0])
-        if len(pools) == 1
-        else _matching([(name, pool) for pool in pools], calls, logits)
-    )
+    call = calls[name]
+    heads = [Head(name, pool) for pool in _pools(call)]
+    head = heads[0] if len(heads) == 1 else _find_match(heads, calls, logits)
     if head is None or len(call.input) != len(logits):
         raise BadInput(
-            f"The head {name!r} takes inputs of shape {tuple(call.input.shape)} and gives {tuple(call.output.shape)}, "
-            f"which is not the logits of one token nor a mean; pass a head that takes one vector a sample."
+            f"The head {name!r} has inputs of shape {tuple(call.input.shape)} and outputs of shape "
+            f"{tuple(call.output.shape)}: neither the logits of one token nor a mean. Pass a head "
+            "whose input is one vector per sample."
         )
     return head
 
 
-def _matching(
-    candidates: list[tuple[str, str]], calls: Mapping[str, Call], logits: Tensor
-) -> Head | None:
-    for agrees in (_same, _same_but_for_scale):
-        for name, pool in candidates:
-            output = POOLS[pool](calls[name].output)
+def _find_match(candidates: list[Head], calls: Mapping[str, Call], logits: Tensor) -> Head | None:
+    """Return the first candidate whose outputs equal the logits, else equal them up to a scale."""
+    for agrees in (_equal, _equal_up_to_scale):
+        for head in candidates:
+            output = POOLS[head.pool](calls[head.name].output)
             if output.shape == logits.shape and agrees(output, logits):
-                return Head(name, pool)
+                return head
     return None
 
 
 def _pools(call: Call) -> list[str]:
-    """The ways in which the inputs of this module could become one vector a sample."""
+    """Return the poolings that could turn the inputs of this module into one vector per sample."""
     if call.input.dim() <= 2:
         return ["flat"]
     if isinstance(call.module, nn.Conv1d) or (
@@ -297,45 +325,44 @@ def _pools(call: Call) -> list[str]:
     )
 
 
-def _same(output: Tensor, logits: Tensor) -> bool:
+def _equal(output: Tensor, logits: Tensor) -> bool:
     return bool(
         (output.cpu().double() - logits.cpu().double()).abs().max() <= _rounding(output, logits)
     )
 
 
-def _same_but_for_scale(output: Tensor, logits: Tensor) -> bool:
-    """As a temperature or a log_softmax leave them: each row shifted, all of them scaled by one number."""
+def _equal_up_to_scale(output: Tensor, logits: Tensor) -> bool:
+    """Return whether rows are shifted and scaled by one number, as by a temperature or softmax."""
     a, b = (x.cpu().double() - x.cpu().double().mean(1, keepdim=True) for x in (output, logits))
     scale = (a * b).sum() / a.square().sum()
     return bool((scale * a - b).abs().max() <= _rounding(output, logits))
 
 
 def _rounding(output: Tensor, logits: Tensor) -> float:
-    """How far apart two equal things may lie: means are summed in another order, logits cast to another precision."""
-    return max(16 * torch.finfo(x.dtype).eps for x in (output, logits)) * max(
-        float(x.abs().max()) for x in (output, logits)
-    )
+    """Return the rounding error of equal values: of sums in another order, or casts."""
+    precision = max(16 * torch.finfo(x.dtype).eps for x in (output, logits))
+    return precision * max(float(x.abs().max()) for x in (output, logits))
 
 
-class Tap:
-    """A forward pre-hook that keeps the input of its module while it is open.
+class InputRecorder:
+    """A forward pre-hook that records the input of its module while it is on.
 
-    Closed, it keeps nothing: a copy of the model made meanwhile carries a copy of the hook.
+    When off it records nothing, because a copy of the model has a copy of the hook, too.
     """
 
     def __init__(self) -> None:
-        self.open = False
-        self.caught: Any = None
+        self.on = False
+        self.input: Any = None
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self.open:
-            self.caught = _input(args, kwargs)
+        if self.on:
+            self.input = _input(args, kwargs)
 
 
 class WithEmbedding(nn.Module):
-    """The model, returning (logits, embeddings) from one forward pass; `unwrap` takes its hook off again.
+    """A wrapper of a model that returns (logits, embeddings) from one forward pass.
 
-    Weights, modes and devices are the model's own, and so are the names in `state_dict`.
+    Weights, modes, devices and the names in `state_dict` are those of the model.
     """
 
     def __init__(self, model: nn.Module, head: Head) -> None:
@@ -343,32 +370,36 @@ class WithEmbedding(nn.Module):
         self.model = uncompiled(model)
         self.head = head
         self.training = model.training
-        self._tap = Tap()
+        self._recorder = InputRecorder()
         self._hook = self.model.get_submodule(head.name).register_forward_pre_hook(
-            self._tap, with_kwargs=True
+            self._recorder, with_kwargs=True
         )
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        tap = self._tap
-        tap.open = True
+        recorder = self._recorder
+        recorder.on = True
         try:
             logits = logits_of(self.model(images))
         finally:
-            caught, tap.caught, tap.open = tap.caught, None, False
+            inputs = recorder.input
+            recorder.input = None
+            recorder.on = False
         name, pool = self.head
-        if caught is None:
+        if inputs is None:
             raise BadInput(
-                f"The head {name!r} did not run in this forward pass; is this model unwrapped, or compiled inside?"
+                f"The head {name!r} did not run in this forward pass; is this model unwrapped, or "
+                "compiled inside?"
             )
-        embeddings: Tensor = POOLS[pool](caught)
+        embeddings: Tensor = POOLS[pool](inputs)
         if embeddings.dim() != 2 or len(embeddings) != len(logits):
             raise BadInput(
-                f"The head {name!r} took {tuple(caught.shape)} for logits of shape {tuple(logits.shape)}; pass another head."
+                f"The head {name!r} has an input of shape {tuple(inputs.shape)} for logits of "
+                f"shape {tuple(logits.shape)}; pass another head."
             )
         return logits, embeddings
 
     def unwrap(self) -> nn.Module:
-        """The model itself, without the hook."""
+        """Remove the hook and return the model."""
         self._hook.remove()
         return self.model
 
@@ -380,9 +411,9 @@ class WithEmbedding(nn.Module):
 
 
 @contextmanager
-def embedded(model: nn.Module, head: str | None, images: Tensor) -> Iterator[WithEmbedding]:
-    """The model with its embeddings for the length of a `with`; the head is found by a probe with these images where None."""
-    net = WithEmbedding(model, probe(model, images, head))
+def with_embeddings(model: nn.Module, head: str | None, images: Tensor) -> Iterator[WithEmbedding]:
+    """Yield the model with embeddings; without a head, it is found with these images."""
+    net = WithEmbedding(model, find_head(model, images, head))
     try:
         yield net
     finally:

@@ -1,26 +1,30 @@
-"""A user's own model: the function behind "package.module:function"."""
+"""A user's own model, built by the function "package.module:function"."""
 
+import hashlib
 import importlib
 import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
 from duck.errors import BadInput
+from duck.files import read_bytes
 from duck.models.registry import Shape
 from duck.models.user_models import accept_images, check_given
 from duck.registry import suggest
 
 
 def build_imported(name: str, num_classes: int, shape: Shape) -> nn.Module:
-    """Call the named function with those of `num_classes` and `shape` that it takes by name.
+    """Call the named function with `num_classes` and `shape`, if it has these parameters.
 
-    A function with **options gets `num_classes` alone: model zoos hand their options on to constructors that know no shape.
+    A function with **options gets only `num_classes`: model zoos pass their options to
+    constructors that have no parameter `shape`.
     """
     with _working_folder_importable():
         builder = _find(name)
@@ -39,9 +43,22 @@ def build_imported(name: str, num_classes: int, shape: Shape) -> nn.Module:
     return model
 
 
+def source_digest(name: str) -> str:
+    """Return a digest of the file in which a user's builder is; "" for a model of our own."""
+    if ":" not in name:
+        return ""
+    with _working_folder_importable():
+        _find(name)
+    file = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
+    try:
+        return hashlib.blake2b(read_bytes(Path(file or "")), digest_size=8).hexdigest()
+    except OSError:  # a module without a file of its own
+        return ""
+
+
 @contextmanager
 def _working_folder_importable() -> Iterator[None]:
-    """An installed command does not see the working folder, where a user's own modules lie."""
+    """Make modules in the working folder importable, which an installed command does not see."""
     folder = os.getcwd()
     importlib.invalidate_caches()
     sys.path.insert(0, folder)
@@ -54,7 +71,9 @@ def _working_folder_importable() -> Iterator[None]:
 def _find(name: str) -> Callable[..., Any]:
     module_name, _, function = name.partition(":")
     if not module_name or not function:
-        raise BadInput(f"{name!r} names no model builder; write it as package.module:function.")
+        raise BadInput(
+            f"{name!r} is not the name of a function; write it as package.module:function."
+        )
     module = _import(name, module_name)
     builder: Callable[..., Any] | None = getattr(module, function, None)
     if not callable(builder):
@@ -76,10 +95,12 @@ def _import(name: str, module_name: str) -> ModuleType:
         # Another name here means that the module was found and one of its own imports was not.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise BadInput(
-                f"Cannot import {module_name!r} for {name}: it needs {error.name!r}, which is not installed."
+                f"Cannot import {module_name!r} for {name}: it needs {error.name!r}, which is not "
+                "installed."
             ) from error
         raise BadInput(
-            f"No module {error.name!r} for {name}. Install its package, or run from the folder that holds it ({os.getcwd()} is searched)."
+            f"No module {error.name!r} for {name}. Install its package, or run from the folder "
+            f"that contains it ({os.getcwd()} is searched)."
         ) from None
     except Exception as error:
         raise BadInput(
@@ -92,17 +113,20 @@ def _arguments(name: str, builder: Callable[..., Any], offered: dict[str, Any]) 
         signature = inspect.signature(builder)
     except ValueError:  # some builtins have none
         return {}
-    takes = signature.parameters
+    parameters = signature.parameters
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    given = {
-        key: value for key, value in offered.items() if key in takes and takes[key].kind in by_name
+    arguments = {
+        key: value
+        for key, value in offered.items()
+        if key in parameters and parameters[key].kind in by_name
     }
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.values()):
-        given["num_classes"] = offered["num_classes"]
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        arguments["num_classes"] = offered["num_classes"]
     try:
-        signature.bind(**given)
+        signature.bind(**arguments)
     except TypeError as error:
         raise BadInput(
-            f"{name}{signature} cannot be called: {error}. It is given num_classes and shape, by name; nothing else."
+            f"{name}{signature} cannot be called: {error}. It is called with num_classes and "
+            "shape, by name, and nothing else."
         ) from None
-    return given
+    return arguments

@@ -1,4 +1,4 @@
-"""The table of model families: name -> builder."""
+"""The registry of model families."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from torch import nn
 from duck.registry import Registry
 
 Shape = tuple[int, int, int]
-"""Of one image: channels, height, width."""
+"""The shape of one image: channels, height, width."""
 
 MODELS: Registry[Callable[[int, Shape], nn.Module]] = Registry("model")
 """Each entry is called with the number of classes and the shape of an image."""

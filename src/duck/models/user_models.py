@@ -1,4 +1,4 @@
-"""A user's model: refused with what to do where it cannot be used, else called with images alone and computed in float32."""
+"""Checks and adapters for a user's model: called with images alone, computed in float32."""
 
 import copy
 import inspect
@@ -15,15 +15,16 @@ from duck.models.head import uncompiled
 
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 IMAGE_ARGUMENTS = ("pixel_values", "images", "image", "img", "inputs", "input", "x")
-"""Names of keyword arguments that are taken for the images."""
+"""Names of keyword arguments for the images."""
 ONE_ARGUMENT = "Wrap it in an nn.Module with forward(self, images)."
 
 
 def check_given(model: object) -> nn.Module:
-    """Return the model if it can be copied, hooked and trained. Raises BadInput with what to do otherwise."""
+    """Return the model if it can be copied, hooked and trained; else raise an error with advice."""
     if isinstance(model, torch.jit.ScriptModule):
         raise BadInput(
-            "The model is a TorchScript module, whose layers cannot be trained from here: give the nn.Module that it was made from."
+            "The model is a TorchScript module, whose layers cannot be trained: give the nn.Module "
+            "from which it was created."
         )
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         raise BadInput(
@@ -33,16 +34,19 @@ def check_given(model: object) -> nn.Module:
         return model
     if isinstance(model, str | Path):
         raise BadInput(
-            "The model must be a torch.nn.Module, got a path: build the model, then model.load_state_dict(torch.load(path)). "
-            "The command line takes files: duck forget --model package.module:function --weights FILE."
+            "The model must be a torch.nn.Module, got a path: build the model, then call "
+            "model.load_state_dict(torch.load(path)). On the command line: duck forget --model "
+            "package.module:function --weights FILE."
         )
     if isinstance(model, Mapping):
         raise BadInput(
-            "The model must be a torch.nn.Module, got a state dict: build the model, then model.load_state_dict(state)."
+            "The model must be a torch.nn.Module, got a state dict: build the model, then call "
+            "model.load_state_dict(state)."
         )
     if isinstance(model, type):
         raise BadInput(
-            f"The model must be a torch.nn.Module, got a class: give an instance with trained weights, not {model.__name__} itself."
+            "The model must be a torch.nn.Module, got a class: give an instance of "
+            f"{model.__name__} with trained weights."
         )
     kind = "a function" if inspect.isroutine(model) else f"a {type(model).__name__}"
     raise BadInput(
@@ -51,15 +55,16 @@ def check_given(model: object) -> nn.Module:
 
 
 def check_gradients() -> None:
-    """Raise BadInput where nothing can be trained because gradients are turned off."""
+    """Raise an error if gradients are turned off: no model could be trained."""
     if not torch.is_grad_enabled():
         raise BadInput(
-            "Gradients are turned off: this call is inside torch.no_grad() or torch.inference_mode(). Call it outside of that block."
+            "Gradients are turned off: this call is inside torch.no_grad() or "
+            "torch.inference_mode(). Call it outside of that block."
         )
 
 
 class _ImagesByKeyword:
-    """A forward pre-hook that passes the images on by keyword."""
+    """A forward pre-hook that passes the images by keyword."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -71,7 +76,10 @@ class _ImagesByKeyword:
 
 
 def accept_images(model: nn.Module) -> Callable[[], None]:
-    """Let a model whose forward takes keywords alone be called as model(images); returns what undoes that."""
+    """Allow calls as model(images) even if the forward method has only keyword arguments.
+
+    Return a function that undoes this.
+    """
     inner = uncompiled(model)
     name = _image_keyword(inner)
     if name is None or any(
@@ -83,7 +91,7 @@ def accept_images(model: nn.Module) -> Callable[[], None]:
 
 @contextmanager
 def accepting_images(*models: nn.Module) -> Iterator[None]:
-    """The same for the length of a `with`."""
+    """Call `accept_images` on the models; afterwards undo it."""
     with ExitStack() as stack:
         for model in models:
             stack.callback(accept_images(model))
@@ -91,7 +99,7 @@ def accepting_images(*models: nn.Module) -> Iterator[None]:
 
 
 def without_hooks(model: nn.Module) -> nn.Module:
-    """Take off what `accept_images` put on a model that this one is a copy of."""
+    """Remove the hook of `accept_images` from a model, in place, such as a copy of a hooked one."""
     hooks = model._forward_pre_hooks
     for key in [key for key, hook in hooks.items() if isinstance(hook, _ImagesByKeyword)]:
         del hooks[key]
@@ -100,7 +108,7 @@ def without_hooks(model: nn.Module) -> nn.Module:
 
 
 def _image_keyword(model: nn.Module) -> str | None:
-    """The keyword for the images; None for a model that takes them by position."""
+    """Return the keyword argument for the images; None for a positional argument."""
     try:
         signature = inspect.signature(model.forward)
     except (TypeError, ValueError):  # written in C++
@@ -125,18 +133,25 @@ def _image_keyword(model: nn.Module) -> str | None:
     if len(names) != 1:
         found = ", ".join(parameter.name for parameter in parameters) or "any"
         raise BadInput(
-            f"The model's forward takes only keyword arguments ({found}), and which is the image is not known. {ONE_ARGUMENT}"
+            f"The model's forward takes only keyword arguments ({found}), and it is not clear "
+            f"which one is the image. {ONE_ARGUMENT}"
         )
     return names[0]
 
 
 def in_float32(model: nn.Module) -> nn.Module:
-    """The model itself; of one with half-precision weights, which are too coarse to train, a copy in float32."""
+    """Return the model, or a float32 copy if it has half-precision weights.
+
+    Half precision is too coarse to train.
+    """
     return copy.deepcopy(model).float() if _is_half(model) else model
 
 
 def in_dtypes_of(model: nn.Module, given: nn.Module) -> nn.Module:
-    """Cast the model, in place, to the precisions of a half-precision model that it was computed from; else it stays as it is."""
+    """Cast a model, in place, to the types of the half-precision model it was computed from.
+
+    If that one is not in half precision, nothing changes.
+    """
     if not _is_half(given):
         return model
     dtypes = {name: value.dtype for name, value in _floats(given)}

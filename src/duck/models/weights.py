@@ -1,4 +1,7 @@
-"""Weights on disk: safetensors of our own, safetensors or a state_dict of the user's. No file is allowed to run code."""
+"""Weights on disk: written as safetensors, read from safetensors or a state_dict.
+
+No file may run code.
+"""
 
 import pickle
 import re
@@ -17,16 +20,16 @@ from duck import files
 from duck.errors import BadInput
 from duck.models.head import uncompiled
 
-SHOWN = 5
-"""Tensors named in an error message, of each kind."""
+MAX_NAMES = 5
+"""Number of tensors that an error message names, of each kind."""
 REQUEST_DIGEST = "duck.request_digest"
-"""Key of the metadata of a weights file: the digest of what its model has forgotten."""
+"""Metadata key of a weights file: the digest of the requests that its model has forgotten."""
 
 
 def save_weights(
     model: nn.Module, path: Path | str, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write the weights as safetensors, whole or not at all; tied weights are stored once."""
+    """Write the weights as safetensors, atomically; tied weights are stored once."""
     path = Path(path)
     if path.suffix != ".safetensors":
         raise BadInput(f"Weights are saved as .safetensors, got {path}.")
@@ -35,34 +38,49 @@ def save_weights(
 
 
 def request_digest(path: Path) -> str:
-    """Return the digest of what the model in a weights file has forgotten, where we wrote one; else ""."""
+    """Return the digest of the requests that the model of a weights file has forgotten, or ""."""
     if path.suffix != ".safetensors":
         return ""
     try:
         files.check_regular(path)
         with safe_open(path, "pt") as file:
             return str((file.metadata() or {}).get(REQUEST_DIGEST, ""))
-    except (OSError, SafetensorError):  # `load_weights` says what is wrong with the file
+    except (OSError, SafetensorError):  # `load_weights` raises an error that explains it
         return ""
 
 
 def load_weights(model: nn.Module, path: Path | str) -> None:
     """Read weights into the model, all of them or none."""
-    path, model = Path(path), uncompiled(model)
+    load_tensors(model, _read(Path(path)), str(path))
+
+
+def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], owner: str) -> None:
+    """Copy weights into the model, all of them or none; `owner` names their source in errors."""
+    model = uncompiled(model)
     expected: dict[str, Tensor] = model.state_dict()
-    found = _without_prefix(_read(path), expected)
+    found = _without_prefix(dict(tensors), expected)
     found = {**found, **_tied(found, expected)}
     problems = _problems(found, expected)
     if problems:
         raise BadInput(
-            f"{path} does not fit this model: {'; '.join(problems)}. Were the architecture and the number of classes the same?"
+            f"{owner} does not fit this model: {'; '.join(problems)}. "
+            "Were the architecture and the number of classes the same?"
         )
-    check_weights(found, str(path))
+    check_weights(found, owner)
     model.load_state_dict(found)
 
 
+def copy_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of all weights on the CPU; tied weights are copied, too."""
+    state = uncompiled(model).state_dict()
+    return {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+
+
 def check_weights(weights: Mapping[str, Tensor], owner: str) -> None:
-    """Raise an error where a weight is not a number. Infinite ones may be meant: they hide a class, or mask attention."""
+    """Raise an error for weights that are NaN.
+
+    Infinite weights may be intended, to hide a class or to mask attention.
+    """
     broken = [
         name
         for name, tensor in weights.items()
@@ -70,8 +88,9 @@ def check_weights(weights: Mapping[str, Tensor], owner: str) -> None:
     ]
     if broken:
         raise BadInput(
-            f"{owner} holds values that are not numbers (NaN), in {_first([repr(name) for name in broken])}: "
-            "its training diverged, or the file is damaged. Use weights from before that."
+            f"{owner} contains values that are not numbers (NaN), in "
+            f"{_shorten([repr(name) for name in broken])}: its training diverged, or the file is "
+            "damaged. Use weights from before that."
         )
 
 
@@ -82,14 +101,14 @@ def _read(path: Path) -> dict[str, Tensor]:
         ".pth": _read_pickle,
     }
     if not path.is_file():
-        raise BadInput(f"There is no weights file {path}.")
+        raise BadInput(f"The weights file {path} does not exist.")
     if path.suffix not in readers:
         raise BadInput(f"Cannot read weights from {path}: expected {', '.join(readers)}.")
     try:
         return readers[path.suffix](path)
     except BadInput:
         raise
-    except Exception as error:  # torch, pickle, zip and safetensors each have their own
+    except Exception as error:  # torch, pickle, zip and safetensors raise different errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BadInput(
             f"{path} is truncated or not a weights file ({reason}). Save or copy it again."
@@ -99,21 +118,25 @@ def _read(path: Path) -> dict[str, Tensor]:
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about formats that are refused here anyway
+            warnings.simplefilter("ignore")  # warnings about formats that are refused anyway
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if not _wants_code(path, str(error)):
             raise
-        wanted = re.search(r"GLOBAL (\S+)", str(error))
+        function = re.search(r"GLOBAL (\S+)", str(error))
+        detail = f" (it refers to {function[1]})" if function else ""
         raise BadInput(
-            f"{path} would run code when loaded{f' (it asks for {wanted[1]})' if wanted else ''} and is refused. "
+            f"{path} would run code when loaded{detail} and is refused. "
             f"Save a state_dict instead: torch.save(model.state_dict(), path)."
         ) from None
     return _state_dict(path, content)
 
 
 def _wants_code(path: Path, message: str) -> bool:
-    """An operand unknown to torch is noise, except in what begins like a pickle: newer ones call functions that way."""
+    """Return whether a file that torch refused contains code.
+
+    An unknown operand is noise, unless the file begins like a pickle: newer ones call functions so.
+    """
     with path.open("rb") as file:
         return "Unsupported operand" not in message or file.read(1) == pickle.PROTO
 
@@ -125,13 +148,13 @@ def _state_dict(path: Path, content: Any) -> dict[str, Tensor]:
             break
     if not isinstance(content, Mapping) or not all(isinstance(x, Tensor) for x in content.values()):
         raise BadInput(
-            f"{path} holds no state_dict. Write it with torch.save(model.state_dict(), path)."
+            f"{path} contains no state_dict. Write it with torch.save(model.state_dict(), path)."
         )
     return {str(name): tensor for name, tensor in content.items()}
 
 
 def _without_prefix(found: dict[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Without what DistributedDataParallel and torch.compile put before every name."""
+    """Remove the prefixes that DistributedDataParallel and torch.compile add to every name."""
     for prefix in ("module.", "_orig_mod.") * 2:
         if found.keys().isdisjoint(expected) and all(name.startswith(prefix) for name in found):
             found = {name.removeprefix(prefix): tensor for name, tensor in found.items()}
@@ -139,18 +162,17 @@ def _without_prefix(found: dict[str, Tensor], expected: Mapping[str, Tensor]) ->
 
 
 def _tied(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The absent tensors that share memory with a present one: safetensors stores such only once."""
+    """Return missing tensors that share memory with a stored one: safetensors stores only one."""
     groups: dict[tuple[int, torch.Size], list[str]] = defaultdict(list)
     for name, tensor in expected.items():
         if tensor.numel():
             groups[tensor.data_ptr(), tensor.shape].append(name)
-    twins = {
-        name: [twin for twin in group if twin in found]
-        for group in groups.values()
-        for name in group
-        if name not in found
-    }
-    return {name: found[present[0]] for name, present in twins.items() if present}
+    tied: dict[str, Tensor] = {}
+    for group in groups.values():
+        stored = next((name for name in group if name in found), None)
+        if stored is not None:
+            tied |= {name: found[stored] for name in group if name not in found}
+    return tied
 
 
 def _problems(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
@@ -164,12 +186,12 @@ def _problems(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> li
         if name in found and found[name].shape != tensor.shape
     ]
     kinds = {"missing": missing, "unexpected": unexpected, "of another shape": misshaped}
-    return [f"{len(names)} {kind}: {_first(names)}" for kind, names in kinds.items() if names]
+    return [f"{len(names)} {kind}: {_shorten(names)}" for kind, names in kinds.items() if names]
 
 
 def _shape(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "scalar"
 
 
-def _first(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+def _shorten(names: list[str]) -> str:
+    return ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")

@@ -95,16 +95,12 @@ def test_the_seed_decides() -> None:
 
 def test_too_few_shadow_models() -> None:
     few = memorisers.shadows().models(np.arange(4))
-    with pytest.raises(
-        BadInput, match=r"left out by only 2 of 4 shadow models, .* at least 8 shadow models"
-    ):
+    with pytest.raises(BadInput, match=r"2 of 4 shadow models.* 8 shadow models"):
         offline_lira(target(), few)
 
 
 def test_a_sample_that_the_shadows_were_not_asked_about() -> None:
-    with pytest.raises(
-        BadInput, match="400 of 640 samples are not among the model's 240, the first is 't0'"
-    ):
+    with pytest.raises(BadInput, match=r"400 of 640 .* 240,.* 't0'"):
         offline_lira(target(), memorisers.shadows().at(KNOWN))
     assert len(offline_lira(target(), memorisers.shadows().at(NAMES[::-1])).ids) == len(
         KNOWN
@@ -134,6 +130,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit / 2**10)
 """
 
 
+@pytest.mark.slow
 def test_the_attack_over_128_models_10000_samples_and_100_classes_stays_under_two_gib() -> None:
     done = subprocess.run(
         [sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True, timeout=120

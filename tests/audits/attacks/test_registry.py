@@ -72,11 +72,11 @@ def test_an_attack_that_the_samples_cannot_support_is_left_out() -> None:
 
 
 def test_the_list_shows_every_attack_of_a_tier_by_its_title() -> None:
-    rows = {row["name"]: row for row in list_attacks()}
+    rows = {row.name: row for row in list_attacks()}
     listed = [attack for attack in ATTACKS.values() if attack.tier is not None]
     for attack in listed:
         row = rows[attack.title]
-        facts = (row["tier"], row["judged"], row["about"], row["needs"], row["paper"])
+        facts = (row.tier, row.judged, row.about, row.needs, row.paper)
         assert facts == (
             attack.tier,
             attack.decisive,
@@ -84,7 +84,7 @@ def test_the_list_shows_every_attack_of_a_tier_by_its_title() -> None:
             attack.needs,
             attack.paper,
         )
-    tiers = [TIERS.index(row["tier"]) for row in list_attacks()]
+    tiers = [TIERS.index(row.tier) for row in list_attacks()]
     assert tiers == sorted(tiers)
     assert "confidence attack" not in rows
 

@@ -142,8 +142,8 @@ def test_nothing_is_found_where_nothing_is() -> None:
 
 
 def test_too_few_samples_or_an_empty_holdout() -> None:
-    with pytest.raises(BadInput, match="at least 18 forgotten and 6 unseen samples, got 17 and 9"):
+    with pytest.raises(BadInput, match=r"18 forgotten and 6 .* 17 and 9"):
         svm_attack(outputs(0, 17, 1), outputs(1, 9, 1, "t"), "class")
-    with pytest.raises(BadInput, match="at least 6 forgotten and 6 unseen samples, got 9 and 0"):
+    with pytest.raises(BadInput, match=r"6 forgotten and 6 .* 9 and 0"):
         quick_svm(outputs(0, 9, 1), outputs(1, 0, 1, "t"))
     assert len(quick_svm(outputs(0, 9, 1), outputs(1, 9, 1, "t")).ids) == 9

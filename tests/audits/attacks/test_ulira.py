@@ -171,9 +171,9 @@ def test_columns_are_joined_by_id() -> None:
 
 def test_too_few_models() -> None:
     kept, oracles = memorisers.kept().at(CANDIDATES), memorisers.oracles()
-    with pytest.raises(BadInput, match=r"only 2 models that unlearned it.* at least 5"):
+    with pytest.raises(BadInput, match=r"only 2 models .*unlearned.* 5"):
         against_oracles(kept.models(np.arange(4)), oracles)
-    with pytest.raises(BadInput, match=r"only 4 models that were never trained on it.* at least 5"):
+    with pytest.raises(BadInput, match=r"only 4 models .*never.* 5"):
         against_oracles(kept, oracles.models(np.arange(4)))
-    with pytest.raises(BadInput, match="only 0 models that were not asked to unlearn it"):
+    with pytest.raises(BadInput, match=r"only 0 models .*not asked"):
         against_not_requested(Margins(kept.ids, kept.values, np.ones(kept.values.shape, bool)))

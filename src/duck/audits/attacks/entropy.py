@@ -1,6 +1,6 @@
 """The entropy attack (Salem et al. 2019): the outputs of members have a lower entropy."""
 
-import numpy as np
+from scipy.special import entr
 
 from duck.audits.attacks.base import ATTACKS, ThresholdAttack
 from duck.audits.outputs import Array
@@ -26,8 +26,5 @@ class EntropyAttack(ThresholdAttack):
 
 def entropies(outputs: Outputs) -> Array:
     """Return the entropy of each sample's probabilities in nats."""
-    shares = outputs.probabilities
-    # A share of 0 adds nothing, and log(1) is 0.
-    logs = np.log(np.where(shares > 0, shares, 1.0))
-    result: Array = -(shares * logs).sum(1)
+    result: Array = entr(outputs.probabilities).sum(1)
     return result

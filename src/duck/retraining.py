@@ -1,0 +1,93 @@
+"""Retrained models: trained without the forget samples, by the original's recipe, and stored."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from torch import nn
+
+from duck.artifacts import ArtifactStore, Key
+from duck.experiment import Training
+from duck.methods.retrained import Retrained
+from duck.runtime import device_of
+from duck.types import Recipe, Scenario
+
+FIRST_SEED = 7_000_001
+"""Far from the seeds of runs: an audited retrained run must not be compared with its copy."""
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """Everything that a retrained model depends on."""
+
+    training: Training
+    """The original's training without what does not matter here: its seed, and its weights."""
+    num_classes: int
+    retain: str
+    """Fingerprint of the retain set. The normalisation is not part of it, but of `training`."""
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Retraining:
+    """How models without the forget samples are trained, and the store that they are kept in."""
+
+    scenario: Scenario
+    original: nn.Module
+    new_model: Callable[[], nn.Module]
+    recipe: Recipe
+    training: Training | None = None
+    """The original's training. Without it, no model is stored."""
+    store: ArtifactStore = field(default_factory=ArtifactStore)
+    """Each model is stored when it is trained, so that an interruption loses one at most."""
+
+    def __call__(
+        self, count: int, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> list[nn.Module]:
+        """Return reference models for an audit. `progress` is called with (done, total)."""
+        models = []
+        progress(0, count)
+        for index in range(count):
+            models.append(self.load_or_train(FIRST_SEED + index))
+            progress(index + 1, count)
+        return models
+
+    def missing(self, count: int) -> int:
+        """Return how many of `count` reference models are not stored."""
+        seeds = range(FIRST_SEED, FIRST_SEED + count)
+        if self.training is None:
+            return count
+        return sum(self._key(self.training, seed) not in self.store for seed in seeds)
+
+    def load_or_train(self, seed: int) -> nn.Module:
+        """Return the model of a seed: the stored one, or a new one."""
+        if self.training is None:
+            return self._train(seed)
+        model, _ = self.store.get_or_train(
+            self._key(self.training, seed),
+            self.new_model,
+            lambda: (self._train(seed), {}),
+            dict,
+            device=device_of(self.original),
+        )
+        return model
+
+    def _train(self, seed: int) -> nn.Module:
+        task = self.scenario.task(seed=seed, new_model=self.new_model, recipe=self.recipe)
+        return Retrained()(self.original, task).eval()
+
+    def _key(self, training: Training, seed: int) -> Key:
+        shared = replace(
+            training,
+            recipe=replace(self.recipe, compile=False),
+            seed=0,
+            weights="",
+            recipe_assumed=False,
+        )
+        num_classes = self.scenario.data.num_classes
+        depends_on = Dependencies(shared, num_classes, self._retain_fingerprint, seed)
+        return Key.of("retrained", depends_on, training.model)
+
+    @cached_property
+    def _retain_fingerprint(self) -> str:
+        return self.scenario.data.train.take(self.scenario.retain).fingerprint()
