@@ -215,7 +215,7 @@ def test_a_line_that_is_not_whole_is_named_and_passed_over(
     (here / "results" / "odd.jsonl").write_text(
         '{"id": "x", "experiment": {}, "dataset": "digits"}\n'
     )
-    said = "Skipped 1 of the lines in odd.jsonl: train_samples is missing."
+    said = "Skipped 1 of the lines in odd.jsonl: scenario is missing."
     assert said in bench(capsys, "--table", "small.toml")[1]
     assert said in bench(capsys, "small.toml", "--only", "case=0,method=original")[1]
 
