@@ -221,6 +221,8 @@ def test_an_unlearned_model_carries_the_digest_of_its_request(tmp_path: Path) ->
 def test_an_original_depends_on_its_training_and_not_on_the_request() -> None:
     original = Key.of_original(Experiment(TRAINING))
     assert original.id == Experiment(TRAINING).id
+    seeded = replace(TRAINING, seed=7)
+    assert Key.of_original(Experiment(seeded)).id == Experiment(seeded, seed=7).id
     assert Key.of_original(Experiment(TRAINING, ForgetClasses([3]), seed=5)) == original
     others = [
         replace(TRAINING, data="cifar10"),
