@@ -198,13 +198,8 @@ def test_mean_and_std_that_cannot_be_used(model: Home) -> None:
 def test_an_original_that_does_not_know_the_data_is_pointed_out(model: Home) -> None:
     turned = TensorDataset(IMAGES[:1000], (LABELS[:1000] + 1) % 10)
     said = duck.forget(model, turned, [1, 2, 3], method="finetune").notes
-    assert any(
-        re.match(
-            r"\d % of the training samples right.*mean and std",
-            n,
-        )
-        for n in said
-    )
+    pattern = r"gets \d % of the training samples right.* order of the classes"
+    assert any(re.search(pattern, note) for note in said)
     assert not any(
         "order of the classes" in note
         for note in duck.forget(model, TRAIN, [1, 2, 3], method="finetune").notes
