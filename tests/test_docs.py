@@ -139,6 +139,7 @@ def test_every_page_with_python_code_is_run_by_a_test() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_tutorial_end_as_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -194,6 +194,7 @@ def test_a_trial_that_cannot_become_the_best_is_pruned_and_counts() -> None:
     assert not _run(judges, 1, idle, {}, tie, InlineEngine()).pruned
 
 
+@pytest.mark.slow
 def test_trials_do_not_depend_on_the_number_of_workers() -> None:
     scenarios = [ForgetClasses([label])(toy_data()) for label in (0, 1, 2)]
     trials = {}

@@ -117,6 +117,7 @@ def test_bench_reuses_the_original_and_the_preparation(
     assert ssd["scores"] == record("runs/forgot")["scores"]
 
 
+@pytest.mark.slow
 def test_an_oracle_audit_reuses_the_original_and_the_retrained_models(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,7 @@ def test_compare_tells_each_methods_scores_and_gaps(
 TIMES = ("seconds", "prepare_seconds")
 
 
+@pytest.mark.slow
 def test_compare_prints_the_same_rows_with_several_workers(
     original: str,
     tmp_path: Path,
@@ -366,6 +367,7 @@ def test_a_comparison_in_which_everything_failed_fails(
     assert "original: " not in out
 
 
+@pytest.mark.slow
 def test_tune_takes_classes_one_at_a_time(
     original: str,
     tmp_path: Path,
