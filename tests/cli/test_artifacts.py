@@ -169,6 +169,7 @@ def test_other_data_another_recipe_or_another_seed_is_another_original(
         assert len(stored("originals")) == number + 1
 
 
+@pytest.mark.slow
 def test_overwriting_a_run_trains_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ((name, written),) = stored("originals").items()
     shutil.copytree("runs/first", "before")
