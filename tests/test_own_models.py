@@ -171,17 +171,19 @@ def bytes_of(image: Tensor) -> Tensor:
 def test_mean_and_std_are_those_of_the_model(model: Home) -> None:
     raw, unseen = Items(bytes_of), Items(bytes_of, slice(1000, None))
     own = duck.forget(model, raw, [1, 2, 3], test=unseen)
-    told = duck.forget(model, raw, [1, 2, 3], test=unseen, mean=[0], std=[1])
+    printed = duck.forget(model, raw, [1, 2, 3], test=unseen, mean=[0], std=[1])
     plain = duck.forget(model, TRAIN, [1, 2, 3], test=TEST)
-    assert told.outcome.original.retain == pytest.approx(plain.outcome.original.retain, abs=0.003)
-    assert own.outcome.original.retain < told.outcome.original.retain
+    assert printed.outcome.original.retain == pytest.approx(
+        plain.outcome.original.retain, abs=0.003
+    )
+    assert own.outcome.original.retain < printed.outcome.original.retain
     said = [note for note in own.notes if "mean=" in note]
     assert re.search(
         r"normalised by the data's own mean \(0\.30\d\) and std \(0\.37\d\).* give mean= and std=",
         said[0],
     )
     assert said[0] in str(own)
-    assert not any("mean=" in note for note in (*told.notes, *plain.notes))
+    assert not any("mean=" in note for note in (*printed.notes, *plain.notes))
 
 
 def test_mean_and_std_that_cannot_be_used(model: Home) -> None:

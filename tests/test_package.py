@@ -7,6 +7,7 @@ import sys
 import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -15,7 +16,7 @@ import duck
 ROOT = Path(duck.__file__).parent
 # What stands in a row may import from the rows above it and from its own.
 LAYERS = [
-    ["printable", "errors", "registry", "json_text", "checks"],
+    ["printable", "errors", "registry", "json_text", "checks", "imports"],
     ["files", "records"],
     ["sample_ids"],
     ["types", "engines"],
@@ -30,14 +31,17 @@ LAYERS = [
     ["artifacts"],
     ["metrics", "earlier_requests", "preparation", "retraining"],
     ["unlearning"],
-    ["comparison", "tuning", "analysis"],
+    ["comparison", "tuning", "display"],
     ["runs"],
-    ["unlearning_runs"],
+    ["options"],
+    ["unlearning_runs", "run_forget"],
     ["audits", "pools"],
     ["api"],
     ["originals"],
+    ["run_train", "analysis"],
     ["bench"],
     ["report"],
+    ["demo"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -101,7 +105,9 @@ def test_importing_duck_and_its_command_loads_no_torch() -> None:
 
 def test_every_public_name_is_there_and_no_other() -> None:
     for name in duck.__all__:
-        assert getattr(duck, name) is not None
+        # Importing `duck.name` would replace a public name by the module.
+        assert not isinstance(getattr(duck, name), ModuleType | None)
+        assert f"duck.{name}" not in MODULES
     assert dir(duck) == sorted(duck.__all__)
     assert set(duck._HOME_OF) == set(duck.__all__)
     with pytest.raises(AttributeError, match="no attribute 'froget'"):

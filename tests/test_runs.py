@@ -441,12 +441,12 @@ def test_a_tampered_record_is_used_or_named_with_its_file_and_field(
             (folder / runs.RECORD).write_text(json.dumps(tampered(record, place, value)))
             code = cli.main(["show", str(folder)])
             codes = {code, cli.main(["show", str(folder), "--toml"])}
-            told = capsys.readouterr().err
-            assert codes <= {0, 2}, (place, value, told)
-            assert (2 not in codes) or f"{folder / runs.RECORD}" in told, (place, value, told)
+            printed = capsys.readouterr().err
+            assert codes <= {0, 2}, (place, value, printed)
+            assert (2 not in codes) or f"{folder / runs.RECORD}" in printed, (place, value, printed)
             if code == 2:
                 refused += 1
-                assert str(place[0]) in told, (place, value, told)
+                assert str(place[0]) in printed, (place, value, printed)
     assert refused > 300
 
 

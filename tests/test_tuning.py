@@ -22,6 +22,7 @@ from duck.tuning import (
     _confidences,
     _Judge,
     _run,
+    _ScenarioTrial,
     _settings_of,
     at_edge,
     best,
@@ -180,18 +181,36 @@ def test_a_trial_that_cannot_become_the_best_is_pruned_and_counts() -> None:
         _Judge(trained_net(), scenario.task(recipe=RECIPE), "class") for scenario in scenarios
     ]
     idle = METHODS["original"]()
-    whole = _run(judges, 0, idle, {}, FAILED, InlineEngine())
-    assert not whole.pruned
-    pruned = _run(judges, 1, idle, {}, 1.0, InlineEngine())
+    work = _ScenarioTrial(judges, idle)
+    with InlineEngine().open(work, 2) as execute:
+        assert not _run(judges, 0, {}, FAILED, execute).pruned
+        pruned = _run(judges, 1, {}, 1.0, execute)
     assert pruned.pruned
     assert pruned.score == judges[0](1, idle, {}).score
     assert (pruned.score + judges[1].highest) / 2 < 1.0
     # Several workers have run the other scenario too; it does not count.
-    parallel = _run(judges, 1, idle, {}, 1.0, ProcessEngine(2))
+    with ProcessEngine(2).open(work, 2) as execute:
+        parallel = _run(judges, 1, {}, 1.0, execute)
     assert replace(parallel, seconds=0.0) == replace(pruned, seconds=0.0)
     # One that could still tie is run to its end.
     tie = (pruned.score + judges[1].highest) / 2
-    assert not _run(judges, 1, idle, {}, tie, InlineEngine()).pruned
+    with InlineEngine().open(work, 2) as execute:
+        assert not _run(judges, 1, {}, tie, execute).pruned
+
+
+def test_the_workers_of_a_search_serve_all_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[int] = []
+    open_workers = InlineEngine.open
+
+    def count_starts(engine: InlineEngine, function: object, most_tasks: int) -> object:
+        starts.append(most_tasks)
+        return open_workers(engine, function, most_tasks)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(InlineEngine, "open", count_starts)
+    scenarios = [ForgetClasses([label])(toy_data()) for label in (0, 1)]
+    trials = list(tune(DUCK, trained_net(), scenarios, 3, new_model=toy_net, recipe=RECIPE))
+    assert len(trials) == 3
+    assert starts == [2]
 
 
 @pytest.mark.slow

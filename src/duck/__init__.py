@@ -4,12 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from duck.analysis.run_analysis import AnalyseOptions, analyse_runs
+    from duck.analysis.run_debias import BiasOptions, DebiasOptions, debias_run
     from duck.api import Result, audit, forget, train
     from duck.data import load
+    from duck.demo import DemoOptions, run_demo
+    from duck.display import Display
     from duck.errors import DuckError
     from duck.methods import METHODS, Duck, Original, Retrained
     from duck.methods.presets import preset
     from duck.metrics import aus, evaluate
+    from duck.options import DataOptions, OriginalOptions, RunOptions
+    from duck.run_forget import ForgetOptions, forget_run
+    from duck.run_train import TrainOptions, train_run
     from duck.scenarios import (
         Debias,
         ForgetClasses,
@@ -23,9 +30,16 @@ if TYPE_CHECKING:
 
 # Importing torch takes seconds: each name is imported at its first use.
 _HOMES = {
+    "duck.analysis.run_analysis": ("AnalyseOptions", "analyse_runs"),
+    "duck.analysis.run_debias": ("BiasOptions", "DebiasOptions", "debias_run"),
     "duck.api": ("Result", "audit", "forget", "train"),
     "duck.data": ("load",),
+    "duck.demo": ("DemoOptions", "run_demo"),
+    "duck.display": ("Display",),
     "duck.errors": ("DuckError",),
+    "duck.run_forget": ("ForgetOptions", "forget_run"),
+    "duck.options": ("DataOptions", "OriginalOptions", "RunOptions"),
+    "duck.run_train": ("TrainOptions", "train_run"),
     "duck.unlearning": ("unlearn",),
     "duck.methods": ("METHODS", "Duck", "Original", "Retrained"),
     "duck.methods.presets": ("preset",),
@@ -44,29 +58,44 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "METHODS",
+    "AnalyseOptions",
+    "BiasOptions",
     "Data",
+    "DataOptions",
     "Debias",
+    "DebiasOptions",
+    "DemoOptions",
+    "Display",
     "Duck",
     "DuckError",
     "ForgetClasses",
     "ForgetFraction",
+    "ForgetOptions",
     "ForgetRandomClasses",
     "ForgetSamples",
     "Original",
+    "OriginalOptions",
     "Recipe",
     "Result",
     "Retrained",
+    "RunOptions",
     "Scenario",
     "Task",
+    "TrainOptions",
     "UnlearningRun",
+    "analyse_runs",
     "audit",
     "aus",
+    "debias_run",
     "evaluate",
     "forget",
+    "forget_run",
     "load",
     "open_run",
     "preset",
+    "run_demo",
     "train",
+    "train_run",
     "unlearn",
 ]
 

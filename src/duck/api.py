@@ -48,7 +48,7 @@ from duck.scenarios import (
     scenario_after,
 )
 from duck.training import loop
-from duck.types import Data, Recipe, Report, Scenario, Task
+from duck.types import Data, Original, Recipe, Report, Scenario, Task
 from duck.unlearning import Outcome, Watch, notes, surely_forgot, unlearn
 
 TABLE_SCORES = ("forget", "retain", "test", "forget_test", "retain_test", "aus")
@@ -235,20 +235,22 @@ def forget(
                 "The result of an earlier request brings its training and test data: leave "
                 "train_set, test, mean and std out."
             )
-        source = _continue(model, new_model, recipe, head)
+        source = _continue(model, Original(model.model, new_model, recipe, head))
     else:
-        source = _start(model, train_set, test, mean, std, new_model, recipe, head)
+        original = Original(model, new_model, recipe, head)
+        source = _start(original, train_set, test, mean, std)
     scenario, remarks = _scenario(source, forget, seed, with_copies)
     if isinstance(method, str):
         method = preset(method, source.data.name, scenario.kind, len(source.data.train))
-    with accepting_images(source.model):
+    original = source.original
+    with accepting_images(original.model):
         outcome = unlearn(
             method,
-            source.model,
+            original.model,
             scenario,
-            new_model=_adapted(source.new_model),
-            recipe=source.recipe,
-            head=source.head,
+            new_model=_adapted(original.new_model),
+            recipe=original.recipe,
+            head=original.head,
             watch=watch,
             max_accuracy_loss=max_accuracy_loss,
         )
@@ -257,11 +259,11 @@ def forget(
         scenario=scenario,
         method=method,
         outcome=outcome,
-        original=source.model,
+        original=original.model,
         task=scenario.task(
-            new_model=source.new_model, recipe=source.recipe or Recipe(), head=source.head
+            new_model=original.new_model, recipe=original.recipe or Recipe(), head=original.head
         ),
-        recipe=source.recipe,
+        recipe=original.recipe,
         remarks=remarks,
         # Bias removal changes the data.
         data=scenario.data if source.previous is None else source.data,
@@ -270,30 +272,24 @@ def forget(
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """The model that is to forget, its data, and how models like it are made."""
+    """The model that is to forget, and its data."""
 
-    model: nn.Module
+    original: Original
     data: Data
     remarks: tuple[str, ...]
-    new_model: Callable[[], nn.Module] | None
-    recipe: Recipe | None
-    head: str | None
     previous: Result | None = None
     """The result of the earlier request."""
 
 
 def _start(
-    model: nn.Module,
+    original: Original,
     train_set: MapStyle | Data | None,
     test: MapStyle | None,
     mean: Sequence[float],
     std: Sequence[float],
-    new_model: Callable[[], nn.Module] | None,
-    recipe: Recipe | None,
-    head: str | None,
 ) -> _Source:
     """Return the source of a first request."""
-    check_given(model)
+    check_given(original.model)
     if isinstance(train_set, Data) and test is not None:
         raise BadInput(
             "test= is for a torch Dataset. A duck.Data has test data of its own: put them there, "
@@ -304,27 +300,20 @@ def _start(
             "train_set= is missing: what the model was trained on. Only the result of an earlier "
             "request brings its data."
         )
-    with accepting_images(model):
-        data, remarks = _data(in_float32(model), train_set, test, mean, std)
-    return _Source(model, data, remarks, new_model, recipe, head)
+    with accepting_images(original.model):
+        data, remarks = _data(in_float32(original.model), train_set, test, mean, std)
+    return _Source(original, data, remarks)
 
 
-def _continue(
-    previous: Result,
-    new_model: Callable[[], nn.Module] | None,
-    recipe: Recipe | None,
-    head: str | None,
-) -> _Source:
-    """Return the source of a further request."""
-    return _Source(
-        check_given(previous.model),
-        previous.data or previous.scenario.data,
-        previous.remarks,
-        new_model or previous.task.new_model,
-        recipe or previous.recipe,
-        head or previous.task.head,
-        previous,
+def _continue(previous: Result, given: Original) -> _Source:
+    """Return the source of a further request; what is not given is as for the earlier one."""
+    known = Original(
+        check_given(given.model),
+        given.new_model or previous.task.new_model,
+        given.recipe or previous.recipe,
+        given.head or previous.task.head,
     )
+    return _Source(known, previous.data or previous.scenario.data, previous.remarks, previous)
 
 
 def _scenario(
@@ -549,6 +538,8 @@ def _audit_oracle(
     if models < 1:
         raise BadInput(f"models is at least 1, got {models}.")
     check_gradients()
+    if len(case.scenario.forget) == 1:
+        return audit_quick(case)
     make_setting(case.scenario)  # an error before anything is trained
     fresh: list[nn.Module] = []
     is_sufficient = tier is None and bool(retrained)

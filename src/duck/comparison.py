@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from duck.engines import Engine, InlineEngine
 from duck.methods.base import METHODS, Method
+from duck.methods.presets import Preset, has_settings, missing_settings, preset
 from duck.metrics import Scores, check_limit, evaluate
 from duck.preparation import Preparations
 from duck.types import Progress, Recipe, Scenario
@@ -16,6 +18,49 @@ from duck.unlearning import Epoch, Outcome, Watch, notes, unlearn
 COLUMNS = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
 """The scores that tables contain."""
 INLINE = InlineEngine()
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Which methods are compared, with which settings."""
+
+    methods: tuple[str, ...] = ("all",)
+    """Names from `duck list methods`, or all that suit the scenario."""
+    preset: Preset = "tuned"
+    """paper: the settings of the paper; tuned: with what was found on holdout data."""
+    presets: Path | None = None
+    """A file of `duck tune`, on top of the presets of the methods that it has settings for."""
+    max_accuracy_loss: float | None = None
+    """Share of accuracy on unseen samples that a method may lose, as for `duck forget`. Methods
+    that lose more are named first."""
+
+    def check(self) -> None:
+        """Raise errors that are known before the data are read."""
+        check_limit(self.max_accuracy_loss)
+        for name in self.methods:
+            if name != "all":
+                METHODS[name]
+
+    def choose(self, scenario: Scenario) -> dict[str, Method]:
+        """Return the methods with their settings for a scenario."""
+        names = suited(scenario.kind) if "all" in self.methods else list(self.methods)
+        tuned: list[str] = []
+        if self.presets is not None:
+            facts = scenario.data.name, scenario.kind
+            tuned = [name for name in names if has_settings(self.presets, name, *facts)]
+            if not tuned:
+                raise missing_settings(self.presets, "METHOD", *facts)
+        return {
+            name: self._method(name, scenario, self.presets if name in tuned else None)
+            for name in names
+        }
+
+    def _method(self, name: str, scenario: Scenario, file: Path | None) -> Method:
+        # A method that does not suit the scenario must fail in its own row.
+        kinds = METHODS[name].scenarios
+        kind = scenario.kind if scenario.kind in kinds else kinds[0]
+        data = scenario.data
+        return preset(name, data.name, kind, len(data.train), self.preset, file)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +106,7 @@ def compare(
         preparations=preparations or Preparations(),
         max_accuracy_loss=max_accuracy_loss,
     )
-    yield from engine(comparison, list(methods.items()), lambda task: True)
+    yield from engine(comparison, list(methods.items()))
 
 
 @dataclass(frozen=True, eq=False)

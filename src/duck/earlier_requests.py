@@ -86,17 +86,15 @@ def with_history(
     scores   the previous run's scores of the requests that were earlier for it, too
     forgot   whether the previous run forgot its own request; None if that is not known
     """
-    older = [
-        replace(
-            earlier,
-            forgot=_FORGOT[known.state],
-            best=min(known.best, known.after),
-            best_rank=_max_rank(known.best_rank, known.rank_after),
-        )
-        for earlier, known in zip(scenario.earlier, scores, strict=False)
-    ]
+    pairs = zip(scenario.earlier, scores, strict=False)
+    older = [_with_scores(earlier, known) for earlier, known in pairs]
     own = [replace(earlier, forgot=forgot) for earlier in scenario.earlier[len(older) :]]
     return replace(scenario, earlier=(*older, *own))
+
+
+def _with_scores(earlier: EarlierForgetSet, known: EarlierScores) -> EarlierForgetSet:
+    best, best_rank = min(known.best, known.after), _max_rank(known.best_rank, known.rank_after)
+    return replace(earlier, forgot=_FORGOT[known.state], best=best, best_rank=best_rank)
 
 
 _FORGOT: dict[State, bool | None] = {
@@ -122,19 +120,11 @@ def earlier_note(scores: EarlierScores) -> str:
             "; the mean rank of their losses among unseen samples was "
             f"{scores.rank_before:.2f} and is {scores.rank_after:.2f}"
         )
-    if scores.state == "known again":
-        problem = "came back"
-        advice = (
-            "Keep the earlier model and try another method or setting, or forget all requests "
-            "together from the original."
-        )
-    else:
-        problem = "was never forgotten"
-        advice = (
-            "Forget all requests together from the original, or begin with another method or "
-            "setting for that one."
-        )
-    return f"An earlier request {problem}: {scores.request} ({change}). {advice}"
+    problem = "came back" if scores.state == "known again" else "was never forgotten"
+    return (
+        f"An earlier request {problem}: {scores.request} ({change}). Forget all requests together "
+        "from the original, or try another method or setting."
+    )
 
 
 def _score(
@@ -158,17 +148,9 @@ def _score(
     else:
         n_unseen = 0 if unseen is None else len(unseen)
         state = _state_of_samples(earlier, best, after, best_rank, rank_after, n_unseen)
+    scores = (before, after, rank_before, rank_after)
     return EarlierScores(
-        earlier.request,
-        earlier.kind,
-        len(forget),
-        before,
-        after,
-        rank_before,
-        rank_after,
-        state,
-        best,
-        best_rank,
+        earlier.request, earlier.kind, len(forget), *scores, state, best, best_rank
     )
 
 
@@ -206,12 +188,11 @@ def _state_of_class(samples: int, best: float, after: float, num_classes: int) -
     """Judge a class: it is known if its accuracy is above the limit, or clearly above its best."""
     if not _is_known(samples, 1.0, num_classes):
         return "too few to tell"
+    is_known = _is_known(samples, after, num_classes)
     if _is_known(samples, best, num_classes):
-        return (
-            "was never forgotten" if _is_known(samples, after, num_classes) else "still forgotten"
-        )
+        return "was never forgotten" if is_known else "still forgotten"
     rose = after > max(CLASS_LIMIT, best + CLASS_NOISE) and _rose(samples, best, after)
-    return "known again" if rose or _is_known(samples, after, num_classes) else "still forgotten"
+    return "known again" if rose or is_known else "still forgotten"
 
 
 def _state_of_samples(

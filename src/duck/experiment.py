@@ -6,7 +6,7 @@ import math
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -112,15 +112,9 @@ class Experiment:
         """The experiment that produced the starting model."""
         if not self.earlier:
             return Experiment(self.training, seed=self.training.seed)
-        last = self.earlier[-1]
-        return replace(
-            self,
-            request=last.request,
-            method=last.method,
-            seed=last.seed,
-            protocol=last.protocol,
-            earlier=self.earlier[:-1],
-        )
+        *earlier, last = self.earlier
+        fields = {name: getattr(last, name) for name in ("request", "method", "seed", "protocol")}
+        return replace(self, earlier=tuple(earlier), **fields)
 
     def request_digest(self, salt: str) -> str:
         """Return a digest of the data and of all forgotten requests, or "" if there are none.
@@ -156,9 +150,13 @@ def scenario_of(
     if not earlier:
         return request(data, seed, protocol)
     *before, last = earlier
-    return scenario_after(
-        scenario_of(before, last.request, data, last.seed, last.protocol), request, seed, protocol
-    )
+    return scenario_after(_scenario_of_step(before, last, data), request, seed, protocol)
+
+
+def _scenario_of_step(
+    earlier: Sequence[EarlierRequest], step: EarlierRequest, data: Data
+) -> Scenario:
+    return scenario_of(earlier, step.request, data, step.seed, step.protocol)
 
 
 def data_left(earlier: Sequence[EarlierRequest], data: Data) -> Data:
@@ -166,7 +164,7 @@ def data_left(earlier: Sequence[EarlierRequest], data: Data) -> Data:
     if not earlier:
         return data
     *before, last = earlier
-    return data_after(scenario_of(before, last.request, data, last.seed, last.protocol))
+    return data_after(_scenario_of_step(before, last, data))
 
 
 def fingerprint(data: Data) -> str:
@@ -235,11 +233,8 @@ def _explain_validation(error: cattrs.BaseValidationError) -> str:
     inner = min(error.exceptions, key=lambda part: not isinstance(part, ForbiddenExtraKeysError))
     if type(inner) is KeyError:
         return f"{class_name} needs the setting {inner}."
-    names = [
-        note.name
-        for note in getattr(inner, "__notes__", ())
-        if isinstance(note, AttributeValidationNote)
-    ]
+    notes = getattr(inner, "__notes__", ())
+    names = [note.name for note in notes if isinstance(note, AttributeValidationNote)]
     where = f"{class_name}: {names[0]!r}" if names else ""
     ours = DuckError | cattrs.BaseValidationError | ForbiddenExtraKeysError
     if where and not isinstance(inner, ours):
@@ -252,42 +247,41 @@ def _build_converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
     _tag(converter, Method, METHODS)
     _tag(converter, Request, SCENARIOS)
-    converter.register_structure_hook(
-        int | str, lambda value, _: _exact(value, (int, str), "a class index or name")
-    )
-    converter.register_structure_hook(str, lambda value, _: _exact(value, (str,), "text"))
-    converter.register_structure_hook(
-        bool, lambda value, _: _exact(value, (bool,), "true or false")
-    )
-    converter.register_structure_hook(int, lambda value, _: _exact(value, (int,), "a whole number"))
-    converter.register_structure_hook(float, lambda value, _: _finite(value))
-    converter.register_structure_hook(
-        int | tuple[int, ...], lambda value, _: _class_or_group(value)
-    )
+    hooks: dict[Any, Callable[[Any], Any]] = {
+        int | str: partial(_exact, (int, str), "a class index or name"),
+        str: partial(_exact, (str,), "text"),
+        bool: partial(_exact, (bool,), "true or false"),
+        int: partial(_exact, (int,), "a whole number"),
+        float: _finite,
+        int | tuple[int, ...]: _class_or_group,
+    }
+    for kind, hook in hooks.items():
+        converter.register_structure_hook(kind, _ignoring_kind(hook))
     # Omitted if they have their defaults: ids of experiments without them stay the same.
     optional = override(omit_if_default=True)
     training = make_dict_unstructure_fn(Training, converter, recipe_assumed=optional)
     converter.register_unstructure_hook(Training, training)
     plain = make_dict_unstructure_fn(Experiment, converter, earlier=optional, head=optional)
     converter.register_unstructure_hook(Experiment, plain)
-    converter.register_structure_hook_factory(
-        _is_sequence, lambda kind: _sequence_hook(converter, get_args(kind)[0])
-    )
+    converter.register_structure_hook_func(_is_sequence, partial(_structure_sequence, converter))
     return converter
+
+
+def _ignoring_kind(hook: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda value, _: hook(value)
 
 
 def _is_sequence(kind: Any) -> bool:
     return get_origin(kind) is tuple and get_args(kind)[1:] == (...,)
 
 
-def _sequence_hook(converter: cattrs.Converter, item: Any) -> Callable[[Any, Any], tuple[Any, ...]]:
+def _structure_sequence(converter: cattrs.Converter, value: Any, kind: Any) -> tuple[Any, ...]:
     """Read tuples from lists alone: text would be taken apart into its characters."""
-    return lambda value, _: tuple(
-        converter.structure(one, item) for one in _exact(value, (list, tuple), "a list")
-    )
+    items = _exact((list, tuple), "a list", value)
+    return tuple(converter.structure(item, get_args(kind)[0]) for item in items)
 
 
-def _exact(value: Any, kinds: tuple[type, ...], words: str) -> Any:
+def _exact(kinds: tuple[type, ...], words: str, value: Any) -> Any:
     """Return a value of the right kind as it is: the text "no" is not true, and 1.9 is not 1."""
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise BadInput(f"must be {words}, got {value!r}.")
@@ -295,10 +289,10 @@ def _exact(value: Any, kinds: tuple[type, ...], words: str) -> Any:
 
 
 def _finite(value: Any) -> float:
-    number: int | float = _exact(value, (int, float), "a finite number")
-    if isinstance(number, float) and not math.isfinite(number):
+    number = float(_exact((int, float), "a finite number", value))
+    if not math.isfinite(number):
         raise BadInput(f"must be a finite number, got {number}.")
-    return float(number)
+    return number
 
 
 def _class_or_group(value: Any) -> int | tuple[int, ...]:

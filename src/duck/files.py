@@ -1,22 +1,12 @@
 """The only writer of files: atomic, durable, and never over a file of someone else. Safe readers.
 
-`writing`             write one file with any function that takes a path
-`write_bytes`, `write_text`, `write_json`   write one file
-`replacing`           replace several files of a folder in one step
-`temporary_folder`    a folder that is removed at the end, or by the next writer after a kill
-`move_folder`         move a finished folder
-`lock`                let only one process write a run folder
-`wait_for_lock`       let only one process make an entry of a cache
-`check_replaceable`   raise an error for a file that another program wrote
-`writing_cache`       turn a failure to write a cache into a warning
-`read_bytes`, `read_text`, `check_regular`   read a file, but never wait for a named pipe
-
 An unfinished file is in a hidden folder next to its destination, locked by its process. The system
 releases the lock when the process ends, so the next writer can tell abandoned folders from folders
 in use. Process numbers would not do: they repeat in containers.
 """
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -26,7 +16,7 @@ import socket
 import stat
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,13 +25,6 @@ from safetensors import SafetensorError
 from duck.errors import BadInput
 from duck.json_text import to_json
 
-try:
-    import fcntl
-except ImportError:
-    fcntl = None  # type: ignore[assignment]
-
-HAS_LOCKS = fcntl is not None
-"""False on Windows: nothing is locked there, and files of killed processes are not removed."""
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.writing")
 MAX_NAME_LENGTH = 40
 """Characters of a file name that the name of its temporary folder repeats. With more, it could be
@@ -50,9 +33,6 @@ REPLACEMENT = ".replacement"
 CONTENTS = ".contents.json"
 LOCK_TEXT = re.compile(rb"(process \d+ on [^\n]*)?")
 """Content of a lock file. It is empty if the process was killed before it could write."""
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-"""Flags to open a file that may be a named pipe without waiting for a writer."""
 PIPES = re.compile(r"/dev/(stdin|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 """Pipes of the shell, which have a writer: `... | duck ... /dev/stdin` and `<(...)`."""
 
@@ -82,7 +62,9 @@ def writing(path: Path, *, private: bool = False) -> Iterator[Path]:
         file = folder / target.name
         try:
             yield file
-            _set_mode_and_sync(file, private)
+            # Some libraries create private files whatever the umask is. The folder follows it.
+            file.chmod(0o600 if private else folder.stat().st_mode & 0o666)
+            _sync(file)
             os.replace(file, target)
         except OSError as error:
             # If the disk is full, the system names no file; users do not know the temporary one.
@@ -164,9 +146,8 @@ def remove_stale(folder: Path) -> None:
         with suppress(OSError):
             handle = os.open(path, os.O_RDONLY)
             try:
-                if HAS_LOCKS:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(path, ignore_errors=True)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(handle)
 
@@ -186,8 +167,9 @@ def replacing(folder: Path, run_files: Sequence[str]) -> Iterator[Path]:
                 that are not written are removed, and other files in the folder stay
     """
     exists = folder.exists()
-    if exists:
-        _check_no_foreign_replacement(folder, run_files)
+    with suppress(FileNotFoundError):
+        if _replacement_names(folder / REPLACEMENT, run_files) is None:
+            raise _name_taken(folder / REPLACEMENT)
     with temporary_folder(folder if exists else folder.parent, folder.name) as new:
         yield new
         for file in new.iterdir():
@@ -209,15 +191,13 @@ def finish_replacing(folder: Path, run_files: Sequence[str]) -> None:
     A replacement that this module did not write is ignored.
     """
     try:
-        handle = os.open(folder / REPLACEMENT, os.O_RDONLY | NO_LINK | NO_WAIT)
+        handle = os.open(folder / REPLACEMENT, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return
     try:
-        if HAS_LOCKS:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        _move_replacement(folder, run_files)
-    except FileNotFoundError:
-        pass  # its own process has completed it meanwhile
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):  # its own process has completed it meanwhile
+            _move_replacement(folder, run_files)
     finally:
         os.close(handle)
 
@@ -286,10 +266,7 @@ def check_replaceable(path: Path, mark: bytes) -> None:
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}. Choose another name.") from error
     if not is_replaceable:
-        raise BadInput(
-            f"{path} exists and was not written by this command: choose another name, or remove it "
-            "first."
-        )
+        raise BadInput(f"{path} exists and was not written by this command: choose another name.")
 
 
 @contextmanager
@@ -320,8 +297,7 @@ def _new_folder(parent: Path, name: str, mode: int) -> tuple[Path, int]:
         except FileNotFoundError:
             continue
         with suppress(OSError):  # a file system without locks
-            if HAS_LOCKS:
-                fcntl.flock(handle, fcntl.LOCK_EX)
+            fcntl.flock(handle, fcntl.LOCK_EX)
         if _is_open(folder, handle):
             return folder, handle
         os.close(handle)  # another writer removed it as stale before it was locked
@@ -335,39 +311,21 @@ def _is_open(path: Path, handle: int) -> bool:
         return False
 
 
-def _set_mode_and_sync(file: Path, private: bool) -> None:
-    """Set the mode of a file and write it to the disk.
-
-    Some libraries create private files whatever the umask is. The folder was created with it.
-    """
-    file.chmod(0o600 if private else file.parent.stat().st_mode & 0o666)
-    _sync(file)
-
-
 def _sync(path: Path) -> None:
     """Write a file or folder to the disk. Some systems cannot do that with folders."""
-    is_folder = path.is_dir()
-    try:
+    with suppress(OSError) if path.is_dir() else nullcontext():
         handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        if is_folder:
-            return
-        raise
-    try:
-        os.fsync(handle)
-    except OSError:
-        if not is_folder:
-            raise
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _move_replacement(folder: Path, run_files: Sequence[str]) -> None:
     new = folder / REPLACEMENT
     record = run_files[0]
-    try:
-        names = _replacement_names(new, run_files)
-    except ForeignFile:
+    names = _replacement_names(new, run_files)
+    if names is None:
         return  # someone else may have planted it: no file is moved or removed
     if (new / record).exists():
         # The old record goes first and the new one comes last: records and files never mix.
@@ -382,43 +340,31 @@ def _move_replacement(folder: Path, run_files: Sequence[str]) -> None:
     shutil.rmtree(new, ignore_errors=True)
 
 
-def _replacement_names(new: Path, run_files: Sequence[str]) -> list[str]:
-    """Return the names of all files of a replacement, moved or not.
-
-    Raise `ForeignFile` if this module did not write it.
-    """
+def _replacement_names(new: Path, run_files: Sequence[str]) -> list[str] | None:
+    """Return the names of all files of a replacement, moved or not; None if it is not ours."""
     if not stat.S_ISDIR(new.lstat().st_mode):
-        raise ForeignFile
+        return None
     present = {entry.name for entry in os.scandir(new)}
     if not present:  # its process was killed before the last step
         return []
     if any(not stat.S_ISREG((new / name).lstat().st_mode) for name in present):
-        raise ForeignFile
+        return None
     try:
         names = json.loads(read_text(new / CONTENTS))
     except FileNotFoundError:
         if new.exists():
-            raise ForeignFile from None
+            return None
         raise  # its own process has just finished
     except (ValueError, RecursionError):
-        raise ForeignFile from None
+        return None
     # Every replacement has a record, and none has paths or other names.
-    if (
-        not isinstance(names, list)
-        or run_files[0] not in names
-        or any(name not in run_files for name in names)
-        or not present - {CONTENTS} <= set(names)
-    ):
-        raise ForeignFile
-    return names
-
-
-def _check_no_foreign_replacement(folder: Path, run_files: Sequence[str]) -> None:
-    with suppress(FileNotFoundError):
-        try:
-            _replacement_names(folder / REPLACEMENT, run_files)
-        except ForeignFile:
-            raise _name_taken(folder / REPLACEMENT) from None
+    is_ours = (
+        isinstance(names, list)
+        and run_files[0] in names
+        and all(name in run_files for name in names)
+        and present - {CONTENTS} <= set(names)
+    )
+    return names if is_ours else None
 
 
 def _name_taken(path: Path) -> BadInput:
@@ -429,7 +375,7 @@ def _name_taken(path: Path) -> BadInput:
 
 
 def _open_regular(path: Path, pipes: bool) -> IO[bytes]:
-    handle = os.open(path, os.O_RDONLY | NO_WAIT)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         mode = os.fstat(handle).st_mode
         if stat.S_ISDIR(mode):
@@ -445,21 +391,20 @@ def _open_regular(path: Path, pipes: bool) -> IO[bytes]:
         raise
 
 
-def _acquire(file: Path, wait: bool = False) -> int | None:
-    if not HAS_LOCKS:
-        return None
+def _acquire(file: Path, wait: bool = False) -> int:
     while True:
         file.parent.mkdir(parents=True, exist_ok=True)
-        if os.path.lexists(file) and not stat.S_ISREG(_mode(file)):
+        if file.is_symlink() or (file.exists() and not file.is_file()):
             raise ForeignFile
         try:
-            handle = os.open(file, os.O_RDWR | os.O_CREAT | NO_LINK | NO_WAIT, 0o666)
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except FileNotFoundError:
             if file.parent.exists():
                 raise
             continue  # another process has just removed the empty folder
         try:
-            _check_lock_file(handle)
+            if not LOCK_TEXT.fullmatch(os.pread(handle, 4096, 0)):
+                raise ForeignFile
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except (OSError, ForeignFile):
             os.close(handle)
@@ -472,21 +417,7 @@ def _acquire(file: Path, wait: bool = False) -> int | None:
         os.close(handle)  # its owner has just removed it
 
 
-def _mode(file: Path) -> int:
-    """Return the mode of a file or link; that of a regular file if it was just removed."""
-    try:
-        return file.lstat().st_mode
-    except FileNotFoundError:
-        return stat.S_IFREG
-
-
-def _check_lock_file(handle: int) -> None:
-    if not LOCK_TEXT.fullmatch(os.pread(handle, 4096, 0)):
-        raise ForeignFile
-
-
 def _owner(file: Path) -> str:
-    try:
+    with suppress(OSError):
         return read_bytes(file).decode(errors="replace") or "another process"
-    except OSError:
-        return "another process"
+    return "another process"

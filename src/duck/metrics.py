@@ -91,10 +91,8 @@ def kept_accuracy(
     """
     check_limit(limit)
     if limit is None:
-        limit = min(
-            1.0,
-            max(MAX_ACCURACY_LOSS, STANDARD_ERRORS * _error_of_difference(original, unlearned, n)),
-        )
+        noise = STANDARD_ERRORS * _error_of_difference(original, unlearned, n)
+        limit = min(1.0, max(MAX_ACCURACY_LOSS, noise))
     return KeptAccuracy(split, original, unlearned, n, limit, damaged=original - unlearned > limit)
 
 
@@ -131,14 +129,10 @@ def evaluate(model: nn.Module, scenario: Scenario, original: Scores | None = Non
         return Scores(None, forget_accuracy, retain, None, None, None, forget_loss)
     unseen = outcomes(model, data.test)
     correct = unseen.correct.double().cpu()
-    accuracies = {
-        name: float(correct[rows].mean()) if len(rows) else None
-        for name, rows in (
-            ("test", scenario.test),
-            ("forget_test", scenario.forget_test),
-            ("retain_test", scenario.retain_test),
-        )
-    }
+    accuracies = {}
+    for name in ("test", "forget_test", "retain_test"):
+        rows = getattr(scenario, name)
+        accuracies[name] = float(correct[rows].mean()) if len(rows) else None
     forgotten = accuracies["forget_test"] if scenario.kind == "class" else forget_accuracy
     split = _kept_split(scenario)
     after = accuracies[split]
@@ -170,13 +164,8 @@ def judge_kept(
     split = _kept_split(scenario)
     if getattr(original, split) is None:
         split = "retain"
-    return kept_accuracy(
-        split,
-        getattr(original, split),
-        getattr(unlearned, split),
-        len(getattr(scenario, split)),
-        limit,
-    )
+    before, after = getattr(original, split), getattr(unlearned, split)
+    return kept_accuracy(split, before, after, len(getattr(scenario, split)), limit)
 
 
 def mean_loss_rank(
@@ -231,10 +220,8 @@ def loss_change(
     The accuracy on few samples may stay at 100 %. The arguments are fields of `Scores`; without
     losses there is no line.
     """
-    (loss, new_loss), (rank, new_rank) = (
-        [scores.get(name) for scores in (original, unlearned)]
-        for name in ("forget_loss", "forget_rank")
-    )
+    loss, new_loss = original.get("forget_loss"), unlearned.get("forget_loss")
+    rank, new_rank = original.get("forget_rank"), unlearned.get("forget_rank")
     if loss is None or new_loss is None:
         return []
     line = f"Forget samples: mean loss {loss:.3g} -> {new_loss:.3g}"

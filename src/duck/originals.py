@@ -68,7 +68,16 @@ def load_or_train(
                 report=report,
                 checkpoint=checkpoint,
             )
-        return model, to_plain(_facts(model, data, device, stopwatch.seconds, alone))
+        facts = TrainingFacts(
+            # In a distributed training only the first process writes.
+            scores=training_scores(in_float32(model), data) if is_first() else {},
+            seconds=stopwatch.seconds,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            environment=environment(device),
+            machine=machine_facts(device),
+            alone=alone,
+        )
+        return model, to_plain(facts)
 
     return store.get_or_train(
         Key.of_original(experiment),
@@ -77,20 +86,6 @@ def load_or_train(
         lambda facts: structure(facts, TrainingFacts),
         device=device,
         renew=renew,
-    )
-
-
-def _facts(
-    model: nn.Module, data: Data, device: torch.device, seconds: float, alone: bool
-) -> TrainingFacts:
-    return TrainingFacts(
-        # In a distributed training only the first process writes.
-        scores=training_scores(in_float32(model), data) if is_first() else {},
-        seconds=seconds,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment=environment(device),
-        machine=machine_facts(device),
-        alone=alone,
     )
 
 

@@ -1,6 +1,7 @@
 """Predictions of a model on a split: logits and embeddings in float32."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from duck.errors import TooFewOutputs
 from duck.models.head import (
     PROBE_IMAGES,
+    Head,
     check_logits,
     compute_logits,
     explaining_errors,
@@ -29,13 +31,21 @@ def batch_size(examples: Examples) -> int:
     return max(1, MAX_BATCH_VALUES // max(1, math.prod(examples.shape)))
 
 
-def predict(model: nn.Module, examples: Examples, head: str | None = None) -> Predictions:
-    """Return logits and embeddings of every sample, in order, on the host."""
+def predict(
+    model: nn.Module,
+    examples: Examples,
+    head: str | Head | None = None,
+    change: Callable[[Tensor], Tensor] = lambda images: images,
+) -> Predictions:
+    """Return logits and embeddings of every sample, in order, on the host.
+
+    `change` is applied to the images of each batch before the model sees them.
+    """
     logits, embeddings = [], []
     probe = next(examples.batches(PROBE_IMAGES)).images
     with with_embeddings(model, head, probe) as net, evaluating(net):
         for batch in examples.batches(batch_size(examples)):
-            output, embedding = net(batch.images)
+            output, embedding = net(change(batch.images))
             check_width(output, examples)
             logits.append(output.float().cpu())
             embeddings.append(embedding.float().cpu())
@@ -75,16 +85,11 @@ class Outcomes(NamedTuple):
 
 def outcomes(model: nn.Module, examples: Examples, precision: Precision = "float32") -> Outcomes:
     """Return whether each sample is classified right, its cross-entropy and its predicted class."""
-    correct, losses, predicted = [], [], []
-    with evaluating(model), autocast(precision, device_of(model)):
-        for batch in examples.batches(batch_size(examples)):
-            with explaining_errors(model, batch.images):
-                logits = logits_of(model(batch.images)).float()
-            check_width(logits, examples)
-            predicted.append(logits.argmax(1))
-            correct.append(predicted[-1] == batch.labels)
-            losses.append(cross_entropy(logits, batch.labels, reduction="none"))
-    return Outcomes(torch.cat(correct), torch.cat(losses), torch.cat(predicted))
+    logits = logits_on(model, examples, precision)
+    labels = examples.labels.to(logits.device)
+    predicted = logits.argmax(1)
+    losses = cross_entropy(logits, labels, reduction="none")
+    return Outcomes(predicted == labels, losses, predicted)
 
 
 def accuracy(model: nn.Module, examples: Examples, precision: Precision = "float32") -> float:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
 
 import cattrs
 from cattrs.cols import (
@@ -123,7 +123,7 @@ def build_converter() -> cattrs.Converter:
     for kind, rule in RULES.items():
         converter.register_structure_hook(kind, rule.check)
     hooks: list[tuple[Callable[[Any], bool], Callable[[Any], Hook]]] = [
-        (lambda kind: _rule_of(kind) is not None, lambda kind: _known_rule(kind).check),
+        (lambda kind: _rule_of(kind) is not None, lambda kind: cast(Rule, _rule_of(kind)).check),
         (_has_fields, lambda kind: _fields_hook(kind, converter)),
         (lambda kind: get_origin(kind) is Literal, _literal_hook),
         (
@@ -192,12 +192,6 @@ def _has_fields(kind: Any) -> bool:
     return get_origin(kind) is Annotated and isinstance(get_args(kind)[1], Fields)
 
 
-def _known_rule(kind: Any) -> Rule:
-    rule = _rule_of(kind)
-    assert rule is not None
-    return rule
-
-
 def _checked(rule: Rule, hook: Hook) -> Hook:
     return lambda value, kind: hook(rule.check(value), kind)
 
@@ -249,13 +243,9 @@ def _explain(error: BaseException, _: Any) -> str:
 def _kind(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "infinite"
-    kinds = {
-        dict: "an object",
-        list: "a list",
-        str: "text",
-        bool: "true or false",
-        type(None): "null",
-    }
+    if value is None:
+        return "null"
+    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
     return kinds.get(type(value), "a number")
 
 

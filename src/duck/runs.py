@@ -46,16 +46,8 @@ from duck.types import Scenario
 from duck.unlearning import Epoch, Outcome, Status, notes, status_of
 
 RECORD, WEIGHTS = "run.json", "model.safetensors"
-RUN_FILES = (
-    RECORD,
-    WEIGHTS,
-    FILE_OF_IDS,
-    "audit.json",
-    "audit-quick.json",
-    "audit-oracle.json",
-    "audit-full.json",
-    "analysis.json",
-)
+AUDITS = ("audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json")
+RUN_FILES = (RECORD, WEIGHTS, FILE_OF_IDS, *AUDITS, "analysis.json")
 """The files that duck writes into a run folder."""
 
 
@@ -75,14 +67,13 @@ class ByClass:
     def __post_init__(self) -> None:
         if any(int(index) >= len(self.names) for index in self.forget):
             raise InvalidRecord("has a class to forget without a name")
-        if self.original and self.unlearned:
-            before, after = _class_sizes(self.original), _class_sizes(self.unlearned)
-            if before != after:
-                raise InvalidRecord("counts other samples before than after")
+        both = self.original and self.unlearned
+        if both and _class_sizes(self.original) != _class_sizes(self.unlearned):
+            raise InvalidRecord("counts other samples before than after")
 
 
-def _class_sizes(confusion: Confusion) -> dict[str, int]:
-    return {index: sum(row.values()) for index, row in confusion.items()}
+def _class_sizes(confusion: Confusion | None) -> dict[str, int]:
+    return {index: sum(row.values()) for index, row in (confusion or {}).items()}
 
 
 @dataclass(frozen=True)
@@ -286,10 +277,7 @@ def _read_json(folder: Path) -> dict[str, Any]:
     try:
         record = json.loads(files.read_text(folder / RECORD))
     except FileNotFoundError:
-        raise BadInput(
-            f"{folder} is not a run: it has no {RECORD}. "
-            f"`duck train --out {folder}` would make one."
-        ) from None
+        raise BadInput(f"{folder} is not a run: it has no {RECORD}.") from None
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{folder / RECORD} cannot be read: {error}") from error
     if not isinstance(record, dict) or "experiment" not in record:
@@ -303,7 +291,11 @@ def _structure(plain: dict[str, Any], folder: Path, converter: cattrs.Converter)
         if plain["experiment"].get("method") is not None:
             _check_names(run)
     except InvalidRecord as error:
-        raise _broken(folder, str(error)) from error
+        reason = str(error).removesuffix(".")
+        raise BadInput(
+            f"{folder / RECORD} does not hold what a run holds ({reason}): it is damaged, or from "
+            "another version. Leave it out, or run it again."
+        ) from error
     return run
 
 
@@ -313,14 +305,6 @@ def _check_names(run: Run) -> None:
     missing += [f"samples.{name}" for name in REQUIRED_SAMPLES if name not in run.samples]
     if missing:
         raise InvalidRecord(f"{missing[0]} is missing")
-
-
-def _broken(folder: Path, why: str) -> BadInput:
-    reason = why.removesuffix(".")
-    return BadInput(
-        f"{folder / RECORD} does not hold what a run holds ({reason}): it is damaged, or from "
-        "another version. Leave it out, or run it again."
-    )
 
 
 def is_run(folder: Path) -> bool:
@@ -393,22 +377,13 @@ def path_from(folder: Path, place: Path) -> str:
 
 
 def place_of(folder: Path, path: str) -> Path:
-    """Return the location of a path from the record of a run.
-
-    Records of older versions contain absolute paths.
-    """
+    """Return the location of a path from the record of a run."""
     return Path(os.path.normpath(folder.resolve() / path))
 
 
 def original_of(folder: Path, run: Run) -> Path | None:
-    """Return the folder of the original according to the record.
-
-    Older versions stored it relative to the working folder.
-    """
-    if run.original_run is None:
-        return None
-    place = place_of(folder, run.original_run)
-    return place if place.exists() else Path(run.original_run)
+    """Return the folder of the original according to the record."""
+    return None if run.original_run is None else place_of(folder, run.original_run)
 
 
 def check_writable(place: Path) -> None:
@@ -445,9 +420,8 @@ def _explain_write_errors(folder: Path) -> Iterator[None]:
 
 def _is_full(error: Exception) -> bool:
     """Return whether the disk is full; safetensors says so only in its message."""
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    return f"(os error {errno.ENOSPC})" in str(error)
+    is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    return is_full or f"(os error {errno.ENOSPC})" in str(error)
 
 
 def environment(device: torch.device) -> Environment:

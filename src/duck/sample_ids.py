@@ -7,7 +7,7 @@ the digests of a run are keyed with a random salt, and only the private file con
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def names_samples(plain: Any) -> bool:
 
 def without_ids(plain: Any) -> Any:
     """Return plain data in which each list of sample ids is replaced by its length."""
-    return _replace_lists(plain, lambda ids: {"count": len(ids)})
+    return _replace_ids(plain, lambda ids: {"count": len(ids)})
 
 
 def hide_ids(plain: Any, salt: str) -> tuple[Any, Lists]:
@@ -52,33 +52,32 @@ def hide_ids(plain: Any, salt: str) -> tuple[Any, Lists]:
     """
     lists: Lists = {}
 
-    def hide(ids: list[str]) -> dict[str, Any]:
+    def hide(ids: Sequence[str]) -> dict[str, Any]:
         digest = ids_digest(ids, salt)
-        lists[digest] = ids
+        lists[digest] = list(ids)
         return {"digest": digest, "count": len(ids)}
 
-    return _replace_lists(plain, hide), lists
-
-
-def _replace_lists(plain: Any, replace: Callable[[list[str]], dict[str, Any]]) -> Any:
-    """Return plain data in which each list of sample ids is replaced by the function's result."""
-    if isinstance(plain, Mapping):
-        if plain.get("name") == "samples" and isinstance(plain.get("ids"), list | tuple):
-            return {**plain, "ids": replace(list(plain["ids"]))}
-        return {key: _replace_lists(value, replace) for key, value in plain.items()}
-    if isinstance(plain, list | tuple):
-        return [_replace_lists(value, replace) for value in plain]
-    return plain
+    return _replace_ids(plain, hide), lists
 
 
 def restore_ids(plain: Any, folder: Path) -> Any:
     """Undo `hide_ids` with the private file of a folder; data with their ids do not change."""
+
+    def restore(hidden: Mapping[str, Any]) -> list[str]:
+        return _read_list(folder / FILE, str(hidden.get("digest")))
+
+    return _replace_ids(plain, restore, Mapping)
+
+
+def _replace_ids(plain: Any, replace: Callable[[Any], Any], kind: Any = list | tuple) -> Any:
+    """Return plain data in which the ids of each request are replaced, if they are of the kind."""
     if isinstance(plain, Mapping):
-        ids = plain.get("ids")
-        if plain.get("name") == "samples" and isinstance(ids, Mapping):
-            return {**plain, "ids": _read_list(folder / FILE, str(ids.get("digest")))}
-        return {key: restore_ids(value, folder) for key, value in plain.items()}
-    return [restore_ids(value, folder) for value in plain] if isinstance(plain, list) else plain
+        if plain.get("name") == "samples" and isinstance(plain.get("ids"), kind):
+            return {**plain, "ids": replace(plain["ids"])}
+        return {key: _replace_ids(value, replace, kind) for key, value in plain.items()}
+    if isinstance(plain, list | tuple):
+        return [_replace_ids(value, replace, kind) for value in plain]
+    return plain
 
 
 def write_ids(lists: Lists, salt: str, folder: Path) -> None:

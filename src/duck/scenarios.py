@@ -44,7 +44,8 @@ class ForgetClasses:
             or _to_number(classes) is not classes
         )
         names = [classes] if is_single else classes
-        object.__setattr__(self, "classes", tuple(_check_class(name) for name in names))  # type: ignore[union-attr]
+        checked = tuple(_check_class(name) for name in names)  # type: ignore[union-attr]
+        object.__setattr__(self, "classes", checked)
 
     def __call__(self, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Scenario:
         indices = sorted({_class_index(name, data) for name in self.classes})
@@ -52,8 +53,7 @@ class ForgetClasses:
             raise BadInput("No class to forget was given.")
         if len(indices) == data.num_classes:
             raise BadInput(
-                f"All {data.num_classes} classes are to be forgotten: nothing would be left. "
-                "Delete the model instead."
+                f"All {data.num_classes} classes are to be forgotten: nothing would be left."
             )
         chosen = torch.isin(data.train.labels, torch.tensor(indices))
         if not chosen.any():
@@ -76,10 +76,8 @@ class ForgetFraction:
         total = len(data.train)
         count = round(self.fraction * total)
         if not 0 < count < total:
-            raise BadInput(
-                f"A fraction of {self.fraction} of {total} samples is {count}: "
-                "nothing to forget or to retain."
-            )
+            problem = "nothing to forget or to retain"
+            raise BadInput(f"{self.fraction} of {total} samples is {count}: {problem}.")
         chosen = torch.zeros(total, dtype=torch.bool)
         chosen[torch.randperm(total, generator=seeded(seed, "fraction"))[:count]] = True
         return _partition(data, chosen, seed, protocol)
@@ -148,9 +146,8 @@ class ForgetSamples:
             )
         known = data.train.ids
         missing = sorted(set(self.ids) - set(known.tolist()))
-        in_test = (
-            sorted(set(missing) & set(data.test.ids.tolist())) if data.test is not None else []
-        )
+        test_ids = [] if data.test is None else data.test.ids.tolist()
+        in_test = sorted(set(missing) & set(test_ids))
         if in_test:
             raise BadInput(
                 f"The model never saw {listed(in_test)}: they are test data of {data.name}. "
@@ -166,10 +163,7 @@ class ForgetSamples:
 
 def _check_rest(chosen: Tensor) -> None:
     if chosen.all():
-        raise BadInput(
-            "Every training sample is to be forgotten: nothing would be left to retain. "
-            "Delete the model instead."
-        )
+        raise BadInput("Every training sample is to be forgotten: nothing would be left.")
 
 
 @SCENARIOS.register("debias")
@@ -207,10 +201,7 @@ class Debias:
         true = _class_index(self.true, data)
         wrong = _class_index(self.wrong, data)
         if true == wrong:
-            raise BadInput(
-                f"A bias confuses two classes, and both are {data.classes[true]!r}: "
-                "name another one."
-            )
+            raise BadInput(f"A bias confuses two classes, and both are {data.classes[true]!r}.")
         return true, wrong
 
     def corrected(self, scenario: Scenario) -> Data:
@@ -228,8 +219,7 @@ class Debias:
                 images = data.test.take(rows)
                 return self._patch.paint(images, torch.arange(len(rows))) if patched else images
         raise BadInput(
-            f"{data.name} has no test images of class {data.classes[true]!r} to see the bias on: "
-            "give test data."
+            f"{data.name} has no test images of class {data.classes[true]!r}: give test data."
         )
 
     @property
@@ -271,7 +261,7 @@ def data_after(previous: Scenario) -> Data:
 def _describe_without_ids(scenario: Scenario) -> str:
     """Describe a forget set for records, which contain no ids."""
     if scenario.kind == "samples":
-        return f"{len(scenario.forget)} {'sample' if len(scenario.forget) == 1 else 'samples'}"
+        return f"{len(scenario.forget)} {_plural(len(scenario.forget), 'sample')}"
     labels = scenario.data.train.labels[scenario.forget].unique().tolist()
     return describe(ForgetClasses(labels), scenario.data.classes)
 
@@ -279,8 +269,7 @@ def _describe_without_ids(scenario: Scenario) -> str:
 def _check_not_earlier(request: Request, left: Data, earlier: tuple[EarlierForgetSet, ...]) -> None:
     if isinstance(request, Debias):
         raise BadInput(
-            "Bias removal starts from a model trained on the biased data: "
-            "it cannot follow another request."
+            "Bias removal needs a model of the biased data: it cannot follow another request."
         )
     if isinstance(request, ForgetSamples):
         known_ids = set(np.concatenate([previous.forget.ids for previous in earlier]).tolist())
@@ -317,24 +306,20 @@ def add_copies(
     scenario = request(data, seed, protocol)
     if scenario.data is not data:
         raise BadInput(
-            "with_copies does not go with a request that changes the data, such as Debias: "
-            "leave it out."
+            "with_copies does not go with a request that changes the data: leave it out."
         )
     copies = copies_in_retain(scenario)
-    requested = (
-        "the requested sample"
-        if len(scenario.forget) == 1
-        else f"the {len(scenario.forget):,} requested samples"
-    )
+    count = len(scenario.forget)
+    requested = "the requested sample" if count == 1 else f"the {count:,} requested samples"
     if not len(copies):
         note = "" if is_random(data.train) else f"No exact copies of {requested} were found."
         return WithCopies(request, note)
     rows = torch.cat([scenario.forget, copies]).sort().values
-    count = counted(len(copies), "exact copy", "exact copies")
+    added = counted(len(copies), "exact copy", "exact copies")
     verb = "was" if len(copies) == 1 else "were"
     return WithCopies(
         ForgetSamples(data.train.ids[rows.numpy()].tolist()),
-        f"{count} of {requested} {verb} added to the request.",
+        f"{added} of {requested} {verb} added to the request.",
     )
 
 
@@ -342,8 +327,8 @@ def class_from_word(word: str, data: Data) -> int | str:
     """Return the class that a word on the command line means, as a request stores it.
 
     The word is a name or, if no class has that name, an index. A name that equals its own index is
-    stored as the index, as in older experiments. A class whose name is the index of another class
-    is stored by its name, because a reader of the record could not tell them apart.
+    stored as the index. A class whose name is the index of another class is stored by its name,
+    because a reader of the record could not tell them apart.
     """
     index = _class_index(word, data)
     name = data.classes[index]
@@ -366,27 +351,30 @@ def describe(request: Request, classes: Sequence[str] = ()) -> str:
 def describe_forget_set(scenario: Scenario) -> str:
     """Describe the classes or the sample ids of a forget set in a few words."""
     data, count = scenario.data, len(scenario.forget)
-    samples = "1 sample" if count == 1 else f"{count} samples"
+    samples = f"{count} {_plural(count, 'sample')}"
     if scenario.kind == "samples":
         return f"{samples}: {listed(data.train.ids[scenario.forget.numpy()].tolist())}"
-    names = [
-        class_label(label, data.classes)
-        for label in data.train.labels[scenario.forget].unique().tolist()
-    ]
-    return printable(f"{'class' if len(names) == 1 else 'classes'} {', '.join(names)}, {samples}")
+    labels = data.train.labels[scenario.forget].unique().tolist()
+    names = ", ".join(class_label(label, data.classes) for label in labels)
+    return printable(f"{_plural(len(labels), 'class')} {names}, {samples}")
+
+
+def _plural(count: int, noun: str) -> str:
+    plurals = {"class": "classes", "sample": "samples"}
+    return noun if count == 1 else plurals[noun]
 
 
 def _describe(request: Request, known: Sequence[str]) -> str:
     match request:
         case ForgetClasses(classes=classes):
             names = ", ".join(class_in_words(name, known) for name in classes)
-            return f"{'class' if len(classes) == 1 else 'classes'} {names}"
+            return f"{_plural(len(classes), 'class')} {names}"
         case ForgetFraction(fraction=fraction):
             return f"{100 * fraction:g} % of the samples"
         case ForgetRandomClasses(count=count):
-            return f"{count} random {'class' if count == 1 else 'classes'}"
+            return f"{count} random {_plural(count, 'class')}"
         case ForgetSamples(ids=ids):
-            return "1 sample" if len(ids) == 1 else f"{len(ids)} samples"
+            return f"{len(ids)} {_plural(len(ids), 'sample')}"
         case Debias(true=true, wrong=wrong, count=count):
             true_name = class_in_words(true, known)
             wrong_name = class_in_words(wrong, known)

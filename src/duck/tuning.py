@@ -9,29 +9,37 @@ import math
 import statistics
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import tomli_w
 import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from duck.artifacts import ArtifactStore
+from duck.data.progress import ProgressCallback
 from duck.engines import Engine, InlineEngine
 from duck.errors import BadInput, MissingExtra
 from duck.experiment import Training
+from duck.files import check_replaceable, write_text
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
+from duck.methods.presets import Preset, preset
 from duck.metrics import aus
 from duck.predict import accuracy, logits_on
 from duck.preparation import Preparations
 from duck.retraining import Retraining
 from duck.runtime import Stopwatch, device_of
+from duck.scenarios import ForgetClasses, Request
 from duck.types import Examples, Recipe, Scenario, Task
 
 INLINE = InlineEngine()
@@ -48,6 +56,11 @@ MAX_LOG_ODDS = 1e6
 """The log-odds of a sample whose other classes are all masked would be infinite."""
 WIDENING_FACTOR = 4.0
 """Factor by which a range on a log scale is widened; a linear one grows by half of its width."""
+
+
+def no_progress(title: str) -> AbstractContextManager[ProgressCallback]:
+    """Show no progress."""
+    return nullcontext(lambda done, total: None)
 
 
 @dataclass(frozen=True)
@@ -131,23 +144,25 @@ def tune(
     queue = [_settings_of(known, published) for known in (method, *also)]
     base = _covering(published, queue[0])
     trials: list[Trial] = []
-    for number in range(budget):
-        earlier = done[number] if number < len(done) else None
-        suggestion, settings = _propose(study, widened(base, trials), queue, earlier)
-        if earlier is None:
-            best_score = max((trial.score for trial in trials), default=FAILED)
-            trial = _run(judges, number, method, settings, best_score, engine)
-        elif earlier.settings == settings:
-            trial = earlier
-        else:
-            raise BadInput(
-                f"Trial {number} of those done is of another search: it has {earlier.settings}, "
-                f"not {settings}."
-            )
-        study.tell(suggestion, trial.score)
-        trials.append(trial)
-        if earlier is None:
-            yield trial
+    # The workers, with their copies of the models and data, serve all trials.
+    with engine.open(_ScenarioTrial(judges, method), len(judges)) as execute:
+        for number in range(budget):
+            earlier = done[number] if number < len(done) else None
+            suggestion, settings = _propose(study, widened(base, trials), queue, earlier)
+            if earlier is None:
+                best_score = max((trial.score for trial in trials), default=FAILED)
+                trial = _run(judges, number, settings, best_score, execute)
+            elif earlier.settings == settings:
+                trial = earlier
+            else:
+                raise BadInput(
+                    f"Trial {number} of those done is of another search: it has "
+                    f"{earlier.settings}, not {settings}."
+                )
+            study.tell(suggestion, trial.score)
+            trials.append(trial)
+            if earlier is None:
+                yield trial
 
 
 def _import_optuna() -> Callable[[int, int], Any]:
@@ -224,7 +239,7 @@ def retrain(
     ]
     models: dict[int, nn.Module] = {}
     work = _RetrainScenario(retrainings)
-    for place, retrained in engine(work, range(len(retrainings)), lambda _: True):
+    for place, retrained in engine(work, range(len(retrainings))):
         models[place] = retrained
         report(len(models), len(retrainings))
     return [models[place] for place in range(len(retrainings))]
@@ -239,6 +254,165 @@ class _RetrainScenario:
     def __call__(self, place: int) -> tuple[int, nn.Module]:
         retraining = self.retrainings[place]
         return place, retraining.load_or_train(retraining.scenario.seed)
+
+
+FILE_MARK = "# The best of"
+"""The first words of every file of a preset. A search replaces no other file."""
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """How the hyperparameters of a method are searched."""
+
+    budget: int = 20
+    """Number of trials. The same number for every method makes a fair comparison."""
+    start: Preset = "tuned"
+    """The preset that the search starts from; what is not searched keeps its values. tuned: what
+    forget and compare use without a file."""
+    each: bool = False
+    """Run a trial on each of the --classes alone and take the mean: what suits one class may not
+    suit another."""
+    draws: int = 1
+    """With --fraction: run a trial on this many random fractions and take the mean."""
+    objective: Literal["auto", "aus", "gap"] = "auto"
+    """What is maximised on holdout data. aus: the score AUS. gap: 1 minus the differences to a
+    retrained model in holdout accuracy, forget accuracy and confidence AUC; the retrained models
+    are trained first. auto: gap for single samples, for which AUS rewards doing nothing, and aus
+    for classes."""
+
+    def check(self, has_classes: bool, has_fraction: bool) -> None:
+        """Raise an error for options that do not fit the request."""
+        if self.each and not has_classes:
+            raise BadInput(
+                "--each takes the --classes one at a time; for a --fraction there is --draws."
+            )
+        if self.each and self.draws != 1:
+            raise BadInput("--draws needs --fraction: a class can be drawn only once.")
+        if self.draws != 1 and (self.draws < 1 or not has_fraction):
+            raise BadInput(
+                "--draws is a number of random fractions, at least 1, and needs --fraction; "
+                f"got {self.draws}."
+            )
+
+    def requests(self, request: Request, seed: int) -> list[tuple[Request, int]]:
+        """Return the requests that a trial runs on, with their seeds."""
+        if self.each and isinstance(request, ForgetClasses):
+            return [(ForgetClasses([name]), seed) for name in request.classes]
+        return [(request, seed + draw) for draw in range(self.draws)]
+
+    def objective_for(self, kind: str) -> Objective:
+        """Return the objective for whole classes or single samples."""
+        if self.objective == "auto":
+            return "gap" if kind == "samples" else "aus"
+        if self.objective == "gap" and kind == "class":
+            raise BadInput(
+                "--objective gap is for single samples: for whole classes the objective is AUS."
+            )
+        return self.objective
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """The trials of a search, and the preset that was written."""
+
+    name: str
+    """The name of the method."""
+    method: Method
+    """The preset that the search started from."""
+    options: TuneOptions
+    file: Path
+    trials: list[Trial] = field(default_factory=list)
+    """All that ended; after Ctrl-C fewer than the budget."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the search was not interrupted."""
+        return len(self.trials) == self.options.budget
+
+    @property
+    def changes(self) -> Settings:
+        """The settings of the best trial that differ from those of the start."""
+        return changes(self.method, best(self.trials))
+
+    def write(self, request: str, scenario: Scenario) -> None:
+        """Write every setting: on top of any preset, the file gives what the best trial ran with.
+
+        request   in words
+        """
+        found = best(self.trials)
+        settings = dataclasses.asdict(with_settings(self.method, found.settings))  # type: ignore[call-overload]
+        values = {name: value for name, value in settings.items() if value is not None}
+        values["source"] = {
+            "from": "search",
+            "objective": found.objective,
+            "trials": len(self.trials),
+            "date": datetime.now(UTC).date().isoformat(),
+        }
+        if self.options.each:
+            request += ", each alone"
+        if self.options.draws > 1:
+            request += f", {self.options.draws} draws"
+        data = scenario.data.name
+        place = f"the holdout of {data}: {request}; seed {scenario.seed}"
+        note = f"{len(self.trials)} trials on {place}, from the preset {self.options.start!r}."
+        tables = {self.name: {data: {"tuned": {scenario.kind: values}}}}
+        write_text(self.file, f"{FILE_MARK} {note}\n{tomli_w.dumps(tables)}")
+
+
+def search_preset(
+    name: str,
+    model: nn.Module,
+    scenarios: Sequence[Scenario],
+    request: str,
+    file: Path,
+    options: TuneOptions,
+    *,
+    new_model: Callable[[], nn.Module],
+    recipe: Recipe,
+    head: str | None = None,
+    training: Training | None = None,
+    store: ArtifactStore | None = None,
+    engine: Engine = INLINE,
+    progress: Callable[[str], AbstractContextManager[ProgressCallback]] = no_progress,
+) -> Search:
+    """Search the settings of a method and write the best as a preset, as `duck tune` does.
+
+    If Ctrl-C interrupts the search after its first trial, the best so far is written.
+
+    name        of the method
+    scenarios   of `TuneOptions.requests`
+    request     in words, for the file
+    training, store   where retrained models for the objective `gap` are stored and found
+    progress    called with a title; its context gives a progress callback
+    """
+    scenario = scenarios[0]
+    data = scenario.data
+    method = preset(name, data.name, scenario.kind, len(data.train), options.start)
+    common: dict[str, Any] = {"new_model": new_model, "recipe": recipe, "engine": engine}
+    retrained = None
+    if options.objective_for(scenario.kind) == "gap":
+        with progress("retrained models") as report:
+            stored: dict[str, Any] = {"training": training, "store": store}
+            retrained = retrain(model, scenarios, **common, **stored, report=report)
+    search = Search(name, method, options, file)
+    found = tune(method, model, scenarios, options.budget, **common, head=head, retrained=retrained)
+    try:
+        with progress(f"tune {name}") as report:
+            for trial in found:
+                search.trials.append(trial)
+                report(len(search.trials), options.budget)
+    except KeyboardInterrupt:
+        if not search.trials:
+            raise
+    search.write(request, scenario)
+    return search
+
+
+def check_preset_file(file: Path, overwrite: bool) -> None:
+    """Raise an error if the file of a preset must not be written."""
+    if file.exists() and not overwrite:
+        raise BadInput(f"{file} exists: choose another --out, or --overwrite it.")
+    check_replaceable(file, FILE_MARK.encode())
 
 
 def mean(parts: Sequence[Trial]) -> Trial:
@@ -311,21 +485,33 @@ def at_edge(method: str, trials: Sequence[Trial]) -> list[str]:
     return names
 
 
+@dataclass(frozen=True)
+class _ScenarioTrial:
+    """Runs a setting on one scenario, which is given by its place."""
+
+    judges: Sequence["_Judge"]
+    method: Method
+
+    def __call__(self, task: tuple[int, int, Settings]) -> tuple[int, Trial]:
+        place, number, settings = task
+        return place, self.judges[place](number, with_settings(self.method, settings), settings)
+
+
 def _run(
     judges: Sequence["_Judge"],
     number: int,
-    method: Method,
     settings: Settings,
     best_score: float,
-    engine: Engine,
+    execute: Callable[..., Iterator[tuple[int, Trial]]],
 ) -> Trial:
     """Run a setting on the scenarios until it can no longer become the best.
 
     Several workers run all scenarios at once. What comes after the end is then discarded, so that
     a trial does not depend on the number of workers.
     """
+    results = execute([(place, number, settings) for place in range(len(judges))])
     parts: list[Trial] = []
-    for part in _scenario_trials(_ScenarioTrial(judges, number, method, settings), engine):
+    for part in _in_order(results):
         parts.append(part)
         left = [judge.highest for judge in judges[len(parts) :]]
         reachable = (sum(part.score for part in parts) + sum(left)) / len(judges)
@@ -336,29 +522,15 @@ def _run(
     return mean(parts)
 
 
-@dataclass(frozen=True)
-class _ScenarioTrial:
-    """Runs a setting on one scenario, which is given by its place."""
-
-    judges: Sequence["_Judge"]
-    number: int
-    method: Method
-    settings: Settings
-
-    def __call__(self, place: int) -> tuple[int, Trial]:
-        method = with_settings(self.method, self.settings)
-        return place, self.judges[place](self.number, method, self.settings)
-
-
-def _scenario_trials(run: _ScenarioTrial, engine: Engine) -> Iterator[Trial]:
-    """Yield the trials on the scenarios in their order."""
+def _in_order(results: Iterator[tuple[int, Trial]]) -> Iterator[Trial]:
+    """Yield trials in the order of their places."""
     finished: dict[int, Trial] = {}
-    results = engine(run, range(len(run.judges)), lambda place: True)
-    for place in range(len(run.judges)):
-        while place not in finished:
-            other, trial = next(results)
-            finished[other] = trial
-        yield finished[place]
+    next_place = 0
+    for place, trial in results:
+        finished[place] = trial
+        while next_place in finished:
+            yield finished[next_place]
+            next_place += 1
 
 
 def _widened(options: Mapping[str, Any], value: float) -> dict[str, Any]:
@@ -489,31 +661,24 @@ class _Judge:
 
     def __call__(self, number: int, method: Method, settings: Settings) -> Trial:
         stopwatch = Stopwatch(device_of(self.model))
+        measures: tuple[float, ...] = ()
+        message = None
         try:
             prepared, _ = self.preparations(method, self.model, self.task)
             with stopwatch:
                 unlearned = method(self.model, replace(self.task, prepared=prepared))
             measures = self._measures(unlearned)
         except Exception as error:
-            return Trial(
-                number,
-                settings,
-                FAILED,
-                None,
-                None,
-                stopwatch.seconds,
-                f"{type(error).__name__}: {error}",
-                self.objective,
-            )
-        kept, forgotten, auc = (*measures, None)[:3]
+            message = f"{type(error).__name__}: {error}"
+        kept, forgotten, auc = (*measures, None, None, None)[:3]
         return Trial(
             number,
             settings,
-            self._score(measures),
+            FAILED if message else self._score(measures),
             kept,
             forgotten,
             stopwatch.seconds,
-            None,
+            message,
             self.objective,
             auc,
         )

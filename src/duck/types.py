@@ -172,6 +172,19 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
+class Original:
+    """A trained model, and how others like it are made."""
+
+    model: nn.Module
+    new_model: Callable[[], nn.Module] | None = None
+    """Builds a randomly initialised model of the same architecture."""
+    recipe: Recipe | None = None
+    """How the model was trained; None: not known."""
+    head: str | None = None
+    """Name of the classifier head inside the model. None: it is detected."""
+
+
+@dataclass(frozen=True, eq=False)
 class EarlierForgetSet:
     """The forget set of an earlier request."""
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from duck.checks import check_settings
 from duck.earlier_requests import EarlierScores, earlier_note, score_earlier
+from duck.imports import without_garbage_collection
 from duck.methods.base import METHODS, Method, check_kind
 from duck.metrics import (
     SMALL,
@@ -98,15 +99,16 @@ class CountingExamples:
     def __init__(
         self, examples: Examples, seen: Tensor | None = None, positions: Tensor | None = None
     ) -> None:
-        if seen is None:
-            seen = torch.zeros(len(examples), dtype=torch.bool, device=examples.device)
-        if positions is None:
-            positions = torch.arange(len(examples))
+        """Make a view.
+
+        seen        by sample of the whole set, whether it was drawn; views of a set share it
+        positions   by sample of this view, its position in the whole set
+        """
+        count = len(examples)
+        unseen = torch.zeros(count, dtype=torch.bool, device=examples.device)
         self.examples = examples
-        self.seen = seen
-        """By sample of the whole set, which views of it share."""
-        self.positions = positions
-        """By sample of this view, its position in the whole set."""
+        self.seen = unseen if seen is None else seen
+        self.positions = torch.arange(count) if positions is None else positions
 
     @property
     def labels(self) -> Tensor:
@@ -278,7 +280,8 @@ def note_guessed_recipe(outcome: Outcome, method: Method, recipe: Recipe) -> Out
 @cache
 def _load_optimizers() -> None:
     """Create an optimizer: the first one of a process takes seconds, which are not the method's."""
-    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    with without_garbage_collection():
+        torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
 
 
 def _make_report(
@@ -294,14 +297,10 @@ def _make_report(
             watch(progress)
             if progress.is_epoch_end:
                 model = progress.model
-                epoch = Epoch(
-                    progress.phase,
-                    progress.epoch,
-                    progress.loss,
-                    accuracy(model, retain, precision),
-                    accuracy(model, task.forget, precision),
-                    None if task.holdout is None else accuracy(model, task.holdout, precision),
-                )
+                scores = [accuracy(model, part, precision) for part in (retain, task.forget)]
+                if task.holdout is not None:
+                    scores.append(accuracy(model, task.holdout, precision))
+                epoch = Epoch(progress.phase, progress.epoch, progress.loss, *scores)
                 history.append(epoch)
                 watch(epoch)
 

@@ -1,6 +1,5 @@
 """A stored unlearning with its data, its original and the retrained model of its request."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -12,14 +11,14 @@ from torch import nn
 from duck import runs
 from duck.artifacts import ArtifactStore, Key, default_root
 from duck.checks import check_model_code
-from duck.data import DATASETS, load
 from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
 from duck.experiment import Experiment, fingerprint
 from duck.methods.base import METHODS
 from duck.models import build
 from duck.models.user_models import in_float32
-from duck.models.weights import load_weights
+from duck.models.weights import digest_of, load_weights
+from duck.options import DataOptions
 from duck.types import Data, Scenario
 
 Role = Literal["original", "retrained"]
@@ -57,8 +56,20 @@ class UnlearningRun:
         recorded = runs.original_of(self.folder, self.run)
         if recorded is not None and (recorded / runs.WEIGHTS).exists():
             return recorded
+        weights = self._find_weights()
+        if weights is not None:
+            return weights
         neighbour = self._find_neighbour(self.experiment.previous)
         return neighbour or self.find_by_method("original") or self._find_stored_original()
+
+    def _find_weights(self) -> Path | None:
+        """Return the file of weights that the run started from, if it is there unchanged."""
+        stored = self.run.source.get("weights")
+        if stored is None:
+            return None
+        path = runs.place_of(self.folder, stored)
+        is_same = path.is_file() and digest_of(path) == self.experiment.training.weights
+        return path if is_same else None
 
     @property
     def store(self) -> ArtifactStore:
@@ -167,43 +178,13 @@ def open_run(
     training = run.experiment.training
     check_model_code(training.model, folder, trust_model_code)
     if data is None or fingerprint(data) != training.fingerprint:
-        data = _load_data(folder, run, data_name, root, progress)
+        recorded = DataOptions.of_run(folder)
+        source = replace(recorded, data=data_name or recorded.data, root=root or recorded.root)
+        # Which images a model that was trained elsewhere has not seen is not known.
+        data = source.load(not training.weights, progress)
     if fingerprint(data) != training.fingerprint:
         raise BadInput(
             f"The data are not those that {folder} was made on: the fingerprints differ. "
             "Name them with --data, --root."
         )
     return UnlearningRun(folder, run, data, run.experiment.scenario(data))
-
-
-def data_place(folder: Path, source: Mapping[str, str | None]) -> tuple[str, Path]:
-    """Return where the record of a run says that its data are: name or path, and root.
-
-    The name is empty if the record does not say it.
-    """
-    name = source.get("data") or ""
-    root = source.get("root")
-    if name and name not in DATASETS:
-        name = str(runs.place_of(folder, name))
-    return name, runs.place_of(folder, root) if root else Path("data")
-
-
-def _load_data(
-    folder: Path,
-    run: runs.Run,
-    data_name: str | None,
-    root: Path | None,
-    progress: ProgressCallback | None,
-) -> Data:
-    training = run.experiment.training
-    recorded_name, recorded_root = data_place(folder, run.source)
-    return load(
-        data_name or recorded_name or training.data,
-        root or recorded_root,
-        image_size=training.image_size,
-        mean=training.mean,
-        std=training.std,
-        # Which images a model that was trained elsewhere has not seen is not known.
-        split=not training.weights,
-        progress=progress,
-    )

@@ -15,7 +15,7 @@ from duck.methods.duck import Duck
 from duck.runtime import seeded
 from duck.scenarios import Debias, describe
 from duck.training import loop
-from duck.types import Examples, Scenario
+from duck.types import Examples, Original, Scenario
 from tests.toys import RECIPE, toy_data, toy_net
 
 DATA = toy_data()
@@ -38,7 +38,7 @@ def freed() -> bias.RemovalOutcome:
     biased = toy_net()
     loop.train(biased, scenario().data.train, RECIPE, seeded(0, "biased"))
     method = Duck(batch_size=64, lr=1e-2, low_batch=32, target_class=2)
-    return bias.remove_bias(DEBIAS, scenario(), biased, method, new_model=toy_net, recipe=RECIPE)
+    return bias.remove_bias(DEBIAS, scenario(), Original(biased, toy_net, RECIPE), method)
 
 
 def test_who_is_patched_who_is_mislabelled_and_who_is_forgotten() -> None:
@@ -162,15 +162,3 @@ def test_the_notes_say_what_did_not_work() -> None:
         notes[0] == "After unlearning, 50.0 % of the mislabelled images still get the wrong label."
     )
     assert notes[2] == "SHAP values do not add up: {'biased': 1} images."
-
-
-def test_a_corrected_model_that_is_given_is_not_trained_again() -> None:
-    again = bias.remove_bias(
-        DEBIAS,
-        scenario(),
-        freed().models["biased"],
-        Duck(max_epochs=1, low_epochs=0, target_class=2),
-        new_model=toy_net, recipe=RECIPE, corrected=freed().models["corrected"],
-    )  # fmt: skip
-    assert again.models["corrected"] is freed().models["corrected"]
-    assert again.retrain_seconds == 0

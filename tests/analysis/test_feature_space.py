@@ -7,8 +7,6 @@ import pytest
 import torch
 
 from duck.analysis.feature_space import (
-    RunDensities,
-    density_tests,
     log_density,
     measure_densities,
     tsne,
@@ -109,40 +107,6 @@ def test_a_class_on_one_point_has_no_number() -> None:
 def test_dimensions_that_cannot_be(dimensions: float) -> None:
     with pytest.raises(BadInput, match="dimensions is a whole number"):
         measure_densities({"train": blobs(20, 4, 1.0)}, dimensions)
-
-
-def run_of(forgotten: int, gone: float, kept: float) -> RunDensities:
-    changed = {str(label): gone if label == forgotten else kept for label in range(3)}
-    same: dict[str, float | None] = dict.fromkeys(("0", "1", "2"), kept)
-    return RunDensities(
-        {
-            "original": {"train": same, "test": same},
-            "unlearned": {"train": dict(changed), "test": dict(changed)},
-        },
-        [forgotten],
-    )
-
-
-def test_tests_over_runs() -> None:
-    rows = density_tests(
-        [run_of(label, -9.0 - step, -4.0 - step / 3) for step, label in enumerate((0, 1, 2, 0, 1))]
-    )
-    found = {(row["split"], row["compared"]): row for row in rows}
-    assert len(found) == 6
-    within = found["train", "unlearned: forget - retain"]
-    assert within["difference"] == pytest.approx(-5 - 2 / 3 * 2)
-    assert within["p"] == within["least_p"] == 2 / 32
-    assert found["test", "forget: original - unlearned"]["difference"] > 0
-    assert found["train", "original: forget - retain"]["p"] == 1
-
-
-def test_models_that_a_run_lacks_and_runs_without_a_forgotten_class_are_not_compared() -> None:
-    whole, part = run_of(0, -9.0, -4.0), run_of(1, -8.0, -4.0)
-    alone = RunDensities({"unlearned": part.density["unlearned"]}, [1])
-    assert {row["compared"] for row in density_tests([whole, alone])} == {
-        "unlearned: forget - retain"
-    }
-    assert density_tests([whole, RunDensities(whole.density, [])]) == []
 
 
 def test_the_map_keeps_clusters_apart_and_is_the_same_each_time() -> None:

@@ -44,8 +44,8 @@ def row(rows: npt.NDArray[np.intp], order: npt.NDArray[np.intp] | None = None) -
     """Margins of a model trained on these rows, over all samples, told in this order."""
     outputs = trained(rows)
     order = np.arange(len(NAMES)) if order is None else order
-    told = Outputs(outputs.ids[order], outputs.logits[order], outputs.labels[order])
-    return told.scored(np.isin(order, rows))
+    printed = Outputs(outputs.ids[order], outputs.logits[order], outputs.labels[order])
+    return printed.scored(np.isin(order, rows))
 
 
 @cache

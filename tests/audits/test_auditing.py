@@ -256,9 +256,9 @@ def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(
         TRAINING,
         ArtifactStore(tmp_path),
     )
-    told: list[tuple[int, int]] = []
-    first = making(2, lambda done, total: told.append((done, total)))
-    assert told == [(0, 2), (1, 2), (2, 2)]
+    printed: list[tuple[int, int]] = []
+    first = making(2, lambda done, total: printed.append((done, total)))
+    assert printed == [(0, 2), (1, 2), (2, 2)]
     assert (making.missing(2), making.missing(3)) == (0, 1)
     state = torch.random.get_rng_state()
     again = making(2)

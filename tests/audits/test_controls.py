@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from duck.audits import controls
-from duck.audits.judge import MeasurementCache
+from duck.audits.judge import Judge, MeasurementCache, verdict_of
 from duck.audits.oracle import all_measures
 from duck.audits.outputs import ModelOutputs
 from duck.audits.verdict import Control
@@ -61,9 +61,8 @@ def checked(original_seed: int, count: int = 6, odd: int = 0) -> dict[str, Contr
     }
     forgeries = controls.make_forgeries(original, setting)
     measurements = MeasurementCache({"original": original, **forgeries, **retrained})
-    return controls.check(
-        measurements, all_measures(setting, original), ["original", *forgeries], list(retrained), {}
-    )
+    judge = Judge(measurements, all_measures(setting, original), list(retrained))
+    return controls.check(judge, ["original", *forgeries])
 
 
 def test_every_control_is_told_and_retrained_models_pass() -> None:
@@ -80,12 +79,12 @@ def test_every_control_is_told_and_retrained_models_pass() -> None:
         True,
     )
     assert found["logit masked"].got == "not forgotten"
-    assert found["retrained"].got == "forgotten (6 of 6, each judged by the others)"
+    assert found["retrained"].got.startswith("0 of 6 not forgotten")
 
 
 def test_one_odd_retrained_model_of_six_is_chance_and_of_four_is_not() -> None:
     found = checked(0, count=6, odd=1)["retrained"]
-    assert found.got.startswith("forgotten (5 of 6")
+    assert found.got.startswith("1 of 6 not forgotten")
     assert found.passed
     assert not checked(0, count=4, odd=1)["retrained"].passed
 
@@ -115,48 +114,17 @@ def _with_mistakes(seen: ModelOutputs, wrong: int) -> ModelOutputs:
 def test_false_alarms_on_further_retrained_models_are_rare() -> None:
     """At most 5 % are expected: of 48 judgements, 7 or more have a probability of 1 %."""
     setting, original = class_setting(), model(0, knows=True)
-    measures = [measure for measure in all_measures(setting, original) if measure.decisive]
-    alarms = 0
+    measures = [measure for measure in all_measures(setting, original) if measure.question]
+    verdicts = []
     for draw in range(6):
-        references = {
-            f"retrained {index}": model(1000 + 20 * draw + index, knows=False) for index in range(6)
-        }
-        fresh = {
-            f"fresh {index}": model(1010 + 20 * draw + index, knows=False) for index in range(8)
-        }
-        measurements = MeasurementCache({**references, **fresh})
-        alarms += sum(
-            bool(measurements.judge(measures, name, list(references)).outside) for name in fresh
-        )
-    assert alarms < 7
-
-
-def test_further_p_values_join_the_correction() -> None:
-    setting, original = class_setting(), model(0, knows=True)
-    references = {f"retrained {index}": model(100 + index, knows=False) for index in range(6)}
-    measurements = MeasurementCache({"fresh": model(50, knows=False), **references})
-    measures = all_measures(setting, original)
-    alone, joined = (
-        measurements.judge(measures, "fresh", list(references), more)
-        for more in (None, {"U-LiRA": 1e-4})
-    )
-    assert alone.verdict == "forgotten"
-    assert joined.outside == ("U-LiRA",)
-    assert joined.p["U-LiRA"] == 5e-4
-
-
-def test_a_distance_without_spread_is_judged_by_its_rows() -> None:
-    """All retrained models have 0 % on the class: the binomial error decides, not the spread."""
-    setting, original = class_setting(), model(0, knows=True)
-    references = {f"retrained {index}": model(100 + index, knows=False) for index in range(6)}
-    one_right = model(50, knows=False)
-    logits = one_right.unseen.logits.copy()
-    logits[setting.forget_test[0], GONE] = 50.0
-    nearly = replace(one_right, unseen=replace(one_right.unseen, logits=logits))
-    measurements = MeasurementCache({"nearly": nearly, "knowing": original, **references})
-    measures = all_measures(setting, original)
-    assert "recognised" not in measurements.judge(measures, "nearly", list(references)).outside
-    assert "recognised" in measurements.judge(measures, "knowing", list(references)).outside
+        seeds = range(1000 + 20 * draw, 1020 + 20 * draw)
+        references = {f"retrained {seed}": model(seed, knows=False) for seed in seeds[:6]}
+        fresh = {f"fresh {seed}": model(seed, knows=False) for seed in seeds[10:18]}
+        cache = MeasurementCache({"original": original, **references, **fresh})
+        judge = Judge(cache, measures, list(references))
+        verdicts += [verdict_of(judge.grades(name)) for name in fresh]
+    assert verdicts.count("not forgotten") < 7
+    assert verdicts.count("forgotten") > 24
 
 
 def test_a_retrained_model_is_not_compared_with_itself() -> None:

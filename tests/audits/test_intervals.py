@@ -62,8 +62,11 @@ def test_a_new_model_by_hand() -> None:
     assert band.p_value(band.high) == pytest.approx(0.05)
     assert band.p_value(band.low) == pytest.approx(0.05)
     assert band.p_value(0.90) == pytest.approx(1)
-    wider = prediction_interval(values, [0.01] * 5)
-    assert wider.high - wider.mean == pytest.approx(2.7764 * 0.01 * math.sqrt(2 * 1.2), rel=1e-4)
+    assert band.p_value(band.high, "greater") == pytest.approx(0.025)
+    assert band.p_value(band.low, "greater") == pytest.approx(0.975)
+    pairs = prediction_interval(values, shares_pairs=True)
+    assert pairs.spread == pytest.approx(band.spread * 4 / 3)
+    assert prediction_interval(values, least_spread=1.0).spread == pytest.approx(math.sqrt(1.2))
 
 
 def test_a_new_model_falls_outside_one_time_in_twenty() -> None:
@@ -75,6 +78,20 @@ def test_a_new_model_falls_outside_one_time_in_twenty() -> None:
     assert clopper_pearson(200, 4000, 0.999)[0] < outside < clopper_pearson(200, 4000, 0.999)[1]
 
 
+def test_distances_that_share_pairs_have_their_level() -> None:
+    """A model's distance to others is its own part plus theirs, so that distances share pairs."""
+    parts = np.random.default_rng(0).normal(size=(4000, 7))
+    outside = 0
+    for *references, new in parts:
+        total = sum(references)
+        values = [part + (total - part) / 5 for part in references]
+        band = prediction_interval(values, shares_pairs=True)
+        shift = float(np.mean(values)) - 2 * total / 6
+        outside += not band.low <= new + total / 6 + shift <= band.high
+    assert clopper_pearson(200, 4000, 0.999)[0] < outside / 4000
+    assert outside / 4000 < clopper_pearson(200, 4000, 0.999)[1]
+
+
 def test_models_that_agree_exactly() -> None:
     band = prediction_interval([0.5, 0.5])
     assert (band.p_value(0.5), band.p_value(0.5001), band.low, band.high) == (1, 0, 0.5, 0.5)
@@ -83,8 +100,8 @@ def test_models_that_agree_exactly() -> None:
 def test_too_few_or_not_numbers() -> None:
     with pytest.raises(BadInput, match="at least 2 retrained models, got 1"):
         prediction_interval([0.5])
-    with pytest.raises(BadInput, match="2 values have 1 errors"):
-        prediction_interval([0.5, 0.6], [0.1])
+    with pytest.raises(BadInput, match="at least 3 retrained models, got 2"):
+        prediction_interval([0.5, 0.6], shares_pairs=True)
     with pytest.raises(BadInput, match="finite"):
         prediction_interval([0.5, math.nan])
 

@@ -1,22 +1,162 @@
 """The judgement of one model by others, with numbers by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.stats import t
 
-from duck.audits.judge import MeasurementCache
-from duck.audits.measurements import Measure
-from tests.audits.witnesses import model
+from duck.audits.judge import Judge, Limits, MeasurementCache, verdict_of
+from duck.audits.measurements import Measure, Measurement
+from duck.audits.memory import PRIMARY, memory_measures
+from duck.audits.outputs import ModelOutputs, SplitOutputs
+from duck.audits.verdict import Grade
+from tests.audits.witnesses import FORGET, class_setting, model, sample_model, samples_setting
+
+REFERENCES = {"a": 0.9, "b": 1.0, "c": 1.1, "d": 1.0, "e": 1.0}
+NARROW = {"a": 0.99, "b": 1.0, "c": 1.01, "d": 1.0, "e": 1.0}
 
 
-def test_the_measuring_error_of_a_distance_counts_on_its_logarithmic_scale() -> None:
-    """Every pair is 1 and 3 apart: mean 2 with error 1, on the logarithmic scale 1/2."""
-    names = ["a", "b", "c"]
-    measurements = MeasurementCache(
-        {name: model(index, knows=False) for index, name in enumerate(names)}
+def judge(
+    values: dict[str, float], question: str, limits: Limits | None = None, unit: str = "score"
+) -> Judge:
+    """Return a judge of models that a single measure gives these values; the original has 3."""
+    known = {**(NARROW if question == "exposed" else REFERENCES), "original": 3.0, **values}
+    outputs = {name: model(index, knows=False) for index, name in enumerate(known)}
+    by_outputs = {id(outputs[name]): value for name, value in known.items()}
+
+    def measure(seen: ModelOutputs) -> Measurement:
+        return Measurement(by_outputs[id(seen)], None, None, 1e-6, FORGET)
+
+    names = PRIMARY if question == "remembers" else ("attack",)
+    measures = [
+        Measure(name, "", unit, measure, question=question, alternative=side(question))  # type: ignore[arg-type]
+        for name in names
+    ]
+    return Judge(MeasurementCache(outputs), measures, list(REFERENCES), limits or Limits())
+
+
+def side(question: str) -> str:
+    return "greater" if question == "remembers" else "two-sided"
+
+
+def test_residual_memory_by_hand() -> None:
+    grade = judge({"model": 1.8}, "remembers").grades("model")["remembers"]
+    spread = np.std(list(REFERENCES.values()), ddof=1) * np.sqrt(1.2) / 2
+    assert grade.value == pytest.approx(0.4)
+    # Two measures: the lower end is corrected for both, the upper one is not.
+    assert grade.low == pytest.approx(0.4 - t.ppf(1 - 0.05 / 2, 4) * spread)
+    assert grade.high == pytest.approx(0.4 + t.ppf(0.95, 4) * spread)
+    assert (grade.answer, grade.limit) == ("yes", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("value", "margin", "answer"),
+    [
+        (1.0, 0.05, "undecided"),
+        (1.0, 0.1, "no"),
+        (0.0, 0.1, "no"),
+        (1.8, 0.4, "undecided"),
+        (3.0, 0.4, "yes"),
+    ],
+)
+def test_the_margin_decides(value: float, margin: float, answer: str) -> None:
+    found = judge({"model": value}, "remembers", Limits(margin=margin)).grades("model")
+    assert found["remembers"].answer == answer
+
+
+def test_an_original_that_is_like_retrained_models_cannot_be_measured() -> None:
+    found = judge({"model": 1.0, "original": 1.2}, "remembers").grades("model")["remembers"]
+    assert (found.answer, found.value) == ("undecided", None)
+
+
+@pytest.mark.parametrize(("value", "answer"), [(1.0, "no"), (1.9, "yes"), (0.1, "yes")])
+def test_exposure_counts_in_both_directions(value: float, answer: str) -> None:
+    assert judge({"model": value}, "exposed").grades("model")["exposed"].answer == answer
+
+
+def test_a_limit_that_is_not_given_is_at_least_what_the_audit_resolves() -> None:
+    free = judge({"model": 1.0}, "exposed").grades("model")["exposed"]
+    half = 2 * t.ppf(0.975, 4) * np.std(list(NARROW.values()), ddof=1) * np.sqrt(1.2)
+    assert free.answer == "no"
+    assert free.limit == pytest.approx(2 * half)
+    given = judge({"model": 1.0}, "exposed", Limits(max_advantage=0.03)).grades("model")["exposed"]
+    assert (given.answer, given.limit) == ("undecided", 0.03)
+
+
+def test_an_attack_that_resolves_nothing_is_no_evidence_of_absence() -> None:
+    wide = {name: 1 + 40 * (value - 1) for name, value in NARROW.items()}
+    found = judge({"model": 1.0, **wide}, "exposed").grades("model")["exposed"]
+    assert (found.answer, found.value, found.evidence) == ("undecided", None, ())
+
+
+def test_an_attack_at_chance_exposes_nothing_whatever_retrained_models_show() -> None:
+    """The AUC is 0.5 where retrained models show 1: another recipe, and no trace of a sample."""
+    found = judge({"model": 0.5}, "exposed", unit="AUC").grades("model")["exposed"]
+    assert found.answer == "undecided"
+
+
+@pytest.mark.parametrize(("value", "answer"), [(1.0, "no"), (2.0, "yes")])
+def test_a_difference_never_decides(value: float, answer: str) -> None:
+    judged = judge({"model": value}, "differs")
+    found = judged.grades("model")["differs"]
+    assert found.answer == answer
+    no = replace(found, answer="no")
+    assert verdict_of({"remembers": no, "exposed": no, "differs": found}) == "forgotten"
+
+
+def test_the_verdict_needs_both_answers() -> None:
+    def grade(answer: str) -> Grade:
+        return Grade(answer, "", 0.0, 0.0, 0.0, 0.0, "")  # type: ignore[arg-type]
+
+    verdicts = {
+        ("no", "no"): "forgotten",
+        ("no", "undecided"): "no verdict",
+        ("undecided", "no"): "no verdict",
+        ("yes", "no"): "not forgotten",
+        ("no", "yes"): "not forgotten",
+        ("undecided", "yes"): "not forgotten",
+    }
+    for (remembers, exposed), verdict in verdicts.items():
+        grades = {"remembers": grade(remembers), "exposed": grade(exposed)}
+        assert verdict_of(grades) == verdict  # type: ignore[arg-type]
+
+
+def memory(outputs: ModelOutputs, name: str, kind: str = "samples") -> float:
+    setting = samples_setting() if kind == "samples" else class_setting()
+    measure = next(m for m in memory_measures(setting) if m.name == name)
+    assert measure.of_model is not None
+    return measure.of_model(outputs).value
+
+
+def scaled(outputs: ModelOutputs, factor: float) -> ModelOutputs:
+    return outputs.map(lambda part: replace(part, logits=factor * part.logits))
+
+
+def test_a_temperature_does_not_hide_memory() -> None:
+    """Dividing all logits by a number makes losses alike and changes no margin here."""
+    knowing = sample_model(0, 4.0)
+    assert memory(knowing, "margin") > memory(sample_model(1, 0.0), "margin") + 1
+    assert memory(scaled(knowing, 0.1), "margin") == pytest.approx(
+        memory(knowing, "margin"), rel=1e-3
     )
-    distance = Measure(
-        "distance", "", "nats", of_pair=lambda seen, other: np.array([1.0, 3.0]), log_scale=True
-    )
-    band = measurements.band(distance, names)
-    assert band.mean == pytest.approx(np.log(2))
-    assert band.spread == pytest.approx(0.5 * (1 + 1 / 3) ** 0.5)
+
+
+def test_copies_are_read_apart_from_the_samples() -> None:
+    knowing, clean = sample_model(0, 4.0), sample_model(1, 0.0)
+    looked_up = replace(knowing, forget=clean.forget, copies=knowing.forget)
+    assert memory(looked_up, "margin of copies") == memory(knowing, "margin")
+    assert memory(looked_up, "margin") < memory(knowing, "margin") - 1
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_the_inner_embedding_shows_what_another_layer_hides(knows: bool) -> None:
+    """The head reads logits that name no class; one layer earlier the class is there."""
+    seen = model(0, knows=knows)
+
+    def hide(part: SplitOutputs) -> SplitOutputs:
+        return replace(part, embeddings=np.ones_like(part.embeddings), inner=part.embeddings)
+
+    hidden = seen.map(hide)
+    assert memory(hidden, "embedding", "class") < 0.5
+    assert memory(hidden, "inner embedding", "class") == memory(seen, "embedding", "class")

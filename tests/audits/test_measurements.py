@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import jensenshannon
+from scipy.special import softmax
 from torch.nn.functional import cross_entropy
 
 from duck.audits import measurements
@@ -22,7 +23,7 @@ from duck.audits.measurements import (
     rate,
     tow,
 )
-from duck.audits.outputs import Array, ModelOutputs, Setting, SplitOutputs
+from duck.audits.outputs import Array, ModelOutputs, Setting, SplitOutputs, temperature_of
 from duck.audits.scores import Outputs
 from tests.audits.witnesses import FORGET, class_setting, model, sample_model, samples_setting
 
@@ -143,14 +144,31 @@ def test_members_are_forget_samples_and_rows_keep_their_ids() -> None:
     assert measure_auc(scored).value == 0.5
 
 
-def test_decisive_accuracies_depend_on_the_kind() -> None:
-    def decisive(setting: Setting) -> set[str]:
-        return {measure.name for measure in measurements.accuracies(setting) if measure.decisive}
+def test_the_accuracy_that_must_be_kept_depends_on_the_kind() -> None:
+    def asked(setting: Setting) -> set[str]:
+        return {m.name for m in measurements.accuracies(setting) if m.question == "differs"}
 
-    assert decisive(class_setting()) == {"recognised", "accuracy retain-test"}
-    assert decisive(samples_setting()) == {"accuracy forget", "accuracy test"}
-    none = replace(class_setting(), forget_test=np.empty(0, np.intp))
-    assert decisive(none) == {"recognised", "accuracy retain-test"}
+    assert asked(class_setting()) == {"accuracy retain-test"}
+    assert asked(samples_setting()) == {"accuracy test"}
+
+
+def test_the_excess_distance_is_a_ratio_of_calibrated_distances() -> None:
+    setting, one, other = samples_setting(), sample_model(1, 0.0), sample_model(2, 0.0)
+    excess = next(m for m in measurements.distances(setting) if m.name == "excess distance")
+    assert excess.of_pair is not None
+
+    def distance(first: SplitOutputs, second: SplitOutputs) -> float:
+        scaled = [first.logits / temperature_of(one, setting), second.logits]
+        scaled[1] = scaled[1] / temperature_of(other, setting)
+        p, q = (softmax(part, axis=1) for part in scaled)
+        return float(np.mean(jensenshannon(p, q, axis=1) ** 2))
+
+    expected = (distance(one.forget, other.forget) + 0.01) / (
+        distance(one.unseen, other.unseen) + 0.01
+    )
+    assert excess.of_pair(one, other)[0] == pytest.approx(expected, rel=1e-6)
+    hot = one.map(lambda part: replace(part, logits=5 * part.logits))
+    assert excess.of_pair(hot, other)[0] == pytest.approx(expected, rel=1e-3)
 
 
 def test_accuracy_of_each_class_counts_its_own_samples() -> None:

@@ -1,6 +1,7 @@
 """The verdict against retrained models, on models whose verdict is known."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -8,12 +9,11 @@ import numpy as np
 import pytest
 
 from duck.audits import controls
-from duck.audits.judge import Judgement, MeasurementCache
-from duck.audits.oracle import PoolEvidence, all_measures, decide, oracle
-from duck.audits.outputs import ModelOutputs, Rows, SplitOutputs
+from duck.audits.judge import Limits
+from duck.audits.oracle import Models, PoolEvidence, decide, oracle
+from duck.audits.outputs import ModelOutputs, Rows, Setting, SplitOutputs
 from duck.audits.quick import Coverage, quick
-from duck.audits.verdict import Audit, Control, Row
-from duck.types import Estimate
+from duck.audits.verdict import Audit, Control, Evidence, Grade, Power
 from tests.audits.witnesses import GONE, class_setting, model, sample_model, samples_setting
 
 
@@ -23,28 +23,40 @@ def retrained(count: int = 6) -> list[ModelOutputs]:
 
 
 @cache
+def never_saw(count: int = 6) -> list[ModelOutputs]:
+    return [sample_model(100 + index, 0.0) for index in range(count)]
+
+
+@cache
 def fresh() -> Audit:
     """Of a further retrained model."""
     return judged(model(50, knows=False))
 
 
 def judged(unlearned: ModelOutputs, count: int = 6, coverage: Coverage | None = None) -> Audit:
-    return oracle(
-        class_setting(),
-        unlearned,
-        model(0, knows=True),
-        retrained(count),
-        "A method ran on 90 samples.",
-        coverage=coverage,
-    )
+    models = Models(unlearned, model(0, knows=True), retrained(count))
+    return oracle(class_setting(), models, "A method ran on 90 samples.", coverage=coverage)
+
+
+def judged_samples(
+    unlearned: ModelOutputs,
+    original: ModelOutputs | None = None,
+    references: Sequence[ModelOutputs] = (),
+    setting: Setting | None = None,
+) -> Audit:
+    models = Models(unlearned, original or sample_model(0, 4.0), references or never_saw())
+    return oracle(setting or samples_setting(), models, "subject")
 
 
 def test_original_and_masked_are_not_forgotten() -> None:
     original = model(0, knows=True)
-    for unlearned in (original, controls.mask_forgotten(original, class_setting())):
+    masked = controls.mask_forgotten(original, class_setting())
+    for unlearned, measure in ((original, "margin"), (masked, "embedding")):
         audit = judged(unlearned)
         assert (audit.verdict, audit.powered, audit.tier) == ("not forgotten", True, "oracle")
-        assert any(reason.startswith("output distance:") for reason in audit.reasons)
+        assert audit.grades["remembers"].answer == "yes"
+        by_name = {item.measure: item for item in audit.grades["remembers"].evidence}
+        assert by_name[measure].answer == "yes"
 
 
 @pytest.mark.parametrize("make", [controls.retrain_head, controls.add_noise])
@@ -53,16 +65,22 @@ def test_forged_models_are_never_forgotten(make: object) -> None:
     assert judged(make(model(0, knows=True), class_setting())).verdict != "forgotten"
 
 
-def test_a_further_retrained_model_is_forgotten_and_the_reason_names_what_was_tried() -> None:
+def test_a_further_retrained_model_is_forgotten_and_every_question_has_an_answer() -> None:
     audit = fresh()
     assert (audit.verdict, audit.powered) == ("forgotten", True)
-    assert "accuracy retain-test, recognised, output distance, 1-shot probe" in audit.reasons[0]
+    assert {name: grade.answer for name, grade in audit.grades.items()} == {
+        "remembers": "no",
+        "exposed": "no",
+        "differs": "no",
+    }
     assert [name for name, row in audit.attacks.items() if row.judged] == [
-        "accuracy retain-test", "recognised", "output distance", "1-shot probe",
+        "accuracy retain-test", "margin", "margin of copies", "embedding", "inner embedding",
+        "loss attack", "entropy attack", "runner-up attack", "excess distance",
+        "distance elsewhere",
     ]  # fmt: skip
 
 
-def test_a_head_that_knows_half_of_the_forget_samples_is_told_where_few_are_unseen() -> None:
+def test_a_head_that_knows_half_of_the_forget_samples_is_found_where_few_are_unseen() -> None:
     """It is a retrained model, except that it knows one of four unseen samples of the class."""
     clean = model(50, knows=False)
     setting = replace(class_setting(), forget_test=class_setting().forget_test[:4])
@@ -77,22 +95,17 @@ def test_a_head_that_knows_half_of_the_forget_samples_is_told_where_few_are_unse
         forget=knowing(clean.forget, np.arange(0, 90, 2)),
         unseen=knowing(clean.unseen, setting.forget_test[:1]),
     )
-    references = [model(100 + index, knows=False) for index in range(6)]
-    assert (
-        oracle(setting, clean, model(0, knows=True), references, "subject").verdict == "forgotten"
-    )
-    audit = oracle(setting, leaky, model(0, knows=True), references, "subject")
-    assert audit.verdict == "not forgotten"
-    assert [
-        reason.partition(":")[0] for reason in audit.reasons if not reason.startswith("Quick tier")
-    ] == ["recognised"]
-    assert audit.attacks["recognised"].n == 94
+    for unlearned, verdict in ((clean, "forgotten"), (leaky, "not forgotten")):
+        models = Models(unlearned, model(0, knows=True), retrained())
+        audit = oracle(setting, models, "subject")
+        assert audit.verdict == verdict
+    assert audit.grades["remembers"].value == pytest.approx(0.5, abs=0.1)
 
 
 def test_unprocessed_samples_convict_even_a_model_that_looks_right() -> None:
     audit = judged(model(50, knows=False), coverage=Coverage(80, 90))
     assert audit.verdict == "not forgotten"
-    assert audit.reasons == ("Only 80 of 90 forget samples were processed.",)
+    assert "80 of 90 forget samples" in audit.reasons[0]
 
 
 def test_two_retrained_models_give_no_verdict() -> None:
@@ -108,31 +121,28 @@ def test_too_few_retrained_models_do_not_take_back_what_the_quick_tier_found(cou
     assert first.verdict == "not forgotten"
     audit = judged(original, count)
     assert audit.verdict == "not forgotten"
-    assert audit.reasons[: len(first.reasons)] == tuple(
-        f"Quick tier: {reason}" for reason in first.reasons
-    )
+    assert audit.reasons[: len(first.reasons)] == first.reasons
     assert "too few" in audit.reasons[-1]
     assert "not powered" not in str(audit)
     assert audit.attacks["accuracy forget"].p == first.attacks["accuracy forget"].p
     uncounted = judged(model(50, knows=False), count, Coverage(80, 90))
-    assert (uncounted.verdict, uncounted.reasons[0]) == (
-        "not forgotten",
-        "Only 80 of 90 forget samples were processed.",
-    )
+    assert uncounted.verdict == "not forgotten"
+    assert "80 of 90" in uncounted.reasons[0]
 
 
-def test_a_failed_control_does_not_take_back_what_the_quick_tier_found() -> None:
+def test_reference_models_that_are_poor_decide_nothing_and_the_quick_tier_does() -> None:
     """Retrained models that are far from as good as the original cannot be compared with."""
-    models = [sample_model(100 + index, 0.0) for index in range(6)]
-    poor = [replace(one, retain=replace(one.retain, logits=-one.retain.logits)) for one in models]
+    poor = [
+        replace(one, retain=replace(one.retain, logits=-one.retain.logits)) for one in never_saw()
+    ]
     unlearned = sample_model(51, 4.0)
     first = quick(samples_setting(), unlearned, sample_model(0, 4.0), "subject")
     assert first.verdict == "not forgotten"
-    audit = oracle(samples_setting(), unlearned, sample_model(0, 4.0), poor, "subject")
+    audit = judged_samples(unlearned, references=poor)
     assert not audit.controls[controls.AS_GOOD].passed
     assert (audit.verdict, audit.powered) == ("not forgotten", False)
     assert audit.reasons[0] == f"Quick tier: {first.reasons[0]}"
-    assert any("gives: no verdict" in reason for reason in audit.reasons)
+    assert judged_samples(sample_model(51, 0.0), references=poor).verdict == "no verdict"
 
 
 def test_what_retrained_models_show_as_well_is_no_conviction() -> None:
@@ -143,131 +153,124 @@ def test_what_retrained_models_show_as_well_is_no_conviction() -> None:
         logits[np.arange(len(logits)), one.forget.labels] += 2.0
         return replace(one, forget=replace(one.forget, logits=logits))
 
-    models = [with_easy_samples(sample_model(100 + index, 0.0)) for index in range(6)]
-    unlearned, original = with_easy_samples(sample_model(51, 0.0)), sample_model(0, 4.0)
-    assert quick(samples_setting(), unlearned, original, "subject").verdict == "not forgotten"
-    audit = oracle(samples_setting(), unlearned, original, models, "subject")
-    assert audit.verdict != "not forgotten"
-    assert any(
-        reason.startswith("Quick tier") and "Not counted" in reason for reason in audit.reasons
-    )
-    told = oracle(
-        samples_setting(), with_easy_samples(sample_model(51, 2.0)), original, models, "subject"
-    )
-    assert told.verdict == "not forgotten"
+    models = [with_easy_samples(one) for one in never_saw()]
+    unlearned = with_easy_samples(sample_model(51, 0.0))
+    original = with_easy_samples(sample_model(0, 4.0))
+    setting = samples_setting()
+    assert quick(setting, unlearned, sample_model(0, 4.0), "subject").verdict == "not forgotten"
+    assert judged_samples(unlearned, original, models).verdict != "not forgotten"
+    knowing = with_easy_samples(sample_model(51, 2.0))
+    assert judged_samples(knowing, original, models).verdict == "not forgotten"
 
 
-def test_a_pool_whose_controls_fail_does_not_take_back_what_retrained_models_showed() -> None:
-    """The control of the attack on the pool fails, and that of the oracle tier does not."""
-    told = {"U-LiRA": "AUC 0.5"}
-    rows = {"U-LiRA": Row("", "AUC", 99, Estimate(1.0, 0.9, 1.0), Estimate(0.5, 0.4, 0.6), None)}
-    evidence = PoolEvidence(
-        rows=rows, p={"unlearned": {"U-LiRA": 0.5}, "retrained": {"U-LiRA": 1e-9}}, statements=told
-    )
-    masked = controls.mask_forgotten(model(0, knows=True), class_setting())
-    alone = judged(masked)
-    audit = oracle(
-        class_setting(), masked, model(0, knows=True), retrained(), "subject", pool=evidence
-    )
-    assert not audit.controls["retrained"].passed
-    assert (alone.verdict, audit.verdict, audit.tier) == ("not forgotten", "not forgotten", "full")
-    assert {
-        f"Oracle tier: {reason}" for reason in alone.reasons if not reason.startswith("Quick tier")
-    } <= set(audit.reasons)
+def test_residual_memory_follows_the_memory_of_a_model() -> None:
+    """The margin grows with what is added to the right logit: 4 for the original, 0 for others."""
+    found = {}
+    for memory in (0.0, 1.0, 2.0, 4.0):
+        audit = judged_samples(sample_model(51, memory))
+        by_name = {item.measure: item.value for item in audit.grades["remembers"].evidence}
+        found[memory] = by_name["margin"]
+    assert found == pytest.approx({0.0: 0.0, 1.0: 0.25, 2.0: 0.5, 4.0: 1.0}, abs=0.12)
 
 
-def test_a_further_attack_does_not_raise_the_p_values_of_the_others() -> None:
-    measurements = MeasurementCache(
-        {"unlearned": model(0, knows=True), **{f"r{at}": one for at, one in enumerate(retrained())}}
-    )
-    measures = [
-        measure
-        for measure in all_measures(class_setting(), model(0, knows=True))
-        if measure.decisive
-    ]
-    references = [f"r{at}" for at in range(6)]
-    alone = measurements.judge(measures, "unlearned", references)
-    more = measurements.judge(measures, "unlearned", references, {"U-LiRA": 0.9})
-    assert min(alone.p.values()) > 0
-    assert {name: more.p[name] for name in alone.p} == alone.p
-    first = measurements.judge(measures, "unlearned", references, {"U-LiRA": 1e-30}).p["U-LiRA"]
-    assert first == pytest.approx(5e-30)
+def test_samples_that_were_pushed_away_are_exposed_and_not_remembered() -> None:
+    audit = judged_samples(sample_model(51, -3.0))
+    assert (audit.verdict, audit.grades["remembers"].answer) == ("not forgotten", "no")
+    exposed = audit.grades["exposed"]
+    assert exposed.answer == "yes"
+    assert exposed.value is not None
 
 
 @pytest.mark.parametrize("count", [3, 4])
 def test_fewer_than_five_retrained_models_can_convict_and_not_acquit(count: int) -> None:
-    clean, knowing = judged(model(50, knows=False), count), judged(model(0, knows=True), count)
-    assert (clean.verdict, clean.powered) == ("no verdict", True)
-    assert f"{count} retrained models are too few" in clean.reasons[0]
-    assert "does not differ from" in clean.reasons[1]
-    assert knowing.verdict == "not forgotten"
+    clean = judged(model(50, knows=False), count)
+    assert clean.verdict == "no verdict"
+    assert judged(model(0, knows=True), count).verdict == "not forgotten"
     assert judged(model(50, knows=False), 5).verdict == "forgotten"
 
 
-def test_a_failed_control_silences_what_was_found() -> None:
-    rows = {
-        "output distance": Row(
-            "", "nats", 90, None, Estimate(0.5, 0.4, 0.6), Estimate(0.1, 0.0, 0.2)
-        )
-    }
-    failed = {"original": Control("not forgotten", "forgotten", False)}
-    verdict, powered, reasons = decide(
-        Judgement({"output distance": 1e-4}), failed, rows, 6, ["Only 1 of 2 were processed."]
-    )
-    assert (verdict, powered) == ("no verdict", False)
-    assert reasons[0].startswith("The control 'original' has not forgotten")
-    assert reasons[1].startswith("output distance: 0.500 nats lies above")
-    passed = {"original": Control("not forgotten", "not forgotten", True)}
-    assert decide(Judgement({"output distance": 1e-4}), passed, rows, 6)[:2] == (
-        "not forgotten",
-        True,
-    )
+def grade(answer: str) -> Grade:
+    return Grade(answer, "margin", 0.0, -0.1, 0.05, 0.1, "")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("p", "verdict", "said"),
-    [(1e-4, "not forgotten", "p 0.0005."), (0.4, "forgotten", "p 1: no more than chance.")],
+    ("remembers", "failed", "share", "verdict", "powered"),
+    [
+        ("no", None, 0.2, "forgotten", True),
+        ("no", None, 0.6, "no verdict", False),
+        ("no", None, None, "no verdict", False),
+        ("no", "original", 0.2, "no verdict", False),
+        ("yes", "original", 0.2, "not forgotten", False),
+        ("yes", "retrained", 0.2, "no verdict", False),
+        ("yes", "retrained accuracy", 0.2, "no verdict", False),
+        ("undecided", None, 0.2, "no verdict", True),
+    ],
 )
-def test_an_attack_on_a_pool_speaks_of_its_own_models(p: float, verdict: str, said: str) -> None:
-    told = {
-        "U-LiRA": "AUC 0.979 against chance, 0.5, with 32 models of the method and 16 that never "
-        "saw the samples"
-    }
-    rows = {"U-LiRA": Row("", "AUC", 99, Estimate(1.0, 0.9, 1.0), Estimate(0.979, 0.9, 1.0), None)}
-    evidence = PoolEvidence(
-        rows=rows, p={"unlearned": {"U-LiRA": p}, "retrained": {"U-LiRA": 0.9}}, statements=told
-    )
+def test_who_decides(
+    remembers: str, failed: str | None, share: float | None, verdict: str, powered: bool
+) -> None:
+    """A cheat that passes forbids to acquit, references that fail forbid to convict, too."""
+    grades = {"remembers": grade(remembers), "exposed": grade("no"), "differs": grade("no")}
+    names = ("original", "retrained", "retrained accuracy")
+    checked = {name: Control("a", "b", name != failed) for name in names}
+    found = decide(grades, checked, Power(share), 6)  # type: ignore[arg-type]
+    assert found[:2] == (verdict, powered)
+
+
+@pytest.mark.parametrize(("answer", "verdict"), [("yes", "not forgotten"), ("no", "forgotten")])
+def test_evidence_of_a_pool_joins_the_answer(answer: str, verdict: str) -> None:
+    excess = Evidence("U-LiRA excess", 0.5, 0.4, 0.6, 0.05, 1e-9, answer)  # type: ignore[arg-type]
     audit = oracle(
         class_setting(),
-        model(50, knows=False),
-        model(0, knows=True),
-        retrained(),
+        Models(model(50, knows=False), model(0, knows=True), retrained()),
         "subject",
-        pool=evidence,
+        pool=PoolEvidence(exposed=[excess]),
     )
     assert (audit.verdict, audit.tier) == (verdict, "full")
-    assert audit.reasons[-1] == f"U-LiRA: {told['U-LiRA']}, {said}"
-    assert not any("U-LiRA" in reason for reason in audit.reasons[:-1])
+    assert excess in audit.grades["exposed"].evidence
+
+
+def test_a_stricter_margin_leaves_it_undecided() -> None:
+    models = Models(model(50, knows=False), model(0, knows=True), retrained())
+    audit = oracle(class_setting(), models, "subject", limits=Limits(margin=0.001))
+    assert (audit.verdict, audit.grades["remembers"].answer) == ("no verdict", "undecided")
+
+
+def test_planted_models_state_the_power() -> None:
+    """Half of the rows of a planted model are those of the original."""
+    original, clean = sample_model(0, 4.0), sample_model(60, 0.0)
+
+    def planted(share: float) -> ModelOutputs:
+        rows = np.arange(len(clean.forget)) < share * len(clean.forget)
+        logits = np.where(rows[:, None], original.forget.logits, clean.forget.logits)
+        return replace(clean, forget=replace(clean.forget, logits=logits))
+
+    groups = {share: [planted(share)] for share in (0.1, 0.3, 0.5)}
+    models = Models(sample_model(51, 0.0), original, never_saw(), planted=groups)
+    power = oracle(samples_setting(), models, "subject").power
+    assert power is not None
+    assert power.planted == pytest.approx({"0.1": 0.1, "0.3": 0.3, "0.5": 0.5}, abs=0.1)
+    assert power.share is not None
+    assert 0.1 < power.share < 0.5
+    strict = oracle(samples_setting(), models, "subject", limits=Limits(margin=0.3)).power
+    assert strict is not None
+    assert strict.share is not None
+    assert strict.share > power.share + 0.1
 
 
 def test_where_the_original_is_like_a_retrained_model_the_audit_is_not_powered() -> None:
     """Single samples that nobody memorises: the original says of them what every model says."""
-    models = [sample_model(100 + index, 0.0) for index in range(6)]
-    audit = oracle(
-        samples_setting(), sample_model(51, 0.0), sample_model(0, 0.0), models, "subject"
+    audit = judged_samples(sample_model(51, 0.0), sample_model(0, 0.0))
+    assert audit.verdict == "no verdict"
+    assert (audit.grades["remembers"].answer, audit.grades["remembers"].value) == (
+        "undecided",
+        None,
     )
-    assert (audit.verdict, audit.powered) == ("no verdict", False)
-    assert not audit.controls["original"].passed
-    assert "'original' has not forgotten" in audit.reasons[0]
 
 
-def test_single_samples_that_were_memorised_are_found() -> None:
-    models = [sample_model(100 + index, 0.0) for index in range(6)]
-    original = sample_model(0, 4.0)
-    found = oracle(samples_setting(), original, original, models, "subject")
-    assert found.attacks["accuracy forget"].p is not None
-    assert found.attacks["accuracy forget"].p < 0.05
-    assert found.controls["original"].passed
+def test_an_attacker_is_described_in_words() -> None:
+    text = " ".join(judged_samples(sample_model(51, 4.0)).in_words)
+    assert "of 100 forgotten samples" in text
 
 
 def test_the_table_gives_every_number_for_three_models_with_n_and_interval() -> None:
@@ -285,7 +288,7 @@ def test_the_table_gives_every_number_for_three_models_with_n_and_interval() -> 
 
 
 def test_json_holds_what_the_contract_names() -> None:
-    told = json.loads(json.dumps(fresh().to_dict()))
+    printed = json.loads(json.dumps(fresh().to_dict()))
     assert {
         "verdict",
         "powered",
@@ -296,10 +299,15 @@ def test_json_holds_what_the_contract_names() -> None:
         "roc",
         "seconds",
         "date",
-    } <= set(told)
-    assert {"about", "unit", "n", "original", "unlearned", "retrained", "judged"} <= set(
-        told["attacks"]["1-shot probe"]
+        "grades",
+        "power",
+    } <= set(printed)
+    assert {"answer", "value", "low", "high", "limit", "evidence"} <= set(
+        printed["grades"]["remembers"]
     )
-    assert set(told["controls"]["retrained"]) == {"expected", "got", "passed"}
-    curve = told["roc"]["loss attack"]["unlearned"]
+    assert {"about", "unit", "n", "original", "unlearned", "retrained", "judged"} <= set(
+        printed["attacks"]["1-shot probe"]
+    )
+    assert set(printed["controls"]["retrained"]) == {"expected", "got", "passed"}
+    curve = printed["roc"]["loss attack"]["unlearned"]
     assert len(curve["fpr"]) == len(curve["tpr"]) > 2

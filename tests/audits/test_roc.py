@@ -55,9 +55,43 @@ def test_hits_at_a_rate_of_false_alarms() -> None:
     found = roc(scored([*np.arange(100) * 4 + 1.5, *range(200)], [1] * 100 + [0] * 200))
     at = found.tpr_at(0.01)
     assert at.value == pytest.approx(0.99 * 0.50 + 0.01 * 0.51)
-    exact = stats.beta.ppf(0.025, 50.01, 50.99), stats.beta.ppf(0.975, 51.01, 49.99)
-    assert (at.low, at.high) == pytest.approx(exact)
+    # The FPR at the j-th highest is Beta(j, 201 - j). It is below 1 % with 86.6 % for j = 1, too
+    # little: no lower bound. It is above 1 % with 98.4 % for j = 6, too little, with 99.6 % for 7.
+    # 52 members lie above 193, the seventh.
+    assert (at.low, at.high) == pytest.approx((0, stats.beta.ppf(0.9875, 53, 48)))
     assert at.n == 100
+
+
+def test_both_ends_of_the_interval_of_a_rate_by_hand() -> None:
+    # Of 500 non-members the highest has an FPR below 1 % with 99.3 %; the twelfth is the first
+    # to have one above it with 98.75 %. 50 members lie above 499 and 51 above 488.
+    found = roc(scored([*np.arange(100) * 10 - 0.5, *range(500)], [1] * 100 + [0] * 500))
+    at = found.tpr_at(0.01)
+    assert stats.binom.sf(11, 500, 0.01) < 0.0125 < stats.binom.sf(10, 500, 0.01)
+    expected = (stats.beta.ppf(0.0125, 50, 51), stats.beta.ppf(0.9875, 52, 49))
+    assert (at.low, at.high) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("shift", "others"), [(0.0, 100), (2.0, 100), (2.0, 500)])
+def test_the_interval_of_a_rate_holds_the_truth(shift: float, others: int) -> None:
+    """A threshold set by few non-members varies more than the members above it."""
+    truth = float(stats.norm.sf(stats.norm.ppf(0.99) - shift))
+    draws = [roc(drawn(seed, shift, (500, others))).tpr_at(0.01) for seed in range(300)]
+    assert sum(rate.low <= truth <= rate.high for rate in draws) >= 285
+
+
+def test_the_threshold_counts_ids_not_rows() -> None:
+    """Ten rows of each non-member are no ten non-members."""
+    names = np.array([*(f"m{at}" for at in range(100)), *(f"o{at // 10}" for at in range(2000))])
+    scores = np.array([*np.linspace(0, 2, 100), *np.linspace(0, 1, 2000)])
+    is_member = np.arange(2100) < 100
+    rows = roc(Scored(names, scores, is_member)).tpr_at(0.01)
+    assert roc(scored(scores, is_member)).tpr_at(0.01).low > rows.low == 0
+
+
+def test_scores_that_are_all_equal_say_nothing_about_a_rate() -> None:
+    at = roc(scored(np.ones(400), np.arange(400) < 200)).tpr_at(0.01)
+    assert (at.low, at.high) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -78,14 +78,14 @@ def test_columns_are_aligned() -> None:
 def test_it_is_kept_whole_beside_the_run(tmp_path: Path) -> None:
     save(AUDIT, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
-    told = json.loads((tmp_path / FILE).read_text())
-    assert told["verdict"] == "no verdict"
-    assert told["attacks"]["output distance"]["retrained"] == {
+    printed = json.loads((tmp_path / FILE).read_text())
+    assert printed["verdict"] == "no verdict"
+    assert printed["attacks"]["output distance"]["retrained"] == {
         "value": 0.1,
         "low": 0.0,
         "high": 0.2,
     }
-    assert told["attacks"]["accuracy forget"]["retrained"] is None
+    assert printed["attacks"]["accuracy forget"]["retrained"] is None
 
 
 def test_each_tier_is_kept(tmp_path: Path) -> None:

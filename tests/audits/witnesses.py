@@ -94,12 +94,11 @@ def _part(
 def sample_model(seed: int, memory: float) -> ModelOutputs:
     """Return outputs for single samples: `memory` is added to their right logit."""
     draw = np.random.default_rng(seed)
-    parts = [
+    return ModelOutputs(
         _noisy("f", labels_of(FORGET), memory, draw),
         _noisy("r", labels_of(RETAIN), 4.0, draw),
         _noisy("u", UNSEEN_LABELS, 0.0, draw),
-    ]
-    return ModelOutputs(*parts)
+    )
 
 
 def _noisy(

@@ -450,12 +450,12 @@ def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
             "f1_mean,f1_std,f1_paper,gap_f1"
         )
     )
-    (told,) = (
+    (printed,) = (
         row
         for row in json.loads(render(table, "json"))
         if (row["method"], row["preset"]) == ("duck", "tuned")
     )
-    assert (told["f1"]["mean"], told["chance"]) == pytest.approx((0.77, 0.75))
+    assert (printed["f1"]["mean"], printed["chance"]) == pytest.approx((0.77, 0.75))
     assert (rows["original"]["chance"], rows["retrained"]["chance"]) == (None, 0.75)
     other = replace(grid, attack=Attack("svm", splits=3))
     assert (

@@ -141,10 +141,10 @@ def test_nothing_is_said_of_where_it_ran(ran: Path) -> None:
 
 
 def test_errors_are_told_in_one_line_without_the_machines_paths() -> None:
-    told = short_message(
+    printed = short_message(
         OSError("'/home/someone/data/x.bin' is\n  1/2 read/written, see https://a.org/b/c")
     )
-    assert told == "OSError: 'x.bin' is 1/2 read/written, see https://a.org/b/c"
+    assert printed == "OSError: 'x.bin' is 1/2 read/written, see https://a.org/b/c"
     assert len(short_message(ValueError("x" * 5000))) < 500
 
 

@@ -179,8 +179,8 @@ def test_a_preset_that_was_never_run_is_named_below_and_has_a_row_for_programs(
         ("original", "standard", 0), ("bad-teacher", "paper", 0), ("duck", "tuned", 3),
     ]  # fmt: skip
     assert table.notes[-1] == "Never run in cifar10, class: bad-teacher (tuned), duck (paper)."
-    told = [(r["method"], r["preset"], r["n"], r["of"]) for r in json.loads(render(table, "json"))]
-    assert told[1:] == [
+    reply = [(r["method"], r["preset"], r["n"], r["of"]) for r in json.loads(render(table, "json"))]
+    assert reply[1:] == [
         ("bad-teacher", "paper", 0, 10),
         ("bad-teacher", "tuned", 0, 8),
         ("duck", "paper", 0, 10),
@@ -237,10 +237,10 @@ def test_results_of_other_settings_and_other_nets_are_left_out(results: Results)
         "case=6": False,
         "preset=paper": False,
     }
-    for only, told in asked.items():
+    for only, reply in asked.items():
         assert (
             any("Left out" in note for note in make_table(CR, results, parse_only(only, CR)).notes)
-            is told
+            is reply
         ), only
 
 

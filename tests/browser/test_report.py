@@ -17,7 +17,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-from duck.report import read_removals, read_runs, scan_runs, write_report
+from duck.report import Contents, read, write_report
 from duck.scenarios import ForgetClasses, ForgetFraction
 from tests.report.folders import write_removal, write_run
 
@@ -93,13 +93,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     (root / "long" / f"{'broken' * 12}").mkdir()
     (root / "long" / f"{'broken' * 12}" / "run.json").write_text("{")
-    runs, problems = scan_runs([root / "long"])
+    long_names = read([root / "long"])
     return {
-        "long": write_report(root / "long.html", runs, problems=problems),
-        "long run": write_report(root / "long-run.html", runs[1:]),
-        "many": write_report(root / "many.html", read_runs([root / "runs"])),
-        "one": write_report(root / "one.html", read_runs([root / "runs" / "duck"])),
-        "bias": write_report(root / "bias.html", [], removals=read_removals([root / "bias"])),
+        "long": write_report(root / "long.html", long_names),
+        "long run": write_report(root / "long-run.html", Contents(long_names.runs[1:])),
+        "many": write_report(root / "many.html", read([root / "runs"])),
+        "one": write_report(root / "one.html", read([root / "runs" / "duck"])),
+        "bias": write_report(root / "bias.html", read([root / "bias"])),
     }
 
 

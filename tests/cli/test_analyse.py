@@ -7,7 +7,6 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,49 +14,22 @@ from safetensors.torch import load_file
 
 from duck import cli
 from duck.data import load
+from tests.cli.commands import duck, split, train_digits
 
 SMALL = ["--points", "60", "--json"]
-
-
-def duck(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> Any:
-    """Run the command, check its exit code, and return its JSON or its error message."""
-    capsys.readouterr()
-    got = cli.main([str(word) for word in words])
-    out, err = capsys.readouterr()
-    assert got == code, err
-    return json.loads(out) if code == 0 else err
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    assert (
-        cli.main(
-            [
-                "train",
-                "--data",
-                "digits",
-                "--epochs",
-                "4",
-                "--out",
-                str(folder / "original"),
-                "--json",
-            ]
-        )
-        == 0
-    )
+    train_digits(folder / "original", 4)
     for method in ("duck", "retrained"):
-        words = [
-            "--run",
-            str(folder / "original"),
-            "--classes",
-            "3",
-            "--method",
+        words = split(
+            "--run {} --classes 3 --method {} --out {} --json",
+            folder / "original",
             method,
-            "--out",
-            str(folder / method),
-            "--json",
-        ]
+            folder / method,
+        )
         assert cli.main(["forget", *words]) == 0
     return folder
 
@@ -65,14 +37,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_beside_its_kin(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = duck(
-        capsys, "analyse", runs / "duck", *SMALL, "--shap", "2", "--png", tmp_path / "figures"
+    printed = duck(
+        capsys, "analyse", runs / "duck", *SMALL, *split("--shap 2 --png {}", tmp_path / "figures")
     )
-    assert json.loads((runs / "duck" / "analysis.json").read_text()) == told
-    assert list(told["tsne"]) == list(told["density"]) == ["original", "unlearned", "retrained"]
-    assert told["forgotten"] == [3]
-    assert [image["label"] for image in told["shap"]["images"]] == [3, 3]
-    first = told["shap"]["images"][0]["numbers"]
+    assert json.loads((runs / "duck" / "analysis.json").read_text()) == printed
+    assert (
+        list(printed["tsne"]) == list(printed["density"]) == ["original", "unlearned", "retrained"]
+    )
+    assert printed["forgotten"] == [3]
+    assert [image["label"] for image in printed["shap"]["images"]] == [3, 3]
+    first = printed["shap"]["images"][0]["numbers"]
     assert first["original"]["probability"] > 0.9
     assert first["unlearned"]["probability"] < 0.5
     assert first["retrained"]["probability"] < 0.5
@@ -84,7 +58,7 @@ def test_a_run_beside_its_kin(
 def test_the_models_are_not_mixed_up(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = duck(capsys, "analyse", runs / "duck", *SMALL)
+    printed = duck(capsys, "analyse", runs / "duck", *SMALL)
     for name in ("original", "retrained"):
         (tmp_path / name).mkdir()
         shutil.copy(
@@ -95,15 +69,12 @@ def test_the_models_are_not_mixed_up(
         "analyse",
         runs / "duck",
         *SMALL,
-        "--original",
-        tmp_path / "retrained",
-        "--retrained",
-        tmp_path / "original",
+        *split("--original {} --retrained {}", tmp_path / "retrained", tmp_path / "original"),
     )
-    assert swapped["density"]["original"] == told["density"]["retrained"]
-    assert swapped["density"]["retrained"] == told["density"]["original"]
-    assert swapped["density"]["unlearned"] == told["density"]["unlearned"]
-    assert told["density"]["original"] != told["density"]["unlearned"]
+    assert swapped["density"]["original"] == printed["density"]["retrained"]
+    assert swapped["density"]["retrained"] == printed["density"]["original"]
+    assert swapped["density"]["unlearned"] == printed["density"]["unlearned"]
+    assert printed["density"]["original"] != printed["density"]["unlearned"]
 
 
 @pytest.mark.slow
@@ -115,8 +86,10 @@ def test_runs_that_are_called_alike_have_figures_of_their_own_and_broken_neighbo
     (tmp_path / "a" / "broken").mkdir()
     (tmp_path / "a" / "broken" / "run.json").write_text("{half")
     words = ["--original", runs / "original", "--png", tmp_path / "figures"]
-    told = duck(capsys, "analyse", tmp_path / "a" / "duck", tmp_path / "b" / "duck", *SMALL, *words)
-    assert len(told["runs"]) == 2
+    printed = duck(
+        capsys, "analyse", tmp_path / "a" / "duck", tmp_path / "b" / "duck", *SMALL, *words
+    )
+    assert len(printed["runs"]) == 2
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["a-duck", "b-duck"]
 
 
@@ -124,17 +97,11 @@ def test_runs_that_are_called_alike_have_figures_of_their_own_and_broken_neighbo
 def test_a_run_that_is_named_as_kin_must_be_that(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = [
-        "--run",
+    other = split(
+        "--run {} --classes 5 --method retrained --out {} --json",
         runs / "original",
-        "--classes",
-        "5",
-        "--method",
-        "retrained",
-        "--out",
         tmp_path / "other",
-        "--json",
-    ]
+    )
     duck(capsys, "forget", *other)
     duck(
         capsys, "forget", *other[:2], "--fraction", "0.1", *other[4:7], tmp_path / "tenth", "--json"
@@ -150,16 +117,9 @@ def test_a_run_that_is_named_as_kin_must_be_that(
         assert f"{name} is of another request" in refused("--retrained", tmp_path / name)
     duck(
         capsys,
-        "train",
-        "--data",
-        "digits",
-        "--image-size",
-        "16",
-        "--epochs",
-        "1",
-        "--out",
-        tmp_path / "larger",
-        "--json",
+        *split(
+            "train --data digits --image-size 16 --epochs 1 --out {} --json", tmp_path / "larger"
+        ),
     )
     assert "made on other data" in refused("--original", tmp_path / "larger")
     duck(
@@ -167,20 +127,17 @@ def test_a_run_that_is_named_as_kin_must_be_that(
         "analyse",
         runs / "duck",
         *SMALL,
-        "--original",
-        runs / "original",
-        "--retrained",
-        runs / "retrained",
+        *split("--original {} --retrained {}", runs / "original", runs / "retrained"),
     )
 
 
 def test_several_runs_give_tests_with_the_least_p(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = duck(capsys, "analyse", runs / "duck", runs / "retrained", *SMALL)
-    assert len(told["runs"]) == 2
-    assert {test["n"] for test in told["tests"]} <= {0, 1, 2}
-    assert min(test["p"] for test in told["tests"]) == 0.5
+    printed = duck(capsys, "analyse", runs / "duck", runs / "retrained", *SMALL)
+    assert len(printed["runs"]) == 2
+    assert {test["n"] for test in printed["tests"]} <= {0, 1, 2}
+    assert min(test["p"] for test in printed["tests"]) == 0.5
     assert cli.main(["analyse", str(runs / "duck"), str(runs / "retrained"), "--points", "60"]) == 0
     out = capsys.readouterr().out
     assert "no p below 0.5" in out
@@ -189,12 +146,12 @@ def test_several_runs_give_tests_with_the_least_p(
 
 
 def test_images_by_id(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = duck(capsys, "analyse", runs / "duck", *SMALL, "--images", "1", "2")
-    assert [(image["id"], image["label"]) for image in told["shap"]["images"]] == [
+    printed = duck(capsys, "analyse", runs / "duck", *SMALL, "--images", "1", "2")
+    assert [(image["id"], image["label"]) for image in printed["shap"]["images"]] == [
         ("1", 1),
         ("2", 2),
     ]
-    assert [image["forgotten"] for image in told["shap"]["images"]] == [False, False]
+    assert [image["forgotten"] for image in printed["shap"]["images"]] == [False, False]
     assert "Not all of 1, x" in duck(capsys, "analyse", runs / "duck", "--images", "1", "x", code=2)
 
 
@@ -209,10 +166,7 @@ def test_maps_of_a_forgotten_training_image_are_never_drawn(
                 "analyse",
                 str(runs / "duck"),
                 *SMALL,
-                "--images",
-                sample,
-                "--png",
-                str(tmp_path / "figures"),
+                *split("--images {} --png {}", sample, tmp_path / "figures"),
             ]
         )
         == 0
@@ -236,8 +190,8 @@ def test_kin_that_is_missing_is_said_and_left_out(
     (tmp_path / "alone").mkdir()
     for name in ("run.json", "model.safetensors"):
         (tmp_path / "alone" / name).write_bytes((runs / "duck" / name).read_bytes())
-    told = duck(capsys, "analyse", tmp_path / "alone", *SMALL)
-    assert list(told["tsne"]) == ["original", "unlearned"]
+    printed = duck(capsys, "analyse", tmp_path / "alone", *SMALL)
+    assert list(printed["tsne"]) == ["original", "unlearned"]
     assert cli.main(["analyse", str(tmp_path / "alone"), *SMALL]) == 0
     assert "no retrained model was found" in " ".join(capsys.readouterr().err.split())
 
@@ -266,42 +220,36 @@ def test_without_captum_the_error_comes_before_the_work(
 ) -> None:
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     for words in (["debias", "--data", "digits"], ["analyse", runs / "duck", "--shap", "2"]):
-        told = duck(capsys, *words, code=2)
-        assert told.startswith(f"duck {words[0]}: ")
-        assert told.endswith("pip install 'duck-unlearning[explain]'\n")
-        assert len(told.splitlines()) == 1
+        printed = duck(capsys, *words, code=2)
+        assert printed.startswith(f"duck {words[0]}: ")
+        assert printed.endswith("pip install 'duck-unlearning[explain]'\n")
+        assert len(printed.splitlines()) == 1
 
 
 def test_debias_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "debias",
-        "--true",
-        "7",
-        "--wrong",
-        "0",
-        "--epochs",
-        "8",
-        "--shap",
-        "6",
-        "--seed",
-        "2",
-        "--out",
-        str(tmp_path / "bias"),
-    ]
-    told = duck(capsys, *words, "--json")
-    assert json.loads((tmp_path / "bias" / "bias.json").read_text()) == told
-    assert told["called"]["biased"]["wrong"]["share"] >= 0.95
-    assert told["called"]["duck"]["right"]["share"] >= 0.95
-    assert told["shap"]["factor"]["duck"] >= 5
-    assert (told["true"], told["wrong"], told["seed"], told["patch"], told["shap"]["n"]) == (
+    words = split(
+        "debias --true 7 --wrong 0 --epochs 8 --shap 6 --seed 2 --out {}", tmp_path / "bias"
+    )
+    printed = duck(capsys, *words, "--json")
+    assert json.loads((tmp_path / "bias" / "bias.json").read_text()) == printed
+    assert printed["called"]["biased"]["wrong"]["share"] >= 0.95
+    assert printed["called"]["duck"]["right"]["share"] >= 0.95
+    assert printed["shap"]["factor"]["duck"] >= 5
+    assert (
+        printed["true"],
+        printed["wrong"],
+        printed["seed"],
+        printed["patch"],
+        printed["shap"]["n"],
+    ) == (
         "7",
         "0",
         2,
         4,
         6,
     )
-    assert 20 < told["count"] < 40
-    assert told["recipe"]["epochs"] == 8
+    assert 20 < printed["count"] < 40
+    assert printed["recipe"]["epochs"] == 8
     with np.load(tmp_path / "bias" / "shap.npz") as maps:
         assert {name: maps[name].shape for name in maps} == dict.fromkeys(
             ("biased", "duck", "corrected"), (6, 8, 8)
@@ -323,36 +271,8 @@ def test_the_command_in_the_report_does_the_same_again(
     images, labels = next(digits.train.batches(1000)).images, digits.train.labels[:1000]
     pixels = (255 * (images - images.min()) / (images.max() - images.min())).byte()
     np.savez("the images.npz", images=pixels.permute(0, 2, 3, 1).numpy(), labels=labels.numpy())
-    recipe = [
-        "--epochs",
-        "3",
-        "--no-nesterov",
-        "--schedule",
-        "step",
-        "--milestones",
-        "1",
-        "2",
-        "--lr",
-        "0.05",
-    ]
-    bias = [
-        "--true",
-        "1",
-        "--wrong",
-        "7",
-        "--patch",
-        "3",
-        "--colour",
-        "0",
-        "90",
-        "7",
-        "--seed",
-        "5",
-        "--shap",
-        "2",
-        "--preset",
-        "paper",
-    ]
+    recipe = split("--epochs 3 --no-nesterov --schedule step --milestones 1 2 --lr 0.05")
+    bias = split("--true 1 --wrong 7 --patch 3 --colour 0 90 7 --seed 5 --shap 2 --preset paper")
     pixels_seen = ["--mean", "0.4", "--std", "0.3", "--model", "convnet"]
     first = duck(
         capsys,
@@ -395,17 +315,7 @@ def test_without_shap_no_maps_of_an_earlier_study_stay(
 
 @pytest.mark.slow
 def test_a_study_replaces_only_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "debias",
-        "--epochs",
-        "1",
-        "--shap",
-        "0",
-        "--out",
-        tmp_path / "bias",
-        "--overwrite",
-        "--json",
-    ]
+    words = split("debias --epochs 1 --shap 0 --out {} --overwrite --json", tmp_path / "bias")
     (tmp_path / "bias").mkdir()
     (tmp_path / "bias" / "duck.safetensors").write_text("a model of mine")
     assert "not a bias removal" in duck(capsys, *words, code=2)
@@ -424,24 +334,7 @@ def test_a_study_replaces_only_a_study(tmp_path: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.slow
 def test_debias_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        cli.main(
-            [
-                "debias",
-                "--epochs",
-                "2",
-                "--shap",
-                "0",
-                "--count",
-                "20",
-                "--patch",
-                "3",
-                "--preset",
-                "paper",
-            ]
-        )
-        == 0
-    )
+    assert cli.main(split("debias --epochs 2 --shap 0 --count 20 --patch 3 --preset paper")) == 0
     out = capsys.readouterr().out
     assert out.startswith("digits, seed 0: 20 images of class 1 with a 3 x 3 square, called 9.")
     assert "14 unseen images" in out

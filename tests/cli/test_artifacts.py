@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,6 @@ model = "convnet"
 classes = [3]
 """
 SHORT_GRID = GRID.replace('"original", "ssd"', '"original"') + "recipe = { epochs = 1 }\n"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def duck(capsys: pytest.CaptureFixture[str], *words: str) -> Any:

@@ -1,6 +1,8 @@
 """duck audit: exit codes, JSON, stored audits and models, and what is refused."""
 
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,14 +20,10 @@ from duck.errors import BadInput
 from duck.json_text import to_json
 from duck.report import read_runs
 from tests.audits import pools
+from tests.cli.commands import run as duck
+from tests.cli.commands import split, train_digits
 
 KEYS = {"verdict", "powered", "tier", "reasons", "attacks", "controls", "roc", "seconds", "date"}
-
-
-def duck(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = cli.main(list(words))
-    return code, *capsys.readouterr()
 
 
 def audit(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
@@ -37,33 +35,14 @@ def audit(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    assert (
-        cli.main(
-            [
-                "train",
-                "--data",
-                "digits",
-                "--epochs",
-                "6",
-                "--json",
-                "--out",
-                str(folder / "original"),
-            ]
-        )
-        == 0
-    )
+    train_digits(folder / "original", 6)
     for method in ("original", "duck", "retrained"):
-        words = [
-            "--run",
-            str(folder / "original"),
-            "--classes",
-            "3",
-            "--method",
+        words = split(
+            "--run {} --classes 3 --method {} --out {} --json",
+            folder / "original",
             method,
-            "--out",
-            str(folder / method / "run"),
-            "--json",
-        ]
+            folder / method / "run",
+        )
         assert cli.main(["forget", *words]) in (0, 1)
     return folder
 
@@ -83,13 +62,7 @@ def test_an_audit_is_kept_where_nobody_reads_it_to_the_end(runs: Path, tmp_path:
     folder = shutil.copytree(runs / "original" / "run", tmp_path / "run")
     words = [
         sys.executable,
-        "-m",
-        "duck",
-        "audit",
-        str(folder),
-        "--original",
-        str(runs / "original"),
-        "--json",
+        *split("-m duck audit {} --original {} --json", folder, runs / "original"),
     ]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
@@ -112,13 +85,13 @@ def test_a_verdict_stands_where_it_cannot_be_stored(
 def test_quick_convicts_the_original_and_is_silent_about_a_retrained_model(
     audited: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, told = audit(capsys, str(audited["original"]))
-    assert (code, told["verdict"], told["tier"]) == (1, "not forgotten", "quick")
-    assert any("still recognises" in reason for reason in told["reasons"])
-    code, told = audit(capsys, str(audited["retrained"]))
-    assert (code, told["verdict"]) == (3, "no verdict")
-    assert set(told) >= KEYS
-    assert json.loads((audited["retrained"] / "audit-quick.json").read_text()) == told
+    code, reply = audit(capsys, str(audited["original"]))
+    assert (code, reply["verdict"], reply["tier"]) == (1, "not forgotten", "quick")
+    assert any("still recognises" in reason for reason in reply["reasons"])
+    code, reply = audit(capsys, str(audited["retrained"]))
+    assert (code, reply["verdict"]) == (3, "no verdict")
+    assert set(reply) >= KEYS
+    assert json.loads((audited["retrained"] / "audit-quick.json").read_text()) == reply
 
 
 def test_python_audits_a_folder_as_the_command_does(
@@ -163,10 +136,12 @@ def test_python_refuses_arguments_that_a_folder_does_not_take(
 def test_oracle_trains_what_is_missing_once_and_judges(
     audited: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, told = audit(capsys, str(audited["retrained"]), "--tier", "oracle", "--models", "6")
-    assert (code, told["verdict"], told["powered"]) == (0, "forgotten", True)
-    assert told["models"] == 6
-    assert {name: control["passed"] for name, control in told["controls"].items()} == dict.fromkeys(
+    code, reply = audit(capsys, str(audited["retrained"]), "--tier", "oracle", "--models", "6")
+    assert (code, reply["verdict"], reply["powered"]) == (0, "forgotten", True)
+    assert reply["models"] == 6
+    assert {
+        name: control["passed"] for name, control in reply["controls"].items()
+    } == dict.fromkeys(
         [
             "original",
             "logit masked",
@@ -181,9 +156,9 @@ def test_oracle_trains_what_is_missing_once_and_judges(
         path: path.stat().st_mtime_ns
         for path in audited["original"].parent.glob(".artifacts/retrained/*.safetensors")
     }
-    assert len(kept) == 6
-    code, told = audit(capsys, str(audited["original"]), "--tier", "oracle", "--models", "6")
-    assert (code, told["verdict"]) == (1, "not forgotten")
+    assert len(kept) == 6 + 3  # and three planted models
+    code, reply = audit(capsys, str(audited["original"]), "--tier", "oracle", "--models", "6")
+    assert (code, reply["verdict"]) == (1, "not forgotten")
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     code, out, _ = duck(capsys, "audit", str(audited["duck"]), "--tier", "oracle", "--models", "6")
     assert out.startswith("Verdict (oracle tier): ")
@@ -206,30 +181,22 @@ def test_given_retrained_runs_are_checked(
 ) -> None:
     run = str(audited["duck"])
     code, _, err = duck(
-        capsys,
-        "audit",
-        run,
-        "--tier",
-        "oracle",
-        "--models",
-        "1",
-        "--retrained",
-        str(audited["original"]),
+        capsys, "audit", run, *split("--tier oracle --models 1 --retrained {}", audited["original"])
     )
     assert code == 2
     assert "its method is not 'retrained'" in err
-    code, told = audit(
-        capsys, run, "--tier", "oracle", "--models", "1", "--retrained", str(audited["retrained"])
+    code, reply = audit(
+        capsys, run, *split("--tier oracle --models 1 --retrained {}", audited["retrained"])
     )
-    assert (code, told["models"], told["verdict"]) == (3, 1, "no verdict")
+    assert (code, reply["models"], reply["verdict"]) == (3, 1, "no verdict")
     twice = [str(audited["retrained"]), str(runs / "retrained" / "run")]
     code, _, err = duck(
-        capsys, "audit", run, "--tier", "oracle", "--models", "2", "--retrained", *twice
+        capsys, "audit", run, *split("--tier oracle --models 2 --retrained"), *twice
     )
     assert code == 2
     assert "0 and 1 are the same" in err
     code, _, err = duck(
-        capsys, "audit", twice[0], "--tier", "oracle", "--models", "1", "--retrained", twice[1]
+        capsys, "audit", twice[0], *split("--tier oracle --models 1 --retrained"), twice[1]
     )
     assert code == 2
     assert "is itself retrained model 0" in err
@@ -275,11 +242,7 @@ def test_retrained_models_of_another_normalisation_are_not_taken(
 ) -> None:
     for name, pixels in (("own", []), ("dark", ["--mean", "0.9", "--std", "0.05"])):
         train = [
-            "train",
-            "--data",
-            "digits",
-            "--epochs",
-            "1",
+            *split("train --data digits --epochs 1"),
             *pixels,
             "--out",
             str(tmp_path / "originals" / name),
@@ -289,13 +252,7 @@ def test_retrained_models_of_another_normalisation_are_not_taken(
         run = [
             "--run",
             train[-2],
-            "--classes",
-            "3",
-            "--method",
-            "original",
-            "--out",
-            str(tmp_path / name),
-            "--json",
+            *split("--classes 3 --method original --out {} --json", tmp_path / name),
         ]
         assert cli.main(["forget", *run]) in (0, 1)
         audit(capsys, str(tmp_path / name), "--tier", "oracle", "--models", "1")
@@ -306,19 +263,7 @@ def test_who_is_named_as_original_must_be_the_run_s_own(
     audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (
-        cli.main(
-            [
-                "train",
-                "--data",
-                "digits",
-                "--epochs",
-                "1",
-                "--out",
-                str(tmp_path / "other"),
-                "--json",
-            ]
-        )
-        == 0
+        cli.main(split("train --data digits --epochs 1 --out {} --json", tmp_path / "other")) == 0
     )
     for folder, message in (
         (audited["duck"], "is not such a model: it was made by duck"),
@@ -345,19 +290,9 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
     runs: Path, audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     weights, run = runs / "original" / "model.safetensors", tmp_path / "run"
-    words = [
-        "--data",
-        "digits",
-        "--model",
-        "convnet",
-        "--weights",
-        str(weights),
-        "--classes",
-        "3",
-        "--out",
-        str(run),
-        "--json",
-    ]
+    words = split(
+        "--data digits --model convnet --weights {} --classes 3 --out {} --json", weights, run
+    )
     assert cli.main(["forget", *words]) in (0, 1)
     oracle = (str(run), "--tier", "oracle", "--models", "1", "--original", str(weights))
     for more in ([], ["--tier", "full", "--retrained", str(audited["retrained"])]):
@@ -370,13 +305,13 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
         audit(capsys, str(run), "--original", str(weights))[1]["reasons"]
     )  # quick: no other model
     # Somebody who knows the recipe can give models of it; whoever does not has to say so.
-    _, told = audit(capsys, *oracle, "--retrained", str(audited["retrained"]))
-    assert (told["models"], told["reasons"][-1][:38]) == (
+    _, reply = audit(capsys, *oracle, "--retrained", str(audited["retrained"]))
+    assert (reply["models"], reply["reasons"][-1][:38]) == (
         1,
         "The original was trained elsewhere: ot",
     )
-    _, told = audit(capsys, *oracle, "--default-recipe")
-    assert told["models"] == len(list(tmp_path.glob(".artifacts/retrained/*"))) == 1
+    _, reply = audit(capsys, *oracle, "--default-recipe")
+    assert reply["models"] == len(list(tmp_path.glob(".artifacts/retrained/*"))) == 1
 
 
 def test_a_run_that_is_made_anew_has_no_audit(
@@ -386,46 +321,68 @@ def test_a_run_that_is_made_anew_has_no_audit(
     shutil.copytree(runs / "duck" / "run", run)
     for name in ("audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json"):
         (run / name).write_text("{}")
-    words = [
-        "--run",
-        str(runs / "original"),
-        "--classes",
-        "3",
-        "--method",
-        "original",
-        "--out",
-        str(run),
-        "--overwrite",
-        "--json",
-    ]
+    words = split(
+        "--run {} --classes 3 --method original --out {} --overwrite --json", runs / "original", run
+    )
     assert duck(capsys, "forget", *words)[0] in (0, 1)
     assert not list(run.glob("audit*"))
 
 
-def test_one_sample_cannot_be_audited_and_nothing_is_trained_for_it(
+def test_one_sample_gets_numbers_and_no_verdict_and_nothing_is_trained_for_it(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = tmp_path / "ids.txt"
     ids.write_text("5\n")
-    words = [
-        "--run",
-        str(runs / "original"),
-        "--ids",
-        str(ids),
-        "--method",
-        "original",
-        "--out",
-        str(tmp_path / "one"),
-        "--json",
-    ]
+    words = split(
+        "--run {} --ids {} --method original --out {} --json",
+        runs / "original",
+        ids,
+        tmp_path / "one",
+    )
     code, _, err = duck(capsys, "forget", *words)
     assert code in (0, 1), err
-    code, _, err = duck(capsys, "audit", str(tmp_path / "one"), "--tier", "oracle")
-    assert code == 2
-    assert "There is 1 forget sample: an audit compares groups and needs at least 2" in " ".join(
-        err.split()
-    )
+    for tier in ("quick", "oracle"):
+        code, reply = audit(capsys, str(tmp_path / "one"), "--tier", tier)
+        assert (code, reply["verdict"], reply["tier"]) == (3, "no verdict", tier)
+        row = reply["attacks"]["loss percentile"]
+        assert 0 <= row["unlearned"]["value"] == row["original"]["value"] <= 1
+        assert 10 < row["n"] < 60
     assert not (tmp_path / ".artifacts" / "retrained").exists()
+
+
+@pytest.mark.slow
+def test_retrained_models_may_be_files_of_weights(
+    audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.safetensors"
+    state = tmp_path / "mine.pt"
+    shutil.copy(audited["retrained"] / "model.safetensors", mine)
+    changed = {name: 1.01 * value for name, value in load_file(mine).items()}
+    torch.save(changed, state)
+    words = [str(audited["duck"]), "--tier", "oracle", "--models", "2", "--no-planted"]
+    _, reply = audit(capsys, *words, "--retrained", str(mine), str(state))
+    assert reply["models"] == 2
+    assert any("files of weights" in reason for reason in reply["reasons"])
+
+
+@pytest.mark.slow
+def test_every_step_that_an_audit_suggests_works(
+    runs: Path,
+    audited: dict[str, Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(runs)
+    _, reply = audit(capsys, audited["original"].name)
+    commands = [re.findall("`duck ([^`]*)`", step)[0] for step in reply["next_steps"]]
+    show, _, file = commands[0].rpartition(" > ")
+    Path(file).write_text(duck(capsys, *shlex.split(show)).out)
+    for command in commands[1:]:
+        assert duck(capsys, *shlex.split(command)).code == 0, command
+    _, reply = audit(capsys, f"{audited['original'].name}-retrained")
+    (step,) = reply["next_steps"]
+    words = shlex.split(re.findall("`duck ([^`]*)`", step)[0])
+    assert words == ["audit", f"{audited['original'].name}-retrained", "--tier", "oracle"]
 
 
 def test_no_run_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -440,7 +397,7 @@ def test_a_pool_of_other_data_is_refused_with_what_differs(
 ) -> None:
     pools.build(tmp_path / "pool", pools.plan(), 2)
     code, _, err = duck(
-        capsys, "audit", str(audited["duck"]), "--tier", "full", "--pool", str(tmp_path / "pool")
+        capsys, *split("audit {} --tier full --pool {}", audited["duck"], tmp_path / "pool")
     )
     assert code == 2
     assert "does not fit" in err
@@ -466,16 +423,7 @@ def test_a_pool_too_small_is_refused_before_anything_is_trained(
     assert "20 models, got --pool-models 18" in err
     assert (
         duck(
-            capsys,
-            "pool",
-            "--run",
-            str(run),
-            "--models",
-            "2",
-            "--out",
-            str(tmp_path / "pool"),
-            "--workers",
-            "1",
+            capsys, *split("pool --run {} --models 2 --out {} --workers 1", run, tmp_path / "pool")
         )[0]
         == 0
     )
@@ -505,35 +453,27 @@ def test_data_without_unseen_samples_are_refused(
 ) -> None:
     images = np.random.default_rng(0).integers(0, 255, (60, 1, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", images=images, labels=np.arange(60) % 3)
-    words = [
-        "--data",
-        str(tmp_path / "images.npz"),
-        "--model",
-        "convnet",
-        "--epochs",
-        "1",
-        "--out",
-        str(tmp_path / "original"),
-        "--json",
-    ]
+    words = split(
+        "--data {} --model convnet --epochs 1 --out {} --json",
+        tmp_path / "images.npz",
+        tmp_path / "original",
+    )
     assert cli.main(["train", *words]) == 0
-    words = [
-        "--data",
-        str(tmp_path / "images.npz"),
-        "--model",
-        "convnet",
-        "--weights",
-        str(tmp_path / "original" / "model.safetensors"),
-    ]
+    words = split(
+        "--data {} --model convnet --weights {}",
+        tmp_path / "images.npz",
+        tmp_path / "original" / "model.safetensors",
+    )
     assert cli.main(
         ["forget", *words, "--classes", "1", "--out", str(tmp_path / "forgot"), "--json"]
     ) in (0, 1)
     code, _, err = duck(
         capsys,
-        "audit",
-        str(tmp_path / "forgot"),
-        "--original",
-        str(tmp_path / "original" / "model.safetensors"),
+        *split(
+            "audit {} --original {}",
+            tmp_path / "forgot",
+            tmp_path / "original" / "model.safetensors",
+        ),
     )
     assert code == 2
     assert "The holdout is empty" in err
@@ -553,5 +493,5 @@ def test_every_line_of_an_audit_is_in_the_list_of_attacks(
     listed = json.loads(out)
     assert set(listed[0]) == {"name", "tier", "judged", "about", "needs", "paper"}
     names = [entry["name"] for entry in listed]
-    _, told = audit(capsys, str(audited["duck"]))
-    assert [row for row in told["attacks"] if not any(name in row for name in names)] == []
+    _, reply = audit(capsys, str(audited["duck"]))
+    assert [row for row in reply["attacks"] if not any(name in row for name in names)] == []

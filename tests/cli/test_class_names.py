@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from duck import cli, runs
 from duck.scenarios import ForgetClasses
+from tests.cli.commands import split, write_images
 
 
 def duck(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -22,23 +21,8 @@ def duck(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders 1, 2 and 3, whose indices are 0, 1 and 2, and a model trained on them."""
     place = tmp_path_factory.mktemp("numbered")
-    rng = np.random.default_rng(0)
-    for label, name in enumerate(("1", "2", "3")):
-        (place / "images" / name).mkdir(parents=True)
-        for index in range(40):
-            pixels = rng.integers(0, 90, (8, 8, 3), dtype=np.uint8)
-            pixels[..., label] += 120
-            Image.fromarray(pixels).save(place / "images" / name / f"{index}.png")
-    words = [
-        "--data",
-        str(place / "images"),
-        "--model",
-        "convnet",
-        "--epochs",
-        "4",
-        "--augment",
-        "none",
-    ]
+    write_images(place / "images", ("1", "2", "3"))
+    words = split("--data {} --model convnet --epochs 4 --augment none", place / "images")
     assert cli.main(["train", *words, "--out", str(place / "original"), "--json"]) == 0
     return place
 
@@ -72,20 +56,16 @@ def test_a_word_is_a_class_name_first(
     capsys.readouterr()
     cli.main(
         [
-            "forget",
-            "--run",
-            str(numbered / "original"),
-            "--classes",
-            word,
+            *split("forget --run {} --classes {}", numbered / "original", word),
             *CHEAP,
             "--out",
             str(out),
             "--json",
         ]
     )
-    told = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
     assert forgotten_classes(out) == [name]
-    assert told["scenario"] == shown
+    assert printed["scenario"] == shown
     assert runs.load(out).experiment.request == ForgetClasses([stored])
     assert cli.main(["show", str(out)]) == 0
     assert shown in capsys.readouterr().out
@@ -94,49 +74,25 @@ def test_a_word_is_a_class_name_first(
 def test_compare_and_debias_take_the_same_class(
     numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
-        "compare",
-        "--run",
-        str(numbered / "original"),
-        "--classes",
-        "2",
-        "--methods",
-        "neg-grad",
-        "--out",
-        str(tmp_path / "all"),
-    ]
+    words = split(
+        "compare --run {} --classes 2 --methods neg-grad --out {}",
+        numbered / "original",
+        tmp_path / "all",
+    )
     cli.main([*words, "--max-accuracy-loss", "1", "--json"])
     assert forgotten_classes(tmp_path / "all" / "neg-grad") == ["2"]
-    data = [
-        "--data",
-        str(numbered / "images"),
-        "--model",
-        "convnet",
-        "--epochs",
-        "1",
-        "--augment",
-        "none",
-        "--shap",
-        "0",
-    ]
-    told = duck(capsys, "debias", *data, "--true", "1", "--wrong", "2", "--count", "3")
-    assert (told["true"], told["wrong"]) == ("1", "2")
+    data = split(
+        "--data {} --model convnet --epochs 1 --augment none --shap 0", numbered / "images"
+    )
+    printed = duck(capsys, "debias", *data, "--true", "1", "--wrong", "2", "--count", "3")
+    assert (printed["true"], printed["wrong"]) == ("1", "2")
 
 
 def test_tune_names_the_class_in_its_file(
     numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "found.toml"
-    words = [
-        "--run",
-        str(numbered / "original"),
-        "--classes",
-        "1",
-        "--budget",
-        "1",
-        "--out",
-        str(out),
-    ]
+    words = split("--run {} --classes 1 --budget 1 --out {}", numbered / "original", out)
     duck(capsys, "tune", "finetune", *words)
     assert "class '1' (index 0)" in out.read_text()
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from duck import cli, runs
@@ -25,17 +24,9 @@ from duck.data import load
 from duck.methods import Duck
 from duck.methods.presets import preset
 from duck.types import Recipe
+from tests.cli.commands import duck, split, write_images
 
 QUICK = ["--data", "digits", "--epochs", "3", "--json"]
-
-
-def duck(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    """Run the command, check its exit code, and return its JSON or its error message."""
-    capsys.readouterr()
-    got = cli.main(list(words))
-    out, err = capsys.readouterr()
-    assert got == code, err
-    return json.loads(out) if code in (0, 1) else err
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +40,9 @@ def test_train_stores_a_run_and_does_it_once(
     original: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = (original / "model.safetensors").stat().st_mtime_ns
-    told = duck(capsys, "train", *QUICK, "--epochs", "8", "--out", str(original))
-    assert told["scores"]["test"] > 0.9
-    assert told["scores"]["train"] > told["scores"]["test"] - 0.1
+    printed = duck(capsys, "train", *QUICK, "--epochs", "8", "--out", str(original))
+    assert printed["scores"]["test"] > 0.9
+    assert printed["scores"]["train"] > printed["scores"]["test"] - 0.1
     assert (original / "model.safetensors").stat().st_mtime_ns == written
     record = json.loads((original / "run.json").read_text())
     assert record["experiment"]["training"]["recipe"]["epochs"] == 8
@@ -65,16 +56,21 @@ def test_train_stores_a_run_and_does_it_once(
 
 def test_forget_a_class(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "forgot"
-    told = duck(
-        capsys, "forget", "--run", str(original), "--classes", "3", "--out", str(out), "--json"
-    )
-    assert told["method"] == "duck"
-    assert told["scenario"] == "class 3"
-    assert told["scores"]["forget_test"] == 0
-    assert told["scores"]["aus"] > 0.9
-    assert told["processed"] == told["forget_samples"] > 100
-    assert told["run"] == str(out)
-    assert set(told["scores"]) == {"aus", "forget", "retain", "test", "forget_test", "retain_test"}
+    printed = duck(capsys, *split("forget --run {} --classes 3 --out {} --json", original, out))
+    assert printed["method"] == "duck"
+    assert printed["scenario"] == "class 3"
+    assert printed["scores"]["forget_test"] == 0
+    assert printed["scores"]["aus"] > 0.9
+    assert printed["processed"] == printed["forget_samples"] > 100
+    assert printed["run"] == str(out)
+    assert set(printed["scores"]) == {
+        "aus",
+        "forget",
+        "retain",
+        "test",
+        "forget_test",
+        "retain_test",
+    }
     changed = load_file(out / "model.safetensors")
     assert any(
         not torch.equal(value, changed[name])
@@ -91,22 +87,11 @@ def test_settings_of_the_method_are_flags_and_presets_fill_the_rest(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "forgot"
-    words = [
-        "--fraction",
-        "0.2",
-        "--seed",
-        "3",
-        "--batch-ratio",
-        "2",
-        "--low-epochs",
-        "1",
-        "--protocol",
-        "paper",
-    ]
-    told = duck(capsys, "forget", "--run", str(original), *words, "--out", str(out), "--json")
-    assert told["scores"]["forget_test"] is None
-    assert told["protocol"] == "paper"
-    assert any("Protocol 'paper'" in note for note in told["notes"])
+    words = split("--fraction 0.2 --seed 3 --batch-ratio 2 --low-epochs 1 --protocol paper")
+    printed = duck(capsys, "forget", "--run", str(original), *words, "--out", str(out), "--json")
+    assert printed["scores"]["forget_test"] is None
+    assert printed["protocol"] == "paper"
+    assert any("Protocol 'paper'" in note for note in printed["notes"])
     method = duck(capsys, "show", str(out), "--json")["experiment"]["method"]
     assert (
         method["batch_ratio"],
@@ -128,7 +113,7 @@ def method_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> Any:
         found.append(method)
         raise Stopped
 
-    monkeypatch.setattr("duck.cli.forget_command.unlearn", unlearn)
+    monkeypatch.setattr("duck.run_forget.unlearn", unlearn)
     cli.main(["forget", *words])
     return found[0]
 
@@ -147,10 +132,7 @@ def test_a_flag_wins_also_where_it_asks_for_the_default_of_other_data(
     """Without a count of samples DUCK's preset has these values; for digits it has others."""
     method = method_of(
         monkeypatch,
-        "--run",
-        str(original),
-        "--classes",
-        "3",
+        *split("--run {} --classes 3", original),
         *words,
         "--out",
         str(tmp_path / "forgot"),
@@ -208,9 +190,9 @@ def test_the_help_shows_the_preset_of_the_data(
     for words in (["--run", str(original)], ["--data", "digits"], ["--data", "images"]):
         with pytest.raises(SystemExit):
             cli.main(["forget", *words, "--classes", "3", "--help"])
-        told = " ".join(capsys.readouterr().out.split())
-        assert "--lr FLOAT (default: 0.002)" in told
-        assert "--batch-size INT (default: 128)" in told
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "--lr FLOAT (default: 0.002)" in printed
+        assert "--batch-size INT (default: 128)" in printed
 
 
 def test_a_method_in_place_of_that_of_a_config_has_its_own_preset(
@@ -240,15 +222,7 @@ def test_a_file_of_presets_that_is_not_about_the_run_is_refused(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "found.toml"
-    words = [
-        "forget",
-        "--run",
-        str(original),
-        "--presets",
-        str(file),
-        "--out",
-        str(tmp_path / "forgot"),
-    ]
+    words = split("forget --run {} --presets {} --out {}", original, file, tmp_path / "forgot")
     for text, who, there in (
         ("[scrub.digits.tuned.class]\nlr = 0.1", ["--classes", "3"], "[scrub.digits.tuned.class]"),
         ("[duck.digits.tuned.class]\nlr = 0.1", ["--fraction", "0.1"], "[duck.digits.tuned.class]"),
@@ -271,7 +245,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
     original: Path, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("file").touch()
-    monkeypatch.setattr("duck.cli.forget_command.unlearn", None)
+    monkeypatch.setattr("duck.run_forget.unlearn", None)
     monkeypatch.setattr("duck.originals.train", None)
     forget = ["forget", "--run", str(original), "--classes", "3"]
     for words in (
@@ -310,48 +284,24 @@ def test_an_experiment_as_toml_runs_again_and_flags_go_on_top(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "experiment.toml"
-    words = [
-        "--classes",
-        "4",
-        "--seed",
-        "7",
-        "--batch-ratio",
-        "3",
-        "--protocol",
-        "paper",
-        "--out",
-        str(tmp_path / "first"),
-    ]
+    words = split(
+        "--classes 4 --seed 7 --batch-ratio 3 --protocol paper --out {}", tmp_path / "first"
+    )
     first = duck(capsys, "forget", "--run", str(original), *words, "--json")
     assert cli.main(["show", str(tmp_path / "first"), "--toml"]) == 0
     file.write_text(capsys.readouterr().out)
     again = duck(
         capsys,
-        "forget",
-        "--run",
-        str(original),
-        "--config",
-        str(file),
-        "--out",
-        str(tmp_path / "again"),
-        "--json",
+        *split("forget --run {} --config {} --out {} --json", original, file, tmp_path / "again"),
     )
     assert again["scores"] == first["scores"]
     ids = [
         json.loads((tmp_path / name / "run.json").read_text())["id"] for name in ("first", "again")
     ]
     assert ids[0] == ids[1]
-    words = [
-        "--config",
-        str(file),
-        "--classes",
-        "5",
-        "--batch-ratio",
-        "2",
-        "--out",
-        str(tmp_path / "other"),
-        "--json",
-    ]
+    words = split(
+        "--config {} --classes 5 --batch-ratio 2 --out {} --json", file, tmp_path / "other"
+    )
     assert duck(capsys, "forget", "--run", str(original), *words)["scenario"] == "class 5"
     changed = duck(capsys, "show", str(tmp_path / "other"), "--json")["experiment"]
     assert (changed["method"]["batch_ratio"], changed["seed"], changed["protocol"]) == (
@@ -370,18 +320,12 @@ def test_ids_from_a_file(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "ids.txt").write_text("1\n2\n5\n", encoding="utf-8-sig")  # as editors on Windows do
-    words = [
-        "--ids",
-        str(tmp_path / "ids.txt"),
-        "--method",
-        "retrained",
-        "--out",
-        str(tmp_path / "forgot"),
-        "--json",
-    ]
-    told = duck(capsys, "forget", "--run", str(original), *words)
-    assert told["forget_samples"] == told["processed"] == 3
-    assert any(note.startswith("AUS is imprecise") for note in told["notes"])
+    words = split(
+        "--ids {} --method retrained --out {} --json", tmp_path / "ids.txt", tmp_path / "forgot"
+    )
+    printed = duck(capsys, "forget", "--run", str(original), *words)
+    assert printed["forget_samples"] == printed["processed"] == 3
+    assert any(note.startswith("AUS is imprecise") for note in printed["notes"])
 
 
 def test_random_classes_are_forgotten_together(
@@ -389,17 +333,7 @@ def test_random_classes_are_forgotten_together(
 ) -> None:
     out = tmp_path / "two"
     row = duck(
-        capsys,
-        "forget",
-        "--run",
-        str(original),
-        "--random-classes",
-        "2",
-        "--seed",
-        "1",
-        "--out",
-        str(out),
-        "--json",
+        capsys, *split("forget --run {} --random-classes 2 --seed 1 --out {} --json", original, out)
     )
     assert row["scenario"] == "2 random classes"
     assert row["processed"] == row["forget_samples"] > 200
@@ -413,19 +347,11 @@ def test_random_classes_are_forgotten_together(
 def test_forgetting_nothing_says_so_first_and_exits_1(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
-        "forget",
-        "--run",
-        str(original),
-        "--classes",
-        "3",
-        "--method",
-        "original",
-        "--out",
-        str(tmp_path / "same"),
-    ]
-    told = duck(capsys, *words, "--json", code=1)
-    assert told["processed"] == 0
+    words = split(
+        "forget --run {} --classes 3 --method original --out {}", original, tmp_path / "same"
+    )
+    printed = duck(capsys, *words, "--json", code=1)
+    assert printed["processed"] == 0
     assert cli.main(words) == 1
     out = capsys.readouterr().out
     assert out.startswith("Nothing was forgotten")
@@ -435,22 +361,12 @@ def test_forgetting_nothing_says_so_first_and_exits_1(
 def test_a_ruined_model_is_the_first_line_a_field_and_exit_1(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
-        "forget",
-        "--run",
-        str(original),
-        "--fraction",
-        "0.1",
-        "--stop",
-        "accuracy",
-        "--lr",
-        "1e9",
-    ]
+    words = split("forget --run {} --fraction 0.1 --stop accuracy --lr 1e9", original)
     words += ["--out", str(tmp_path / "ruined")]
-    told = duck(capsys, *words, "--json", code=1)
-    kept = told["kept_accuracy"]
+    printed = duck(capsys, *words, "--json", code=1)
+    kept = printed["kept_accuracy"]
     assert kept["original"] - kept["unlearned"] > kept["limit"] >= 0.05
-    assert (told["status"], kept["split"], kept["damaged"]) == ("damaged", "test", True)
+    assert (printed["status"], kept["split"], kept["damaged"]) == ("damaged", "test", True)
     record = json.loads((tmp_path / "ruined" / "run.json").read_text(), parse_constant=pytest.fail)
     assert (record["status"], record["kept_accuracy"]) == ("damaged", kept)
     assert cli.main(words) == 1
@@ -462,7 +378,7 @@ def test_a_ruined_model_is_the_first_line_a_field_and_exit_1(
     assert duck(capsys, *fresh)["kept_accuracy"]["limit"] == 1
     assert duck(capsys, *fresh[:-3], "--max-accuracy-loss", "0.05", "--json", code=1)["notes"][
         0
-    ] == told["notes"][0].replace(f"{100 * kept['limit']:.1f} points", "5.0 points")
+    ] == printed["notes"][0].replace(f"{100 * kept['limit']:.1f} points", "5.0 points")
     assert "got 5.0" in duck(capsys, *words, "--max-accuracy-loss", "5", code=2)
 
 
@@ -471,32 +387,20 @@ def test_a_stored_run_is_judged_by_the_limit_that_is_given_now(
 ) -> None:
     """A limit holds for one command: without one the default holds."""
     out = tmp_path / "accepted"
-    words = [
-        "forget",
-        "--run",
-        str(original),
-        "--classes",
-        "8",
-        "--method",
-        "neg-grad",
-        "--lr",
-        "5",
-        "--out",
-        str(out),
-    ]
+    words = split("forget --run {} --classes 8 --method neg-grad --lr 5 --out {}", original, out)
     assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
-    told = duck(capsys, *words, "--json", code=1)
-    assert (told["status"], told["kept_accuracy"]["damaged"]) == ("damaged", True)
+    printed = duck(capsys, *words, "--json", code=1)
+    assert (printed["status"], printed["kept_accuracy"]["damaged"]) == ("damaged", True)
     assert cli.main(["show", str(out)]) == 0
-    assert told["notes"][0] in capsys.readouterr().out.splitlines()
+    assert printed["notes"][0] in capsys.readouterr().out.splitlines()
     shown = duck(capsys, "show", str(out), "--json")
     assert (shown["status"], shown["kept_accuracy"], shown["notes"]) == (
         "damaged",
-        told["kept_accuracy"],
-        told["notes"],
+        printed["kept_accuracy"],
+        printed["notes"],
     )
     cli.main(["audit", str(out)])
-    assert told["notes"][0] in json.loads((out / "audit-quick.json").read_text())["reasons"]
+    assert printed["notes"][0] in json.loads((out / "audit-quick.json").read_text())["reasons"]
     assert runs.load(out).status == "damaged"
     assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
 
@@ -509,18 +413,10 @@ def test_another_head_is_another_run_and_is_checked_before_a_stored_one_is_shown
     words = ["forget", "--run", str(original), "--classes", "3", "--json"]
     first = duck(capsys, *words, "--out", str(out))
     assert "no module 'nosuch'" in duck(
-        capsys, *words, "--head", "nosuch", "--out", str(out), code=2
+        capsys, *words, *split("--head nosuch --out {}", out), code=2
     )
     assert "nosuch" in duck(
-        capsys,
-        *words,
-        "--method",
-        "finetune",
-        "--head",
-        "nosuch",
-        "--out",
-        str(tmp_path / "x"),
-        code=2,
+        capsys, *words, *split("--method finetune --head nosuch --out {}", tmp_path / "x"), code=2
     )
     # The head that the probe finds: the same run, the same id.
     assert duck(capsys, *words, "--head", "head", "--out", str(out)) == first
@@ -534,31 +430,18 @@ def test_another_head_is_another_run_and_is_checked_before_a_stored_one_is_shown
     file = tmp_path / "experiment.toml"
     assert cli.main(["show", str(other), "--toml"]) == 0
     file.write_text(capsys.readouterr().out)
-    config = [
-        "forget",
-        "--run",
-        str(original),
-        "--config",
-        str(file),
-        "--max-accuracy-loss",
-        "1",
-        "--out",
-        str(tmp_path / "again"),
-    ]
+    config = split(
+        "forget --run {} --config {} --max-accuracy-loss 1 --out {}",
+        original,
+        file,
+        tmp_path / "again",
+    )
     cli.main(config)
     assert runs.load(tmp_path / "again").experiment.id == runs.load(other).experiment.id
     cli.main(
-        [
-            "forget",
-            "--run",
-            str(other),
-            "--classes",
-            "5",
-            "--max-accuracy-loss",
-            "1",
-            "--out",
-            str(tmp_path / "second"),
-        ]
+        split(
+            "forget --run {} --classes 5 --max-accuracy-loss 1 --out {}", other, tmp_path / "second"
+        )
     )
     assert runs.load(tmp_path / "second").experiment.head == inner
 
@@ -574,50 +457,23 @@ def build(num_classes):
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's folder: class folders of images, a builder, weights."""
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    for label, name in enumerate(("cat", "dog", "emu")):
-        folder = tmp_path / "images" / name
-        folder.mkdir(parents=True)
-        for index in range(40):
-            pixels = rng.integers(0, 90, (8, 8, 3), dtype=np.uint8)
-            pixels[..., label] += 120
-            Image.fromarray(pixels).save(folder / f"{index}.png")
+    write_images(tmp_path / "images", ("cat", "dog", "emu"))
     Path("my_nets.py").write_text(BUILDER)
     return tmp_path
 
 
 def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trained = [
-        "train",
-        "--data",
-        "images",
-        "--model",
-        "my_nets:build",
-        "--epochs",
-        "15",
-        "--augment",
-        "none",
-        "--out",
-        "runs/mine",
-        "--json",
-    ]
-    assert duck(capsys, *trained)["scores"]["test"] > 0.9
-    foreign = [
-        "--model",
-        "my_nets:build",
-        "--weights",
-        "runs/mine/model.safetensors",
-        "--data",
-        "images",
-    ]
-    told = duck(capsys, "forget", *foreign, "--classes", "dog", "--out", "runs/forgot", "--json")
+    trained = split("--model my_nets:build --epochs 15 --augment none --out runs/mine --json")
+    assert duck(capsys, "train", "--data", "images", *trained)["scores"]["test"] > 0.9
+    foreign = split("--model my_nets:build --weights runs/mine/model.safetensors --data images")
+    printed = duck(capsys, "forget", *foreign, "--classes", "dog", "--out", "runs/forgot", "--json")
     # Nobody knows which images a model from elsewhere has not seen: all are training data.
-    assert told["forget_samples"] == 40
-    assert told["scores"]["aus"] is None
-    assert any(note.startswith("No unseen data") for note in told["notes"])
+    assert printed["forget_samples"] == 40
+    assert printed["scores"]["aus"] is None
+    assert any(note.startswith("No unseen data") for note in printed["notes"])
     own_pixels = "Pixels were normalised by the data's own mean"
     assert any(
-        note.startswith(own_pixels) and "give --mean and --std" in note for note in told["notes"]
+        note.startswith(own_pixels) and "give --mean and --std" in note for note in printed["notes"]
     )
     said = duck(
         capsys,
@@ -634,8 +490,8 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
         "--json",
     )
     assert not any(note.startswith(own_pixels) for note in said["notes"])
-    assert told["scores"]["forget"] <= 0.01
-    assert told["scores"]["retain"] > 0.9
+    assert printed["scores"]["forget"] <= 0.01
+    assert printed["scores"]["retain"] > 0.9
     first = sorted(Path("images/emu").iterdir())[0]
     ids = own / "ids.txt"
     ids.write_text("emu/no-such.png\n")
@@ -651,17 +507,7 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
 def test_a_record_names_neither_ids_nor_absolute_paths(
     own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = [
-        "train",
-        "--data",
-        str(own / "images"),
-        "--model",
-        "my_nets:build",
-        "--epochs",
-        "1",
-        "--augment",
-        "none",
-    ]
+    train = split("train --data {} --model my_nets:build --epochs 1 --augment none", own / "images")
     duck(capsys, *train, "--out", str(own / "runs" / "mine"), "--json")
     ids = load(own / "images").train.ids[:20].tolist()
     (own / "ids.txt").write_text("\n".join(ids))
@@ -771,17 +617,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
         "also needs --weights",
     ),
     "weights of another model": (
-        [
-            "forget",
-            "--data",
-            "digits",
-            "--model",
-            "allcnn",
-            "--weights",
-            "RUN/model.safetensors",
-            "--classes",
-            "1",
-        ],
+        split("forget --data digits --model allcnn --weights RUN/model.safetensors --classes 1"),
         "does not fit this model",
     ),
     "weights that run code": (
@@ -1031,10 +867,7 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_weights(tmp_path: Path
             "duck",
             "train",
             *QUICK,
-            "--epochs",
-            "12",
-            "--out",
-            str(tmp_path / name / "run"),
+            *split("--epochs 12 --out {}", tmp_path / name / "run"),
         ]
 
     subprocess.run(command("whole"), check=True, capture_output=True, timeout=120)

@@ -160,13 +160,13 @@ def test_tune_writes_a_preset_that_forget_takes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = duck(capsys, "tune", "neg-grad", "--run", original, "--classes", "3", "--budget", "3")
-    assert len(told["trials"]) == 3
-    file = Path(told["preset"])
+    printed = duck(capsys, "tune", "neg-grad", "--run", original, "--classes", "3", "--budget", "3")
+    assert len(printed["trials"]) == 3
+    file = Path(printed["preset"])
     assert file == Path("neg-grad-digits-class.toml")
     assert (
         tomllib.loads(file.read_text())["neg-grad"]["digits"]["tuned"]["class"].items()
-        >= told["best"].items()
+        >= printed["best"].items()
     )
     assert file.read_text().startswith(
         "# The best of 3 trials on the holdout of digits: class 3; seed 0, from the preset 'tuned'."

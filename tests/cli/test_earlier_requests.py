@@ -3,11 +3,9 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
 import pytest
-from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -17,17 +15,9 @@ from duck import runs as runs_module
 from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
 from duck.models.weights import load_weights
 from duck.types import Task
+from tests.cli.commands import duck, split, write_images
 
 QUICK = ["--data", "digits", "--epochs", "8", "--json"]
-
-
-def duck(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    """Run the command, check its exit code, and return its JSON or, after an error, its message."""
-    capsys.readouterr()
-    got = cli.main(list(words))
-    out, err = capsys.readouterr()
-    assert got == code, err
-    return json.loads(out) if code in (0, 1) else err
 
 
 @pytest.fixture(scope="module")
@@ -44,45 +34,37 @@ def test_a_chain_of_three_requests(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     second, third = tmp_path / "second", tmp_path / "third"
-    told = duck(
-        capsys,
-        "forget",
-        "--run",
-        str(runs / "first"),
-        "--classes",
-        "5",
-        "--out",
-        str(second),
-        "--json",
+    printed = duck(
+        capsys, *split("forget --run {} --classes 5 --out {} --json", runs / "first", second)
     )
-    (earlier,) = told["earlier"]
+    (earlier,) = printed["earlier"]
     assert earlier["request"] == "class 3"
     assert earlier["after"] <= 0.05
     assert earlier["state"] == "still forgotten"
-    assert told["scores"]["forget_test"] == 0
-    assert told["scores"]["aus"] > 0.9
+    assert printed["scores"]["forget_test"] == 0
+    assert printed["scores"]["aus"] > 0.9
     before = json.loads((runs / "first" / "run.json").read_text())
     record = json.loads((second / "run.json").read_text())
     assert (second / record["original_run"]).resolve() == (runs / "first").resolve()
     # Class 3 is neither retained nor scored.
     assert record["samples"]["forget"] + record["samples"]["retain"] == before["samples"]["retain"]
     assert record["samples"]["test"] == before["samples"]["retain_test"]
-    assert record["earlier"] == told["earlier"]
+    assert record["earlier"] == printed["earlier"]
     words = ["forget", "--run", str(second), "--classes", "7", "--out", str(third)]
-    told = duck(capsys, *words, "--json")
-    assert [(one["request"], one["state"]) for one in told["earlier"]] == [
+    printed = duck(capsys, *words, "--json")
+    assert [(one["request"], one["state"]) for one in printed["earlier"]] == [
         ("class 3", "still forgotten"),
         ("class 5", "still forgotten"),
     ]
-    assert told["scores"]["forget_test"] == 0
+    assert printed["scores"]["forget_test"] == 0
     assert (
-        told["forget_samples"] + runs_module.load(third).samples["retain"]
+        printed["forget_samples"] + runs_module.load(third).samples["retain"]
         == record["samples"]["retain"]
     )
     assert [
         one["request"]["classes"] for one in runs_module.read_record(third)["experiment"]["earlier"]
     ] == [[3], [5]]
-    assert duck(capsys, *words, "--json")["earlier"] == told["earlier"]
+    assert duck(capsys, *words, "--json")["earlier"] == printed["earlier"]
     assert cli.main(words) == 0
     assert "forgotten earlier" in capsys.readouterr().out
     assert cli.main(["show", str(third)]) == 0
@@ -90,15 +72,7 @@ def test_a_chain_of_three_requests(
     assert "class 3" in shown
     assert "class 5" in shown
     message = duck(
-        capsys,
-        "forget",
-        "--run",
-        str(third),
-        "--classes",
-        "3",
-        "--out",
-        str(tmp_path / "x"),
-        code=2,
+        capsys, *split("forget --run {} --classes 3 --out {}", third, tmp_path / "x"), code=2
     )
     assert "forgot class 3 already" in message
 
@@ -107,29 +81,12 @@ def test_the_chain_is_in_the_experiment_and_leaves_other_ids_alone(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, file = tmp_path / "second", tmp_path / "experiment.toml"
-    words = [
-        "--fraction",
-        "0.1",
-        "--method",
-        "finetune",
-        "--epochs",
-        "1",
-        "--max-accuracy-loss",
-        "1",
-    ]
+    words = split("--fraction 0.1 --method finetune --epochs 1 --max-accuracy-loss 1")
     duck(capsys, "forget", "--run", str(runs / "first"), *words, "--out", str(out), "--json")
     assert "earlier" not in runs_module.read_record(runs / "first")["experiment"]
     assert cli.main(["show", str(out), "--toml"]) == 0
     file.write_text(capsys.readouterr().out)
-    again = [
-        "forget",
-        "--config",
-        str(file),
-        "--max-accuracy-loss",
-        "1",
-        "--out",
-        str(tmp_path / "again"),
-    ]
+    again = split("forget --config {} --max-accuracy-loss 1 --out {}", file, tmp_path / "again")
     duck(capsys, *again, "--run", str(runs / "first"), "--json")
     assert runs_module.read_record(out)["id"] == runs_module.read_record(tmp_path / "again")["id"]
     message = duck(capsys, *again, "--run", str(runs / "original"), "--overwrite", code=2)
@@ -155,38 +112,19 @@ def test_an_earlier_class_that_comes_back_is_said_first_and_exits_1(
 
     monkeypatch.setitem(METHODS._entries, "recall", Recall)
     out = tmp_path / "second"
-    words = [
-        "forget",
-        "--run",
-        str(runs / "first"),
-        "--classes",
-        "5",
-        "--method",
-        "recall",
-        "--out",
-        str(out),
-    ]
-    told = duck(capsys, *words, "--json", code=1)
-    assert told["earlier"][0]["state"] == "known again"
-    assert told["earlier"][0]["after"] > 0.9
-    assert told["notes"][0].startswith("An earlier request came back: class 3")
+    words = split("forget --run {} --classes 5 --method recall --out {}", runs / "first", out)
+    printed = duck(capsys, *words, "--json", code=1)
+    assert printed["earlier"][0]["state"] == "known again"
+    assert printed["earlier"][0]["after"] > 0.9
+    assert printed["notes"][0].startswith("An earlier request came back: class 3")
     assert cli.main(words) == 1
     assert capsys.readouterr().out.startswith("An earlier request came back: class 3")
     assert cli.main(["show", str(out)]) == 0
     assert "known again" in capsys.readouterr().out
     # The next request does not bring it back: it is back, and is not called forgotten.
-    words = [
-        "forget",
-        "--run",
-        str(out),
-        "--classes",
-        "7",
-        "--method",
-        "recall",
-        "--out",
-        str(tmp_path / "third"),
-        "--json",
-    ]
+    words = split(
+        "forget --run {} --classes 7 --method recall --out {} --json", out, tmp_path / "third"
+    )
     assert [one["state"] for one in duck(capsys, *words, code=1)["earlier"]] == [
         "known again",
         "was never forgotten",
@@ -200,30 +138,17 @@ def test_a_request_that_forgot_nothing_is_not_called_forgotten_later(
     weak = ["--method", "finetune", "--lr", "1e-6", "--epochs", "1"]
     assert duck(
         capsys,
-        "forget",
-        "--run",
-        str(runs / "original"),
-        "--classes",
-        "3",
+        *split("forget --run {} --classes 3", runs / "original"),
         *weak,
         "--out",
         str(first),
         "--json",
         code=1,
     )
-    told = duck(
-        capsys,
-        "forget",
-        "--run",
-        str(first),
-        "--classes",
-        "5",
-        "--out",
-        str(second),
-        "--json",
-        code=1,
+    printed = duck(
+        capsys, *split("forget --run {} --classes 5 --out {} --json", first, second), code=1
     )
-    assert (told["status"], told["earlier"][0]["state"]) == ("done", "was never forgotten")
+    assert (printed["status"], printed["earlier"][0]["state"]) == ("done", "was never forgotten")
 
 
 @pytest.mark.slow
@@ -236,24 +161,14 @@ def test_weights_that_forgot_something_are_noticed(
     assert digest == runs_module.read_record(runs / "first")["request_digest"]
     with safe_open(runs / "original" / "model.safetensors", "pt") as file:
         assert "duck.request_digest" not in (file.metadata() or {})
-    words = [
-        "forget",
-        "--model",
-        "convnet",
-        "--weights",
-        str(weights),
-        "--data",
-        "digits",
-        "--classes",
-        "5",
-    ]
+    words = split("forget --model convnet --weights {} --data digits --classes 5", weights)
     message = duck(capsys, *words, "--out", str(tmp_path / "x"), code=2)
     assert f"--run {runs / 'first'}" in message
     assert "--ignore-earlier" in message
     assert digest in message
     assert not (tmp_path / "x").exists()
-    told = duck(capsys, *words, "--ignore-earlier", "--out", str(tmp_path / "x"), "--json")
-    assert any(digest in note for note in told["notes"])
+    printed = duck(capsys, *words, "--ignore-earlier", "--out", str(tmp_path / "x"), "--json")
+    assert any(digest in note for note in printed["notes"])
     bare = tmp_path / "bare.safetensors"
     save_file(load_file(weights), bare)
     words[words.index("--weights") + 1] = str(bare)
@@ -268,42 +183,24 @@ def test_compare_and_audit_of_a_chain_start_from_the_earlier_run(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = [
-        "--run",
-        str(runs / "first"),
-        "--classes",
-        "5",
-        "--methods",
-        "original",
-        "duck",
-        "retrained",
-        "--out",
-        "all",
-        "--json",
-    ]
+    words = split(
+        "--run {} --classes 5 --methods original duck retrained --out all --json", runs / "first"
+    )
     found = {row["method"]: row for row in duck(capsys, "compare", *words)}
     assert found["duck"]["scores"]["retain_test"] > 0.9
     earlier = {name: runs_module.read_record(Path("all") / name)["earlier"][0] for name in found}
     assert earlier["retrained"]["after"] == 0
     assert earlier["original"]["after"] == earlier["original"]["before"]
     audited = duck(
-        capsys,
-        "audit",
-        "all/duck",
-        "--original",
-        str(runs / "first"),
-        "--tier",
-        "quick",
-        "--json",
-        code=3,
+        capsys, *split("audit all/duck --original {} --tier quick --json", runs / "first"), code=3
     )
     assert "other data" not in str(audited)
     message = duck(
-        capsys, "audit", "all/duck", "--original", str(runs / "original"), "--tier", "quick", code=2
+        capsys, *split("audit all/duck --original {} --tier quick", runs / "original"), code=2
     )
     assert "all/duck started from" in message
     assert "earlier requests" in duck(
-        capsys, "pool", "--run", "all/duck", "--models", "2", "--out", "pool", code=2
+        capsys, *split("pool --run all/duck --models 2 --out pool"), code=2
     )
 
 
@@ -318,43 +215,21 @@ def test_a_second_request_to_a_model_from_elsewhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    for label, name in enumerate(("circle", "square", "star")):
-        (tmp_path / "images" / name).mkdir(parents=True)
-        for index in range(40):
-            pixels = rng.integers(0, 90, (8, 8, 3), dtype=np.uint8)
-            pixels[..., label] += 120
-            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{index}.png")
+    write_images(tmp_path / "images", ("circle", "square", "star"))
     Path("home_made_nets.py").write_text(BUILDER)
     trained = ["--epochs", "15", "--augment", "none", "--out", "mine", "--json"]
     duck(capsys, "train", "--data", "images", "--model", "home_made_nets:build", *trained)
-    foreign = [
-        "--model",
-        "home_made_nets:build",
-        "--weights",
-        "mine/model.safetensors",
-        "--data",
-        "images",
-    ]
+    foreign = split("--model home_made_nets:build --weights mine/model.safetensors --data images")
     duck(capsys, "forget", *foreign, "--classes", "circle", "--out", "first", "--json")
-    told = duck(
-        capsys,
-        "forget",
-        "--run",
-        "first",
-        "--trust-model-code",
-        "--classes",
-        "square",
-        "--out",
-        "second",
-        "--json",
+    printed = duck(
+        capsys, *split("forget --run first --trust-model-code --classes square --out second --json")
     )
-    assert [(one["request"], one["samples"], one["after"]) for one in told["earlier"]] == [
+    assert [(one["request"], one["samples"], one["after"]) for one in printed["earlier"]] == [
         ("class circle", 40, 0.0)
     ]
     # As in the first run, all images count as seen.
-    assert told["forget_samples"] == runs_module.load(Path("second")).samples["retain"] == 40
+    assert printed["forget_samples"] == runs_module.load(Path("second")).samples["retain"] == 40
     foreign[3] = "first/model.safetensors"
     assert "--run first" in duck(
-        capsys, "forget", *foreign, "--classes", "square", "--out", "third", code=2
+        capsys, "forget", *foreign, *split("--classes square --out third"), code=2
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from duck import cli
+from tests.cli.commands import split
 
 HOSTILE = """
 from pathlib import Path
@@ -27,19 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         Path("hostile.py").write_text(HOSTILE)
         assert cli.main([*TRAIN, "--model", "hostile:build", "--out", "original"]) == 0
-        words = [
-            "forget",
-            "--run",
-            "original",
-            "--classes",
-            "3",
-            "--method",
-            "finetune",
-            "--epochs",
-            "1",
-            "--out",
-            "forgot",
-        ]
+        words = split("forget --run original --classes 3 --method finetune --epochs 1 --out forgot")
         assert cli.main([*words, "--trust-model-code"]) in (0, 1)
         with (folder / "config.toml").open("w") as file:
             subprocess.run(
@@ -67,29 +56,8 @@ def runs(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 COMMANDS = {
     "forget": ["forget", "--run", "original", "--classes", "4", "--out", "new"],
-    "compare": [
-        "compare",
-        "--run",
-        "original",
-        "--classes",
-        "4",
-        "--methods",
-        "original",
-        "--out",
-        "new",
-    ],
-    "tune": [
-        "tune",
-        "duck",
-        "--run",
-        "original",
-        "--classes",
-        "4",
-        "--budget",
-        "1",
-        "--out",
-        "new.toml",
-    ],
+    "compare": split("compare --run original --classes 4 --methods original --out new"),
+    "tune": split("tune duck --run original --classes 4 --budget 1 --out new.toml"),
     "audit": ["audit", "forgot", "--original", "original"],
     "analyse": ["analyse", "forgot", "--original", "original", "--points", "20"],
     "pool": ["pool", "--run", "original", "--models", "2", "--epochs", "1", "--out", "new"],
@@ -131,21 +99,7 @@ def test_workers_import_nothing_from_the_working_folder(tmp_path: Path) -> None:
     for name in ("sklearn", "torch", "numpy", "pickle", "duck"):
         (tmp_path / f"{name}.py").write_text("from pathlib import Path\nPath('executed').touch()\n")
     code = "import sys; from duck.cli import main; sys.exit(main(sys.argv[1:]))"
-    words = [
-        "pool",
-        "--data",
-        "digits",
-        "--models",
-        "2",
-        "--epochs",
-        "1",
-        "--workers",
-        "2",
-        "--device",
-        "cpu",
-        "--out",
-        "pool",
-    ]
+    words = split("pool --data digits --models 2 --epochs 1 --workers 2 --device cpu --out pool")
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, *words],
         cwd=tmp_path,

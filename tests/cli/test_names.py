@@ -12,6 +12,7 @@ from duck import cli
 from duck.errors import BadInput
 from duck.methods import Original
 from duck.scenarios import ForgetClasses, ForgetSamples, describe
+from tests.cli.commands import split
 from tests.toys import toy_data, toy_examples, trained_net
 
 ESCAPE = "\x1b[31mred\x1b[0m"
@@ -43,20 +44,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(images: Path) -> Path:
     folder = images.parent / "original"
     assert (
-        cli.main(
-            [
-                "train",
-                "--data",
-                str(images),
-                "--model",
-                "convnet",
-                "--epochs",
-                "12",
-                "--out",
-                str(folder),
-            ]
-        )
-        == 0
+        cli.main(split("train --data {} --model convnet --epochs 12 --out {}", images, folder)) == 0
     )
     return folder
 
@@ -88,20 +76,7 @@ def test_show_of_a_run_that_forgot_nothing(
 ) -> None:
     out = tmp_path / "same"
     assert (
-        cli.main(
-            [
-                "forget",
-                "--run",
-                str(run),
-                "--fraction",
-                "0.2",
-                "--method",
-                "original",
-                "--out",
-                str(out),
-            ]
-        )
-        == 1
+        cli.main(split("forget --run {} --fraction 0.2 --method original --out {}", run, out)) == 1
     )
     capsys.readouterr()
     assert cli.main(["show", str(out)]) == 0

@@ -34,16 +34,22 @@ def duck(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tupl
 def test_make_show_add_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second, both = (str(tmp_path / name) for name in ("first", "second", "both"))
     out, err = duck(capsys, *REQUEST, "--models", "4", "--share", "1/2", "--out", first, "--json")
-    told: dict[str, Any] = json.loads(out)
-    assert (told["design"], told["models"], told["oracles"], told["trained"], told["left"]) == (
+    printed: dict[str, Any] = json.loads(out)
+    assert (
+        printed["design"],
+        printed["models"],
+        printed["oracles"],
+        printed["trained"],
+        printed["left"],
+    ) == (
         "request",
         2,
         1,
         3,
         0,
     )
-    assert told["samples"] == {"candidate": 140, "holdout": 168, "retain": 1332, "test": 157}
-    assert 0.2 < told["accuracy"]["before"]["train"]["mean"] <= 1
+    assert printed["samples"] == {"candidate": 140, "holdout": 168, "retain": 1332, "test": 157}
+    assert 0.2 < printed["accuracy"]["before"]["train"]["mean"] <= 1
     assert "0 of 3 models are there; 3 left" in err
     assert "[1/3] model 0" in err
     assert "2 left, expected end" in err
@@ -268,10 +274,10 @@ def test_wrong_words_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFi
         assert message in err
         assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "p").exists()
-    told = json.loads(
+    printed = json.loads(
         duck(capsys, *QUICK, *out, "--models", "2", "--limit-minutes", "0", "--json")[0]
     )
-    assert (told["trained"], told["left"]) == (0, 2)
+    assert (printed["trained"], printed["left"]) == (0, 2)
 
 
 def test_after_a_start_that_failed_the_corrected_command_works(
@@ -280,8 +286,8 @@ def test_after_a_start_that_failed_the_corrected_command_works(
     out = ["--models", "2", "--out", str(tmp_path / "p")]
     _, err = duck(capsys, *QUICK, *out, "--lr", "1e12", code=2)
     assert "Lower the learning rate" in err
-    told = json.loads(duck(capsys, *QUICK, *out, "--json")[0])
-    assert (told["models"], told["trained"]) == (2, 2)
+    printed = json.loads(duck(capsys, *QUICK, *out, "--json")[0])
+    assert (printed["models"], printed["trained"]) == (2, 2)
 
 
 def test_broken_files_of_a_pool_are_told_in_a_line(

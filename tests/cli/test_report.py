@@ -5,31 +5,20 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from duck import cli
 from duck import runs as runs_module
 from tests.bench.lines import FACTS, FEW, cell_of, line_of
+from tests.cli.commands import duck, split, train_digits
 from tests.report.folders import write_removal, write_run
-
-
-def duck(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    capsys.readouterr()
-    got = cli.main(list(words))
-    out, err = capsys.readouterr()
-    assert got == code, err
-    return json.loads(out) if code == 0 else err
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
-    assert (
-        cli.main(["train", "--data", "digits", "--epochs", "4", "--out", str(root / "original")])
-        == 0
-    )
+    train_digits(root / "original", 4)
     (root / "ids.txt").write_text("1\n2\n5\n")
     quick = ["--max-epochs", "1", "--low-epochs", "1"]
     for name, who in (("class", ["--classes", "3"]), ("ids", ["--ids", str(root / "ids.txt")])):
@@ -46,8 +35,8 @@ def test_a_folder_of_runs_becomes_a_page(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "new" / "report.html"
-    told = duck(capsys, "report", str(runs), "-o", str(out), "--json")
-    assert told == {"report": str(out), "runs": 2, "removals": 0, "unread": [], "figures": []}
+    printed = duck(capsys, "report", str(runs), "-o", str(out), "--json")
+    assert printed == {"report": str(out), "runs": 2, "removals": 0, "unread": [], "figures": []}
     page = out.read_text()
     assert page.count('<details class="run"') == 2
     assert page.count('id="run-1-class-confusion"') == 1
@@ -62,8 +51,8 @@ def test_a_page_too_large_to_send_is_said(
     write_run(tmp_path / "large", notes=["x" * 4_000_000])
     for name in ("small", "large"):
         assert cli.main(["report", str(tmp_path / name), "-o", str(tmp_path / "report.html")]) == 0
-        told = " ".join(capsys.readouterr().err.split())
-        assert ("larger than 8 MB" in told) == (name == "large")
+        printed = " ".join(capsys.readouterr().err.split())
+        assert ("larger than 8 MB" in printed) == (name == "large")
 
 
 def test_the_commands_on_the_page_make_the_run_again(
@@ -149,24 +138,12 @@ def test_lines_of_a_bench_stand_beside_the_runs(
     (tmp_path / "results" / "grid.jsonl").write_text(
         "".join(json.dumps(each) + "\n" for each in lines)
     )
-    words = [
-        "report",
-        str(tmp_path / "run"),
-        "-o",
-        str(tmp_path / "report.html"),
-        "--json",
-        "--results",
-    ]
+    words = split("report {} -o {} --json --results", tmp_path / "run", tmp_path / "report.html")
     duck(capsys, *words, str(tmp_path / "results"))
     assert (tmp_path / "report.html").read_text().count("<tr data-method=") == 3
     duck(
         capsys,
-        "report",
-        "--results",
-        str(tmp_path / "results"),
-        "-o",
-        str(tmp_path / "bench.html"),
-        "--json",
+        *split("report --results {} -o {} --json", tmp_path / "results", tmp_path / "bench.html"),
     )
     alone = (tmp_path / "bench.html").read_text()
     assert "<h1>Unlearning bench: 2 runs</h1>" in alone
@@ -183,30 +160,27 @@ def test_bias_removals_alone_and_beside_runs(
 ) -> None:
     write_removal(tmp_path / "bias")
     out = ["-o", str(tmp_path / "report.html"), "--figures", str(tmp_path / "figures"), "--json"]
-    told = duck(capsys, "report", str(tmp_path / "bias"), *out)
-    assert (told["runs"], told["removals"], len(told["figures"])) == (0, 1, 6)
+    printed = duck(capsys, "report", str(tmp_path / "bias"), *out)
+    assert (printed["runs"], printed["removals"], len(printed["figures"])) == (0, 1, 6)
     assert (
         "<h1>Bias removal report: “1” labelled “9” in digits</h1>"
         in (tmp_path / "report.html").read_text()
     )
     write_run(tmp_path / "run")
-    told = duck(capsys, "report", str(tmp_path), *out)
-    assert (told["runs"], told["removals"]) == (1, 1)
+    printed = duck(capsys, "report", str(tmp_path), *out)
+    assert (printed["runs"], printed["removals"]) == (1, 1)
     page = (tmp_path / "report.html").read_text()
     assert page.index("<h2>Accuracies</h2>") < page.index('<h2 id="bias-removal">Bias removal</h2>')
 
 
 def test_figures_for_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path / "a b", verdict="forgotten")
-    words = [
-        "report",
-        str(tmp_path / "a b"),
-        "-o",
-        str(tmp_path / "r.html"),
-        "--figures",
-        str(tmp_path / "figures"),
-        "--json",
-    ]
+    words = split(
+        "report {} -o {} --figures {} --json",
+        tmp_path / "a b",
+        tmp_path / "r.html",
+        tmp_path / "figures",
+    )
     files = [Path(file) for file in duck(capsys, *words)["figures"]]
     names = [
         "aus-contour",
@@ -239,8 +213,8 @@ def test_only_a_page_of_ours_is_replaced_and_in_one_step(
 ) -> None:
     run, out = write_run(tmp_path / "run"), tmp_path / "report.html"
     record = (run / "run.json").read_text()
-    told = duck(capsys, "report", str(run), "-o", str(run / "run.json"), code=2)
-    assert "run.json exists" in told
+    printed = duck(capsys, "report", str(run), "-o", str(run / "run.json"), code=2)
+    assert "run.json exists" in printed
     assert (run / "run.json").read_text() == record
     out.write_text("<!doctype html><title>My thesis</title>")
     duck(capsys, "report", str(run), "-o", str(out), code=2)
@@ -259,15 +233,7 @@ def test_only_figures_of_ours_are_replaced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, figures = write_run(tmp_path / "run"), tmp_path / "figures"
-    words = [
-        "report",
-        str(run),
-        "-o",
-        str(tmp_path / "report.html"),
-        "--figures",
-        str(figures),
-        "--json",
-    ]
+    words = split("report {} -o {} --figures {} --json", run, tmp_path / "report.html", figures)
     drawn = duck(capsys, *words)["figures"]
     assert duck(capsys, *words)["figures"] == drawn
     for file in map(Path, drawn[:2]):

@@ -1,5 +1,6 @@
 """Commands that only print start without torch, numpy, scipy and scikit-learn."""
 
+import gc
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from duck.cli import COMMANDS, main
+from duck.imports import without_garbage_collection
 
 SCRIPT = """
 import sys
@@ -99,3 +101,26 @@ def test_modules_are_usable_after_a_list() -> None:
     script = SCRIPT.replace("slow =", f"{use}slow =")
     start = run_fresh("list", "methods", script=script)
     assert "torch" in start.slow_packages
+
+
+def test_forgetting_imports_nothing_that_it_does_not_use(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    unused = '("joblib", "scipy", "sklearn.manifold", "plotly", "matplotlib", "captum")'
+    script = SCRIPT.replace('("torch", "numpy", "scipy", "sklearn")', unused)
+    request = ["--run", str(runs[0]), "--classes", "3", "--out", str(tmp_path / "forgot")]
+    start = run_fresh("forget", *request, "--low-epochs", "0", "--device", "cpu", script=script)
+    assert start.code == "0"
+    assert start.slow_packages == ""
+
+
+def test_imports_pause_the_garbage_collector_and_restore_it() -> None:
+    for was_enabled in (True, False):
+        with_state = gc.enable if was_enabled else gc.disable
+        with_state()
+        try:
+            with without_garbage_collection():
+                assert not gc.isenabled()
+            assert gc.isenabled() == was_enabled
+        finally:
+            gc.enable()

@@ -13,6 +13,7 @@ from PIL import Image
 
 from duck import cli
 from duck import runs as runs_module
+from tests.cli.commands import split
 
 TRAIN = ("train", "--data", "digits", "--epochs", "1", "--device", "cpu")
 
@@ -23,16 +24,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     (folder / "ids.txt").write_text("5\n")
     assert cli.main([*TRAIN, "--out", str(folder / "original")]) == 0
-    words = [
-        "--run",
-        str(folder / "original"),
-        "--ids",
-        str(folder / "ids.txt"),
-        "--method",
-        "finetune",
-        "--epochs",
-        "1",
-    ]
+    words = split(
+        "--run {} --ids {} --method finetune --epochs 1", folder / "original", folder / "ids.txt"
+    )
     assert cli.main(["forget", *words, "--out", str(folder / "forgot")]) in (0, 1)
     return folder
 
@@ -133,7 +127,7 @@ def test_an_image_whose_name_is_not_utf8_is_named(
         write_image(tmp_path / "images" / good)
     write_image(tmp_path / "images" / os.fsdecode(name))
     message = fails(
-        capsys, "train", "--data", tmp_path / "images", "--epochs", "1", "--out", tmp_path / "run"
+        capsys, *split("train --data {} --epochs 1 --out {}", tmp_path / "images", tmp_path / "run")
     )
     assert "\\udce9" in message
 

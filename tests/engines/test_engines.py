@@ -16,6 +16,7 @@ from duck.errors import BadInput, DuckError, UnknownName
 from tests.engines.functions import (
     Locked,
     Unpicklable,
+    WriteSlowly,
     die,
     fail,
     print_number,
@@ -97,6 +98,29 @@ def test_workers_execute_at_the_same_time_with_one_thread_each() -> None:
     assert len(set(ProcessEngine(2)(process_id, range(4), always))) == 2
     assert os.getpid() not in ProcessEngine(2)(process_id, range(2), always)
     assert list(ProcessEngine(1)(thread_settings, [0], always)) == [("1", 1)]
+
+
+def test_open_workers_serve_several_sequences_of_tasks() -> None:
+    with ProcessEngine(2).open(process_id, 4) as execute:
+        first = set(execute(range(4)))
+        assert set(execute(range(4))) == first
+    assert len(first) == 2
+
+
+def test_a_sequence_whose_results_are_not_all_taken_does_not_disturb_the_next(
+    engine: Engine,
+) -> None:
+    with engine.open(square, 3) as execute:
+        assert next(execute([2, 3, 4])) == 4
+        assert sorted(execute([5, 6])) == [25, 36]
+
+
+def test_workers_that_are_still_busy_are_not_waited_for(tmp_path: Path) -> None:
+    start = time.monotonic()
+    with ProcessEngine(2).open(WriteSlowly(tmp_path), 2) as execute:
+        assert next(execute([0, 2])) == 0  # the other task takes a minute
+    assert time.monotonic() - start < 30
+    assert [file.name for file in tmp_path.iterdir()] == ["0"]
 
 
 def test_a_dead_worker_loses_no_finished_result() -> None:

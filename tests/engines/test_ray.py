@@ -1,5 +1,8 @@
 """The Ray engine on a real Ray cluster of this machine; skipped where Ray is not installed."""
 
+import contextlib
+import io
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from duck import cli
 from duck.engines import RayEngine, create_engine
 from duck.engines.ray import RETRIES
 from duck.errors import BadInput, DuckError
@@ -22,6 +26,7 @@ from tests.engines.functions import (
     KillWorkers,
     describe_worker,
     fail,
+    process_id,
     square,
 )
 
@@ -117,6 +122,14 @@ def test_workers_have_one_thread_each_and_end_with_the_engine(ray: Any) -> None:
         time.sleep(0.1)
 
 
+def test_actors_serve_several_sequences_of_tasks(ray: Any) -> None:
+    with RayEngine(2).open(process_id, 4) as execute:
+        first = set(execute(range(4)))
+        next(execute(range(3)))  # the results of the others are not taken
+        assert set(execute(range(4))) == first
+    assert len(first) == 2
+
+
 def test_a_task_whose_worker_was_killed_is_retried(ray: Any, tmp_path: Path) -> None:
     results = RayEngine(1)(KillWorkers(tmp_path, kills=1), range(4), always)
     assert list(results) == [0, 1, 4, 9]
@@ -164,3 +177,51 @@ def test_the_command_uses_a_running_cluster(ray: Any, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert address.startswith("127.0.0.1:")
     assert len(list((tmp_path / "pool").glob("model-*.safetensors"))) == 2
+
+
+TIMES = ("seconds", "prepare_seconds")
+
+
+def run_command(ray: Any, folder: Path, *words: str, engine: str) -> Any:
+    """Run a command with --json in this process, on the running cluster or inline."""
+    flags = ["--engine", "inline"]
+    if engine == "ray":
+        flags = ["--engine", "ray", "--workers", "2", "--address"]
+        flags.append(ray.get_runtime_context().gcs_address)
+    text = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(text):
+        assert cli.main([*words, *flags, "--device", "cpu", "--json"]) == 0
+    return json.loads(text.getvalue())
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("ray") / "original"
+    words = ["train", "--data", "digits", "--epochs", "2", "--device", "cpu", "--json"]
+    assert cli.main([*words, "--out", str(folder)]) == 0
+    return str(folder)
+
+
+@pytest.mark.slow
+def test_compare_gives_the_same_rows_on_a_cluster(ray: Any, original: str, tmp_path: Path) -> None:
+    words = ["compare", "--run", original, "--classes", "3", "--methods", "retrained", "duck"]
+    rows = {}
+    for engine in ("inline", "ray"):
+        rows[engine] = run_command(ray, tmp_path, *words, "--out", engine, engine=engine)
+        assert sorted(path.name for path in (tmp_path / engine).iterdir()) == ["duck", "retrained"]
+        for row in rows[engine]:
+            for name in TIMES:
+                row.pop(name)
+    assert rows["ray"] == rows["inline"]
+
+
+@pytest.mark.slow
+def test_tune_gives_the_same_trials_on_a_cluster(ray: Any, original: str, tmp_path: Path) -> None:
+    words = ["tune", "neg-grad", "--run", original, "--classes", "3", "8", "--each"]
+    trials = {}
+    for engine in ("inline", "ray"):
+        flags = ["--budget", "2", "--out", f"{engine}.toml"]
+        found = run_command(ray, tmp_path, *words, *flags, engine=engine)
+        trials[engine] = [{**trial, "seconds": 0.0} for trial in found["trials"]]
+    assert len(trials["ray"]) == 2
+    assert trials["ray"] == trials["inline"]

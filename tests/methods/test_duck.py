@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import duck
-import duck.methods.duck
+import duck.methods._training
 from duck.data.examples import Resident, examples
 from duck.errors import BadInput
 from duck.methods._relabelling import label_loss
@@ -275,7 +275,7 @@ def test_the_low_forget_phase_has_its_own_weight_rate_and_batch(
             found[:] = [each(net, steps[-1]).item() for each in losses]
         return fit(net, batches, loss, recipe, *args, **rest)
 
-    monkeypatch.setattr(duck.methods.duck, "fit", watched)
+    monkeypatch.setattr(duck.methods._training, "fit", watched)
     method = Duck(
         lr=4e-3,
         batch_size=64,

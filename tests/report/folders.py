@@ -3,12 +3,13 @@
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from duck.bench.results import BenchCurve
 from duck.bench.results import Result as BenchResult
 from duck.experiment import Experiment, Training, to_dict
 from duck.methods.base import METHODS
@@ -16,6 +17,8 @@ from duck.methods.presets import Preset
 from duck.methods.presets import preset as get_preset
 from duck.metrics import aus
 from duck.records import structure
+from duck.report import read_bench
+from duck.report.results import Result
 from duck.runs import ByClass, Run
 from duck.scenarios import ForgetClasses, ForgetFraction, Request
 from duck.types import Recipe
@@ -139,9 +142,31 @@ def bench_line(
     }
 
 
-def bench_results(lines: Sequence[dict[str, Any]]) -> list[BenchResult]:
-    """Return lines of a bench as typed results, without a check of their scores."""
-    return [structure(line, BenchResult) for line in lines]
+def bench(lines: Sequence[dict[str, Any]]) -> list[Result]:
+    """Return what a page shows of the lines of a bench, without a check of their scores."""
+    return read_bench([structure(line, BenchResult) for line in lines])
+
+
+def attacked(
+    method: str,
+    preset: str,
+    fpr: Sequence[float],
+    tpr: Sequence[float],
+    others: int | None = None,
+    request: Request | None = None,
+    attack: str = "lira",
+    data: str = "cifar10",
+) -> Result:
+    """Return a result of an attack of a bench."""
+    (result,) = bench([bench_line(method, request)])
+    training = replace(result.experiment.training, data=data)
+    return replace(
+        result,
+        experiment=replace(result.experiment, training=training),
+        preset=preset,
+        attack=attack,
+        roc=BenchCurve(list(fpr), list(tpr), others),
+    )
 
 
 def confused(

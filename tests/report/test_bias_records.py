@@ -1,26 +1,33 @@
 """Bias removals in the report: reading, texts, plots, and files of older versions."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from duck.errors import BadInput
-from duck.report import plots_bias, read_removals, read_runs, render, write_figures, write_report
+from duck.report import Contents, plots_bias, read, read_runs, render, write_figures, write_report
 from duck.report.bias_descriptions import colour_name
-from duck.report.bias_records import StoredRemoval
+from duck.report.looks import BLUE, MUTED
 from duck.report.plotly_figures import to_plotly
-from duck.report.plots import BLUE, MUTED, Cells, Line, Picture, Plot, Points
+from duck.report.plots import Cells, Line, Picture, Plot, Points
+from duck.report.records import StoredRemoval
 from tests.report.folders import worst_fifty, write_removal, write_run
 from tests.report.test_page import EVIL, Page, said
 
 
 def page_of(*folders: Path) -> Page:
-    page = Page(render(read_runs(folders), removals=read_removals(folders)))
+    page = Page(render(read(folders)))
     assert page.open == []
     assert len(page.ids) == len(set(page.ids))
     return page
+
+
+def read_removals(folders: Sequence[Path]) -> Sequence[StoredRemoval]:
+    assert read_runs(folders) is not None
+    return read(folders).removals
 
 
 def one(folder: Path) -> StoredRemoval:
@@ -163,9 +170,7 @@ def test_several_and_beside_runs(tmp_path: Path) -> None:
     text = said(page)
     assert "digits: “1” labelled “9”, seed 1, preset tuned" in text
     assert "AUS" in text
-    files = write_figures(
-        tmp_path / "figures", read_runs([tmp_path]), removals=read_removals([tmp_path])
-    )
+    files = write_figures(tmp_path / "figures", read([tmp_path]))
     names = [
         "aus-contour",
         *(f"run-1-run-{name}" for name in ("curves", "confusion", "classes")),
@@ -314,18 +319,19 @@ def test_many_stay_small(tmp_path: Path) -> None:
             tmp_path / "bias" / str(seed), seed=seed, shape=(3, 64, 64), images=8, pictures=True
         )
     removals = read_removals([tmp_path / "bias"])
-    page = write_report(tmp_path / "fifty.html", [], removals=removals)
+    page = write_report(tmp_path / "fifty.html", Contents(removals=removals))
     assert page.stat().st_size < 8_000_000
     assert page.read_text().count('<details class="run"') == 50
     assert "the first 16 of 50 bias removals" in page.read_text()
     assert page.read_text().count("SHAP maps were stored but are not shown.") == 50
-    page = write_report(tmp_path / "twenty.html", [], removals=removals[:20])
+    page = write_report(tmp_path / "twenty.html", Contents(removals=removals[:20]))
     assert page.stat().st_size < 8_000_000
     assert (
         page.read_text().count('aria-label="Pixels that contribute to “9” (SHAP): image 1"') == 20
     )
     page = write_report(
-        tmp_path / "beside.html", read_runs(worst_fifty(tmp_path / "runs")), removals=removals[:10]
+        tmp_path / "beside.html",
+        Contents(read_runs(worst_fifty(tmp_path / "runs")), removals[:10]),
     )
     assert page.stat().st_size < 8_000_000
     assert page.read_text().count('<details class="run"') == 60

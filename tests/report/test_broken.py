@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from duck import cli
-from duck.report import read_runs, render, scan_removals, scan_runs
+from duck.report import Contents, read, read_runs, render
 from tests.report.folders import write_removal, write_run
 from tests.report.test_page import Page, said
 
@@ -21,8 +21,8 @@ def report(capsys: pytest.CaptureFixture[str], out: Path, *paths: Path) -> tuple
     """Exit code, what stderr said, and the page's text."""
     capsys.readouterr()
     code = cli.main(["report", *map(str, paths), "-o", str(out)])
-    told = " ".join(capsys.readouterr().err.split())
-    return code, told, said(Page(out.read_text())) if out.exists() else ""
+    printed = " ".join(capsys.readouterr().err.split())
+    return code, printed, said(Page(out.read_text())) if out.exists() else ""
 
 
 def changed(file: Path, change: Callable[[Any], Any]) -> None:
@@ -85,12 +85,12 @@ def test_the_page_is_made_of_the_runs_that_can_be_read(
     spoil, reason = BREAK[how]
     spoil(broken / "run.json")
     out = tmp_path / "report.html"
-    code, told, page = report(capsys, out, broken, good)
+    code, printed, page = report(capsys, out, broken, good)
     assert code == 0
     assert (
-        f"{tmp_path}/runs/{reason}" in told
+        f"{tmp_path}/runs/{reason}" in printed
         if reason.startswith("broken")
-        else f"{broken}/run.json does not hold" in told and reason in told
+        else f"{broken}/run.json does not hold" in printed and reason in printed
     )
     assert "Could not be read: " in page
     assert reason in page
@@ -100,9 +100,9 @@ def test_the_page_is_made_of_the_runs_that_can_be_read(
     if how != "missing":
         assert report(capsys, out, tmp_path / "runs")[0::2] == (0, page)
     out.unlink()
-    code, told, page = report(capsys, out, broken)
+    code, printed, page = report(capsys, out, broken)
     assert (code, page) == (2, "")
-    assert reason in told
+    assert reason in printed
 
 
 def test_a_run_that_lost_all_accuracy_does_not_stop_the_page_of_the_others(
@@ -125,12 +125,12 @@ def test_where_no_run_can_be_read_each_is_named(
     for name in ("a", "b"):
         half(write_run(tmp_path / name) / "run.json")
     (tmp_path / "empty").mkdir()
-    code, told, page = report(
+    code, printed, page = report(
         capsys, tmp_path / "report.html", tmp_path / "a", tmp_path / "b", tmp_path / "empty"
     )
     assert (code, page) == (2, "")
     assert [
-        told.count(f"{tmp_path / name}")
+        printed.count(f"{tmp_path / name}")
         for name in ("a/run.json", "b/run.json", "empty holds no unlearning")
     ] == [1, 1, 1]
 
@@ -238,10 +238,10 @@ def test_a_broken_file_beside_a_run_is_named_and_the_run_shown(
             json.dumps(spoil(plain) if how == "a list" else (spoil(plain), plain)[1])
         )
     out = tmp_path / "report.html"
-    code, told, page = report(capsys, out, folder)
+    code, printed, page = report(capsys, out, folder)
     assert code == 0
-    assert f"{folder / file} cannot be used: {reason}" in told
-    assert f"run `duck {again.format(folder)}`" in told
+    assert f"{folder / file} cannot be used: {reason}" in printed
+    assert f"run `duck {again.format(folder)}`" in printed
     assert f"one/{file} cannot be used: {reason}" in page
     assert f"run `duck {again.format('one')}`" in page
     assert str(tmp_path) not in page
@@ -276,7 +276,7 @@ def test_a_weaker_audit_stands_in_for_a_broken_one_and_the_page_says_so(tmp_path
     (folder / "audit-full.json").write_text("{")
     (stored,) = read_runs([folder])
     assert stored.verdict == "forgotten"
-    page = said(Page(render([stored])))
+    page = said(Page(render(Contents([stored]))))
     assert "Forgotten. No attack" in page
     assert "run `duck audit " in page
     assert page.index("run/audit-full.json cannot be used") < page.index("Accuracies ")
@@ -322,13 +322,14 @@ def test_maps_that_cannot_be_used_are_left_out(
     folder = write_removal(tmp_path / "bias")
     for how, content in spoilt(folder).items():
         (folder / "shap.npz").write_bytes(content)
-        ((removal,), unread) = scan_removals([folder])
+        contents = read([folder])
+        ((removal,), unread) = contents.removals, contents.problems
         assert (dict(removal.maps), unread) == ({}, []), how
-        page = said(Page(render([], removals=[removal])))
+        page = said(Page(render(contents)))
         assert "bias/shap.npz cannot be used: it" in page, how
-    code, told, page = report(capsys, tmp_path / "report.html", folder)
+    code, printed, page = report(capsys, tmp_path / "report.html", folder)
     assert code == 0
-    assert f"{folder}/shap.npz cannot be used" in told
+    assert f"{folder}/shap.npz cannot be used" in printed
     assert "Influence of the square" in page
 
 
@@ -341,9 +342,11 @@ def test_a_broken_bias_removal_among_others_is_named(
         write_removal(tmp_path / "bad") / "bias.json",
         lambda found: found["called"]["duck"]["wrong"].update(interval=[1]),
     )
-    code, told, page = report(capsys, tmp_path / "report.html", tmp_path)
+    code, printed, page = report(capsys, tmp_path / "report.html", tmp_path)
     assert code == 0
-    assert f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong has an interval" in told
+    assert (
+        f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong has an interval" in printed
+    )
     assert "Could not be read: bad/bias.json is no bias removal" in page
     assert "Bias removal" in page
 
@@ -355,14 +358,14 @@ def test_runs_of_equal_names_are_told_apart(
     for at, name in enumerate(("a/same", "b/same", "x/c/far", "y/c/far", "b/other")):
         write_run(tmp_path / name, seed=at)
     folders = [tmp_path / name for name in ("a/same", "b/same", "x/c/far", "y/c/far", "b/other")]
-    runs, _ = scan_runs(folders)
+    runs = read(folders).runs
     assert [run.result.name for run in runs] == ["a/same", "b/same", "x/c/far", "y/c/far", "other"]
     assert [run.anchor for run in runs[:2]] == ["run-1-a-same", "run-2-b-same"]
     out = ["-o", str(tmp_path / "report.html"), "--figures", str(tmp_path / "figures"), "--json"]
     assert cli.main(["report", *map(str, folders[:2]), *out]) == 0
-    told = json.loads(capsys.readouterr().out)["figures"]
-    assert len(set(told)) == len(told) == len(list((tmp_path / "figures").iterdir()))
-    assert {Path(file).name for file in told} >= {
+    printed = json.loads(capsys.readouterr().out)["figures"]
+    assert len(set(printed)) == len(printed) == len(list((tmp_path / "figures").iterdir()))
+    assert {Path(file).name for file in printed} >= {
         "run-1-a-same-curves.png",
         "run-2-b-same-curves.png",
     }
@@ -375,6 +378,7 @@ def test_a_folder_with_only_an_original_and_a_broken_run_names_the_broken_one(
     changed(folder / "run.json", lambda run: run["experiment"].update(method=None, request=None))
     shutil.copytree(folder, tmp_path / "runs" / "broken")
     (tmp_path / "runs" / "broken" / "run.json").write_text('{"experiment": 3}')
-    runs, unread = scan_runs([tmp_path / "runs"])
+    contents = read([tmp_path / "runs"])
+    runs, unread = contents.runs, contents.problems
     assert runs == []
     assert [one.folder.name for one in unread] == ["broken"]

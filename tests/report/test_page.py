@@ -13,16 +13,14 @@ import pytest
 
 from duck.report import (
     MAX_PAGE_BYTES,
-    AttackCurve,
-    read_bench_densities,
-    read_bench_results,
+    Contents,
     read_runs,
     render,
     write_figures,
     write_report,
 )
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
-from tests.report.folders import bench_line, bench_results, worst_fifty, write_run
+from tests.report.folders import attacked, bench, bench_line, worst_fifty, write_run
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "input", "br", "img", "path"}
@@ -72,7 +70,7 @@ class Page(HTMLParser):
 
 
 def page_of(*folders: Path, **rest: Any) -> Page:
-    page = Page(render(read_runs(folders), **rest))
+    page = Page(render(Contents(read_runs(folders), **rest)))
     assert page.open == []
     assert len(page.ids) == len(set(page.ids))
     return page
@@ -147,7 +145,7 @@ def test_many_runs_have_a_table_and_a_section_each(tmp_path: Path) -> None:
     write_run(tmp_path / "duck", verdict="forgotten")
     write_run(tmp_path / "retrained", "retrained")
     write_run(tmp_path / "tenth", request=ForgetFraction(0.1), verdict="not forgotten")
-    html = render(read_runs([tmp_path]))
+    html = render(Contents(read_runs([tmp_path])))
     page = Page(html)
     assert html.count("<tr data-method=") == 3
     assert {
@@ -168,22 +166,18 @@ def test_a_bench_of_attacks_and_studies_alone_has_its_figures() -> None:
         )
         for case in (0, 1)
     ]  # fmt: skip
-    page = Page(render([], densities=read_bench_densities(bench_results(lines))))
+    page = Page(render(Contents(bench=bench(lines))))
     assert page.headings[0] == "Unlearning bench"
     assert "class-densities" in page.ids
     assert "runs-table" not in page.ids
     assert "Least p" in said(page)
-    curve = AttackCurve("lira", "digits", "a class", "duck", "paper", [0.0, 1.0], [0.0, 1.0])
-    assert "bench-attacks" in Page(render([], curves=[curve])).ids
+    curve = attacked("duck", "paper", [0.0, 1.0], [0.0, 1.0])
+    assert "bench-attacks" in Page(render(Contents(bench=[curve]))).ids
 
 
 def test_variants_stand_in_the_table_under_their_own_name() -> None:
-    html = render(
-        [],
-        read_bench_results(
-            bench_results([bench_line(), bench_line(case=4, variant="no forget loss")])
-        ),
-    )
+    lines = [bench_line(), bench_line(case=4, variant="no forget loss")]
+    html = render(Contents(bench=bench(lines)))
     assert html.count('<tr data-method="duck, no forget loss"') == 1
     assert "<option>duck, no forget loss</option>" in html
 
@@ -232,7 +226,9 @@ def test_what_comes_from_data_is_text(tmp_path: Path) -> None:
 
 
 def test_only_its_own_scripts_may_run_and_nothing_is_fetched(tmp_path: Path) -> None:
-    html = render(read_runs([write_run(tmp_path / "run", verdict="forgotten", analysis=True)]))
+    html = render(
+        Contents(read_runs([write_run(tmp_path / "run", verdict="forgotten", analysis=True)]))
+    )
     page = Page(html)
     allowed = re.findall(r"'(sha256-[^']+)'", re.findall(r"script-src ([^\"]+)\"", html)[0])
     assert {
@@ -260,7 +256,7 @@ def test_no_id_of_a_forgotten_sample_is_on_the_page(tmp_path: Path) -> None:
         ]
     }
     (folder / "analysis.json").write_text(json.dumps(found))
-    html = render(read_runs([folder]))
+    html = render(Contents(read_runs([folder])))
     assert "jane-doe" not in html
     assert "unseen.png" in html
     assert "SHAP maps of 2 images" in html
@@ -293,14 +289,14 @@ def test_no_map_of_a_forgotten_class_is_on_the_page_nor_in_print(
         ]
     }
     (folder / "analysis.json").write_text(json.dumps(found))
-    html = render(read_runs([folder]))
+    html = render(Contents(read_runs([folder])))
     assert "jane-doe" not in html
     assert "0.1234" not in html
     assert "SHAP maps of 1 image" in html
     assert "but are not shown" not in html
     assert not [
         file
-        for file in write_figures(tmp_path / "figures", read_runs([folder]))
+        for file in write_figures(tmp_path / "figures", Contents(read_runs([folder])))
         if "shap" in file.name
     ]
 
@@ -315,7 +311,7 @@ def test_accuracies_of_single_classes_are_no_rows_of_the_attacks(tmp_path: Path)
 def test_fifty_runs_are_quick_and_small(tmp_path: Path) -> None:
     worst_fifty(tmp_path)
     begun = time.process_time()
-    page = write_report(tmp_path / "report.html", read_runs([tmp_path]))
+    page = write_report(tmp_path / "report.html", Contents(read_runs([tmp_path])))
     assert time.process_time() - begun < 20
     assert page.stat().st_size < MAX_PAGE_BYTES == 8_000_000
     assert page.read_text().count('<details class="run"') == 50
@@ -325,7 +321,7 @@ def test_fifty_runs_are_quick_and_small(tmp_path: Path) -> None:
 
 def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", verdict="forgotten", analysis=True)
-    assert render(read_runs([folder])) == render(read_runs([folder]))
+    assert render(Contents(read_runs([folder]))) == render(Contents(read_runs([folder])))
 
 
 def test_an_old_run_without_confusion_and_curves_still_has_a_page(tmp_path: Path) -> None:
@@ -351,13 +347,13 @@ def test_a_loss_that_was_no_number_is_left_out(tmp_path: Path) -> None:
 def test_of_many_runs_it_says_who_did_what_and_who_left_samples_out(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path / f"duck-{seed}", seed=seed)
-    assert "2 runs of one method: duck." in render(read_runs([tmp_path]))
+    assert "2 runs of one method: duck." in render(Contents(read_runs([tmp_path])))
     record = write_run(tmp_path / "ssd", "ssd") / "run.json"
     plain = json.loads(record.read_text())
     plain["samples"]["processed"] = 399
     record.write_text(json.dumps(plain))
     assert "3 runs of 2 methods: duck, ssd. 1 of them left samples out." in render(
-        read_runs([tmp_path])
+        Contents(read_runs([tmp_path]))
     )
 
 
@@ -374,7 +370,7 @@ def test_many_classes_and_long_names_are_shortened_and_stand_whole_once(tmp_path
     short = [f"“{name}"[:24] + "…" for name in names[3:6]]
     assert f"of the classes {', '.join(short)} and 147 others: 400 of 4,000" in said(page)
     assert f"All 150 classes {', '.join(f'“{names[index]}”' for index in gone)} " in said(page)
-    html = render(read_runs([tmp_path]))
+    html = render(Contents(read_runs([tmp_path])))
     text = said(Page(html))
     # Two requests that begin alike are two, in words and in the filter.
     assert text.count("Forget classes 3, 4, 5 and 147 others of digits (1 run)") == 2
@@ -402,7 +398,7 @@ def test_a_line_of_a_bench_keeps_its_whole_list(tmp_path: Path) -> None:
             )
         ]
     )
-    text = said(Page(render([], [runs[0].result])))
+    text = said(Page(render(Contents(bench=[runs[0].result]))))
     assert (
         f"classes 0, 1, 2 and 97 others all 100 classes {', '.join(map(str, range(100)))} " in text
     )
@@ -452,7 +448,7 @@ def test_a_further_request_says_what_was_forgotten_before(tmp_path: Path) -> Non
     }
     record["earlier"] = [{**scores, "state": "too few to tell", "best": 0.0, "best_rank": 0.5}]
     (folder / "run.json").write_text(json.dumps(record))
-    html = render(read_runs([folder]))
+    html = render(Contents(read_runs([folder])))
     assert "secret.png" not in html
     assert "1 sample (accuracy 0.0 % before this request, 100.0 % after it)." in said(Page(html))
     both = said(page_of(folder, other))

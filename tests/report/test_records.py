@@ -1,34 +1,37 @@
 """What is read from run folders, and what is said of what is not there."""
 
 import json
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from duck import runs
+from duck.bench.results import BenchCurve
 from duck.errors import BadInput
 from duck.experiment import to_dict
 from duck.methods.presets import preset
 from duck.report import (
-    AttackCurve,
     descriptions,
-    read_bench_curves,
-    read_bench_densities,
-    read_bench_results,
     read_runs,
 )
 from duck.report.class_table import choose_classes, class_rows, find_neighbours
 from duck.report.groups import Group
+from duck.report.plots_bench_attacks import plot_bench_attacks
 from duck.report.records import ANALYSIS_FILE, AUDIT_FILES
+from duck.report.results import Result
 from duck.sample_ids import FILE
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Recipe
 from duck.unlearning import unlearn
-from tests.report.folders import TEST, bench_line, bench_results, write_run
+from tests.report.folders import TEST, bench, bench_line, write_run
 from tests.test_runs import EXPERIMENT
 from tests.toys import RECIPE, TOYS, class_scenario, trained_net
+
+
+def attacks(lines: Sequence[dict[str, Any]]) -> list[Result]:
+    return [result for result in bench(lines) if result.roc]
 
 
 def test_what_is_written_beside_a_run_goes_with_it_when_it_is_overwritten() -> None:
@@ -249,29 +252,30 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
         "roc": {"fpr": [0, 1], "tpr": [0, 1], "auc": {}},
     }
     group = Group("digits", "convnet", Recipe(epochs=3))
-    curve = AttackCurve(
-        "lira", "digits", "samples", "duck", "tuned, other settings", [0, 1], [0, 1]
+    (curve,) = attacks([line, *others, attacked])
+    assert (curve.attack, curve.label, curve.preset, curve.group) == (
+        "lira",
+        "duck",
+        "tuned, other settings",
+        group,
     )
-    curve = replace(curve, known_group=group)
-    assert read_bench_curves(bench_results([line, *others, attacked])) == [curve]
+    assert curve.roc == BenchCurve([0, 1], [0, 1])
     attacked["roc"]["others"] = 40
-    assert read_bench_curves(bench_results([attacked])) == [replace(curve, non_members=40)]
+    assert attacks([attacked])[0].roc == BenchCurve([0, 1], [0, 1], 40)
     pools = [attacked | {"attack": {"name": "lira", "pool": letter * 16}} for letter in "ab"]
-    assert [curve.attack for curve in read_bench_curves(bench_results([*pools, attacked]))] == [
+    assert [curve.attack for curve in attacks([*pools, attacked])] == [
         "lira with pool aaaaaaaa",
         "lira with pool bbbbbbbb",
         "lira",
     ]
-    assert [curve.attack for curve in read_bench_curves(bench_results(pools[:1] * 2))] == [
-        "lira"
-    ] * 2
+    assert [curve.attack for curve in attacks(pools[:1] * 2)] == ["lira"] * 2
     other = json.loads(json.dumps(attacked))
     other["experiment"]["training"]["model"] = "resnet18"
-    assert [curve.group.model for curve in read_bench_curves(bench_results([attacked, other]))] == [
+    assert [curve.group.model for curve in attacks([attacked, other])] == [
         "convnet",
         "resnet18",
     ]
-    (result,) = read_bench_results(bench_results([line, *others, attacked]))
+    (result,) = [one for one in bench([line, *others, attacked]) if one.is_unlearning]
     assert (result.name, result.method, result.request_label) == (
         "digits, seed 4",
         "duck",
@@ -279,8 +283,8 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     )
     assert result.preset == "tuned, other settings"
     line["experiment"]["method"] = to_dict(preset("duck", "digits", "samples", None, "tuned"))
-    assert read_bench_results(bench_results([line]))[0].preset == "tuned"
-    assert read_bench_curves(bench_results([attacked]))[0].preset == "tuned"
+    assert bench([line])[0].preset == "tuned"
+    assert attacks([attacked])[0].preset == "tuned"
     assert result.forget_accuracy is not None
     assert result.forget_accuracy.low is not None
     assert result.drop == stored.result.drop
@@ -294,27 +298,22 @@ def test_lines_of_studies_are_neither_unlearnings_nor_attacks() -> None:
         bench_line(study={"name": "bias"}, bias={}),
     ]
     del lines[2]["scores"]
-    assert len(read_bench_results(bench_results(lines))) == 1
-    assert read_bench_curves(bench_results(lines)) == []
-    (found,) = read_bench_densities(bench_results(lines))
+    unlearned, found = bench(lines)
+    assert (unlearned.is_unlearning, found.is_unlearning, found.roc) == (True, False, None)
     assert (found.method, found.preset, found.forgotten_classes) == ("duck", "tuned", [3])
-    assert found.splits == density
-    assert found.group == read_bench_results(bench_results(lines))[0].group
-    assert found.comparison_key == read_bench_results(bench_results(lines))[0].comparison_key
+    assert found.densities == density
+    assert found.group == unlearned.group
+    assert found.comparison_key == unlearned.comparison_key
 
 
 def test_a_variant_of_a_method_has_a_name_of_its_own() -> None:
     changed = bench_line(variant="no forget loss")
     changed["experiment"]["method"]["batch_ratio"] = 99
-    plain, empty, variant = read_bench_results(
-        bench_results([bench_line(), bench_line(variant=""), changed])
-    )
+    plain, empty, variant = bench([bench_line(), bench_line(variant=""), changed])
     assert (plain.label, empty.label, variant.label) == ("duck", "duck", "duck, no forget loss")
     assert (variant.method, variant.preset) == ("duck", "tuned")
     roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
-    assert [curve.method for curve in read_bench_curves(bench_results([changed | roc]))] == [
-        "duck, no forget loss"
-    ]
+    assert [curve.label for curve in attacks([changed | roc])] == ["duck, no forget loss"]
 
 
 def test_requests_of_many_classes(tmp_path: Path) -> None:
@@ -324,7 +323,7 @@ def test_requests_of_many_classes(tmp_path: Path) -> None:
         bench_line(request=ForgetClasses([1, 2]), case="1+2"),
         bench_line(request=ForgetClasses([5]), case=5),
     ]
-    results = read_bench_results(bench_results(lines))
+    results = bench(lines)
     assert [result.class_count for result in results] == [4, 1, 2, 1]
     asked = ["4 random classes", "1 random class", "classes 1, 2", "class 5"]
     assert [result.request_label for result in results] == asked
@@ -335,10 +334,11 @@ def test_requests_of_many_classes(tmp_path: Path) -> None:
         "digits, class 5",
     ]
     roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
-    on = [
-        curve.request for curve in read_bench_curves(bench_results([line | roc for line in lines]))
+    plot = plot_bench_attacks(attacks([line | roc for line in lines]))
+    assert plot is not None
+    assert [panel.title for panel in plot.panels] == [
+        f"lira: digits, {request}" for request in ("4 classes", "a class", "2 classes")
     ]
-    assert on == ["4 classes", "a class", "2 classes", "a class"]
     folder = write_run(tmp_path / "run", request=ForgetClasses([1, 2]), seed=5)
     record = json.loads((folder / "run.json").read_text())
     record["experiment"]["request"] = {"name": "random-classes", "count": 2}

@@ -1,6 +1,6 @@
 """Bias removal: unlearn a patch that taught a model a wrong class, and compare with retraining."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
@@ -21,7 +21,7 @@ from duck.predict import accuracy, predict
 from duck.records import Count, Date, Environment, InvalidRecord, Label, Share
 from duck.runtime import Stopwatch, device_of
 from duck.scenarios import Debias
-from duck.types import Data, Recipe, Scenario
+from duck.types import Data, Original, Recipe, Scenario
 from duck.unlearning import Outcome, Watch, unlearn
 
 RESULT, MAPS = "bias.json", "shap.npz"
@@ -121,7 +121,6 @@ class RemovalOutcome:
     models: dict[str, nn.Module]
     outcome: Outcome
     retrain_seconds: float
-    """0 if the corrected model was given."""
 
 
 def debias_method(debias: Debias, data: Data, name: Preset = "tuned") -> Duck:
@@ -134,31 +133,25 @@ def debias_method(debias: Debias, data: Data, name: Preset = "tuned") -> Duck:
 def remove_bias(
     debias: Debias,
     scenario: Scenario,
-    biased: nn.Module,
+    biased: Original,
     method: Method,
-    *,
-    new_model: Callable[[], nn.Module],
-    recipe: Recipe,
-    corrected: nn.Module | None = None,
-    head: str | None = None,
     watch: Watch | None = None,
 ) -> RemovalOutcome:
-    """Unlearn the mislabelled images, and retrain with correct labels unless `corrected` is given.
+    """Unlearn the mislabelled images, and retrain with correct labels.
 
     `biased` was trained on the data of the scenario.
     """
+    model, new_model, recipe = biased.model, biased.new_model, biased.recipe or Recipe()
     # For a few epochs compilation would cost more than it saves.
     eager = replace(recipe, compile=False)
     outcome = unlearn(
-        method, biased, scenario, new_model=new_model, recipe=eager, head=head, watch=watch
+        method, model, scenario, new_model=new_model, recipe=eager, head=biased.head, watch=watch
     )
-    stopwatch = Stopwatch(device_of(biased))
-    if corrected is None:
-        task = scenario.task(new_model=new_model, recipe=recipe, report=watch)
-        with stopwatch:
-            corrected = Retrained()(biased, replace(task, retain=debias.corrected(scenario).train))
+    task = scenario.task(new_model=new_model, recipe=recipe, report=watch)
+    with Stopwatch(device_of(model)) as stopwatch:
+        corrected = Retrained()(model, replace(task, retain=debias.corrected(scenario).train))
     return RemovalOutcome(
-        {"biased": biased, "duck": outcome.model, "corrected": corrected},
+        {"biased": model, "duck": outcome.model, "corrected": corrected},
         outcome,
         stopwatch.seconds,
     )

@@ -1,9 +1,8 @@
 """The feature space of a model: t-SNE maps and the density of each class (DUCK, section 4.4)."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import combinations
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy.typing as npt
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
-from duck.analysis.paired import paired_test
 from duck.errors import BadInput
 from duck.records import ClassIndex
 from duck.types import Predictions
@@ -38,14 +36,6 @@ class Space:
     dimensions: int
     variance: float
     """Share of the variance of the training embeddings that the space keeps."""
-
-
-@dataclass(frozen=True)
-class RunDensities:
-    """Densities of the models of one run, and the forgotten classes."""
-
-    density: Mapping[str, Densities]
-    forgotten: Sequence[int]
 
 
 def tsne(embeddings: Points, seed: int = 0, iterations: int = ITERATIONS) -> Points:
@@ -109,63 +99,3 @@ def log_density(points: Points, share: float = BALL_SHARE) -> float:
     return math.log(inside) - (
         0.5 * n * math.log(math.pi) - math.lgamma(0.5 * n + 1) + n * math.log(radius)
     )
-
-
-def density_tests(runs: Sequence[RunDensities]) -> list[dict[str, Any]]:
-    """Test over runs: forgotten against retained classes, and forgotten classes between models.
-
-    Each comparison is one row.
-    """
-    rows = []
-    for split in ("train", "test"):
-        sides = {name: _mean_densities(runs, name, split) for name in _common_models(runs, split)}
-        for name, (forget, retain) in sides.items():
-            rows.append(
-                {
-                    "split": split,
-                    "compared": f"{name}: forget - retain",
-                    **asdict(paired_test(forget, retain)),
-                }
-            )
-        for one, other in combinations(sides, 2):
-            rows.append(
-                {
-                    "split": split,
-                    "compared": f"forget: {one} - {other}",
-                    **asdict(paired_test(sides[one][0], sides[other][0])),
-                }
-            )
-    return rows
-
-
-def _common_models(runs: Sequence[RunDensities], split: str) -> list[str]:
-    """Return the models for which every run has densities of forgotten and retained classes."""
-    return [
-        name
-        for name in runs[0].density
-        if all(
-            name in run.density and all(map(len, _class_densities(run, name, split)))
-            for run in runs
-        )
-    ]
-
-
-def _mean_densities(
-    runs: Sequence[RunDensities], name: str, split: str
-) -> tuple[list[float], list[float]]:
-    """Return the mean log density of forgotten and of retained classes, for each run."""
-    pairs = [
-        tuple(float(np.mean(values)) for values in _class_densities(run, name, split))
-        for run in runs
-    ]
-    return [forget for forget, _ in pairs], [retain for _, retain in pairs]
-
-
-def _class_densities(run: RunDensities, name: str, split: str) -> tuple[list[float], list[float]]:
-    known = {
-        int(label): value
-        for label, value in run.density[name].get(split, {}).items()
-        if value is not None
-    }
-    forget = [value for label, value in known.items() if label in run.forgotten]
-    return forget, [value for label, value in known.items() if label not in run.forgotten]

@@ -1,7 +1,7 @@
 """Run an audit: predict with each model once, then let a tier judge the outputs."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -9,11 +9,13 @@ import numpy as np
 from torch import nn
 
 from duck.audits.full import evidence_of
-from duck.audits.oracle import oracle
-from duck.audits.outputs import ModelOutputs, make_setting, observe
+from duck.audits.judge import Limits
+from duck.audits.oracle import Models, oracle
+from duck.audits.outputs import ModelOutputs, check_unseen, make_setting, observe
 from duck.audits.quick import Coverage, quick
 from duck.audits.relearn import relearning
-from duck.audits.verdict import Audit
+from duck.audits.single import audit_single
+from duck.audits.verdict import Audit, Tier
 from duck.errors import BadInput
 from duck.pools.reader import Pool
 from duck.printable import counted
@@ -57,6 +59,8 @@ class Case:
 def audit_quick(case: Case) -> Audit:
     """Run the quick tier: seconds, and no other model."""
     start = time.monotonic()
+    if len(case.scenario.forget) == 1:
+        return _audit_single(case, "quick", start)
     setting = make_setting(case.scenario)
     unlearned = case.observe(case.unlearned, "unlearned model")
     original = case.observe(case.original, "original")
@@ -64,32 +68,77 @@ def audit_quick(case: Case) -> Audit:
     return _add_time(replace(audit, reasons=(*audit.reasons, *case.notes)), start)
 
 
-def audit_oracle(case: Case, retrained: Sequence[nn.Module], pool: Pool | None = None) -> Audit:
-    """Run the oracle tier against retrained models, or with a pool the full tier."""
+def audit_oracle(
+    case: Case,
+    retrained: Sequence[nn.Module],
+    pool: Pool | None = None,
+    planted: Mapping[float, Sequence[nn.Module]] | None = None,
+    limits: Limits | None = None,
+) -> Audit:
+    """Run the oracle tier against retrained models, or with a pool the full tier.
+
+    Args:
+        case: The unlearning to audit.
+        retrained: Models that never saw the forget samples.
+        pool: The pool of the full tier.
+        planted: Models that keep a share of the forget set, by that share, to state the power.
+        limits: How much may be left in a model that is called forgotten.
+    """
     start = time.monotonic()
+    if len(case.scenario.forget) == 1:
+        return _audit_single(case, "full" if pool else "oracle", start)
     setting = make_setting(case.scenario)
-    unlearned = case.observe(case.unlearned, "unlearned model")
-    original = case.observe(case.original, "original")
-    references = [
-        case.observe(model, f"retrained model {index}") for index, model in enumerate(retrained)
-    ]
-    _refuse_copies(unlearned, references)
-    untrained = None
-    if case.new_model:
-        untrained = case.observe(_untrained(case, case.new_model), "untrained model")
+    models = Models(
+        case.observe(case.unlearned, "unlearned model"),
+        case.observe(case.original, "original"),
+        [case.observe(model, f"retrained model {index}") for index, model in enumerate(retrained)],
+        _untrained_outputs(case),
+        {
+            share: [case.observe(model, "planted model") for model in group]
+            for share, group in (planted or {}).items()
+        },
+    )
+    _refuse_copies(models.unlearned, models.retrained)
     audit = oracle(
         setting,
-        unlearned,
-        original,
-        references,
+        models,
         case.subject,
-        untrained=untrained,
+        limits=limits,
         relearned=relearning(case.scenario, case.original, case.unlearned, retrained),
         coverage=case.coverage,
-        notes=case.notes,
-        pool=evidence_of(pool, setting) if pool else None,
+        notes=(*case.notes, *_structure(case)),
+        pool=evidence_of(pool, setting, limits or Limits()) if pool else None,
     )
     return _add_time(audit, start)
+
+
+def _audit_single(case: Case, tier: Tier, start: float) -> Audit:
+    check_unseen(case.scenario)
+    unlearned = case.observe(case.unlearned, "unlearned model")
+    original = case.observe(case.original, "original")
+    return _add_time(audit_single(unlearned, original, case.subject, tier), start)
+
+
+def _structure(case: Case) -> tuple[str, ...]:
+    """Return a sentence where the modules differ from those of the original."""
+    before, after = (_layers(model) for model in (case.original, case.unlearned))
+    if before == after:
+        return ()
+    return (
+        f"The unlearned model has other layers than the original ({len(after)} and {len(before)}). "
+        "Added layers can hide what the others hold.",
+    )
+
+
+def _layers(model: nn.Module) -> list[str]:
+    """Return the types of the modules without children, in order."""
+    return [type(module).__name__ for module in model.modules() if not list(module.children())]
+
+
+def _untrained_outputs(case: Case) -> ModelOutputs | None:
+    if case.new_model is None:
+        return None
+    return case.observe(_untrained(case, case.new_model), "untrained model")
 
 
 def _untrained(case: Case, new_model: Callable[[], nn.Module]) -> nn.Module:

@@ -1,6 +1,6 @@
 """Controls: models whose verdict is known. An audit that gets one wrong has no verdict."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,9 +8,8 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from duck.audits.judge import MeasurementCache
+from duck.audits.judge import Judge, verdict_of
 from duck.audits.margins import softmax
-from duck.audits.measurements import Measure
 from duck.audits.outputs import LOWEST, Array, ModelOutputs, Setting, SplitOutputs
 from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Control
 from duck.runtime import seeded
@@ -21,6 +20,8 @@ SEVERAL = 5
 """From this number of retrained models on, one of them may lie outside."""
 NEVER = f"never {FORGOTTEN}"
 AS_GOOD = "retrained accuracy"
+REFERENCE_CONTROLS = frozenset({"retrained", AS_GOOD})
+"""Controls of the reference models themselves. Where one fails, these models decide nothing."""
 SHORTFALL = 0.1
 """Of accuracy on retained samples. A retrained model that lacks more was trained differently."""
 
@@ -91,35 +92,29 @@ def _fit_softmax(features: Array, targets: Array) -> Array:
     return weights
 
 
-def check(
-    measurements: MeasurementCache,
-    measures: Sequence[Measure],
-    names: Sequence[str],
-    references: Sequence[str],
-    attack_p: Mapping[str, Mapping[str, float]],
-) -> dict[str, Control]:
-    """Judge the original and the forgeries, and each retrained model by the others.
-
-    `attack_p` holds p-values of further attacks by the name of the model.
-    """
+def check(judge: Judge, names: Sequence[str]) -> dict[str, Control]:
+    """Judge the original and the forgeries, and each retrained model by the others."""
     checked = {}
     for name in names:
-        got = measurements.judge(measures, name, references, attack_p.get(name)).verdict
+        got = verdict_of(judge.grades(name))
         expected = NOT_FORGOTTEN if name in ("original", "logit masked") else NEVER
         checked[name] = Control(expected, got, got != FORGOTTEN)
-    passed = sum(
-        measurements.judge(measures, name, references, attack_p.get("retrained")).verdict
-        == FORGOTTEN
-        for name in references
-    )
-    count = len(references)
-    # One in twenty retrained models lies outside by chance: a single one of several may.
-    enough = passed >= (count - 1 if count >= SEVERAL else count)
-    result = f"{FORGOTTEN} ({passed} of {count}, each judged by the others)"
-    checked["retrained"] = Control(FORGOTTEN, result, enough)
-    models = measurements.models
-    checked[AS_GOOD] = check_accuracy(models["original"], [models[name] for name in references])
+    checked["retrained"] = _check_retrained(judge)
+    models = judge.measurements.models
+    references = [models[name] for name in judge.references]
+    checked[AS_GOOD] = check_accuracy(models["original"], references)
     return checked
+
+
+def _check_retrained(judge: Judge) -> Control:
+    """Judge each retrained model by the others."""
+    count = len(judge.references)
+    got = [verdict_of(judge.grades(name)) for name in judge.references]
+    convicted = got.count(NOT_FORGOTTEN)
+    # One in twenty retrained models lies outside by chance: a single one of several may.
+    allowed = 1 if count >= SEVERAL else 0
+    result = f"{convicted} of {count} {NOT_FORGOTTEN}, each judged by the others"
+    return Control(f"at most {allowed} {NOT_FORGOTTEN}", result, convicted <= allowed)
 
 
 def check_accuracy(original: ModelOutputs, references: Sequence[ModelOutputs]) -> Control:
@@ -138,5 +133,4 @@ def check_accuracy(original: ModelOutputs, references: Sequence[ModelOutputs]) -
 
 def _with_logits(original: ModelOutputs, logits: Callable[[SplitOutputs], Array]) -> ModelOutputs:
     """Replace the logits of every split."""
-    splits = {name: replace(split, logits=logits(split)) for name, split in vars(original).items()}
-    return ModelOutputs(**splits)
+    return original.map(lambda split: replace(split, logits=logits(split)))

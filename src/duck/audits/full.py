@@ -1,9 +1,8 @@
 """The full tier: attacks that compare many models with and without a sample, from a pool."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.stats import norm
 
@@ -13,18 +12,19 @@ from duck.audits.attacks.ulira import (
     add_fit_error,
     against_not_requested,
     against_oracles,
+    excess_over_unseen,
 )
 from duck.audits.epsilon import epsilon_per_sample
 from duck.audits.intervals import SampleEstimate, binomial_error
+from duck.audits.judge import MAX_ADVANTAGE, Limits
 from duck.audits.klom import klom, p95, span_of
-from duck.audits.margins import margins
 from duck.audits.measurements import Measure, Measurement, ScoringFunction, auc_of, mean
 from duck.audits.memorisation import memorisation, retained_leakage
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import ModelOutputs, Setting
 from duck.audits.roc import RATES, Roc, least_others, roc
-from duck.audits.scores import Flags, Floats, Margins, Scored
-from duck.audits.verdict import MODELS, Limit, Row, Unit
+from duck.audits.scores import Floats, Margins, Scored
+from duck.audits.verdict import MODELS, Answer, Evidence, Limit, Row, Unit
 from duck.errors import BadInput
 from duck.pools.reader import Pool, State
 from duck.runtime import seeded
@@ -34,7 +34,11 @@ MIN_MODELS = 20
 MIN_ORACLES = MIN_MODELS // 2
 """Five oracles are compared with the other five, to see what equal models show."""
 ULIRA = ULiraAttack.title
+EXCESS = "U-LiRA excess"
+AMONG_UNLEARNED = "U-LiRA among unlearned"
 QUANTILE = 0.95
+MAX_EXCESS_SAMPLES = 2000
+"""On each side. More would take minutes, as every model is left out of its own fit."""
 BEFORE_AND_AFTER = ("original", "unlearned")
 STATES: tuple[State, State, State] = ("before", "after", "oracle")
 ABOUT = {
@@ -43,6 +47,8 @@ ABOUT = {
     "tpr": "true-positive rate at a false-positive rate of",
     "not requested": "tells models that unlearned a sample from models that never had it and "
     "unlearned others; 0.5 is chance",
+    "excess": "AUC of U-LiRA on the candidates minus that on unseen samples; a change of recipe "
+    "moves both, and the difference stays near 0",
     "epsilon": "95th percentile over samples of the 95 % lower bound of ε",
     "klom": "divergence of margins from oracles' on",
     "memorisation": "mean confidence in the right class of models that were trained on the sample "
@@ -64,76 +70,70 @@ def check_size(pool: Pool) -> None:
         )
 
 
-def evidence_of(pool: Pool, setting: Setting) -> PoolEvidence:
+def evidence_of(pool: Pool, setting: Setting, limits: Limits) -> PoolEvidence:
     """Run every attack on the pool and return the evidence for the audit."""
     check_size(pool)
-    rocs = {name: roc(scored) for name, scored in _ulira_scores(pool, setting).items()}
+    rocs = {name: roc(scored) for name, scored in _ulira_scores(pool).items()}
     attacks = model_attacks(setting, "full", pool=pool)
-    oracles = len(pool.stack("oracle"))
-    statement = (
-        f"AUC {rocs['unlearned'].auc.value:.3f} against chance, 0.5, with {len(pool)} models of "
-        f"the method and {oracles} that never saw the samples"
-    )
+    rows = {
+        **_ulira_rows(pool, rocs),
+        **_excess_rows(pool, setting),
+        **_sample_rows(pool, setting),
+    }
     return PoolEvidence(
         measures=_model_measures(attacks, setting),
-        rows={**_ulira_rows(pool, rocs), **_sample_rows(pool, setting)},
-        p={model: {ULIRA: _p_value(curve.auc)} for model, curve in rocs.items()},
+        rows=rows,
+        exposed=_exposure(rows, limits),
         roc={ULIRA: {model: rocs[model].curve() for model in BEFORE_AND_AFTER}},
-        statements={ULIRA: statement},
         attacks=attacks,
     )
 
 
-def _ulira_scores(pool: Pool, setting: Setting) -> dict[str, Scored]:
-    """Return the scores of U-LiRA for the unlearned models and for controls in their place.
+def _exposure(rows: Mapping[str, Row], limits: Limits) -> list[Evidence]:
+    """Return the evidence of attacks on the pool, as advantages and as ε.
 
-    Masked models are no control here: U-LiRA would recognise them by the mask itself.
+    ε is a lower bound: it can show exposure, and its absence proves nothing.
     """
+    found = []
+    for name, chance in ((EXCESS, 0.0), (AMONG_UNLEARNED, 0.5)):
+        estimate = rows[name].unlearned if name in rows else None
+        if estimate is not None:
+            found.append(_advantage(name, estimate, chance, limits.max_advantage))
+    epsilon = rows["ε"].unlearned
+    assert epsilon is not None
+    answer: Answer = "yes" if epsilon.value > limits.max_epsilon else "no"
+    bound = Evidence(
+        "ε", epsilon.value, epsilon.value, epsilon.value, limits.max_epsilon, 1.0, answer
+    )
+    return [*found, bound]
+
+
+def _advantage(name: str, auc: Estimate, chance: float, wanted: float | None) -> Evidence:
+    """Return an AUC as an advantage over chance; only a higher one is evidence."""
+    assert auc.low is not None
+    assert auc.high is not None
+    value, low, high = (2 * (end - chance) for end in (auc.value, auc.low, auc.high))
+    target = MAX_ADVANTAGE if wanted is None else wanted
+    limit = max(target, 2 * (high - value)) if wanted is None else target
+    answer: Answer = "undecided"
+    if high < limit:
+        answer = "no"
+    elif low > target:
+        answer = "yes"
+    error = max((value - low) / float(norm.ppf(0.975)), 1e-9)
+    return Evidence(name, value, low, high, limit, float(norm.sf(value / error)), answer)
+
+
+def _ulira_scores(pool: Pool) -> dict[str, Scored]:
+    """Return the scores of U-LiRA for the models before and after unlearning, and for oracles."""
     before, after, oracles = (pool.margins(state, "candidate") for state in STATES)
-    noisy = _noisy_margins(pool, pool.roles == "candidate", setting.seed)
-    models = {
-        "unlearned": after,
-        "original": before,
-        "output noise": Margins(before.ids, noisy, before.members),
-    }
+    models = {"unlearned": after, "original": before}
     scores = {name: against_oracles(margins, oracles) for name, margins in models.items()}
     half = len(oracles) // 2
     first = oracles.models(np.arange(half))
     second = oracles.models(np.arange(half, len(oracles)))
     as_members = Margins(first.ids, first.values, np.ones_like(first.members))
     return {**scores, "retrained": against_oracles(as_members, second)}
-
-
-def _noisy_margins(pool: Pool, chosen: Flags, seed: int) -> Floats:
-    """Return margins under noise with the standard deviation of the logits.
-
-    One model is read at a time: the logits of all would fill the memory.
-    """
-    sums = np.zeros(3)
-    for logits in _logits_by_model(pool, chosen):
-        sums += [logits.size, logits.sum(), np.square(logits).sum()]
-    width = float(np.sqrt(sums[2] / sums[0] - (sums[1] / sums[0]) ** 2))
-    generator = seeded(seed, "audit", "pool noise")
-    labels = pool.labels[chosen]
-    rows = []
-    for logits in _logits_by_model(pool, chosen):
-        noise = torch.randn(logits.shape, generator=generator, dtype=torch.float64).numpy()
-        rows.append(margins(logits + width * noise, labels))
-    return np.stack(rows)
-
-
-def _logits_by_model(pool: Pool, chosen: Flags) -> Iterator[npt.NDArray[np.float64]]:
-    return (logits[chosen].astype(np.float64) for logits in pool.before.iter_logits())
-
-
-def _p_value(auc: SampleEstimate) -> float:
-    """Return the one-sided p-value of an AUC: below chance an attack has no information.
-
-    The fits are taken as given. Equal models lie a little below 0.5, as each is left out of its
-    own fit, and with DeLong's error the test then has its level.
-    """
-    error = (auc.value - auc.low) / float(norm.ppf(0.975))
-    return float(norm.sf((auc.value - 0.5) / max(error, 1e-9)))
 
 
 def _ulira_rows(pool: Pool, rocs: Mapping[str, Roc]) -> dict[str, Row]:
@@ -156,8 +156,37 @@ def _ulira_rows(pool: Pool, rocs: Mapping[str, Roc]) -> dict[str, Row]:
         name: add_fit_error(roc(against_not_requested(margins)).auc, against_not_requested, margins)
         for name, margins in models.items()
     }
-    rows["U-LiRA among unlearned"] = _row(ABOUT["not requested"], "AUC", not_requested)
+    rows[AMONG_UNLEARNED] = _row(ABOUT["not requested"], "AUC", not_requested)
     return rows
+
+
+def ulira_excess(pool: Pool, setting: Setting) -> dict[str, SampleEstimate]:
+    """Return U-LiRA's AUC on the candidates minus that on unseen samples, by model.
+
+    Empty where the pool has no unseen samples of the retained classes. Unseen samples of a
+    forgotten class would not do: models that still know the class differ from oracles on them too.
+    """
+    candidates = _draw_ids(pool.ids[pool.roles == "candidate"], setting.seed)
+    unseen = _draw_ids(_unseen_ids(pool, setting), setting.seed)
+    if not len(unseen):
+        return {}
+    ids = np.concatenate([candidates, unseen])
+    before, after, oracles = (pool.margins(state).at(ids) for state in STATES)
+    return {
+        name: excess_over_unseen(models, oracles, unseen)
+        for name, models in (("unlearned", after), ("original", before))
+    }
+
+
+def _draw_ids(ids: Ids, seed: int) -> Ids:
+    order = torch.randperm(len(ids), generator=seeded(seed, "audit", "excess")).numpy()
+    chosen: Ids = ids[np.sort(order[:MAX_EXCESS_SAMPLES])]
+    return chosen
+
+
+def _excess_rows(pool: Pool, setting: Setting) -> dict[str, Row]:
+    excess = ulira_excess(pool, setting)
+    return {EXCESS: _row(ABOUT["excess"], "AUC", excess)} if excess else {}
 
 
 def _resolved_rates(non_members: int) -> list[float]:
@@ -255,7 +284,14 @@ def _epsilon_row(before: Margins, after: Margins, oracles: Margins) -> Row:
 def _model_measures(attacks: Mapping[str, ModelAttack], setting: Setting) -> list[Measure]:
     """Return the AUC of each attack, then its TPR at each rate that its non-members resolve."""
     measures = [
-        Measure(name, attack.direction, "AUC", auc_of(attack), decisive=attack.decisive)
+        Measure(
+            name,
+            attack.direction,
+            "AUC",
+            auc_of(attack),
+            question="exposed" if attack.decisive else None,
+            alternative="two-sided",
+        )
         for name, attack in attacks.items()
     ]
     for name, attack in attacks.items():

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from scipy.stats import t as student
 from duck.errors import BadInput
 
 LEVEL = 0.95
+Alternative = Literal["two-sided", "greater"]
 
 
 class SampleEstimate(NamedTuple):
@@ -74,50 +75,62 @@ def mean_interval(
 
 @dataclass(frozen=True)
 class Band:
-    """The prediction interval of a further retrained model: mean ± t(n-1)·s·sqrt(1 + 1/n)."""
+    """The prediction interval of a further retrained model: mean ± t(n-1)·s·sqrt(1 + 1/n).
+
+    All models are measured on the same samples, so that their spread holds the sampling noise too.
+    """
 
     mean: float
     spread: float
-    """s·sqrt(1 + 1/n), the measuring error included."""
+    """s·sqrt(1 + 1/n)."""
     n: int
     level: float = LEVEL
 
     @property
     def low(self) -> float:
-        return self.mean - self._half
+        return self.mean - self.half_width(self.level)
 
     @property
     def high(self) -> float:
-        return self.mean + self._half
+        return self.mean + self.half_width(self.level)
 
-    @property
-    def _half(self) -> float:
-        return float(student.ppf((1 + self.level) / 2, self.n - 1)) * self.spread
+    def half_width(self, level: float) -> float:
+        """Return half the width of the two-sided interval of this level."""
+        return float(student.ppf((1 + level) / 2, self.n - 1)) * self.spread
 
-    def p_value(self, value: float) -> float:
-        """Return the two-sided p-value: how often a retrained model lies as far out."""
+    def p_value(self, value: float, alternative: Alternative = "two-sided") -> float:
+        """Return how often a further retrained model lies as far out."""
         if not self.spread:
             return float(value == self.mean)
-        return float(2 * student.sf(abs(value - self.mean) / self.spread, self.n - 1))
+        t = (value - self.mean) / self.spread
+        if alternative == "greater":
+            return float(student.sf(t, self.n - 1))
+        return float(2 * student.sf(abs(t), self.n - 1))
 
 
 def prediction_interval(
-    values: Sequence[float], errors: Sequence[float] = (), level: float = LEVEL
+    values: Sequence[float], least_spread: float = 0.0, shares_pairs: bool = False
 ) -> Band:
     """Return the prediction interval of a further retrained model.
 
-    `errors` are the standard errors of the values; they add to the variance.
+    Args:
+        values: One value for each retrained model.
+        least_spread: The standard deviation is taken as at least this.
+        shares_pairs: Whether each value is a mean distance to the other models. Two such values
+            share a pair, which shrinks their spread by (n - 2) / (n - 1).
     """
     n = len(values)
-    if n < 2:
-        raise BadInput(f"A prediction interval needs at least 2 retrained models, got {n}.")
-    if errors and len(errors) != n:
-        raise BadInput(f"{n} values have {len(errors)} errors: give one each, or none.")
+    if n < 2 + shares_pairs:
+        raise BadInput(
+            f"A prediction interval needs at least {2 + shares_pairs} retrained models, got {n}."
+        )
     if not np.isfinite(values).all():
         raise BadInput("The values of the retrained models are not all finite numbers.")
-    measuring = float(np.mean(np.square(errors))) if errors else 0.0
-    spread = math.sqrt((float(np.var(values, ddof=1)) + measuring) * (1 + 1 / n))
-    return Band(float(np.mean(values)), spread, n, level)
+    deviation = float(np.std(values, ddof=1))
+    if shares_pairs:
+        deviation *= (n - 1) / (n - 2)
+    spread = max(deviation, least_spread) * math.sqrt(1 + 1 / n)
+    return Band(float(np.mean(values)), spread, n)
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
 from duck.errors import BadInput
 
@@ -53,3 +55,21 @@ def softmax(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     powers = np.exp(exact - exact.max(-1, keepdims=True))
     shares: npt.NDArray[np.float64] = powers / powers.sum(-1, keepdims=True)
     return shares
+
+
+def temperature(logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
+    """Return the temperature that makes the outputs calibrated (Guo et al. 2017, sec. 4.2).
+
+    Logits of different models become comparable when each is divided by its own temperature.
+    """
+    rows, num_classes = np.arange(len(labels)), logits.shape[1]
+    # As if one more sample were wrong: of a model without errors the best temperature would be 0.
+    wrong = 1 / (len(labels) + 1)
+
+    def loss(log_temperature: float) -> float:
+        scaled = logits / np.exp(log_temperature)
+        right = scaled[rows, labels]
+        others = (scaled.sum(1) - right) / (num_classes - 1)
+        return float((logsumexp(scaled, axis=1) - (1 - wrong) * right - wrong * others).mean())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3, 5), method="bounded").x))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.stats import norm
 
 from duck.audits.attacks.base import model_attacks
-from duck.audits.intervals import binomial_error, clopper_pearson
+from duck.audits.intervals import Alternative, binomial_error, clopper_pearson
 from duck.audits.margins import softmax
 from duck.audits.outputs import (
     Array,
@@ -18,14 +18,20 @@ from duck.audits.outputs import (
     Setting,
     SplitOutputs,
     retained_probabilities,
+    temperature_of,
 )
 from duck.audits.ridge import ridge
 from duck.audits.roc import roc
 from duck.audits.scores import Scored
-from duck.audits.verdict import Tier, Unit
+from duck.audits.verdict import Question, Tier, Unit
 from duck.metrics import aus
 
 FOLDS = 5
+SMALLEST = 1e-9
+"""Replaces a distance of 0, which has no logarithm."""
+FLOOR = 0.01
+"""In nats, added to both distances of a ratio: models that are sure of every sample hardly
+differ."""
 NEAR_CLASSES = 3
 ABOUT_SPLIT = {
     "forget": "share of the forget samples that are classified right",
@@ -36,6 +42,9 @@ ABOUT_SPLIT = {
 }
 ABOUT_DISTANCE = {
     "output distance": "Jensen-Shannon divergence to retrained models on the forget samples",
+    "excess distance": "calibrated divergence from retrained models on the forget samples, divided "
+    "by that on unseen samples; a change of the recipe alone moves both",
+    "distance elsewhere": "calibrated divergence from retrained models on unseen samples",
     "output KL": "divergence of retrained models' outputs from this model's on the forget samples",
     "activation distance": "L2 distance of softmax outputs to retrained models "
     "on the forget samples",
@@ -70,8 +79,9 @@ class Measure:
     unit: Unit
     of_model: Callable[[ModelOutputs], Measurement] | None = None
     of_pair: Callable[[ModelOutputs, ModelOutputs], Array] | None = None
-    decisive: bool = False
-    """Whether the verdict can depend on it. Other measures are reported only."""
+    question: Question | None = None
+    """The question that it is evidence for. None: it is reported only."""
+    alternative: Alternative = "greater"
     log_scale: bool = False
     """Whether it is judged on a logarithmic scale: the spread of a distance grows with it."""
 
@@ -130,9 +140,16 @@ def accuracies(setting: Setting) -> list[Measure]:
         "retain-test": setting.retain_test,
     }
     functions |= {name: _accuracy_at(rows) for name, rows in unseen_splits.items() if len(rows)}
-    decisive = {"retain-test"} if setting.kind == "class" else {"forget", "test"}
+    utility = "retain-test" if setting.kind == "class" else "test"
     measures = [
-        Measure(f"accuracy {name}", ABOUT_SPLIT[name], "%", function, decisive=name in decisive)
+        Measure(
+            f"accuracy {name}",
+            ABOUT_SPLIT[name],
+            "%",
+            function,
+            question="differs" if name == utility else None,
+            alternative="two-sided",
+        )
         for name, function in functions.items()
     ]
     return [*measures, _recognised(setting)] if setting.kind == "class" else measures
@@ -153,7 +170,7 @@ def _recognised(setting: Setting) -> Measure:
         unseen = outputs.unseen.correct[setting.forget_test]
         return rate(np.concatenate([outputs.forget.correct, unseen]))
 
-    return Measure("recognised", about, "%", recognised, decisive=True)
+    return Measure("recognised", about, "%", recognised)
 
 
 def class_accuracies(setting: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
@@ -202,17 +219,15 @@ def aus_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
 
 
 def membership(setting: Setting, *tiers: Tier) -> list[Measure]:
-    """Return the AUC of each attack of these tiers on one model; 0.5 is chance.
-
-    Attacks of the quick tier are judged there, without retrained models.
-    """
+    """Return the AUC of each attack of these tiers on one model; 0.5 is chance."""
     return [
         Measure(
             name,
             attack.direction,
             "AUC",
             auc_of(attack),
-            decisive=attack.decisive and attack.tier != "quick",
+            question="exposed" if attack.decisive else None,
+            alternative="two-sided",
         )
         for name, attack in model_attacks(setting, *tiers).items()
     ]
@@ -244,8 +259,21 @@ def distances(setting: Setting) -> list[Measure]:
     def by_accuracies(outputs: ModelOutputs, other: ModelOutputs) -> Array:
         return np.array([tow(outputs, other, setting.test)])
 
+    def by_excess(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+        forget = js(*(calibrated(model, model.forget, setting) for model in (outputs, other)))
+        return np.array([(forget.mean() + FLOOR) / (elsewhere(outputs, other) + FLOOR)])
+
+    def by_unseen(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+        return np.array([elsewhere(outputs, other)])
+
+    def elsewhere(outputs: ModelOutputs, other: ModelOutputs) -> float:
+        rows = (calibrated(model, model.unseen, setting) for model in (outputs, other))
+        return float(js(*(part[setting.reported] for part in rows)).mean())
+
     measures = [
-        _distance("output distance", by_js, "nats", decisive=True),
+        _distance("output distance", by_js, "nats"),
+        _distance("excess distance", by_excess, "score", "exposed"),
+        _distance("distance elsewhere", by_unseen, "nats", "differs"),
         _distance("output KL", by_kl, "nats"),
         _distance("activation distance", _l2_distances, "distance"),
     ]
@@ -260,10 +288,16 @@ def _distance(
     name: str,
     function: Callable[[ModelOutputs, ModelOutputs], Array],
     unit: Unit,
-    decisive: bool = False,
+    question: Question | None = None,
 ) -> Measure:
     about = ABOUT_DISTANCE[name]
-    return Measure(name, about, unit, of_pair=function, decisive=decisive, log_scale=True)
+    return Measure(name, about, unit, of_pair=function, question=question, log_scale=True)
+
+
+def calibrated(outputs: ModelOutputs, split: SplitOutputs, setting: Setting) -> Array:
+    """Return the probabilities of retained classes, at the temperature of the model."""
+    logits: Array = split.logits / temperature_of(outputs, setting)
+    return softmax(logits[:, setting.retained_classes])
 
 
 def _l2_distances(outputs: ModelOutputs, other: ModelOutputs) -> Array:

@@ -1,18 +1,17 @@
-"""The next audit of a stored run: a complete command, or the reason why there is none."""
+"""What to do after an audit or an unlearning: complete commands, or why there is none."""
 
 import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from duck.audits.verdict import Tier
+from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Audit, Tier
 from duck.runs import Run, place_of
 
 WEIGHTS = "WEIGHTS"
 """Placeholder for the file of the original's weights where its path is unknown or private."""
-ONE_SAMPLE = (
-    "A single sample cannot be audited: an audit compares groups of samples and needs at least 2."
-)
+CONFIG = "experiment.toml"
+OTHER_METHODS = {"finetune": "Another method", "retrained": "Retraining, which forgets exactly"}
 NO_UNSEEN_DATA = (
     "This run cannot be audited: an audit compares with unseen samples, and there are no test data."
 )
@@ -20,8 +19,6 @@ NO_UNSEEN_DATA = (
 
 def audit_obstacle(samples: Mapping[str, int]) -> str:
     """Return why an audit refuses these numbers of samples per split; "" where it does not."""
-    if samples["forget"] < 2:
-        return ONE_SAMPLE
     return NO_UNSEEN_DATA if 0 in (samples.get("holdout"), samples.get("test")) else ""
 
 
@@ -32,7 +29,7 @@ def audit_command(run: Run, folder: str, tier: Tier = "quick", weights: str = WE
     """
     made = run.experiment.training
     words = ["duck", "audit", folder, *(["--tier", tier] if tier != "quick" else [])]
-    if made.weights and run.original_run is None:
+    if made.weights and run.original_run is None and "weights" not in run.source:
         words += ["--original", weights]
     if made.weights and tier != "quick":
         words.append("--default-recipe")
@@ -53,6 +50,51 @@ def verdict_without_audit(run: Run, folder: Path) -> str:
     obstacle = audit_obstacle(run.samples)
     advice = obstacle or f"Run `{audit_command_here(run, folder)}`."
     return f"Verdict: none without an audit. {advice}"
+
+
+def next_steps(run: Run, folder: Path, audit: Audit, original: Path | None) -> tuple[str, ...]:
+    """Return what to do after an audit of a stored run, a sentence with a command each.
+
+    `original` is the run of the original, or a file of its weights.
+    """
+    if audit.verdict == FORGOTTEN:
+        report = shlex.join(["duck", "report", str(folder), "-o", "report.html"])
+        return (f"Nothing is left to do. A page for others: `{report}`.",)
+    if audit.verdict == NOT_FORGOTTEN:
+        return _forget_again(run, folder, audit, original)
+    if audit.tier == "quick":
+        return (f"Compare with retrained models: `{audit_command_here(run, folder, 'oracle')}`.",)
+    more = f"{audit_command_here(run, folder, audit.tier)} --models {2 * max(audit.models, 3)}"
+    steps = [f"More retrained models give narrower intervals: `{more}`."]
+    if audit.tier == "oracle":
+        command = audit_command_here(run, folder, "full")
+        steps.append(f"A pool of models finds more: `{command}`.")
+    return tuple(steps)
+
+
+def _forget_again(run: Run, folder: Path, audit: Audit, original: Path | None) -> tuple[str, ...]:
+    """Return commands that repeat the request with another method."""
+    if original is None or not original.is_dir():
+        return (
+            "Repeat `duck forget` with another --method, or train a model without these samples.",
+        )
+    config = folder / CONFIG
+    store = shlex.join(["duck", "show", str(folder), "--toml"]) + f" > {shlex.quote(str(config))}"
+    steps = [f"Store the request in a file: `{store}`."]
+    exposed = audit.grades.get("exposed")
+    kept = audit.grades.get("remembers")
+    if exposed and kept and exposed.answer == "yes" and kept.answer != "yes":
+        steps.append(
+            "The samples were pushed too far: a smaller learning rate or fewer epochs are softer."
+        )
+    for method, what in OTHER_METHODS.items():
+        out = folder.parent / f"{folder.name}-{method}"
+        words = ["duck", "forget", "--run", _from_here(original), "--config", str(config)]
+        words += ["--method", method, "--out", str(out)]
+        if ":" in run.experiment.training.model:
+            words.append("--trust-model-code")
+        steps.append(f"{what}: `{shlex.join(words)}`.")
+    return tuple(steps)
 
 
 def _from_here(place: Path) -> str:

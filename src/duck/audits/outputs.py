@@ -1,22 +1,30 @@
 """Outputs of a model on every sample that an audit looks at, and which rows are compared."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from duck.audits.margins import softmax
+from duck.audits.margins import softmax, temperature
 from duck.audits.scores import Outputs
 from duck.errors import BadInput
+from duck.models.head import PROBE_IMAGES, WEIGHT_LAYERS, find_head, find_inner_layer
 from duck.predict import predict
 from duck.runtime import device_of, seeded
 from duck.types import Data, Examples, Ids, Predictions, Scenario
 
 MAX_RETAIN_SAMPLES = 5000
 """More would not fit in memory with embeddings."""
+JITTER = 0.02
+"""Noise on copies of the forget images, as a share of the spread of their pixels. A model that
+looks up the exact images does not recognise the copies; memory does."""
+MAX_GAP = 100.0
+"""Between logits of one sample, when a temperature is fitted."""
 LOWEST = -1e4
 """Replaces a logit of -inf, which a masked class has."""
 Array = npt.NDArray[np.float64]
@@ -32,6 +40,8 @@ class SplitOutputs:
     embeddings: Array
     labels: Labels
     ids: Ids
+    inner: Array | None = None
+    """Embeddings one layer earlier, before the last non-linear function. None: there are none."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -57,6 +67,16 @@ class ModelOutputs:
     forget: SplitOutputs
     retain: SplitOutputs
     unseen: SplitOutputs
+    copies: SplitOutputs | None = None
+    """Copies of the forget samples with a little noise."""
+    depth: int = 0
+    """Layers with weights. Inner embeddings of models of different depths are not comparable."""
+
+    def map(self, change: Callable[[SplitOutputs], SplitOutputs]) -> "ModelOutputs":
+        """Return the outputs with each split changed."""
+        copies = None if self.copies is None else change(self.copies)
+        splits = (change(self.forget), change(self.retain), change(self.unseen))
+        return ModelOutputs(*splits, copies, self.depth)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,17 +114,23 @@ class Setting:
         return self.retain_test if self.kind == "class" else self.test
 
 
-def make_setting(scenario: Scenario) -> Setting:
-    """Find the rows to compare, and raise an error where there are too few."""
-    data = scenario.data
-    if data.test is None or not len(scenario.holdout) or not len(scenario.test):
+def check_unseen(scenario: Scenario) -> None:
+    """Raise an error where there are no unseen samples to compare with."""
+    if scenario.data.test is None or not len(scenario.holdout) or not len(scenario.test):
         raise BadInput(
             "The holdout is empty: an audit compares forgotten samples with unseen ones. Give data "
             "that the model never saw (test= in Python, a test/ folder on the command line)."
         )
+
+
+def make_setting(scenario: Scenario) -> Setting:
+    """Find the rows to compare, and raise an error where there are too few."""
+    check_unseen(scenario)
+    data = scenario.data
+    assert data.test is not None
     if len(scenario.forget) < 2:
         raise BadInput(
-            f"There is {len(scenario.forget)} forget sample: an audit compares groups and needs at "
+            f"There is {len(scenario.forget)} forget sample: this compares groups and needs at "
             "least 2, better 100."
         )
     labels = data.train.labels[scenario.forget].numpy()
@@ -190,24 +216,53 @@ def observe(
     generator = seeded(scenario.seed, "audit", "retain")
     order = torch.randperm(len(scenario.retain), generator=generator)
     retain = scenario.retain[order[:MAX_RETAIN_SAMPLES].sort().values]
+    forget = data.train.take(scenario.forget)
+    reader = _Reader(model, forget, head, name)
     return ModelOutputs(
-        _predict_split(model, data.train.take(scenario.forget), head, name),
-        _predict_split(model, data.train.take(retain), head, name),
-        _predict_split(model, data.test, head, name),
+        reader(forget),
+        reader(data.train.take(retain)),
+        reader(data.test),
+        reader(forget, _jitter(scenario.seed)),
+        sum(isinstance(module, WEIGHT_LAYERS) for module in model.modules()),
     )
 
 
-def _predict_split(
-    model: nn.Module, examples: Examples, head: str | None, name: str
-) -> SplitOutputs:
-    predictions = predict(model, examples, head)
-    _refuse_non_finite(predictions, name)
-    return SplitOutputs(
-        predictions.logits.double().clamp(min=LOWEST).numpy(),
-        predictions.embeddings.double().numpy(),
-        predictions.labels.numpy(),
-        np.asarray(predictions.ids),
-    )
+def _jitter(seed: int) -> Callable[[Tensor], Tensor]:
+    """Return a function that adds a little noise to images."""
+    generator = seeded(seed, "audit", "copies")
+
+    def add_noise(images: Tensor) -> Tensor:
+        noise = torch.randn(images.shape, generator=generator).to(images)
+        return images + JITTER * images.std() * noise
+
+    return add_noise
+
+
+class _Reader:
+    """Reads the outputs of one model; errors call it by its name."""
+
+    def __init__(self, model: nn.Module, examples: Examples, head: str | None, name: str) -> None:
+        probe = next(examples.batches(PROBE_IMAGES)).images
+        self.model = model
+        self.name = name
+        self.head = find_head(model, probe, head)
+        self.inner = find_inner_layer(model, probe, self.head)
+
+    def __call__(
+        self, examples: Examples, change: Callable[[Tensor], Tensor] | None = None
+    ) -> SplitOutputs:
+        predictions = predict(self.model, examples, self.head, change or (lambda images: images))
+        _refuse_non_finite(predictions, self.name)
+        inner = None
+        if self.inner is not None and change is None:
+            inner = predict(self.model, examples, self.inner).embeddings.double().numpy()
+        return SplitOutputs(
+            predictions.logits.double().clamp(min=LOWEST).numpy(),
+            predictions.embeddings.double().numpy(),
+            predictions.labels.numpy(),
+            np.asarray(predictions.ids),
+            inner,
+        )
 
 
 def _refuse_non_finite(predictions: Predictions, name: str) -> None:
@@ -228,6 +283,29 @@ def _refuse_non_finite(predictions: Predictions, name: str) -> None:
                 f"{int(rows.sum())} of {len(rows)} samples: it has diverged, or its input is "
                 "broken. There is nothing to audit."
             )
+
+
+def temperature_of(outputs: ModelOutputs, setting: Setting) -> float:
+    """Return the temperature that calibrates a model on unseen samples of retained classes."""
+    known = _temperatures.setdefault(outputs, WeakKeyDictionary())
+    if setting not in known:
+        known[setting] = _fit_temperature(outputs, setting)
+    return known[setting]
+
+
+_temperatures: WeakKeyDictionary[ModelOutputs, WeakKeyDictionary[Setting, float]] = (
+    WeakKeyDictionary()
+)
+"""An audit compares each pair of models, and a fit takes milliseconds."""
+
+
+def _fit_temperature(outputs: ModelOutputs, setting: Setting) -> float:
+    rows = setting.retain_test if setting.kind == "class" else np.arange(len(outputs.unseen))
+    classes = setting.retained_classes
+    logits = outputs.unseen.logits[np.ix_(rows, classes)]
+    # A masked class has a logit so low that it would decide the temperature.
+    bounded = np.maximum(logits, logits.max(1, keepdims=True) - MAX_GAP)
+    return temperature(bounded, np.searchsorted(classes, outputs.unseen.labels[rows]))
 
 
 def retained_probabilities(split: SplitOutputs, classes: npt.NDArray[Any]) -> Array:

@@ -1,6 +1,6 @@
 """Probes: how well embeddings still identify the classes of the forgotten samples."""
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ def probes(setting: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
         about = "share of forget samples that a linear probe fitted on retained ones reads right"
         near = "share of forget samples that their nearest retained ones name right"
         return [
-            Measure("linear probe", about, "%", _linear_kept, decisive=True),
+            Measure("linear probe", about, "%", _linear_kept),
             Measure("k-NN probe", near, "%", _nearest_kept),
         ]
     fewest = int(np.bincount(labels)[setting.forgotten_classes].min())
@@ -48,8 +48,8 @@ def _few_shots(setting: Setting, shots: int) -> Measure:
     about = (
         f"share of the forgotten class found by its mean embedding, learned from {shots} {labels}"
     )
-    own: Callable[[ModelOutputs], Measurement] = lambda outputs: prototypes(outputs, setting, shots)  # noqa: E731
-    return Measure(f"{shots}-shot probe", about, "%", own, decisive=shots == JUDGED)
+    measure = partial(prototypes, setting=setting, shots=shots)
+    return Measure(f"{shots}-shot probe", about, "%", measure)
 
 
 def prototypes(outputs: ModelOutputs, setting: Setting, shots: int) -> Measurement:

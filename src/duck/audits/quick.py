@@ -6,10 +6,11 @@ It can find that samples were not forgotten, and never that they were.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy.stats import binomtest, mannwhitneyu
+import numpy as np
+from scipy.stats import binomtest, mannwhitneyu, norm
 
-from duck.audits.attacks.base import OutputsAttack, ThresholdAttack, model_attacks
-from duck.audits.intervals import clopper_pearson, holm
+from duck.audits.attacks.base import Alternative, OutputsAttack, ThresholdAttack, model_attacks
+from duck.audits.intervals import LEVEL, SampleEstimate, clopper_pearson, holm
 from duck.audits.judge import MeasurementCache, table_rows
 from duck.audits.measurements import (
     ScoringFunction,
@@ -20,6 +21,7 @@ from duck.audits.measurements import (
 )
 from duck.audits.outputs import ModelOutputs, Setting, match_unseen
 from duck.audits.roc import roc
+from duck.audits.scores import Scored
 from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, RocCurve, Row, p_text
 from duck.metrics import kept_accuracy
 from duck.printable import counted
@@ -27,6 +29,11 @@ from duck.types import Estimate
 
 ALPHA = 0.01
 """Stricter than in the other tiers, since no control checks these tests."""
+HAND_PICKED_ALPHA = 0.001
+"""For all attacks together. A random request that is taken for hand-picked is hardly judged."""
+BOUND_LEVEL = 0.99
+MIN_EXCESS = 0.1
+"""How much more the unlearned model must separate hand-picked samples than the original does."""
 Curves = dict[str, dict[str, RocCurve]]
 NO_TRACE = (
     "No trace was found, but without retrained models "
@@ -41,8 +48,8 @@ OTHER_COPIES = (
 )
 HAND_PICKED = (
     "The forget samples are not like other training samples: the original treats them differently "
-    "from retained ones. A difference to unseen samples would prove nothing, so the attacks are "
-    "reported and not judged. The oracle tier can decide."
+    "from retained ones. A difference to unseen samples alone would prove nothing. The oracle tier "
+    "can decide (--tier oracle)."
 )
 
 
@@ -70,14 +77,17 @@ def quick(
         *class_accuracies(setting, unlearned.unseen.labels),
     ]
     hand_picked = is_hand_picked(setting, original)
-    p = holm(p_values(setting, unlearned, hand_picked))
-    rows = table_rows(measurements, measures, (), p, p)
+    beyond = beyond_choice(setting, unlearned, original) if hand_picked else {}
+    p = holm(p_values(setting, unlearned))
+    rows = table_rows(measurements, measures, (), p, beyond if hand_picked else p)
     if coverage is not None:
         rows["coverage"] = coverage_row(coverage)
     lost = lost_accuracy(setting, unlearned, original)
-    evidence = (*findings(p, rows, setting).values(), *missed(coverage))
-    reasons = (*lost, *evidence, *([HAND_PICKED] if hand_picked else []))
-    if not evidence:
+    found = findings(p, rows, setting)
+    evidence = (*(beyond if hand_picked else found).values(), *missed(coverage))
+    notes = (HAND_PICKED, *explained_by_choice(found, p, beyond)) if hand_picked else ()
+    reasons = (*lost, *evidence, *notes)
+    if not evidence and not found:
         reasons = (*reasons, NO_TRACE_OF_DAMAGED if lost else NO_TRACE)
     return Audit(
         subject=subject,
@@ -97,19 +107,68 @@ def is_hand_picked(setting: Setting, original: ModelOutputs) -> bool:
     The original saw both forget and retain samples. Where it treats them differently, the forget
     samples are no random draw.
     """
+    p = [_p_value(scored) for scored in _against_retained(setting, original).values()]
+    return bool(p) and min(p) < HAND_PICKED_ALPHA / len(p)
+
+
+def _against_retained(setting: Setting, original: ModelOutputs) -> dict[str, Scored]:
+    """Score forget samples and retained samples of their classes in the original, by attack."""
     if setting.kind == "class":
-        return False
+        return {}
     forget_labels, retain_labels = original.forget.labels, original.retain.labels
     forget_rows, retain_rows = match_unseen(forget_labels, retain_labels, setting.seed)
-    if not len(forget_rows):
-        return False
-    for attack in decisive_attacks(setting).values():
-        if isinstance(attack, ThresholdAttack):
-            forget = attack.score(original.forget.take())[forget_rows]
-            retain = attack.score(original.retain.take())[retain_rows]
-            if mannwhitneyu(forget, retain).pvalue < ALPHA:
-                return True
-    return False
+    if min(len(forget_rows), len(retain_rows)) < 2:
+        return {}
+    forget, retain = original.forget.take(forget_rows), original.retain.take(retain_rows)
+    is_forget = np.repeat([True, False], [len(forget), len(retain)])
+    ids = np.concatenate([forget.ids, retain.ids])
+    return {
+        name: Scored(ids, np.concatenate([attack.score(forget), attack.score(retain)]), is_forget)
+        for name, attack in decisive_attacks(setting).items()
+        if isinstance(attack, ThresholdAttack)
+    }
+
+
+def beyond_choice(
+    setting: Setting, unlearned: ModelOutputs, original: ModelOutputs
+) -> dict[str, str]:
+    """Return a sentence for each attack that the choice of hand-picked samples cannot explain.
+
+    The unlearned model separates forget from unseen samples by far more than the original separates
+    forget from retained ones: |2 AUC - 1| is larger by MIN_EXCESS, with 99 % bounds.
+    """
+    attacks = decisive_attacks(setting)
+    sentences = {}
+    for name, scored in _against_retained(setting, original).items():
+        before, after = roc(scored).auc, roc(attacks[name](unlearned)).auc
+        if separation(after)[0] > separation(before)[1] + MIN_EXCESS:
+            sentences[name] = (
+                f"{name}: forgotten samples stand out from unseen ones (AUC {after.value:.3f}) by "
+                f"far more than the original tells them from retained ones (AUC "
+                f"{before.value:.3f}): the choice of the samples does not explain it."
+            )
+    return sentences
+
+
+def separation(auc: SampleEstimate) -> tuple[float, float]:
+    """Return 99 % bounds of |2 AUC - 1|: 0 where the AUC may be 0.5, 1 for full separation."""
+    widening = float(norm.ppf((1 + BOUND_LEVEL) / 2) / norm.ppf((1 + LEVEL) / 2))
+    low = max(0.0, auc.value - widening * (auc.value - auc.low))
+    high = min(1.0, auc.value + widening * (auc.high - auc.value))
+    return max(0.0, 2 * low - 1, 1 - 2 * high), max(abs(2 * low - 1), abs(2 * high - 1))
+
+
+def explained_by_choice(
+    found: Mapping[str, str], p: Mapping[str, float], beyond: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return a sentence on the attacks that find a difference which does not count."""
+    names = [f"{name} (p {p_text(p[name])})" for name in found if name not in beyond]
+    if not names:
+        return ()
+    return (
+        f"These attacks tell forgotten from unseen samples: {', '.join(names)}. The choice of the "
+        "samples may explain it, so that they do not count; --tier oracle can decide.",
+    )
 
 
 def decisive_attacks(setting: Setting) -> dict[str, OutputsAttack]:
@@ -157,9 +216,12 @@ def p_values(
 
 def _rank_test(attack: OutputsAttack, unlearned: ModelOutputs) -> float:
     """Return the p-value that members and non-members have the same scores."""
-    scored = attack(unlearned)
+    return _p_value(attack(unlearned), attack.alternative)
+
+
+def _p_value(scored: Scored, alternative: Alternative = "two-sided") -> float:
     members, others = scored.scores[scored.members], scored.scores[~scored.members]
-    return float(mannwhitneyu(members, others, alternative=attack.alternative).pvalue)
+    return float(mannwhitneyu(members, others, alternative=alternative).pvalue)
 
 
 def findings(p: Mapping[str, float], rows: Mapping[str, Row], setting: Setting) -> dict[str, str]:
@@ -207,7 +269,10 @@ def lost_accuracy(
 def coverage_row(coverage: Coverage) -> Row:
     """Return the row with the share of processed samples."""
     share = coverage.processed / coverage.asked
-    about = "share of the forget samples that the method worked on or, where it retrains, left out"
+    about = (
+        "share of the forget samples that the method worked on or, where it retrains, left out; "
+        "the method itself declares it"
+    )
     interval = (share, share)
     if 0 < share < 1:
         interval = clopper_pearson(coverage.processed, coverage.asked)
@@ -219,7 +284,7 @@ def missed(coverage: Coverage | None) -> Sequence[str]:
     if coverage is None or coverage.processed >= coverage.asked:
         return ()
     total = counted(coverage.asked, "forget sample")
-    return (f"Only {coverage.processed} of {total} were processed.",)
+    return (f"Only {coverage.processed} of {total} were processed, as the method itself declares.",)
 
 
 def without_match(setting: Setting) -> tuple[str, ...]:

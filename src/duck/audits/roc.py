@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm, rankdata
+from scipy.stats import beta, norm, rankdata
 
 from duck.audits.intervals import LEVEL, SampleEstimate, clopper_pearson
 from duck.audits.scores import Flags, Places, Scored
@@ -37,6 +37,8 @@ class Roc:
     samples: int
     """Distinct ids among the members. The interval of a rate counts ids: rows that share one are
     not independent."""
+    other_samples: int
+    """Distinct ids among the non-members."""
 
     @property
     def fpr(self) -> npt.NDArray[np.float64]:
@@ -58,11 +60,16 @@ class Roc:
         )
 
     def tpr_at(self, fpr: float) -> SampleEstimate:
-        """Return the true-positive rate at this false-positive rate, with its exact interval.
+        """Return the true-positive rate at this false-positive rate, with a conservative interval.
 
         Of members drawn like non-members, a share of j / (n + 1) lies above the j-th highest of n
         non-members. The rate is interpolated between the two j around fpr x (n + 1): without
         information its mean is fpr, however few the non-members.
+
+        The threshold itself is noisy: the j-th highest non-member has a false-positive rate of
+        Beta(j, n - j + 1). Each end of the interval is Clopper-Pearson's bound at a threshold that
+        lies on its side of the wanted rate. Half of the error goes to the threshold, half to the
+        members.
         """
         if not 0 < fpr <= 1:
             raise BadInput(f"The false-positive rate must lie in (0, 1], got {fpr}.")
@@ -76,9 +83,28 @@ class Roc:
         below = math.floor(place + 1e-9)
         weight = max(0.0, place - below)
         rate = (1 - weight) * self._tpr_above(below) + weight * self._tpr_above(below + 1)
-        return SampleEstimate(
-            rate, *clopper_pearson(rate * self.samples, self.samples), self.samples
-        )
+        strict, lenient = self._thresholds_around(fpr)
+        low = self._member_bounds(self._tpr_above(strict))[0]
+        high = self._member_bounds(self._tpr_from(lenient))[1]
+        return SampleEstimate(rate, low, high, self.samples)
+
+    def _thresholds_around(self, fpr: float) -> tuple[int, int]:
+        """Return the highest rank surely below this false-positive rate, the lowest surely above.
+
+        The first is 0, and the second more than `others`, where there is no such rank.
+        """
+        n = self.other_samples
+        ranks = np.arange(1, n + 1)
+        below = beta.cdf(fpr, ranks, n - ranks + 1)
+        sure = 1 - (1 - LEVEL) / 4
+        strict = int((below >= sure).sum())
+        lenient = int((1 - below < sure).sum()) + 1
+        # Ranks count ids, which may have several rows each.
+        rows = self.others / n
+        return math.floor(strict * rows), math.ceil(lenient * rows)
+
+    def _member_bounds(self, rate: float) -> tuple[float, float]:
+        return clopper_pearson(rate * self.samples, self.samples, (1 + LEVEL) / 2)
 
     def _tpr_above(self, rank: int) -> float:
         """Return the share of members above the non-member of this rank.
@@ -90,6 +116,12 @@ class Roc:
             if rank
             else 0.0
         )
+
+    def _tpr_from(self, rank: int) -> float:
+        """Return the share of members at or above the non-member of this rank."""
+        if rank > self.others:
+            return 1.0
+        return float(self.tpr[np.searchsorted(self.false_positives, rank)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON, with a thinned curve.
@@ -140,6 +172,7 @@ def roc(scored: Scored) -> Roc:
         others,
         _auc(scored, members, others),
         len(np.unique(scored.ids[scored.members])),
+        len(np.unique(scored.ids[~scored.members])),
     )
 
 

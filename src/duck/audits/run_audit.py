@@ -11,7 +11,11 @@ from torch import nn
 from duck import runs
 from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.full import MIN_MODELS, check_size
+from duck.audits.judge import MARGIN, MAX_EPSILON, Limits
+from duck.audits.next_step import next_steps
+from duck.audits.oracle import ENOUGH
 from duck.audits.outputs import make_setting
+from duck.audits.planting import SHARES, plant
 from duck.audits.quick import Coverage
 from duck.audits.verdict import Audit, Tier, file_of, save
 from duck.data.progress import ProgressCallback
@@ -24,7 +28,7 @@ from duck.pools.reader import Pool, mismatch
 from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.scenarios import describe
-from duck.types import Recipe
+from duck.types import Recipe, Scenario
 from duck.unlearning_runs import UnlearningRun, open_run
 
 POOLS_FOLDER = ".pools"
@@ -32,6 +36,10 @@ DEFAULT_POOL_MODELS = 32
 TRAINED_ELSEWHERE = (
     "The original was trained elsewhere: other models may have been trained in another way, and a "
     "difference may come from that."
+)
+GIVEN_WEIGHTS = (
+    "Retrained models were given as files of weights: that they never saw the forget samples "
+    "cannot be checked."
 )
 
 
@@ -44,10 +52,22 @@ class AuditOptions:
     """Number of retrained models, those of --retrained included. With fewer than five the verdict
     can be "not forgotten" but not "forgotten"."""
     retrained: tuple[Path, ...] = ()
-    """Runs of the method `retrained` for the same samples, with other seeds."""
+    """Runs of the method `retrained` for the same samples, with other seeds, or files of weights
+    (.safetensors, .pt) of models that you trained without these samples."""
     default_recipe: bool = False
     """Train models by the default recipe if the original was trained elsewhere and its recipe is
     not known."""
+    margin: float = MARGIN
+    """Largest residual memory of a model that is called forgotten. 0: as if it never saw the
+    samples, 1: as the original."""
+    max_advantage: float | None = None
+    """Largest membership advantage (2 AUC - 1) beyond that of retrained models. Default: 0.05, or
+    what the audit can resolve where that is more."""
+    max_epsilon: float = MAX_EPSILON
+    """Largest lower bound of ε, in the full tier."""
+    planted: bool = True
+    """With five or more --models, also train three that keep 10, 30 and 50 % of the forget set, to
+    state how much this audit recognises."""
     pool: Path | None = None
     """Pool of `duck pool` for the full tier. Default: one is made and stored next to the run."""
     pool_models: int | None = None
@@ -68,6 +88,12 @@ class AuditOptions:
 
     def check(self) -> None:
         """Raise an error for options that the tier does not use or that contradict each other."""
+        if not 0 < self.margin < 1:
+            raise BadInput(f"--margin lies between 0 and 1, got {self.margin}.")
+        if self.max_advantage is not None and not 0 < self.max_advantage < 1:
+            raise BadInput(f"--max-advantage lies between 0 and 1, got {self.max_advantage}.")
+        if not self.max_epsilon > 0:
+            raise BadInput(f"--max-epsilon must be positive, got {self.max_epsilon}.")
         if self.models < 1:
             raise BadInput(f"--models is at least 1, got {self.models}.")
         if self.tier == "quick" and self.retrained:
@@ -85,6 +111,11 @@ class AuditOptions:
                 "--pool-models is the size of a pool that is made, and --pool names one that "
                 "exists: give one of them."
             )
+
+    @property
+    def limits(self) -> Limits:
+        """How much may be left in a model that is called forgotten."""
+        return Limits(self.margin, self.max_advantage, self.max_epsilon)
 
     @property
     def trains_models(self) -> bool:
@@ -141,14 +172,17 @@ class _RunAudit:
 
     def __call__(self) -> RunAudit:
         self._check_recipe()
-        make_setting(self.opened.scenario)  # an error before anything is trained
+        if len(self.opened.scenario.forget) > 1:
+            make_setting(self.opened.scenario)  # an error before anything is trained
         case = self._case()
-        if self.options.tier == "quick":
-            audit = audit_quick(case)
+        if self.options.tier == "quick" or len(self.opened.scenario.forget) == 1:
+            audit = replace(audit_quick(case), tier=self.options.tier)
         else:
             pool = self._pool() if self.options.tier == "full" else None
-            audit = audit_oracle(case, self._references(case), pool)
-        audit = replace(audit, seconds=time.monotonic() - self.start)
+            references = self._references(case)
+            audit = audit_oracle(case, references, pool, self._planted(case), self.options.limits)
+        steps = next_steps(self.opened.run, self.folder, audit, self.opened.find_original())
+        audit = replace(audit, seconds=time.monotonic() - self.start, next_steps=steps)
         return RunAudit(audit, self.opened.run, _store(audit, self.folder))
 
     def _open(self) -> UnlearningRun:
@@ -189,6 +223,7 @@ class _RunAudit:
         samples = self.opened.run.samples
         assert experiment.request is not None
         is_foreign = bool(experiment.training.weights) and self.options.tier != "quick"
+        has_files = any(place.is_file() for place in self.options.retrained)
         return Case(
             self.opened.scenario,
             original=self._original(),
@@ -198,7 +233,7 @@ class _RunAudit:
             coverage=Coverage(samples["processed"], samples["forget"]),
             head=self.options.head or experiment.head,
             new_model=self.opened.new_model,
-            notes=(TRAINED_ELSEWHERE,) if is_foreign else (),
+            notes=(*[TRAINED_ELSEWHERE] * is_foreign, *[GIVEN_WEIGHTS] * has_files),
         )
 
     def _original(self) -> nn.Module:
@@ -220,15 +255,7 @@ class _RunAudit:
             self.opened.load_model(self._check_reference(folder), self.device)
             for folder in self.options.retrained
         ]
-        training = self.opened.experiment.training
-        retraining = Retraining(
-            self.opened.scenario,
-            case.original,
-            self.opened.new_model,
-            training.recipe,
-            training,
-            self.opened.store,
-        )
+        retraining = self._retraining(case, self.opened.scenario)
         count = max(0, self.options.models - len(given))
         missing = retraining.missing(count)
         if not missing:
@@ -240,8 +267,38 @@ class _RunAudit:
         with self.display.progress("retrained models") as progress:
             return [*given, *retraining(count, progress)]
 
+    def _planted(self, case: Case) -> dict[float, list[nn.Module]]:
+        """Return models that keep a share of the forget set, where models may be trained."""
+        options = self.options
+        if not (options.planted and options.trains_models and options.models >= ENOUGH):
+            return {}
+        scenarios = {share: plant(self.opened.scenario, share) for share in SHARES}
+        planted = {}
+        with self.display.progress("planted models") as progress:
+            for index, (share, scenario) in enumerate(scenarios.items()):
+                progress(index, len(scenarios))
+                planted[share] = self._retraining(case, scenario)(1)
+            progress(len(scenarios), len(scenarios))
+        return planted
+
+    def _retraining(self, case: Case, scenario: Scenario) -> Retraining:
+        training = self.opened.experiment.training
+        return Retraining(
+            scenario,
+            case.original,
+            self.opened.new_model,
+            training.recipe,
+            training,
+            self.opened.store,
+        )
+
     def _check_reference(self, folder: Path) -> Path:
-        """Return the folder of a run that retrained without exactly the forget samples."""
+        """Return the folder of a run that retrained without exactly the forget samples.
+
+        What is in a file of weights cannot be checked.
+        """
+        if folder.is_file():
+            return folder
         other = runs.load(folder).experiment
         problems = []
         if other.method is None or METHODS.name_of(other.method) != "retrained":

@@ -15,6 +15,10 @@ Tier = Literal["quick", "oracle", "full"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 """The weakest first."""
 Unit = Literal["%", "nats", "AUC", "steps", "score", "distance"]
+Question = Literal["remembers", "exposed", "differs"]
+"""Remembers: does the model know the forget samples as the original does? Exposed: do they stand
+out in any direction? Differs: is the model unlike retrained ones elsewhere?"""
+Answer = Literal["yes", "no", "undecided"]
 Verdict = Literal["forgotten", "not forgotten", "no verdict"]
 FORGOTTEN: Verdict = "forgotten"
 NOT_FORGOTTEN: Verdict = "not forgotten"
@@ -67,6 +71,47 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """One measure as an answer to a question. 0: as retrained models."""
+
+    measure: str
+    value: float
+    low: float
+    """The ends of the interval that is compared with the limit. It is corrected for the number of
+    measures."""
+    high: float
+    limit: float
+    p: float
+    """How often a retrained model lies as far out, corrected by Holm's method."""
+    answer: Answer
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The answer to a question, and the measure that decided it."""
+
+    answer: Answer
+    measure: str
+    value: float | None
+    """None, as the ends: the question cannot be measured on these data."""
+    low: float | None
+    high: float | None
+    limit: float
+    sentence: str
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True)
+class Power:
+    """What planted models show: they keep a known share of the forget set."""
+
+    share: float | None
+    """The smallest share that the audit recognises with a power of 80 %; None: none up to 1."""
+    planted: Mapping[str, float] = field(default_factory=dict)
+    """Residual memory of each planted model, by its share such as "0.3"."""
+
+
+@dataclass(frozen=True)
 class Control:
     """A model whose verdict is known, and the verdict that the audit gave."""
 
@@ -105,6 +150,14 @@ class Audit:
     not_tested: tuple[str, ...] = ()
     models: int = 0
     """The number of retrained models."""
+    grades: Mapping[Question, Grade] = field(default_factory=dict)
+    """The answers to the three questions. Empty where there are too few retrained models."""
+    power: Power | None = None
+    """None: no planted models were trained."""
+    in_words: tuple[str, ...] = ()
+    """What an attacker can do, a sentence each."""
+    next_steps: tuple[str, ...] = ()
+    """What to do now, a sentence each; commands are complete."""
     seconds: float = 0.0
     date: str = ""
 
@@ -116,6 +169,8 @@ class Audit:
         return "\n".join(
             [
                 *_headline(self),
+                *_listed("In words:", self.in_words),
+                *_listed("What to do next:", self.next_steps),
                 "",
                 *_table(self),
                 *_limits(self),

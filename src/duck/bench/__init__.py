@@ -1,8 +1,8 @@
 """Benchmarks: grids as data, a resumable executor, and tables next to those of the paper."""
 
-from duck.bench.attacks import Attacker, attacker
-from duck.bench.claims import Claim, check_claims, render_claims
-from duck.bench.executor import Plan, Progress, RunCounts, check_requests, execute, plan
+from duck.bench.attacks import attacker
+from duck.bench.claims import check_claims, render_claims
+from duck.bench.executor import Plan, Progress, RunCounts, execute, plan
 from duck.bench.formats import Format, render
 from duck.bench.grids import (
     Attack,
@@ -10,9 +10,7 @@ from duck.bench.grids import (
     Cell,
     Facts,
     Grid,
-    Only,
     Study,
-    Variant,
     built_in,
     cells,
     facts_of,
@@ -21,23 +19,23 @@ from duck.bench.grids import (
     rehearsal,
 )
 from duck.bench.results import Result, Results
+from duck.bench.run_bench import BenchOptions, GridInterrupted, GridRun, grid_table, run_grid
 from duck.bench.runner import Job, Runner, load_all
-from duck.bench.status import Planner, Status, Step, render_status
-from duck.bench.studies import check_study
+from duck.bench.status import Planner, Step, render_status
 from duck.bench.tables import Row, Table, make_table
 from duck.runtime import device_name
 
 __all__ = [
     "Attack",
-    "Attacker",
+    "BenchOptions",
     "Block",
     "Cell",
-    "Claim",
     "Facts",
     "Format",
     "Grid",
+    "GridInterrupted",
+    "GridRun",
     "Job",
-    "Only",
     "Plan",
     "Planner",
     "Progress",
@@ -46,21 +44,18 @@ __all__ = [
     "Row",
     "RunCounts",
     "Runner",
-    "Status",
     "Step",
     "Study",
     "Table",
-    "Variant",
     "attacker",
     "built_in",
     "cells",
     "check_claims",
-    "check_requests",
-    "check_study",
     "device_name",
     "execute",
     "facts_of",
     "find_grid",
+    "grid_table",
     "load_all",
     "make_table",
     "parse_only",
@@ -69,4 +64,5 @@ __all__ = [
     "render",
     "render_claims",
     "render_status",
+    "run_grid",
 ]

@@ -11,7 +11,6 @@ from duck.bench.evidence import (
     PAPER_MODEL,
     LinesByCase,
     Pairs,
-    Place,
     Places,
     Source,
     comparable,
@@ -213,22 +212,17 @@ def _ratio(start: str, fast: LinesByCase, slow: LinesByCase, times: float, how: 
 
 def _svm_at_chance(source: Source) -> Iterator[Finding]:
     places = source.table("paper/svm")
-    for place, lines in with_results(places, "duck"):
-        pairs = pair(lines, other_lines(places, place, "retrained"), score_of("f1"))
-        yield _at_chance(place, [_Measure("F1", pairs, 100, 2, MAX_F1_GAP)])
+    yield from _against_retrained(places, [Measure("f1", "F1", 100, 2, MAX_F1_GAP)], _like_chance)
     yield from _not_run(places)
 
 
 def _lira_at_chance(source: Source) -> Iterator[Finding]:
     places = source.table("paper/lira")
-    for place, lines in with_results(places, "duck"):
-        retrained = other_lines(places, place, "retrained")
-        auc, tpr = (pair(lines, retrained, score_of(name)) for name in ("auc", "tpr_1"))
-        measures = [
-            _Measure("AUC", auc, 1, 3, MAX_AUC_GAP),
-            _Measure("TPR at 1 % FPR", tpr, 100, 2, MAX_TPR_GAP),
-        ]
-        yield _at_chance(place, measures)
+    measures = [
+        Measure("auc", "AUC", 1, 3, MAX_AUC_GAP),
+        Measure("tpr_1", "TPR at 1 % FPR", 100, 2, MAX_TPR_GAP),
+    ]
+    yield from _against_retrained(places, measures, _like_chance)
     every = [line for lines in places.values() for line in lines.values()]
     yield from dict.fromkeys(map(_pool_note, every))
     yield from _not_run(places)
@@ -246,30 +240,59 @@ def _pool_note(line: Result) -> Finding:
     return Finding(text, "note")
 
 
-class _Measure(NamedTuple):
+class Measure(NamedTuple):
+    """A score in which DUCK is compared with another model."""
+
+    score: str
     title: str
-    pairs: "Pairs"
-    factor: float
-    digits: int
-    max_gap: float
+    factor: float = 1
+    digits: int = 3
+    max_gap: float = 0.0
+
+    def pair(self, ours: LinesByCase, theirs: LinesByCase) -> Pairs:
+        """Return the values of the cases that both have."""
+        return pair(ours, theirs, score_of(self.score))
+
+    def difference(self, pairs: Pairs, other: str = "Retrained") -> str:
+        """Return both values, their mean difference, and its p."""
+        unit, points = (" %", " points") if self.factor == 100 else ("", "")
+        test = pairs.test
+        p = f"p = {test.p:.2g}" if test.least_p <= LEVEL else "too few differing pairs for a test"
+        ours, theirs = (
+            spread(values, self.factor, self.digits) for values in (pairs.first, pairs.second)
+        )
+        return (
+            f"{self.title} {ours}{unit} against {theirs}{unit} of {other}, difference "
+            f"{self.factor * pairs.gap:+.{self.digits}f}{points} (n {pairs.n}, {p})"
+        )
 
 
-def _at_chance(place: Place, measures: Sequence[_Measure]) -> Finding:
-    """Whether DUCK is like Retrained by every measure."""
-    if not all(measure.pairs.n for measure in measures):
-        return Finding(f"{place.title}: no Retrained of the same cases.", "missing")
-    texts = [
-        _difference(one.title, one.pairs, one.factor, one.digits, "Retrained") for one in measures
-    ]
-    alike = [abs(one.pairs.gap) < one.max_gap and one.pairs.test.p > LEVEL for one in measures]
+Judge = Callable[[Sequence[Measure], Sequence[Pairs]], Verdict]
+
+
+def _against_retrained(
+    places: Places, measures: Sequence[Measure], judge: Judge, prefix: str = ""
+) -> Iterator[Finding]:
+    """Compare each place of DUCK with Retrained by every measure."""
+    for place, lines in with_results(places, "duck"):
+        retrained = other_lines(places, place, "retrained")
+        found = [measure.pair(lines, retrained) for measure in measures]
+        if not all(found):
+            yield Finding(f"{place.title}: no Retrained of the same cases.", "missing")
+            continue
+        verdict = judge(measures, found)
+        ending = " Too few cases to tell." if verdict == "missing" else ""
+        differences = "; ".join(map(Measure.difference, measures, found))
+        yield Finding(f"{place.title}: {prefix}{differences}.{ending}", verdict)
+
+
+def _like_chance(measures: Sequence[Measure], found: Sequence[Pairs]) -> Verdict:
+    gaps = zip(measures, found, strict=True)
+    alike = [abs(one.gap) < measure.max_gap and one.test.p > LEVEL for measure, one in gaps]
+    verdict = _verdict(all(alike), min(one.n for one in found))
     # Without enough pairs for a test a difference cannot be significant.
-    tested = all(
-        one.pairs.test.least_p <= LEVEL or not any(a != b for a, b in one.pairs) for one in measures
-    )
-    verdict = _verdict(all(alike), min(one.pairs.n for one in measures))
-    return Finding(
-        f"{place.title}: {'; '.join(texts)}.", verdict if verdict == "no" or tested else "weak yes"
-    )
+    is_tested = all(one.test.least_p <= LEVEL or one.first == one.second for one in found)
+    return verdict if verdict == "no" or is_tested else "weak yes"
 
 
 # Claims 6 to 10: the studies of the paper
@@ -277,45 +300,41 @@ def _at_chance(place: Place, measures: Sequence[_Measure]) -> Finding:
 
 def _density(source: Source) -> Iterator[Finding]:
     places = source.table("paper/density")
-    for place, lines in with_results(places, "duck"):
-        retrained = other_lines(places, place, "retrained")
-        pairs = {name: pair(lines, retrained, score_of(name)) for name in DENSITIES}
-        if not all(one.n for one in pairs.values()):
-            yield Finding(f"{place.title}: no Retrained of the same cases.", "missing")
-            continue
-        texts = [
-            _difference(DENSITIES[name].title, one, 1, 2, "Retrained")
-            for name, one in pairs.items()
-        ]
-        forgotten = [pairs["forget_train"], pairs["forget_test"]]
-        text = f"{place.title}: mean log density {'; '.join(texts)}."
-        if any(one.test.p <= LEVEL for one in forgotten):
-            yield Finding(text, "no")
-        elif any(one.n < MIN_TEST_CASES for one in forgotten):
-            yield Finding(f"{text} Too few cases to tell.", "missing")
-        else:
-            yield Finding(text, "yes")
+    measures = [Measure(name, column.title, 1, 2) for name, column in DENSITIES.items()]
+    yield from _against_retrained(places, measures, _like_density, "mean log density ")
     yield from _missing_cases(source, "paper/density", places)
+
+
+def _like_density(measures: Sequence[Measure], found: Sequence[Pairs]) -> Verdict:
+    rows = zip(measures, found, strict=True)
+    forgotten = [pairs for measure, pairs in rows if measure.score.startswith("forget")]
+    if any(pairs.test.p <= LEVEL for pairs in forgotten):
+        return "no"
+    return "missing" if any(pairs.n < MIN_TEST_CASES for pairs in forgotten) else "yes"
+
+
+BIAS_MEASURES = [
+    (Measure("wrong", "wrong", 100, 1), "original", "the biased model"),
+    (Measure("right", "right", 100, 1), "retrained", "Retrained"),
+    (Measure("shap", "SHAP", 1, 4), "original", "the biased model"),
+    (Measure("shap", "SHAP", 1, 4), "retrained", "Retrained"),
+]
 
 
 def _bias(source: Source) -> Iterator[Finding]:
     places = source.table("paper/bias")
     for place, lines in with_results(places, "duck"):
-        biased, retrained = (other_lines(places, place, name) for name in ("original", "retrained"))
-        right = pair(lines, retrained, score_of("right"))
-        wrong = pair(lines, biased, score_of("wrong"))
-        shap = pair(lines, retrained, score_of("shap"))
-        shap_before = pair(lines, biased, score_of("shap"))
-        if not all(pairs.n for pairs in (right, wrong, shap, shap_before)):
+        found = []
+        texts = []
+        for measure, method, other in BIAS_MEASURES:
+            pairs = measure.pair(lines, other_lines(places, place, method))
+            found.append(pairs)
+            texts += [measure.difference(pairs, other)] if pairs else []
+        if not all(found):
             text = f"{place.title}: no biased or retrained model with SHAP in the same cases."
             yield Finding(text, "missing")
             continue
-        texts = [
-            _difference("wrong", wrong, 100, 1, "the biased model"),
-            _difference("right", right, 100, 1, "Retrained"),
-            _difference("SHAP", shap_before, 1, 4, "the biased model"),
-            _difference("SHAP", shap, 1, 4, "Retrained"),
-        ]
+        _, right, shap_before, shap = found
         removed = right.gap > -MAX_ACCURACY_GAP and abs(shap.gap) < abs(shap_before.gap)
         yield Finding(f"{place.title}: {'; '.join(texts)}.", _verdict(removed, right.n))
     yield from _missing_cases(source, "paper/bias", places)
@@ -344,6 +363,7 @@ def _ablation(source: Source) -> Iterator[Finding]:
 
 def _many_classes(source: Source) -> Iterator[Finding]:
     places = source.table("paper/multi-class")
+    measure = Measure("retain_test", "kept", 100, 2)
     for place, lines in with_results(places, "duck"):
         forgotten = values_of(lines, score_of("forget_test"))
         others = [
@@ -352,11 +372,11 @@ def _many_classes(source: Source) -> Iterator[Finding]:
         if not others:
             yield Finding(f"{place.title}: finetune not run.", "missing")
         for other, theirs in others:
-            pairs = pair(lines, theirs, score_of("retain_test"))
+            pairs = measure.pair(lines, theirs)
             if not pairs.n or not forgotten:
                 yield Finding(f"{place.title}: no {other.name} of the same cases.", "missing")
                 continue
-            kept = _difference("kept", pairs, 100, 2, other.name)
+            kept = measure.difference(pairs, other.name)
             text = f"{place.title}: {kept}; forgotten {spread(forgotten, 100, 2)} %."
             like = pairs.gap > -MAX_ACCURACY_GAP and statistics.mean(forgotten) < MAX_ACCURACY_GAP
             yield Finding(text, _verdict(like, pairs.n))
@@ -372,7 +392,7 @@ def _architectures(source: Source) -> Iterator[Finding]:
         pairs = pair(lines, other_lines(places, place, "retrained"), AUS)
         title = f"{place.dataset}, {place.scenario}, {place.model}, {place.name}"
         if pairs.n:
-            text = f"{title}: {_difference('AUS', pairs, 1, 3, 'Retrained')}."
+            text = f"{title}: {Measure('aus', 'AUS').difference(pairs)}."
             yield Finding(text, _verdict(pairs.gap > -MAX_AUS_GAP, pairs.n))
         else:
             values = spread(values_of(lines, AUS))
@@ -402,10 +422,6 @@ def _missing_cases(source: Source, name: str, places: Places) -> Iterator[Findin
             yield Finding(f"{place.title}: {how}.", "missing")
 
 
-def _recipe_epochs(lines: LinesByCase) -> int | None:
-    return next((line.training.recipe["epochs"] for line in lines.values()), None)
-
-
 def _recipe(lines: LinesByCase) -> str:
     recipe = next(iter(lines.values())).training.recipe
     return f"{recipe['epochs']} epochs, batch size {recipe['batch_size']}, {_compiled(lines)}"
@@ -426,18 +442,6 @@ def _verdict(holds: bool, n: int) -> Verdict:
     if not holds:
         return "no"
     return "yes" if n >= MIN_CASES else "weak yes"
-
-
-def _difference(title: str, pairs: Pairs, factor: float, digits: int, other: str) -> str:
-    """Both values, their mean difference, and its p. Percentages have a factor of 100."""
-    unit, points = (" %", " points") if factor == 100 else ("", "")
-    test = pairs.test
-    chance = f"p = {test.p:.2g}" if test.least_p <= LEVEL else "too few differing pairs for a test"
-    return (
-        f"{title} {spread(pairs.first, factor, digits)}{unit} against "
-        f"{spread(pairs.second, factor, digits)}{unit} of {other}, difference "
-        f"{factor * pairs.gap:+.{digits}f}{points} (n {pairs.n}, {chance})"
-    )
 
 
 Check = Callable[[Source], Iterable[Finding]]

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from duck.analysis.paired import PairedTest, paired_test
-from duck.bench.grids import Grid, Settings, built_in, cells, experiment, result_id
+from duck.bench.grids import Cell, Grid, built_in, cells
 from duck.bench.results import Result, Results
-from duck.methods.base import METHODS
+from duck.bench.tables import find_line, grids_by_pool
 
 LinesByCase = dict[int | str, Result]
 PAPER_MODEL = "resnet18"
@@ -79,46 +79,28 @@ class Source:
         return self._tables[name]
 
     def _read(self, grid: Grid) -> Places:
-        """Choose results as `make_table` does: by the id of the experiment of each cell."""
-        done = self.results.done
+        """Choose results as `make_table` does; with LiRA, once for each pool with results."""
         sources = {block.dataset: list(self.results.facts(block.dataset)) for block in grid.blocks}
         known = {name: facts[0] for name, facts in sources.items() if facts}
         places: Places = {}
-        measurements = _measurements(grid, done.values())
-        for settings in measurements:
-            pool = f"pool {settings['pool']}" if settings and len(measurements) > 1 else ""
+        grids = grids_by_pool(grid, self.results)
+        for one in grids:
+            pool = f"pool {one.attack.pool}" if one.attack and len(grids) > 1 else ""
             for cell in cells(grid, known):
-                block = cell.block
-                recipe = (
-                    f"{block.recipe_preset} recipe" if block.recipe_preset != "standard" else ""
-                )
-                where = (
-                    block.dataset,
-                    block.scenario,
-                    block.model,
-                    block.random_classes,
-                    pool or recipe,
-                )
-                place = Place(*where, cell.label, cell.preset)
+                place = _place(cell, pool)
                 lines = places.setdefault(place, {})
-                self.cases[place] = len(block.cases)
-                for facts in sources[block.dataset] if cell.method in METHODS else ():
-                    line = done.get(result_id(experiment(grid, cell, facts), settings))
-                    if line is not None:
-                        lines.setdefault(cell.case, line)
+                self.cases[place] = len(cell.block.cases)
+                line = find_line(one, cell, sources[cell.block.dataset], self.results)
+                if line is not None and not line.failed:
+                    lines.setdefault(cell.case, line)
         return places
 
 
-def _measurements(grid: Grid, lines: Iterable[Result]) -> list[Settings | None]:
-    """Return the settings of the attack or study of a grid; for LiRA, once for each known pool."""
-    if grid.measurement is None:
-        return [None]
-    settings = grid.measurement.settings
-    if settings.get("pool") != "":
-        return [settings]
-    attacks = [line.attack for line in lines if line.attack and line.attack["name"] == "lira"]
-    pools = dict.fromkeys(attack["pool"] for attack in attacks)
-    return [{**settings, "pool": pool} for pool in pools] or [settings]
+def _place(cell: Cell, pool: str) -> Place:
+    block = cell.block
+    recipe = f"{block.recipe_preset} recipe" if block.recipe_preset != "standard" else ""
+    scenario = block.dataset, block.scenario, block.model, block.random_classes
+    return Place(*scenario, pool or recipe, cell.label, cell.preset)
 
 
 def comparable(places: Places, place: Place, method: str) -> list[tuple[Place, LinesByCase]]:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
@@ -119,38 +119,36 @@ def _legend(table: Table) -> str:
 
 
 def _text(table: Table) -> str:
-    parts = [f"{title}\n{_aligned([head, *cells])}" for title, head, cells in _blocks(table)]
+    parts = [f"{title}\n{align([head, *cells])}" for title, head, cells in _blocks(table)]
     return "\n\n".join([*parts, "\n".join([_legend(table), *table.notes])])
 
 
-def _aligned(cells: Grid) -> str:
+def align(cells: Grid, left: Container[str] = NAMES) -> str:
+    """Return rows, the head first, with aligned columns: those named in `left` to the left."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    # Names to the left, numbers to the right.
-    lines = [
-        "  ".join(
-            cell.ljust(width) if name in NAMES else cell.rjust(width)
+    lines = []
+    for row in cells:
+        words = [
+            cell.ljust(width) if name in left else cell.rjust(width)
             for cell, width, name in zip(row, widths, cells[0], strict=True)
-        )
-        for row in cells
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+        ]
+        lines.append("  ".join(words).rstrip())
+    return "\n".join(lines)
+
+
+def pipe(cells: Grid, left: Container[str] = NAMES) -> str:
+    """Return rows, the head first, as a Markdown table."""
+    rule = ["---" if name in left else "---:" for name in cells[0]]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+        for row in (cells[0], rule, *cells[1:])
+    )
 
 
 def _markdown(table: Table) -> str:
-    def piped(row: Sequence[str]) -> str:
-        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
-
-    parts = []
-    for title, head, cells in _blocks(table):
-        rule = ["---" if name in NAMES else "---:" for name in head]
-        parts.append(f"**{title}**\n\n" + "\n".join(map(piped, [head, rule, *cells])))
-    return "\n\n".join(
-        [
-            *parts,
-            _legend(table),
-            *(["\n".join(f"- {note}" for note in table.notes)] if table.notes else []),
-        ]
-    )
+    parts = [f"**{title}**\n\n{pipe([head, *cells])}" for title, head, cells in _blocks(table)]
+    notes = ["\n".join(f"- {note}" for note in table.notes)] if table.notes else []
+    return "\n\n".join([*parts, _legend(table), *notes])
 
 
 LATEX = {

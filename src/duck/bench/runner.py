@@ -64,25 +64,17 @@ class Job:
         """The fields that name a result."""
         cell = self.cell
         if cell is None:
-            return {
-                "dataset": self.dataset,
-                "scenario": None,
-                "case": None,
-                "method": None,
-                "preset": None,
-            }
-        keys: dict[str, Any] = {
+            names = dict.fromkeys(("scenario", "case", "method", "preset"))
+            return {"dataset": self.dataset, **names}
+        return {
             "dataset": self.dataset,
             "scenario": cell.block.scenario,
             "case": cell.case,
             "method": cell.method,
             "preset": cell.preset,
+            "variant": cell.variant,
+            "recipe": cell.block.recipe_preset,
         }
-        if cell.variant:
-            keys["variant"] = cell.variant
-        if cell.block.recipe_preset != "standard":
-            keys["recipe"] = cell.block.recipe_preset
-        return keys
 
     def __str__(self) -> str:
         if self.cell is None:

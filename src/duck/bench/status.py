@@ -8,6 +8,7 @@ from typing import Literal
 
 from duck.artifacts import ArtifactStore, Key
 from duck.bench.estimates import Estimates
+from duck.bench.formats import align, pipe
 from duck.bench.grids import (
     Attack,
     Block,
@@ -411,16 +412,8 @@ def render_status(rows: Sequence[Status], form: StatusFormat, device: str | None
     elif total and unmeasured:
         below += f" For {unmeasured:,} cells or trials no similar one was measured."
     if form == "markdown":
-        rule = ["---"] * 3 + ["---:"] * 4
-        lines = [f"| {' | '.join(row)} |" for row in (table[0], rule, *table[1:])]
-        return "\n".join([*lines, "", below])
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for row in table:
-        places = zip(row, widths, strict=True)
-        words = [w.ljust(n) if at < 3 else w.rjust(n) for at, (w, n) in enumerate(places)]
-        lines.append("  ".join(words).rstrip())
-    return "\n".join([*lines, below])
+        return f"{pipe(table, HEAD[:3])}\n\n{below}"
+    return f"{align(table, HEAD[:3])}\n{below}"
 
 
 def _shown(row: Status) -> list[str]:

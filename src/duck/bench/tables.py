@@ -104,7 +104,7 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
     if grid.views:
         return _view(grid, results, only)
     every = cells(grid, {name: some[0] for name, some in _sources(grid, results).items() if some})
-    made = [_part(one, every, results, only) for one in _by_pool(grid, results)]
+    made = [_part(one, every, results, only) for one in grids_by_pool(grid, results)]
     parts = [part for part in made if any(group.lines for group in part.groups.values())] or made[
         :1
     ]
@@ -160,7 +160,7 @@ def _sources(grid: Grid, results: Results) -> dict[str, list[Facts]]:
     return {block.dataset: list(results.facts(block.dataset)) for block in grid.blocks}
 
 
-def _by_pool(grid: Grid, results: Results) -> list[Grid]:
+def grids_by_pool(grid: Grid, results: Results) -> list[Grid]:
     """Return the grid; if it does not name the pool of LiRA, once for each pool with results."""
     attack = grid.attack
     if attack is None or attack.name != "lira" or attack.pool:

@@ -1,5 +1,7 @@
 """The command `duck`: the first word names a module of this package, which is imported then."""
 
+import atexit
+import gc
 import os
 import sys
 import warnings
@@ -19,6 +21,7 @@ from duck.cli.exit_codes import (
 from duck.cli.placeholders import can_use_placeholders, use_placeholders
 from duck.errors import DuckError
 from duck.files import CacheWarning
+from duck.imports import without_garbage_collection
 from duck.printable import printable
 from duck.registry import suggest
 
@@ -54,6 +57,9 @@ RERUN_AFTER_INTERRUPT = "No half-written run was left. The same command starts i
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        # The process ends anyway: its last garbage collection would only take time.
+        atexit.register(gc.freeze)
     try:
         code = _dispatch(words)
         sys.stdout.flush()
@@ -117,7 +123,9 @@ def _run(command: str, words: Sequence[str]) -> int:
 
 
 def _run_module(command: str, words: Sequence[str]) -> int:
-    return int(import_module(f"duck.cli.{command}_command").main(list(words)))
+    with without_garbage_collection():
+        module = import_module(f"duck.cli.{command}_command")
+    return int(module.main(list(words)))
 
 
 def _report_error(command: str, error: Exception) -> int:

@@ -10,7 +10,7 @@ from duck.audits.run_audit import AuditOptions, Display, RunAudit, audit_run
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN
 from duck.cli import exit_codes
 from duck.cli.console import emit, progress_bar, say, write
-from duck.cli.inputs import parse
+from duck.cli.parsing import parse
 
 EXIT_CODES = {
     FORGOTTEN: exit_codes.DONE,

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from duck import runs
 from duck.artifacts import ArtifactStore, default_root
-from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
+from duck.cli.console import CONSOLE, emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, parse, read_flags
 from duck.cli.original import (
@@ -22,14 +21,14 @@ from duck.cli.original import (
     report_findings,
     unprinted_notes,
 )
-from duck.cli.train_command import trained
-from duck.comparison import Compared, compare, ignore_progress, rows, suited
+from duck.comparison import Compared, CompareOptions, compare, ignore_progress, rows
 from duck.data.checks import Finding
 from duck.experiment import Experiment, Training
-from duck.methods.base import METHODS, Method
-from duck.methods.presets import Preset, default_recipe, has_settings, missing_settings, preset
-from duck.metrics import KeptAccuracy, check_limit
+from duck.methods.base import Method
+from duck.methods.presets import default_recipe
+from duck.metrics import KeptAccuracy
 from duck.preparation import Preparations
+from duck.run_train import TrainOptions, train_on
 from duck.runtime import pick_device
 from duck.scenarios import Request, describe
 from duck.types import Data, Scenario
@@ -53,17 +52,9 @@ class CompareFlags:
     original: OriginalFlags
     request: RequestFlags
     engine: EngineFlags
-    methods: tuple[str, ...] = field(default=("all",))
-    """Names from `duck list methods`, or all that suit the scenario."""
-    preset: Preset = "tuned"
-    """paper: the settings of the paper; tuned: with what was found on holdout data."""
-    presets: Path | None = None
-    """A file of `duck tune`, on top of the presets of the methods that it has settings for."""
+    compare: CompareOptions = field(default_factory=CompareOptions)
     with_copies: bool = False
     """Also forget training samples that are exact copies of those to be forgotten."""
-    max_accuracy_loss: float | None = None
-    """Share of accuracy on unseen samples that a method may lose, as for `duck forget`. Methods
-    that lose more are named first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,10 +106,7 @@ def _check(args: CompareFlags) -> None:
     """Raise errors that are known before the data are read."""
     args.request.check()
     args.engine.create()
-    check_limit(args.max_accuracy_loss)
-    for name in args.methods:
-        if name != "all":
-            METHODS[name]
+    args.compare.check()
 
 
 def _load_inputs(args: CompareFlags, device: torch.device) -> _Inputs:
@@ -131,7 +119,7 @@ def _load_inputs(args: CompareFlags, device: torch.device) -> _Inputs:
         request, copies = args.original.with_copies(request, data, seed, protocol)
     scenario = args.original.scenario(request, data, seed, protocol)
     findings = report_findings(scenario)
-    methods = _methods(args, scenario)
+    methods = args.compare.choose(scenario)
     original = original_or_trained(args.original, args.source, seed, data, device)
     training = original.training(data, args.source)
     return _Inputs(data, scenario, request, original, training, methods, findings, copies)
@@ -184,27 +172,8 @@ def original_or_trained(
         return original
     recipe = default_recipe(data.name, len(data.train), data.augment)
     name = "convnet" if data.name == "digits" else "resnet18"
-    return replace(original, run=trained(data, source, RunFlags(seed=seed), name, recipe, device))
-
-
-def _methods(args: CompareFlags, scenario: Scenario) -> dict[str, Method]:
-    names = suited(scenario.kind) if "all" in args.methods else list(args.methods)
-    tuned: set[str] = set()
-    if args.presets is not None:
-        facts = scenario.data.name, scenario.kind
-        tuned = {name for name in names if has_settings(args.presets, name, *facts)}
-        if not tuned:
-            raise missing_settings(args.presets, "METHOD", *facts)
-    return {
-        name: _method(name, scenario, args.preset, args.presets if name in tuned else None)
-        for name in names
-    }
-
-
-def _method(name: str, scenario: Scenario, which: Preset, file: Path | None) -> Method:
-    # A method that does not suit the scenario must fail in its own row.
-    kind = scenario.kind if scenario.kind in METHODS[name].scenarios else METHODS[name].scenarios[0]
-    return preset(name, scenario.data.name, kind, len(scenario.data.train), which, file)
+    options = TrainOptions(source, name, recipe, output=RunFlags(seed=seed))
+    return replace(original, run=train_on(data, options, device, CONSOLE))
 
 
 def _run_methods(args: CompareFlags, inputs: _Inputs, device: torch.device) -> Iterator[Compared]:
@@ -222,7 +191,7 @@ def _run_methods(args: CompareFlags, inputs: _Inputs, device: torch.device) -> I
             # A stored run has the curves of each epoch; a table alone needs none.
             watch=ignore_progress if args.output.out else None,
             preparations=Preparations(ArtifactStore(default_root())),
-            max_accuracy_loss=args.max_accuracy_loss,
+            max_accuracy_loss=args.compare.max_accuracy_loss,
             engine=args.engine.create(),
         )
         for count, row in enumerate(compared, start=1):

@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.table import Table
 
 from duck.cli.exit_codes import discard_output
+from duck.display import Display
 from duck.json_text import to_json
 from duck.printable import printable
 from duck.types import Progress as TrainingProgress
@@ -143,15 +144,16 @@ def format_left(left: int, seconds_left: float | None) -> str:
 
 
 @contextmanager
-def training_progress(title: str, quiet: bool = False) -> "Iterator[Watch]":
+def training_progress(title: str) -> "Iterator[Watch]":
     """Show a live table of accuracies over a progress bar; plain lines if stderr is no terminal."""
-    if quiet:
-        yield lambda _: None
-    elif stderr.is_terminal:
-        with _LiveTable(printable(title)) as live:
-            yield live
-    else:
+    if not stderr.is_terminal:
         yield _LogLines(title)
+        return
+    with _LiveTable(printable(title)) as live:
+        yield live
+
+
+CONSOLE = Display(progress_bar, say, training_progress)
 
 
 def _make_bar(transient: bool) -> Progress:

@@ -1,59 +1,41 @@
 """duck forget: make a model forget and store the unlearned model as a run."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from duck import runs
-from duck.artifacts import ArtifactStore, default_root
 from duck.audits.next_step import verdict_without_audit
 from duck.cli.console import (
+    CONSOLE,
     emit,
     number,
     percent,
     print_earlier_requests,
     print_table,
-    say,
-    training_progress,
     write,
 )
 from duck.cli.exit_codes import DONE, FAILED
-from duck.cli.inputs import (
-    DataFlags,
-    GivenFlags,
-    RunFlags,
-    apply_flags,
-    load_config,
-    parse,
-    read_flags,
-)
+from duck.cli.inputs import GivenFlags, RunFlags, given_values, load_config, parse, read_flags
 from duck.cli.original import (
-    OriginalFlags,
     RequestFlags,
-    add_notes,
     data_flags,
     data_name,
     data_samples,
-    model_factory,
-    report_findings,
     unprinted_notes,
 )
-from duck.data.checks import Finding
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods import METHODS
 from duck.methods.base import Method
 from duck.methods.presets import Preset, has_settings, preset
-from duck.metrics import SMALL, check_limit, loss_change
-from duck.preparation import Preparations
+from duck.metrics import SMALL, loss_change
+from duck.options import DataOptions, OriginalOptions
 from duck.printable import counted
-from duck.runtime import distributed, is_first, pick_device
-from duck.scenarios import ForgetRandomClasses, Request
-from duck.unlearning import Status, unlearn
+from duck.run_forget import ForgetOptions, ForgetRun, forget_run
+from duck.scenarios import ForgetRandomClasses
+from duck.unlearning import Status
 
 EXIT_CODES: dict[Status, int] = {"done": DONE, "nothing forgotten": FAILED, "damaged": FAILED}
 
@@ -70,9 +52,9 @@ class ForgetFlags:
     preset for these data. --config takes them from a file.
     """
 
-    source: DataFlags
+    source: DataOptions
     output: RunFlags
-    original: OriginalFlags
+    original: OriginalOptions
     request: RequestFlags
     method: str = "duck"
     """A name from `duck list methods`."""
@@ -96,17 +78,27 @@ def main(argv: list[str]) -> int:
     config = load_config(given)
     config_method = None if config is None else _method_of_config(config, given)
     args = _parse(argv, given, config, config_method or _method_for_help(given))
-    config_request = config.request if config else None
-    args.request.check(config_request)
-    args.original.check()
-    if config is not None and config.earlier and config.earlier != args.original.earlier():
+    options = ForgetOptions(
+        args.request.read(config.request if config else None),
+        args.original,
+        args.source,
+        args.output,
+        config_method or args.method,
+        given_values(args.settings, given),
+        args.preset,
+        args.presets,
+        args.request.protocol,
+        args.max_accuracy_loss,
+        args.with_copies,
+    )
+    options.check()
+    if config is not None and config.earlier and config.earlier != options.original.earlier():
         raise BadInput(
             f"{args.config} follows earlier requests: give --run the run that forgot them, and no "
             "other."
         )
-    check_limit(args.max_accuracy_loss)
-    with distributed(args.output.device) as device, ExitStack() as reserved:
-        return _run(args, given, config_request, config_method, pick_device(device), reserved)
+    forgotten = forget_run(options, CONSOLE)
+    return _print_run(forgotten, args.output.json) if forgotten.is_first else DONE
 
 
 def _method_of_config(config: Experiment, given: GivenFlags) -> Method | None:
@@ -133,18 +125,11 @@ def _parse(
         "ForgetFlags", [("settings", type(method))], bases=(ForgetFlags,), kw_only=True
     )
     flags.__doc__ = ForgetFlags.__doc__
-    output = RunFlags()
-    original = OriginalFlags()
-    request = RequestFlags()
-    if config is not None:
-        output = RunFlags(seed=config.seed)
-        original = OriginalFlags(head=config.head)
-        request = RequestFlags(protocol=config.protocol)
     default = flags(
         source=data_flags(given),
-        output=output,
-        original=original,
-        request=request,
+        output=RunFlags(seed=config.seed if config else 0),
+        original=OriginalOptions(head=config.head if config else None),
+        request=RequestFlags(protocol=config.protocol if config else "holdout"),
         method=METHODS.name_of(method),
         settings=method,
     )
@@ -165,82 +150,20 @@ def _method_for_help(given: GivenFlags) -> Method:
     return preset(name, data, kind, data_samples(given), which, file)
 
 
-def _run(
-    args: Any,
-    given: GivenFlags,
-    config_request: Request | None,
-    config_method: Method | None,
-    device: torch.device,
-    reserved: ExitStack,
-) -> int:
-    """Unlearn, store and print the run; `reserved` locks its folder until the command ends."""
-    seed = args.output.seed
-    protocol = args.request.protocol
-    data = args.source.load(split=args.original.splits_data())
-    request = args.request.build(data, config_request)
-    training = args.original.training(data, args.source)
-    copies = ""
-    if args.with_copies:
-        request, copies = args.original.with_copies(request, data, seed, protocol)
-    scenario = args.original.scenario(request, data, seed, protocol)
-    defaults = config_method or preset(
-        args.method, data.name, scenario.kind, len(data.train), args.preset, args.presets
-    )
-    method = apply_flags(args.settings, given, defaults)
-    head = args.original.other_head(training, data, device)
-    experiment = Experiment(
-        training, request, method, seed, protocol, args.original.earlier(), head
-    )
-    folder = args.output.out or runs.default_folder(experiment)
-    if reserved.enter_context(runs.reserve(folder, experiment, args.output.overwrite)):
-        say(f"{folder} already holds this run; --overwrite runs it again.")
-        return print_run(folder, args.output.json, args.max_accuracy_loss)
-    findings = report_findings(scenario)
-    model = args.original.load(training, data, device)
-    with training_progress(f"{args.method} on {training.data}", quiet=not is_first()) as watch:
-        outcome = unlearn(
-            method,
-            model,
-            replace(scenario, data=scenario.data.to(device)),
-            new_model=model_factory(training, data),
-            recipe=training.recipe,
-            head=args.original.head_name(),
-            watch=watch,
-            preparations=Preparations(ArtifactStore(default_root(folder.parent))),
-            max_accuracy_loss=args.max_accuracy_loss,
-        )
-    if not is_first():
-        return DONE
-    outcome = add_notes(outcome, method, training, data, args.original, findings, copies)
-    run = runs.record(experiment, scenario, outcome, **args.original.places(folder, args.source))
-    runs.save(run, outcome.model, folder, args.output.overwrite)
-    return print_run(folder, args.output.json, args.max_accuracy_loss, findings)
-
-
-def print_run(
-    folder: Path,
-    as_json: bool,
-    max_accuracy_loss: float | None = None,
-    printed: Sequence[Finding] = (),
-) -> int:
-    """Print a stored unlearning and return the exit code.
-
-    max_accuracy_loss   the run is judged by this limit
-    printed             findings that are printed already, with their ids
-    """
-    run = runs.judge(runs.load(folder), max_accuracy_loss)
-    row = runs.row(folder, run)
+def _print_run(forgotten: ForgetRun, as_json: bool) -> int:
+    """Print a stored unlearning and return the exit code."""
+    run = forgotten.run
+    row = runs.row(forgotten.folder, run)
     if as_json:
         emit(row)
     else:
-        _print_text(folder, run, row, printed)
+        _print_text(forgotten, row)
     return FAILED if any(scores.is_known for scores in run.earlier) else EXIT_CODES[run.status]
 
 
-def _print_text(
-    folder: Path, run: runs.Run, row: dict[str, Any], printed: Sequence[Finding]
-) -> None:
-    for note in unprinted_notes(run.notes, printed):
+def _print_text(forgotten: ForgetRun, row: dict[str, Any]) -> None:
+    run = forgotten.run
+    for note in unprinted_notes(run.notes, forgotten.findings):
         write(note)
     original = run.original or {}
     rows = [
@@ -255,9 +178,9 @@ def _print_text(
     request = f"{row['scenario']}{_drawn_classes(run)}"
     samples = counted(row["forget_samples"], "sample")
     processed = f"{row['processed']} of {samples} processed"
-    write(f"{row['method']}, {request}: {processed}. Run: {folder}")
+    write(f"{row['method']}, {request}: {processed}. Run: {forgotten.folder}")
     if run.status != "nothing forgotten":
-        write(verdict_without_audit(run, folder))
+        write(verdict_without_audit(run, forgotten.folder))
 
 
 def _drawn_classes(run: runs.Run) -> str:

@@ -1,15 +1,17 @@
 """duck list: the methods, presets, scenarios, data sets, models, attacks and grids."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from duck.cli.console import emit, print_table
 from duck.cli.exit_codes import DONE
-from duck.cli.inputs import parse
+from duck.cli.parsing import parse
 
 Kind = Literal["methods", "presets", "scenarios", "datasets", "models", "attacks", "grids"]
 Row = dict[str, Any]
@@ -47,26 +49,19 @@ def _format_cell(value: Any) -> str:
 
 
 # Each function imports only what it lists.
-def list_methods() -> list[Row]:
-    """Return the facts of every method."""
+def _list_methods() -> list[Row]:
     from duck.comparison import suited
     from duck.methods import METHODS
 
     rows = []
     for name in suited():
         method = METHODS[name]
-        row = {
-            "name": name,
-            "paper": method.paper,
-            "scenarios": list(method.scenarios),
-            "needs_retain": method.needs_retain,
-        }
-        rows.append(row)
+        facts = {"paper": method.paper, "scenarios": list(method.scenarios)}
+        rows.append({"name": name, **facts, "needs_retain": method.needs_retain})
     return rows
 
 
-def list_presets() -> list[Row]:
-    """Return the presets of every method with their sources."""
+def _list_presets() -> list[Row]:
     from duck.methods import METHODS
     from duck.methods.presets import presets
 
@@ -94,8 +89,7 @@ def _preset_row(method: str, data: str, name: str, kind: str, settings: Row) -> 
     }
 
 
-def list_grids() -> list[Row]:
-    """Return the built-in grids with the number of their runs."""
+def _list_grids() -> list[Row]:
     from duck.bench import built_in, cells
 
     return [
@@ -104,32 +98,15 @@ def list_grids() -> list[Row]:
     ]
 
 
-def _attacks() -> list[Row]:
+def _list_attacks() -> list[Row]:
     from duck.audits.listing import list_attacks
 
     return [entry.to_dict() for entry in list_attacks()]
 
 
-def _scenarios() -> list[Row]:
-    from duck.scenarios import SCENARIOS
-
-    return _describe_entries(SCENARIOS)
-
-
-def _datasets() -> list[Row]:
-    from duck.data import DATASETS
-
-    return _describe_entries(DATASETS)
-
-
-def _models() -> list[Row]:
-    from duck.models import MODELS
-
-    return _describe_entries(MODELS)
-
-
-def _describe_entries(entries: Mapping[str, object]) -> list[Row]:
+def _list_registry(module: str, name: str) -> list[Row]:
     """Return the name of each entry with the first line of its docstring."""
+    entries = getattr(import_module(module), name)
     return [
         {"name": name, "about": (inspect.getdoc(entry) or "").split("\n")[0]}
         for name, entry in entries.items()
@@ -137,11 +114,11 @@ def _describe_entries(entries: Mapping[str, object]) -> list[Row]:
 
 
 ROWS: dict[Kind, Callable[[], list[Row]]] = {
-    "methods": list_methods,
-    "presets": list_presets,
-    "scenarios": _scenarios,
-    "datasets": _datasets,
-    "models": _models,
-    "attacks": _attacks,
-    "grids": list_grids,
+    "methods": _list_methods,
+    "presets": _list_presets,
+    "scenarios": partial(_list_registry, "duck.scenarios", "SCENARIOS"),
+    "datasets": partial(_list_registry, "duck.data", "DATASETS"),
+    "models": partial(_list_registry, "duck.models", "MODELS"),
+    "attacks": _list_attacks,
+    "grids": _list_grids,
 }

@@ -2,38 +2,31 @@
 
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from duck.bench.results import Results
 from duck.cli.console import emit, progress_bar, say, write
 from duck.cli.exit_codes import DONE
-from duck.cli.inputs import check_output_file, parse
+from duck.cli.parsing import check_output_file, parse
 from duck.errors import BadInput
 from duck.files import check_replaceable
 from duck.printable import counted
 from duck.report import (
     MAX_PAGE_BYTES,
     REPORT_MARK,
-    AttackCurve,
-    ClassDensities,
-    ReadProblem,
-    Result,
+    Contents,
     Sample,
-    StoredRemoval,
-    StoredRun,
     choose_forgotten_samples,
-    file_problems,
-    read_bench_curves,
-    read_bench_densities,
-    read_bench_results,
-    scan_removals,
-    scan_runs,
+    read,
+    read_bench,
     write_figures,
     write_report,
 )
+from duck.report.results import Result
 from duck.runs import check_writable
 from duck.runtime import pick_device
 from duck.unlearning_runs import open_run
@@ -69,47 +62,13 @@ class ReportFlags:
     """Print one JSON value to stdout."""
 
 
-@dataclass(frozen=True)
-class _Records:
-    """What the page is about."""
-
-    runs: list[StoredRun]
-    removals: list[StoredRemoval]
-    problems: list[ReadProblem]
-    """Runs and removals that cannot be read."""
-    results: list[Result] = field(default_factory=list)
-    curves: list[AttackCurve] = field(default_factory=list)
-    studies: list[ClassDensities] = field(default_factory=list)
-
-
 def main(argv: list[str]) -> int:
     args = parse(ReportFlags, argv, "report")
     _check(args)
-    records = _read(args)
-    samples = None
-    if args.show_samples:
-        samples = {run.anchor: _samples(run.folder, args.trust_model_code) for run in records.runs}
-    page = write_report(
-        args.out,
-        records.runs,
-        records.results,
-        samples,
-        records.removals,
-        records.curves,
-        records.problems,
-        records.studies,
-    )
-    figures: list[Path] = []
-    if args.figures:
-        figures = write_figures(
-            args.figures,
-            records.runs,
-            records.results,
-            records.removals,
-            records.curves,
-            records.studies,
-        )
-    _print_result(args, records, page, figures)
+    contents = _read(args)
+    page = write_report(args.out, contents)
+    figures = write_figures(args.figures, contents) if args.figures else []
+    _print_result(args, contents, page, figures)
     if args.open:
         webbrowser.open(page.resolve().as_uri())
     return DONE
@@ -128,29 +87,26 @@ def _check(args: ReportFlags) -> None:
         check_writable(args.figures / "figure.png")
 
 
-def _read(args: ReportFlags) -> _Records:
+def _read(args: ReportFlags) -> Contents:
     """Return what can be read; raise an error if nothing can."""
-    runs, run_problems = scan_runs(args.runs)
-    removals, removal_problems = scan_removals(args.runs)
-    by_message = {problem.message: problem for problem in (*run_problems, *removal_problems)}
-    if by_message and not runs and not removals:
-        raise BadInput("\n".join(by_message))
-    records = _Records(runs, removals, list(by_message.values()))
-    return _add_results(records, args.results) if args.results else records
+    contents = read(args.runs)
+    if contents.problems and not contents.runs and not contents.removals:
+        raise BadInput("\n".join(problem.message for problem in contents.problems))
+    if args.results:
+        contents = replace(contents, bench=_read_results(args.results))
+    if args.show_samples:
+        samples = {run.anchor: _samples(run.folder, args.trust_model_code) for run in contents.runs}
+        contents = replace(contents, samples=samples)
+    return contents
 
 
-def _add_results(records: _Records, folder: Path) -> _Records:
-    from duck.bench.results import Results
-
-    done = list(Results(folder).done.values())
-    results = read_bench_results(done)
-    curves = read_bench_curves(done)
-    studies = read_bench_densities(done)
-    if not results and not curves and not studies:
+def _read_results(folder: Path) -> list[Result]:
+    results = read_bench(Results(folder).done.values())
+    if not results:
         raise BadInput(
             f"{folder} holds no results of `duck bench`: --results takes the folder of its *.jsonl."
         )
-    return replace(records, results=results, curves=curves, studies=studies)
+    return results
 
 
 def _samples(folder: Path, trusted: bool) -> list[Sample]:
@@ -163,28 +119,29 @@ def _samples(folder: Path, trusted: bool) -> list[Sample]:
 
 
 def _print_result(
-    args: ReportFlags, records: _Records, page: Path, figures: Sequence[Path]
+    args: ReportFlags, contents: Contents, page: Path, figures: Sequence[Path]
 ) -> None:
-    file_errors = file_problems(records.runs, records.removals)
-    messages = [problem.message for problem in (*records.problems, *file_errors)]
+    messages = [problem.message for problem in (*contents.problems, *contents.file_problems)]
     for message in messages:
         say(message)
     size = page.stat().st_size
     if args.json:
-        result = {
-            "report": str(page),
-            "runs": len(records.runs),
-            "removals": len(records.removals),
-            "unread": messages,
-            "figures": [str(file) for file in figures],
-        }
-        emit(result)
+        emit(
+            {
+                "report": str(page),
+                "runs": len(contents.runs),
+                "removals": len(contents.removals),
+                "unread": messages,
+                "figures": [str(file) for file in figures],
+            }
+        )
     else:
         write(page)
+        bench = sum(result.is_unlearning for result in contents.bench)
         counts = [
-            counted(len(records.runs), "run"),
-            counted(len(records.removals), "bias removal"),
-            f"{counted(len(records.results), 'result')} of a bench",
+            counted(len(contents.runs), "run"),
+            counted(len(contents.removals), "bias removal"),
+            f"{counted(bench, 'result')} of a bench",
             f"{size / 1e6:.1f} MB; {counted(len(figures), 'figure')} for print.",
         ]
         say(", ".join(counts))

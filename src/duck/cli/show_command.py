@@ -13,7 +13,7 @@ from duck.audits.next_step import audit_command_here, verdict_without_audit
 from duck.audits.verdict import NOT_FORGOTTEN, TIERS, file_of
 from duck.cli.console import emit, print_earlier_requests, print_table, write
 from duck.cli.exit_codes import DONE
-from duck.cli.inputs import parse
+from duck.cli.parsing import parse
 from duck.files import read_text
 from duck.printable import counted, printable
 from duck.scenarios import describe

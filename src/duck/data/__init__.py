@@ -14,7 +14,7 @@ from duck.registry import Registry
 if TYPE_CHECKING:
     import torch
 
-    from duck.types import Data, Examples
+    from duck.types import Data
 
 MAX_SIZE = 16384
 """Largest side of an image in pixels; larger images would not fit in memory."""
@@ -109,19 +109,15 @@ def load(
 
 
 def _normalised(data: "Data", mean: Sequence[float], std: Sequence[float]) -> "Data":
-    from duck.data.assemble import check_pixels, floats_have_no_statistics
-    from duck.data.examples import Pixels, Resident, Streamed
+    from duck.data.assemble import check_pixels
+    from duck.data.examples import Pixels
 
-    check_pixels(data.name, mean, std, data.train.shape[0])
-
-    def with_pixels(examples: "Examples | None") -> Any:
-        if examples is None:
-            return None
-        if not isinstance(examples, Resident | Streamed) or examples.pixels is None:
-            raise floats_have_no_statistics(data.name)
-        return replace(examples, pixels=Pixels(tuple(mean), tuple(std)))
-
-    return replace(data, train=with_pixels(data.train), test=with_pixels(data.test))
+    train: Any = data.train
+    test: Any = data.test
+    pixels = Pixels(tuple(mean), tuple(std))
+    check_pixels(data.name, pixels, train.shape[0], is_float=getattr(train, "pixels", None) is None)
+    test = None if test is None else replace(test, pixels=pixels)
+    return replace(data, train=replace(train, pixels=pixels), test=test)
 
 
 def _is_path(word: str) -> bool:
@@ -139,9 +135,5 @@ def _from_path(
         from duck.data import arrays
 
         return arrays.load(path, image_size=image_size, split=split)
-    problem = (
-        "is neither a folder of class folders nor an .npz file"
-        if path.exists()
-        else "does not exist"
-    )
+    problem = "is neither a folder nor an .npz file" if path.exists() else "does not exist"
     raise BadInput(f"{path} {problem}. Give one of these, or a name: {', '.join(DATASETS)}.")

@@ -81,16 +81,12 @@ def from_arrays(
     if (test_images is None) != (test_labels is None):
         raise BadInput(f"{name} needs both test_images and test_labels, or neither.")
     train = _samples(name, "", images, labels, ids, layout)
-    test = (
-        _samples(name, "test_", test_images, test_labels, test_ids, layout)
-        if test_images is not None
-        else None
-    )
-    classes = (
-        [str(word) for word in class_names]
-        if class_names is not None
-        else numbered_classes(name, train.labels)
-    )
+    test = None
+    if test_images is not None:
+        test = _samples(name, "test_", test_images, test_labels, test_ids, layout)
+    if class_names is None:
+        class_names = numbered_classes(name, train.labels)
+    classes = [str(word) for word in class_names]
     return assemble(name, train, test, classes, augment=augment, image_size=image_size, split=split)
 
 
@@ -117,17 +113,15 @@ def _samples(
         )
     if len(numbers) == 0:
         raise BadInput(f"{name} has no {prefix}images.")
-    return Samples(
-        pixels, torch.from_numpy(numbers.astype(np.int64)), names.astype(np.str_).reshape(-1)
-    )
+    label_tensor = torch.from_numpy(numbers.astype(np.int64))
+    return Samples(pixels, label_tensor, names.astype(np.str_).reshape(-1))
 
 
 def _images(what: str, images: npt.NDArray[Any], layout: Layout) -> Tensor:
     is_float = np.issubdtype(images.dtype, np.floating)
     if images.dtype != np.uint8 and not is_float:
         raise BadInput(
-            f"The {what} must be uint8 or float, got {images.dtype}. Convert them first, for "
-            "example with .astype('uint8')."
+            f"The {what} must be uint8 or float, got {images.dtype}. Convert them first."
         )
     if images.ndim not in (3, 4) and not (is_float and images.ndim > 1):
         raise BadInput(
@@ -141,9 +135,8 @@ def _images(what: str, images: npt.NDArray[Any], layout: Layout) -> Tensor:
     elif images.ndim == 4:
         images = channels_first(images, layout)
     # A copy: samples must not change when the caller changes the array.
-    return torch.from_numpy(
-        images.astype(np.float32 if is_float else np.uint8, order="C", copy=True)
-    )
+    dtype = np.float32 if is_float else np.uint8
+    return torch.from_numpy(images.astype(dtype, order="C", copy=True))
 
 
 def channels_first(images: npt.NDArray[Any], layout: Layout = "auto") -> npt.NDArray[Any]:

@@ -87,8 +87,7 @@ def check_labels(name: str, labels: Tensor, num_classes: int, gaps: bool = False
     """Raise an error unless the labels are 0 to K - 1 and, without `gaps`, each of them occurs."""
     if num_classes < 2:
         raise BadInput(
-            f"{name} needs at least two classes, one to forget and one to keep; it has "
-            f"{num_classes}."
+            f"{name} needs at least two classes, one of them to keep; it has {num_classes}."
         )
     found = labels.unique().tolist()
     if found[0] < 0 or found[-1] >= num_classes or (len(found) < num_classes and not gaps):
@@ -160,8 +159,7 @@ def statistics(parts: Iterable[Tensor]) -> Pixels:
 def _check_test(name: str, train: Examples, test: Examples, num_classes: int) -> None:
     if test.shape != train.shape:
         raise BadInput(
-            f"The test images of {name} have shape {test.shape}, the training images "
-            f"{train.shape}: they must have the same shape."
+            f"Test images of {name} have shape {test.shape}, training images {train.shape}."
         )
     unknown = sorted(set(test.labels.tolist()) - set(range(num_classes)))
     if unknown:
@@ -172,22 +170,16 @@ def _check_test(name: str, train: Examples, test: Examples, num_classes: int) ->
     check_ids(f"the test split of {name}", test.ids)
 
 
-def check_pixels(name: str, mean: Sequence[float], std: Sequence[float], channels: int) -> None:
+def check_pixels(name: str, pixels: Pixels, channels: int, is_float: bool) -> None:
     """Raise an error unless mean and std have a finite number per channel, the std above 0."""
-    if (
-        len(mean) != channels
-        or len(std) != channels
-        or min(std) <= 0
-        or not all(map(math.isfinite, (*mean, *std)))
-    ):
+    if is_float:
+        raise BadInput(
+            f"The images of {name} are floats, which are not normalised: leave out mean and std."
+        )
+    mean, std = pixels.mean, pixels.std
+    is_finite = all(map(math.isfinite, (*mean, *std)))
+    if not len(mean) == len(std) == channels or min(std) <= 0 or not is_finite:
         raise BadInput(
             f"{name} has {counted(channels, 'channel')}: give one mean and one std for each "
             "channel, the std above 0."
         )
-
-
-def floats_have_no_statistics(name: str) -> BadInput:
-    """Return the error for a mean and std of images that are not uint8."""
-    return BadInput(
-        f"The images of {name} are floats, which are not normalised: leave out mean and std."
-    )

@@ -1,7 +1,6 @@
 """Checks of the data of a request: copies across splits, random augmentation, unscaled pixels."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -45,43 +44,25 @@ def copies_in_retain(scenario: Scenario) -> Tensor:
     """
     if is_random(scenario.data.train):
         return torch.empty(0, dtype=torch.int64)
-    return _Digests(scenario).copies_in_retain
+    digests = scenario.data.train.digests
+    forget = _forget_digests(scenario)
+    rows = [row for row in scenario.retain.tolist() if digests[row] in forget]
+    return torch.tensor(rows, dtype=torch.int64)
 
 
-class _Digests:
-    """The digests of a scenario's samples, compared across the splits."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.train = scenario.data.train.digests
-
-    @cached_property
-    def forget(self) -> set[bytes]:
-        return {self.train[row] for row in self.scenario.forget.tolist()}
-
-    @cached_property
-    def copies_in_retain(self) -> Tensor:
-        rows = [row for row in self.scenario.retain.tolist() if self.train[row] in self.forget]
-        return torch.tensor(rows, dtype=torch.int64)
-
-    def in_test(self, test: Examples) -> tuple[list[str], list[str]]:
-        """Return the ids of test samples that copy a forget sample, or another training sample."""
-        train = set(self.train)
-        pairs = zip(test.ids.tolist(), test.digests, strict=True)
-        known = [(name, digest) for name, digest in pairs if digest in train]
-        forget = [name for name, digest in known if digest in self.forget]
-        return forget, [name for name, digest in known if digest not in self.forget]
+def _forget_digests(scenario: Scenario) -> set[bytes]:
+    digests = scenario.data.train.digests
+    return {digests[row] for row in scenario.forget.tolist()}
 
 
 def _copies(scenario: Scenario) -> list[Finding]:
     data = scenario.data
     if is_random(data.train):
         return []
-    digests = _Digests(scenario)
     findings = []
     if data.test is not None and not is_random(data.test):
-        findings = _copies_in_test(*digests.in_test(data.test), data.test)
-    retain = tuple(data.train.ids[digests.copies_in_retain.numpy()].tolist())
+        findings = _copies_in_test(scenario, data.test)
+    retain = tuple(data.train.ids[copies_in_retain(scenario).numpy()].tolist())
     if retain:
         text = (
             f"The retain set contains exact copies of forget samples ({len(retain)}), so the model "
@@ -91,10 +72,15 @@ def _copies(scenario: Scenario) -> list[Finding]:
     return findings
 
 
-def _copies_in_test(forget: list[str], others: list[str], test: Examples) -> list[Finding]:
+def _copies_in_test(scenario: Scenario, test: Examples) -> list[Finding]:
+    forget_digests = _forget_digests(scenario)
+    other_digests = set(scenario.data.train.digests) - forget_digests
+    pairs = list(zip(test.ids.tolist(), test.digests, strict=True))
+    forget = [name for name, digest in pairs if digest in forget_digests]
+    others = [name for name, digest in pairs if digest in other_digests]
+    known = [*forget, *others]
     # Equal vectors of a few features may well be different samples.
     is_image = len(test.shape) == 3
-    known = [*forget, *others]
     if is_image and len(known) > MAX_TEST_COPIES * len(test):
         raise BadInput(
             f"{len(known)} of {len(test)} test samples are exact copies of training samples "

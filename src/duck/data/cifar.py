@@ -101,27 +101,16 @@ def _class_names(path: Path, cifar: Cifar) -> list[str]:
 
 
 def _samples(paths: list[Path], cifar: Cifar, classes: Sequence[str]) -> Samples:
-    batches = [_batch(path, cifar) for path in paths]
-    images = np.concatenate([batch.images for batch in batches])
-    labels = list(chain.from_iterable(batch.labels for batch in batches))
-    names = list(chain.from_iterable(batch.names for batch in batches))
-    ids = (
-        _unique(names, [classes[label] for label in labels])
-        if len(names) == len(labels)
-        else np.arange(len(labels)).astype(np.str_)
-    )
-    return Samples(torch.from_numpy(images), torch.tensor(labels), ids)
+    images, labels, names = zip(*(_batch(path, cifar) for path in paths), strict=True)
+    all_labels, all_names = list(chain(*labels)), list(chain(*names))
+    ids = np.arange(len(all_labels)).astype(np.str_)
+    if len(all_names) == len(all_labels):
+        ids = _unique(all_names, [classes[label] for label in all_labels])
+    return Samples(torch.from_numpy(np.concatenate(images)), torch.tensor(all_labels), ids)
 
 
-class _Batch(NamedTuple):
-    """The content of one file. There are as many names as labels, or none."""
-
-    images: npt.NDArray[np.uint8]
-    labels: list[int]
-    names: list[str]
-
-
-def _batch(path: Path, cifar: Cifar) -> _Batch:
+def _batch(path: Path, cifar: Cifar) -> tuple[npt.NDArray[np.uint8], list[int], list[str]]:
+    """Return the images, labels and names of one file: as many names as labels, or none."""
     content = read_pickle(path)
     data = _entry(path, content, "data", np.ndarray)
     labels = _entry(path, content, cifar.labels, list)
@@ -138,10 +127,9 @@ def _batch(path: Path, cifar: Cifar) -> _Batch:
         )
     if not all(isinstance(label, int) and 0 <= label < cifar.num_classes for label in labels):
         raise BadInput(
-            f"{path}: the labels must be whole numbers from 0 to {cifar.num_classes - 1}. "
-            f"{DOWNLOAD}"
+            f"{path}: labels must be whole numbers from 0 to {cifar.num_classes - 1}. {DOWNLOAD}"
         )
-    return _Batch(data.reshape(-1, 3, 32, 32), labels, names)
+    return data.reshape(-1, 3, 32, 32), labels, names
 
 
 def _unique(names: list[str], classes: list[str]) -> Ids:

@@ -42,8 +42,7 @@ def decode(path: Path, shape: tuple[int, ...], size: int | None = None) -> npt.N
     )
     if pixels.shape != shape:
         raise BadInput(
-            f"The image {path} has shape {pixels.shape}, the others have {shape}. "
-            "Remove or resize it."
+            f"The image {path} has shape {pixels.shape}, others have {shape}. Resize it."
         )
     return pixels
 

@@ -83,10 +83,7 @@ def _stream(url: str, file: Path, progress: ProgressCallback | None) -> str:
                 if progress:
                     progress(done, max(total, done))
     except (OSError, http.client.HTTPException) as error:
-        raise BadInput(
-            f"Could not download {url}: {error}. Check the connection, or download and unpack it "
-            "yourself."
-        ) from error
+        raise BadInput(f"Could not download {url}: {error}. Check the connection.") from error
     return digest.hexdigest()
 
 

@@ -38,10 +38,9 @@ class Pixels:
 
     def on(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return a function that normalises images on the device."""
+        shifts = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
         scale = torch.tensor([1 / (255 * s) for s in self.std], device=device).view(-1, 1, 1)
-        shift = torch.tensor(
-            [-m / s for m, s in zip(self.mean, self.std, strict=True)], device=device
-        ).view(-1, 1, 1)
+        shift = torch.tensor(shifts, device=device).view(-1, 1, 1)
         return lambda images: images.float().mul_(scale).add_(shift)
 
 
@@ -65,10 +64,9 @@ class RandomCrops:
     def __call__(self, images: Tensor, rows: Tensor, part: slice) -> Tensor:
         """Return crops of images[rows], gathered from `images` in one indexing operation."""
         down, right = self.shifts[:, part].to(images.device).unsqueeze(-1)
+        mirrored = self.mirrored[part].to(images.device).unsqueeze(-1)
         across = torch.arange(self.width, device=images.device).expand(len(rows), -1)
-        across = torch.where(
-            self.mirrored[part].to(images.device).unsqueeze(-1), across.flip(-1), across
-        )
+        across = torch.where(mirrored, across.flip(-1), across)
         y = _reflect(torch.arange(self.height, device=images.device) + down, self.height)
         x = _reflect(across + right, self.width)
         # The slice between index tensors moves to the end: (n, H, W, C), channels-last memory.
@@ -144,15 +142,12 @@ class _Indexed:
             raise BadInput("Augmentation is random and needs a generator.")
         if augment != "none" and len(self.shape) != 3:
             raise BadInput(
-                f"Crops need images (channels, height, width), these have shape {self.shape}: use "
-                "augment='none'."
+                f"Crops need images (C, H, W), these have shape {self.shape}: use augment='none'."
             )
         order, size = _order(len(self), size, generator)
-        crops = (
-            RandomCrops(augment, len(order), self.shape, generator)
-            if augment != "none" and generator is not None
-            else None
-        )
+        crops = None
+        if augment != "none" and generator is not None:
+            crops = RandomCrops(augment, len(order), self.shape, generator)
         labels = self.labels[order].to(self.device)
         positions = order.to(self.device)
         normalise = self.pixels.on(self.device) if self.pixels else lambda images: images
@@ -190,15 +185,11 @@ class Resident(_Indexed):
             return self
         if fits(self.images.nbytes, device):
             return replace(self, images=self.images.to(device), device=device)
-        return Streamed(
-            self.labels,
-            self.ids,
-            self.pixels,
-            self.rows,
-            device,
-            self.images.__getitem__,
-            self.shape,
-        )
+        return replace(self.streamed(self.images.__getitem__, self.shape), device=device)
+
+    def streamed(self, fetch: Fetch, shape: tuple[int, ...]) -> "Streamed":
+        """Return the same samples with images from another function."""
+        return Streamed(self.labels, self.ids, self.pixels, self.rows, self.device, fetch, shape)
 
     def _epoch(
         self, rows: Tensor, crops: RandomCrops | None, size: int, generator: torch.Generator | None
@@ -315,6 +306,19 @@ def prefetch(load: Callable[[int], T], starts: range, depth: int = 2) -> Iterato
         thread.join()
 
 
+def stream(
+    labels: Tensor,
+    ids: Ids,
+    pixels: Pixels | None,
+    fetch: Fetch,
+    shape: tuple[int, ...],
+    random: bool = False,
+) -> Streamed:
+    """Make examples whose images are fetched from the host."""
+    rows = torch.arange(len(labels))
+    return Streamed(labels, ids, pixels, rows, torch.device("cpu"), fetch, shape, random)
+
+
 def fits(size: int, device: torch.device) -> bool:
     """Return whether images fit on a device; half of a GPU's free memory is left to the model."""
     return device.type != "cuda" or size < torch.cuda.mem_get_info(device)[0] // 2
@@ -324,8 +328,7 @@ def examples(images: Tensor, labels: Tensor, ids: Ids, pixels: Pixels | None = N
     """Check tensors on one device and make examples of them."""
     if not len(images) == len(labels) == len(ids):
         raise BadInput(
-            f"{len(images)} images, {len(labels)} labels and {len(ids)} ids: give one label and "
-            "one id for each image."
+            f"{len(images)} images, {len(labels)} labels and {len(ids)} ids: give one of each."
         )
     if len(labels) == 0:
         raise BadInput("There are no samples.")

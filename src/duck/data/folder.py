@@ -11,7 +11,7 @@ from torch import Tensor
 
 from duck.data.assemble import check_labels, check_split, finish, statistics
 from duck.data.decode import Header, read_header
-from duck.data.examples import Pixels, Streamed, examples
+from duck.data.examples import Pixels, examples, stream
 from duck.data.images import evenly_spaced_rows, memory_for_images
 from duck.data.parallel import decode_all, decode_in_threads, in_threads
 from duck.data.progress import ProgressCallback
@@ -56,8 +56,7 @@ def load(
     classes = [folder.name for folder in _subfolders(train_folder)]
     if not classes:
         raise BadInput(
-            f"{train_folder} contains no class folders. Put the images into "
-            f"{train_folder / '<class>'}/, one folder for each class."
+            f"{train_folder} contains no class folders. Put the images into <class>/ in it."
         )
     train = _list(path, train_folder, classes)
     check_labels(name, train.labels, len(classes))
@@ -99,12 +98,9 @@ class Reader(NamedTuple):
                 [files.paths[row] for row in rows.tolist()], self.shape, self.image_size
             )
 
-        rows = torch.arange(len(files.paths))
-        pixels = pixels or statistics(map(fetch, evenly_spaced_rows(len(rows)).split(256)))
-        streamed = Streamed(
-            files.labels, files.ids, pixels, rows, torch.device("cpu"), fetch, self.shape
-        )
-        return streamed, pixels
+        rows = evenly_spaced_rows(len(files.paths))
+        pixels = pixels or statistics(map(fetch, rows.split(256)))
+        return stream(files.labels, files.ids, pixels, fetch, self.shape), pixels
 
 
 def _split_folders(path: Path) -> tuple[Path, Path | None]:
@@ -126,10 +122,7 @@ def _list(path: Path, split: Path, classes: list[str]) -> Files:
     paths, labels = [], []
     for folder in _subfolders(split):
         if folder.name not in classes:
-            raise BadInput(
-                f"{folder} is a class that the training folder does not have. Remove it, or add "
-                "training images."
-            )
+            raise BadInput(f"{folder} is a class without training images. Remove it, or add some.")
         files = sorted(_images_under(folder))
         for file in (folder, *files):
             _check_name(path, file)
@@ -138,10 +131,7 @@ def _list(path: Path, split: Path, classes: list[str]) -> Files:
         paths += files
         labels += [classes.index(folder.name)] * len(files)
     if not paths:
-        raise BadInput(
-            f"{split} contains no class folders. Put the images into {split / '<class>'}/, or "
-            "remove it."
-        )
+        raise BadInput(f"{split} contains no class folders. Put the images into <class>/ in it.")
     ids = np.array([file.relative_to(path).as_posix() for file in paths])
     return Files(paths, torch.tensor(labels), ids)
 

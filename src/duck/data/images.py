@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from duck.data.decode import scaled_size
-from duck.data.examples import Resident, Streamed
+from duck.data.examples import Resident
 from duck.errors import BadInput
 from duck.types import Examples
 
@@ -34,23 +34,12 @@ def resized(examples: Resident, size: int | None, max_bytes: int | None = None) 
     if size is None or examples.shape[1:] == (size, size):
         return examples
     if len(examples.shape) != 3:
-        raise BadInput(
-            "Only images (channels, height, width) can be resized, these have shape "
-            f"{examples.shape}: leave the size out."
-        )
+        raise BadInput(f"Only images (C, H, W) can be resized, these have shape {examples.shape}.")
     images = examples.images
     shape = (examples.shape[0], size, size)
     limit = memory_for_images() if max_bytes is None else max_bytes
     if len(images) * torch.Size(shape).numel() * images.element_size() > limit:
-        return Streamed(
-            examples.labels,
-            examples.ids,
-            examples.pixels,
-            examples.rows,
-            examples.device,
-            lambda rows: resize(images[rows], size),
-            shape,
-        )
+        return examples.streamed(lambda rows: resize(images[rows], size), shape)
     result = torch.empty(len(images), *shape, dtype=images.dtype)
     for source, target in zip(images.split(256), result.split(256), strict=True):
         target.copy_(resize(source, size))

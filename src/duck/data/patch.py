@@ -23,8 +23,7 @@ class Patch:
         """Return the rows and columns of the patch in images of that shape."""
         if len(shape) != 3 or not 0 < self.size <= min(shape[1:]):
             raise BadInput(
-                f"A patch of {self.size} x {self.size} pixels does not fit images of shape "
-                f"{tuple(shape)}: choose another size."
+                f"A patch of {self.size} x {self.size} pixels does not fit images of shape {shape}."
             )
         return slice(0, self.size), slice(shape[2] - self.size, shape[2])
 
@@ -52,8 +51,7 @@ class Patch:
             raise BadInput(f"A colour has values in 0..255, got {self.colour}.")
         if shape[0] not in (1, len(self.colour)):
             raise BadInput(
-                f"The images have {shape[0]} channels, the colour {len(self.colour)}: give one "
-                "value for each channel."
+                f"The images have {shape[0]} channels, the colour {len(self.colour)} values."
             )
         values = self.colour if shape[0] > 1 else (max(self.colour),)
         colour = torch.tensor(values, dtype=torch.uint8).view(-1, 1, 1)
@@ -69,10 +67,7 @@ class Patch:
 def relabelled(examples: Examples, rows: Tensor, label: int) -> Examples:
     """Return a copy of the examples with another label on these rows."""
     if not isinstance(examples, Resident | Streamed):
-        raise BadInput(
-            f"Labels of {type(examples).__name__} cannot be changed: load the data as images with "
-            "labels."
-        )
+        raise BadInput(f"The labels of {type(examples).__name__} cannot be changed.")
     labels = examples.labels.clone()
     labels[rows] = label
     return replace(examples, labels=labels)

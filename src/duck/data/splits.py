@@ -44,13 +44,9 @@ def split_by_hash(ids: Ids) -> Split:
     No sample changes its split when others are added or removed.
     """
     tenth = _hashes(ids) // np.uint64(2**64 // 10 + 1)
-    train = np.flatnonzero(tenth < 8)
-    rest = np.flatnonzero(tenth >= 8)
-    return Split(
-        torch.from_numpy(train),
-        torch.from_numpy(rest),
-        torch.from_numpy(np.flatnonzero(tenth[rest] == 8)),
-    )
+    rest = tenth >= 8
+    parts = (~rest, rest, tenth[rest] == 8)
+    return Split(*(torch.from_numpy(np.flatnonzero(part)) for part in parts))
 
 
 def _hashes(ids: Ids, salt: str = "") -> npt.NDArray[np.uint64]:

@@ -105,10 +105,7 @@ def _list_val(folder: Path, wnids: list[str]) -> list[ImageFile]:
     for number, line in enumerate(table.read_text().splitlines(), 1):
         name, wnid = (*line.split("\t"), "")[:2]
         if name not in sizes or wnid not in label_of:
-            raise BadInput(
-                f"{table}, line {number}: no image {name!r} or no class {wnid!r}. Remove the "
-                "folder and download it again with --download."
-            )
+            raise BadInput(f"{table}, line {number}: no image {name!r} or no class {wnid!r}.")
         files.append(ImageFile(folder / "images" / name, label_of[wnid], sizes[name]))
     return files
 
@@ -116,8 +113,7 @@ def _list_val(folder: Path, wnids: list[str]) -> list[ImageFile]:
 def _sizes(folder: Path) -> dict[str, int]:
     if not folder.is_dir():
         raise BadInput(
-            f"{folder} is missing. Remove the data set's folder and download it again with "
-            "--download."
+            f"{folder} is missing. Remove the data set and download it again with --download."
         )
     with os.scandir(folder) as entries:
         return {

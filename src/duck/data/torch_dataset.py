@@ -10,15 +10,9 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from duck.data.arrays import channels_first
-from duck.data.assemble import (
-    check_pixels,
-    finish,
-    floats_have_no_statistics,
-    numbered_classes,
-    statistics,
-)
+from duck.data.assemble import check_pixels, finish, numbered_classes, statistics
 from duck.data.decode import pixels_of
-from duck.data.examples import Pixels, Streamed, examples
+from duck.data.examples import Pixels, examples, stream
 from duck.data.images import evenly_spaced_rows, memory_for_images
 from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
@@ -75,7 +69,8 @@ def from_dataset(
     with host_generators() as reseed:
         reseed(0)
         train = _Reader.of(train_set, f"{name} (train)", dtype)
-        _check_pixels(pixels, train.first, name)
+        if pixels is not None:
+            check_pixels(name, pixels, len(train.first), train.first.dtype != torch.uint8)
         train, known = train.for_model(outputs) if outputs is not None else (train, None)
         limit = memory_for_images() if max_bytes is None else max_bytes
         seen, pixels = _read(train, pixels, limit, progress)
@@ -85,14 +80,6 @@ def from_dataset(
             unseen, _ = _read(test, pixels, limit, progress)
     names = classes or _names(train_set) or numbered_classes(name, seen.labels, known)
     return finish(name, seen, unseen, names, augment="none", gaps=True).to(device)
-
-
-def _check_pixels(pixels: Pixels | None, first: Tensor, name: str) -> None:
-    if pixels is None:
-        return
-    if first.dtype != torch.uint8:
-        raise floats_have_no_statistics(name)
-    check_pixels(name, pixels.mean, pixels.std, len(first))
 
 
 def _names(dataset: object) -> list[str] | None:
@@ -122,12 +109,10 @@ class _Reader:
         one_channel: bool = False,
     ) -> "_Reader":
         """Check the data set and read its first sample."""
-        if isinstance(dataset, IterableDataset) or not (
-            hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-        ):
+        is_map_style = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        if isinstance(dataset, IterableDataset) or not is_map_style:
             raise BadInput(
-                f"{set_name} must be a map-style data set, with a length and samples by index; "
-                f"{type(dataset).__name__} is not."
+                f"{set_name} must be a map-style data set; {type(dataset).__name__} is not."
             )
         samples = cast(MapStyle, dataset)
         if len(samples) == 0:
@@ -200,23 +185,13 @@ def _read(
     ids = np.arange(count).astype(np.str_)
     is_image = first.dtype == torch.uint8
     if is_image and pixels is None:
-        pixels = statistics(
-            [images] if resident else map(reader.fetch, evenly_spaced_rows(count).split(256))
-        )
+        chosen = evenly_spaced_rows(count).split(256)
+        pixels = statistics([images] if resident else map(reader.fetch, chosen))
     own_pixels = pixels if is_image else None
     if resident:
         return examples(images, labels, ids, own_pixels), pixels
-    streamed = Streamed(
-        labels,
-        ids,
-        own_pixels,
-        torch.arange(count),
-        torch.device("cpu"),
-        reader.fetch,
-        tuple(first.shape),
-        is_random,
-    )
-    return streamed, pixels
+    shape = tuple(first.shape)
+    return stream(labels, ids, own_pixels, reader.fetch, shape, is_random), pixels
 
 
 def _pair(item: Any, sample_name: str) -> tuple[Any, Any]:
@@ -234,21 +209,18 @@ def _pair(item: Any, sample_name: str) -> tuple[Any, Any]:
     if _is_number(item[0]) and not _is_number(item[1]):
         order = ", ".join(map(_kind, item))
         raise BadInput(
-            f"{sample_name} has the wrong order: expected (image, label), got ({order}). Give the "
-            "image first, then its label."
+            f"{sample_name} has the wrong order: expected (image, label), got ({order})."
         )
     return item[0], item[1]
 
 
 def _is_number(value: Any) -> bool:
     """Return whether a value is a label or an index, not an image."""
-    return isinstance(value, int | float | np.generic) or (
-        isinstance(value, Tensor | np.ndarray) and value.ndim == 0
-    )
+    return isinstance(value, int | float) or getattr(value, "ndim", None) == 0
 
 
 def _label(y: Any, sample_name: str) -> int:
-    value = y.item() if isinstance(y, (Tensor, np.ndarray, np.generic)) and y.ndim == 0 else y
+    value = y.item() if getattr(y, "ndim", None) == 0 else y
     if not isinstance(value, int):
         raise BadInput(f"{sample_name} must have one whole number as its label, got {_kind(y)}.")
     return value

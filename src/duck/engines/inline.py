@@ -1,15 +1,18 @@
 """Executes tasks in this process, one after another."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
 
-from duck.engines.base import ENGINES, Result, Start, Task
+from duck.engines.base import ENGINES, Engine, Start, always
 from duck.errors import BadInput
 
 
 @ENGINES.register("inline")
 @dataclass(frozen=True)
-class InlineEngine:
+class InlineEngine(Engine):
     """Executes one task at a time in the calling process."""
 
     workers: int = 1
@@ -21,11 +24,13 @@ class InlineEngine:
                 "Use --engine processes for more."
             )
 
-    def __call__(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task], start: Start[Task]
-    ) -> Iterator[Result]:
-        """Yield function(task) for each task that `start` lets begin."""
-        for task in tasks:
-            if not start(task):
-                return
-            yield function(task)
+    @contextmanager
+    def open(
+        self, function: Callable[[Any], Any], most_tasks: int
+    ) -> Iterator[Callable[..., Iterator[Any]]]:
+        """Give a callable that executes tasks when their results are taken."""
+
+        def execute(tasks: Sequence[Any], start: Start = always) -> Iterator[Any]:
+            return map(function, takewhile(start, tasks))
+
+        yield execute

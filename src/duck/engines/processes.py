@@ -15,12 +15,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice, takewhile
 from typing import Any
 
-from joblib.externals.loky import ProcessPoolExecutor
-
-from duck.engines.base import ENGINES, Result, Start, Task, check_workers
+from duck.engines.base import ENGINES, Engine, Workers, check_workers
 from duck.errors import BadInput, DuckError
 
 # Sums over several threads depend on their number: with one, results equal those of one process.
@@ -31,7 +28,7 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 @ENGINES.register("processes")
 @dataclass(frozen=True)
-class ProcessEngine:
+class ProcessEngine(Engine):
     """Executes tasks in `workers` processes, each with one CPU thread. No process is forked."""
 
     workers: int
@@ -39,49 +36,62 @@ class ProcessEngine:
     def __post_init__(self) -> None:
         check_workers(self.workers)
 
-    def __call__(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task], start: Start[Task]
-    ) -> Iterator[Result]:
-        """Yield function(task) for each task that `start` lets begin, in the order they end."""
-        pending = takewhile(start, tasks)
-        count = max(1, min(self.workers, len(tasks)))
-        with _executor(count, to_bytes(function)) as executor:
-            running = {_submit(executor, task) for task in islice(pending, count)}
-            while running:
-                finished, running = wait(running, return_when=FIRST_COMPLETED)
-                # Errors last: raising one ends the generator, and no finished result is lost.
-                for future in sorted(finished, key=_has_failed):
-                    yield _result(future)
-                running |= {_submit(executor, task) for task in islice(pending, len(finished))}
-
-
-def _submit(executor: Any, task: Any) -> "Future[Any]":
-    """Submit a task; if a worker has died, return a future with the error."""
-    try:
+    @contextmanager
+    def open(self, function: Callable[[Any], Any], most_tasks: int) -> Iterator["_Processes"]:
+        """Start processes. If an error or Ctrl-C interrupts their tasks, they are killed."""
+        count = max(1, min(self.workers, most_tasks))
+        pickled_function = to_bytes(function)
         with _environment(SAFE_PATH):
-            future: Future[Any] = executor.submit(_execute, task)
-    except BrokenProcessPool as error:
-        future = Future()
-        future.set_exception(error)
-    return future
+            # Commands that start no process need not load joblib.
+            from joblib.externals.loky import ProcessPoolExecutor
+
+            executor = ProcessPoolExecutor(
+                count,
+                initializer=_initialize,
+                initargs=(pickled_function, os.getpid()),
+                env=ONE_THREAD | SAFE_PATH,
+            )
+        workers = _Processes(count, executor)
+        is_busy = True
+        try:
+            yield workers
+            is_busy = bool(workers.running)
+        finally:
+            executor.shutdown(kill_workers=is_busy)
 
 
-@contextmanager
-def _executor(workers: int, function: bytes) -> Iterator[Any]:
-    """Yield an executor whose workers are killed if an error or Ctrl-C interrupts them."""
-    with _environment(SAFE_PATH):
-        executor = ProcessPoolExecutor(
-            workers,
-            initializer=_initialize,
-            initargs=(function, os.getpid()),
-            env=ONE_THREAD | SAFE_PATH,
-        )
-    try:
-        yield executor
-    except BaseException:
-        executor.shutdown(kill_workers=True)
-        raise
-    executor.shutdown()
+class _Processes(Workers):
+    """The worker processes of an executor."""
+
+    def __init__(self, count: int, executor: Any) -> None:
+        super().__init__(count)
+        self.executor = executor
+
+    def submit(self, task: Any) -> "Future[Any]":
+        """Submit a task; if a worker has died, return a future with the error."""
+        try:
+            with _environment(SAFE_PATH):
+                future: Future[Any] = self.executor.submit(_execute, task)
+        except BrokenProcessPool as error:
+            future = Future()
+            future.set_exception(error)
+        return future
+
+    def wait(self, handles: "Sequence[Future[Any]]") -> "Sequence[Future[Any]]":
+        """Wait for a task to end and return all that have ended."""
+        finished, _ = wait(handles, return_when=FIRST_COMPLETED)
+        return [future for future in handles if future in finished]
+
+    def result(self, handle: "Future[Any]") -> Any:
+        """Return the result of a task, or raise its exception."""
+        try:
+            return handle.result()
+        except BrokenProcessPool as error:
+            reason = " ".join(str(error).split())
+            raise DuckError(
+                f"A worker process ended unexpectedly: {reason} Finished results are kept. Rerun "
+                "the same command to resume, with fewer --workers if memory was short."
+            ) from error
 
 
 @contextmanager
@@ -107,21 +117,6 @@ def to_bytes(function: Callable[[Any], Any]) -> bytes:
         raise BadInput(
             f"The data or the model cannot be sent to other processes ({error}). "
             "Use --engine inline."
-        ) from error
-
-
-def _has_failed(future: "Future[Any]") -> bool:
-    return future.exception() is not None
-
-
-def _result(future: "Future[Result]") -> Result:
-    try:
-        return future.result()
-    except BrokenProcessPool as error:
-        reason = " ".join(str(error).split())
-        raise DuckError(
-            f"A worker process ended unexpectedly: {reason} Finished results are kept. Rerun the "
-            "same command to resume, with fewer --workers if memory was short."
         ) from error
 
 

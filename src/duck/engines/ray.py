@@ -6,10 +6,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice, takewhile
 from typing import Any
 
-from duck.engines.base import ENGINES, Result, Start, Task, check_workers
+from duck.engines.base import ENGINES, Engine, Workers, check_workers
 from duck.engines.processes import ONE_THREAD, SAFE_PATH, to_bytes
 from duck.errors import BadInput, DuckError
 
@@ -20,7 +19,7 @@ RETRIES = 3
 
 @ENGINES.register("ray")
 @dataclass(frozen=True)
-class RayEngine:
+class RayEngine(Engine):
     """Executes tasks in `workers` Ray actors, each with one CPU and a share of a GPU."""
 
     workers: int
@@ -33,27 +32,18 @@ class RayEngine:
         if not self.gpus_per_worker >= 0:
             raise BadInput(f"--gpus-per-worker must be 0 or more, got {self.gpus_per_worker}.")
 
-    def __call__(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task], start: Start[Task]
-    ) -> Iterator[Result]:
-        """Yield function(task) for each task that `start` lets begin, in the order they end."""
-        pending = takewhile(start, tasks)
-        count = min(self.workers, len(tasks))
-        with self._cluster() as ray, _actors(ray) as actors:
+    @contextmanager
+    def open(self, function: Callable[[Any], Any], most_tasks: int) -> Iterator["_Actors"]:
+        """Start actors. They end with the context: the cluster may live on."""
+        with self._cluster() as ray:
             # This reference keeps the function for actors that restart.
             stored = ray.put(to_bytes(function))
-            free = self._create_actors(ray, count, stored)
-            actors.extend(free)
-            running: dict[Any, Any] = {}
-            while True:
-                for task in islice(pending, len(free)):
-                    actor = free.pop()
-                    running[actor.execute.remote(task)] = actor
-                if not running:
-                    return
-                finished = _wait(ray, list(running))
-                yield from _results(ray, finished)
-                free += [running.pop(reference) for reference in finished]
+            actors = self._create_actors(ray, min(self.workers, most_tasks), stored)
+            try:
+                yield _Actors(ray, actors)
+            finally:
+                for actor in actors:
+                    ray.kill(actor)
 
     @contextmanager
     def _cluster(self) -> Iterator[Any]:
@@ -88,6 +78,45 @@ class RayEngine:
         return [actor_class.remote(function, path, os.getcwd()) for _ in range(count)]
 
 
+class _Actors(Workers):
+    """Ray actors, each of which executes one task at a time."""
+
+    def __init__(self, ray: Any, actors: Sequence[Any]) -> None:
+        super().__init__(len(actors))
+        self.ray = ray
+        self.free = list(actors)
+        self.actor_of: dict[Any, Any] = {}
+
+    def submit(self, task: Any) -> Any:
+        """Let a free actor execute a task."""
+        if not self.free:  # The caller has not waited for the tasks of an earlier sequence.
+            self.wait(list(self.actor_of))
+        actor = self.free.pop()
+        handle = actor.execute.remote(task)
+        self.actor_of[handle] = actor
+        return handle
+
+    def wait(self, handles: Sequence[Any]) -> Sequence[Any]:
+        """Wait for a task to end and return all that have ended."""
+        self.ray.wait(handles)
+        finished, _ = self.ray.wait(handles, num_returns=len(handles), timeout=0)
+        self.free += [self.actor_of.pop(handle) for handle in finished]
+        return list(finished)
+
+    def result(self, handle: Any) -> Any:
+        """Return the result of a task, or raise its exception."""
+        try:
+            return self.ray.get(handle)
+        except self.ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except self.ray.exceptions.RayError as error:
+            reason = " ".join(str(error).split())
+            raise DuckError(
+                f"A Ray worker ended unexpectedly: {reason} The task was tried {RETRIES + 1} "
+                "times. Finished results are kept. Rerun the same command to resume."
+            ) from error
+
+
 class _Worker:
     """A Ray actor that holds the function."""
 
@@ -112,48 +141,3 @@ def _import_ray() -> Any:
     except ImportError as error:
         raise BadInput("The engine 'ray' needs Ray: pip install 'duck-unlearning[ray]'.") from error
     return ray
-
-
-@contextmanager
-def _actors(ray: Any) -> Iterator[list[Any]]:
-    """Yield a list for actors, which end with the block: the cluster may live on."""
-    actors: list[Any] = []
-    try:
-        yield actors
-    finally:
-        for actor in actors:
-            ray.kill(actor)
-
-
-def _wait(ray: Any, references: list[Any]) -> list[Any]:
-    """Wait for a task to end and return all that have ended."""
-    ray.wait(references)
-    finished, _ = ray.wait(references, num_returns=len(references), timeout=0)
-    return list(finished)
-
-
-def _results(ray: Any, finished: list[Any]) -> Iterator[Any]:
-    """Yield the results, then raise the first error: no finished result is lost."""
-    errors = []
-    for reference in finished:
-        try:
-            result = _get(ray, reference)
-        except Exception as error:
-            errors.append(error)
-        else:
-            yield result
-    if errors:
-        raise errors[0]
-
-
-def _get(ray: Any, reference: Any) -> Any:
-    try:
-        return ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from None
-    except ray.exceptions.RayError as error:
-        reason = " ".join(str(error).split())
-        raise DuckError(
-            f"A Ray worker ended unexpectedly: {reason} The task was tried {RETRIES + 1} times. "
-            "Finished results are kept. Rerun the same command to resume."
-        ) from error

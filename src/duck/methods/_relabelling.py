@@ -65,8 +65,7 @@ def check_other_class(has_other_class: Tensor) -> None:
     """Raise an error if a forget sample has no retained class other than its own."""
     if not has_other_class.all():
         raise BadInput(
-            "Some forget samples have no other class to go to. "
-            "Retain samples of at least two classes are needed."
+            "Some forget samples have no other class to go to. Retain at least two classes."
         )
 
 

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from duck.methods._recipes import sgd_recipe
-from duck.methods.base import ForgetsBy, Kinds
+from duck.methods._training import fit_task, method_recipe
+from duck.methods.base import BaseMethod, clone
 from duck.predict import Outcomes, accuracy, outcomes
 from duck.runtime import seeded
 from duck.training.batching import Batches
-from duck.training.loop import Loss, fit
+from duck.training.loop import Loss
 from duck.types import Examples, Task
 
 Stop = Literal["auto", "accuracy", "loss"]
@@ -40,12 +40,10 @@ MIN_UNSEEN = 10
 
 
 @dataclass(frozen=True)
-class ForgetSetTraining:
+class ForgetSetTraining(BaseMethod):
     """A method that trains on the forget samples alone until DUCK's stop rule is met."""
 
-    scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = False
-    forgets_by: ClassVar[ForgetsBy] = "training"
 
     lr: float = 1e-2
     batch_size: int = 256
@@ -64,40 +62,25 @@ class ForgetSetTraining:
     """Steps between two checks of the stop rule; 0: once an epoch."""
 
     def train(
-        self,
-        unlearned: nn.Module,
-        task: Task,
-        batches: Batches,
-        loss: Loss,
-        generator: torch.Generator,
-        phase: str,
-    ) -> None:
-        """Train in place until the stop rule is met; `unlearned` must start as the original."""
-        recipe = sgd_recipe(
-            task.recipe, self, epochs=self.max_epochs, milestones=self.milestones, gamma=self.gamma
-        )
+        self, name: str, model: nn.Module, task: Task, batches: Batches, loss: Loss
+    ) -> nn.Module:
+        """Return a copy of the model, trained until the stop rule is met."""
+        unlearned = clone(model)
+        recipe = method_recipe(task, self, epochs=self.max_epochs)
         stop = make_stop_rule(unlearned, task, self.stop, self.tolerance)
-        fit(
-            unlearned,
-            batches,
-            loss,
-            recipe,
-            generator,
-            phase=phase,
-            stop=stop,
-            check_every=self.check_every,
-            report=task.report,
-            capturable=True,
-        )
+        generator = seeded(task.seed, name)
+        options = {"stop": stop, "check_every": self.check_every}
+        fit_task(task, unlearned, batches, loss, recipe, generator, name, **options)
         stop.note_if_unmet(task, self.max_epochs)
+        return unlearned
 
 
+@dataclass(eq=False)
 class StopRule:
     """A condition that remembers whether it was met when it was last checked."""
 
-    def __init__(self, condition: Callable[[], bool]) -> None:
-        self.condition = condition
-        self.is_met = False
+    condition: Callable[[], bool]
+    is_met: bool = False
 
     def __call__(self) -> bool:
         self.is_met = self.condition()
@@ -130,9 +113,7 @@ class RankStopRule(StopRule):
         self.model = model
         self.task = task
         self.has_unseen = task.holdout is not None
-        self.comparison = _comparison_samples(
-            task, task.retain if task.holdout is None else task.holdout
-        )
+        self.comparison = _comparison_samples(task)
         self.target_ranks = self._target_ranks()
         self.before = self._measure()
         self.active = torch.ones(len(task.forget), device=task.forget.device)
@@ -147,12 +128,8 @@ class RankStopRule(StopRule):
         if not self.has_unseen:
             return torch.full((len(forget),), RETAIN_TARGET_RANK, dtype=torch.float64)
         retain = _retain_of_forget_classes(self.task)
-        ranks = _ranks(
-            self._outcomes(forget).losses,
-            forget.labels,
-            self._outcomes(retain).losses,
-            retain.labels,
-        )
+        losses, others = self._outcomes(forget).losses, self._outcomes(retain).losses
+        ranks = _ranks(losses, forget.labels, others, retain.labels)
         return ranks.clamp(MIN_TARGET_RANK, MAX_TARGET_RANK)
 
     def _note_hard_samples(self) -> None:
@@ -235,8 +212,9 @@ def snapshot(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-def _comparison_samples(task: Task, examples: Examples) -> Examples:
-    """Return a random choice, small enough to be evaluated after every step."""
+def _comparison_samples(task: Task) -> Examples:
+    """Return some holdout or else retain samples, few enough to be evaluated after every step."""
+    examples = task.retain if task.holdout is None else task.holdout
     order = torch.randperm(len(examples), generator=seeded(task.seed, "unseen"))
     same = torch.isin(examples.labels[order], task.forget.labels)
     rows = torch.cat([order[same][:MAX_SAME_CLASS], order[~same][:MAX_OTHER_CLASSES]])

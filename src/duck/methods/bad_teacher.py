@@ -1,6 +1,6 @@
 """Bad Teacher (Chundawat et al. 2023, "Can bad teaching induce forgetting?")."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -8,23 +8,20 @@ from torch import Tensor, nn
 
 from duck.errors import BadInput
 from duck.methods._distillation import divergence, frozen_copy
-from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
+from duck.methods._training import fit_task, method_recipe, new_model
+from duck.methods.base import METHODS, BaseMethod, clone
 from duck.models.head import logits_of
-from duck.runtime import device_of, global_seed, seeded
+from duck.runtime import seeded
 from duck.training.batching import MixedBatches, Step
-from duck.training.loop import fit
-from duck.types import Augment, Examples, Recipe, Task
+from duck.types import Augment, Examples, Task
 
 
 @METHODS.register("bad-teacher")
 @dataclass(frozen=True)
-class BadTeacher:
+class BadTeacher(BaseMethod):
     """Distil from a random model on forget samples and from the original on the others (eq. 3)."""
 
     paper: ClassVar[str] = "Chundawat 2023, arXiv:2205.08096"
-    scenarios: ClassVar[Kinds] = ("class", "samples")
-    needs_retain: ClassVar[bool] = True
-    forgets_by: ClassVar[ForgetsBy] = "training"
 
     lr: float = 5e-4
     epochs: int = 3
@@ -37,50 +34,25 @@ class BadTeacher:
     augment: Augment = "none"
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        if task.new_model is None:
-            raise BadInput(
-                "bad-teacher learns from a randomly initialised model: "
-                "pass new_model=, a function that builds one."
-            )
         if not 0 < self.retain_share <= 1:
             raise BadInput(f"retain_share must be in (0, 1], got {self.retain_share}.")
         unlearned = clone(model)
         generator = seeded(task.seed, "bad-teacher")
-        with global_seed(generator, device_of(model)):
-            bad_teacher = frozen_copy(task.new_model().to(device_of(model)))
+        bad_teacher = frozen_copy(new_model("bad-teacher", model, task, generator))
         good_teacher = frozen_copy(model)
         retain = self._draw(task.retain, generator)
 
         def loss(net: nn.Module, step: Step) -> Tensor:
             return self.loss(net, good_teacher, bad_teacher, step, len(task.forget))
 
-        fit(
-            unlearned,
-            MixedBatches(task.forget, retain, self.batch_size, self.augment),
-            loss,
-            self._recipe(task.recipe),
-            generator,
-            phase="teaching",
-            report=task.report,
-            capturable=True,
-        )
+        batches = MixedBatches(task.forget, retain, self.batch_size, self.augment)
+        recipe = method_recipe(task, self, "adam")
+        fit_task(task, unlearned, batches, loss, recipe, generator, "teaching")
         return unlearned
 
     def _draw(self, retain: Examples, generator: torch.Generator) -> Examples:
         count = max(1, round(self.retain_share * len(retain)))
         return retain.take(torch.randperm(len(retain), generator=generator)[:count])
-
-    def _recipe(self, original: Recipe) -> Recipe:
-        return replace(
-            original,
-            optimizer="adam",
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            schedule="constant",
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            augment=self.augment,
-        )
 
     def loss(
         self,

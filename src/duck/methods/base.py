@@ -49,6 +49,14 @@ class PreparingMethod(Protocol):
         """
 
 
+class BaseMethod:
+    """The class attributes of most methods; others override them."""
+
+    scenarios: ClassVar[Kinds] = ("class", "samples")
+    needs_retain: ClassVar[bool] = True
+    forgets_by: ClassVar[ForgetsBy] = "training"
+
+
 METHODS: Registry[type[Method]] = Registry("method", group="duck.methods")
 
 
@@ -73,8 +81,9 @@ def check_kind(method: str, kind: str) -> None:
     if kind in METHODS[method].scenarios:
         return
     alternatives = ", ".join(name for name, cls in METHODS.items() if kind in cls.scenarios)
+    requested, possible = "whole classes", "single samples"
     if kind == "samples":
-        limits = "can only forget whole classes, not single samples"
-    else:
-        limits = "can only forget single samples, not whole classes"
-    raise BadInput(f"{method} {limits}. Methods that can: {alternatives}.")
+        requested, possible = possible, requested
+    raise BadInput(
+        f"{method} can only forget {possible}, not {requested}. Methods that can: {alternatives}."
+    )

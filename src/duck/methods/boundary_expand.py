@@ -7,13 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from duck.errors import BadInput
-from duck.methods._recipes import sgd_recipe
 from duck.methods._relabelling import RelabelledBatches, fixed_labels, label_loss
-from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
+from duck.methods._training import fit_task, method_recipe
+from duck.methods.base import METHODS, BaseMethod, Kinds, clone
 from duck.models.head import PROBE_IMAGES, find_head
 from duck.runtime import seeded
 from duck.training.batching import ShuffledPass
-from duck.training.loop import fit
 from duck.types import Task
 
 AffineHead = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -21,13 +20,12 @@ AffineHead = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 @METHODS.register("boundary-expand")
 @dataclass(frozen=True)
-class BoundaryExpand:
+class BoundaryExpand(BaseMethod):
     """Add a shadow class to the head, train the forget samples towards it, and remove it."""
 
     paper: ClassVar[str] = "Chen 2023, arXiv:2303.11570"
     scenarios: ClassVar[Kinds] = ("class",)
     needs_retain: ClassVar[bool] = False
-    forgets_by: ClassVar[ForgetsBy] = "training"
 
     lr: float = 1e-5
     batch_size: int = 64
@@ -43,16 +41,9 @@ class BoundaryExpand:
         widen(head, generator)
         shadow = torch.full((len(task.forget),), classes, device=task.forget.device)
         forget = ShuffledPass("forget", task.forget, self.batch_size)
-        fit(
-            unlearned,
-            RelabelledBatches(forget, fixed_labels(shadow)),
-            label_loss,
-            sgd_recipe(task.recipe, self, epochs=self.epochs),
-            generator,
-            phase="boundary-expand",
-            report=task.report,
-            capturable=True,
-        )
+        batches = RelabelledBatches(forget, fixed_labels(shadow))
+        recipe = method_recipe(task, self)
+        fit_task(task, unlearned, batches, label_loss, recipe, generator, "boundary-expand")
         narrow(head, classes)
         return unlearned
 
@@ -63,8 +54,7 @@ def affine_head(model: nn.Module, task: Task) -> AffineHead:
     head = model.get_submodule(name)
     if not isinstance(head, AffineHead):
         raise BadInput(
-            f"The head {name!r} is a {type(head).__name__}. "
-            "Boundary Expanding can only widen a Linear layer or a 1x1 convolution."
+            f"The head {name!r} is a {type(head).__name__}, not a Linear layer or a convolution."
         )
     return head
 

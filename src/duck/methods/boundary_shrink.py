@@ -8,25 +8,23 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.data.examples import Pixels
-from duck.methods._recipes import sgd_recipe
 from duck.methods._relabelling import RelabelledBatches, fixed_labels, label_loss, other_classes
-from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
+from duck.methods._training import method_recipe, train_copy
+from duck.methods.base import METHODS, BaseMethod, Kinds
 from duck.models.head import logits_of
-from duck.runtime import autocast, evaluating, seeded
+from duck.runtime import autocast, evaluating
 from duck.training.batching import Batches, NestedBatches, ShuffledPass
-from duck.training.loop import fit
 from duck.types import Batch, Examples, Task
 
 
 @METHODS.register("boundary-shrink")
 @dataclass(frozen=True)
-class BoundaryShrink:
+class BoundaryShrink(BaseMethod):
     """Train each forget sample towards the class that one step of FGSM leads to."""
 
     paper: ClassVar[str] = "Chen 2023, arXiv:2303.11570"
     scenarios: ClassVar[Kinds] = ("class",)
     needs_retain: ClassVar[bool] = False
-    forgets_by: ClassVar[ForgetsBy] = "training"
 
     lr: float = 1e-5
     batch_size: int = 64
@@ -37,19 +35,9 @@ class BoundaryShrink:
     weight_decay: float = 5e-4
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        unlearned = clone(model)
-        labels = fixed_labels(self._targets(unlearned, task))
-        fit(
-            unlearned,
-            RelabelledBatches(self._batches(task), labels),
-            label_loss,
-            sgd_recipe(task.recipe, self, epochs=self.epochs),
-            seeded(task.seed, "boundary-shrink"),
-            phase="boundary-shrink",
-            report=task.report,
-            capturable=True,
-        )
-        return unlearned
+        batches = RelabelledBatches(self._batches(task), fixed_labels(self._targets(model, task)))
+        recipe = method_recipe(task, self)
+        return train_copy("boundary-shrink", model, task, batches, label_loss, recipe)
 
     def _batches(self, task: Task) -> Batches:
         """Return one pass over the forget samples."""

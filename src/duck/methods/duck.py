@@ -10,11 +10,12 @@ from torch.nn.functional import cosine_similarity, cross_entropy, normalize, one
 from duck.errors import BadInput
 from duck.methods._relabelling import check_other_class
 from duck.methods._stopping import RankStopRule, Stop, StopRule, make_stop_rule, snapshot
-from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
+from duck.methods._training import fit_task, method_recipe
+from duck.methods.base import METHODS, BaseMethod, clone
 from duck.models.head import PROBE_IMAGES, WithEmbedding, with_embeddings
 from duck.runtime import autocast, evaluating, seeded
 from duck.training.batching import Batches, JoinedBatches, NestedBatches, Step
-from duck.training.loop import Loss, fit
+from duck.training.loop import Loss
 from duck.types import Augment, Examples, Recipe, Task
 
 MAX_ROUNDS = 8
@@ -27,16 +28,13 @@ RATE_FACTOR = 3.0
 
 @METHODS.register("duck")
 @dataclass(frozen=True)
-class Duck:
+class Duck(BaseMethod):
     """Pull the embedding of each forget sample to the nearest centroid of a wrong class (eq. 1-5).
 
     A loss on retain samples preserves the accuracy.
     """
 
     paper: ClassVar[str] = "Cotogni 2023, arXiv:2312.02052"
-    scenarios: ClassVar[Kinds] = ("class", "samples")
-    needs_retain: ClassVar[bool] = True
-    forgets_by: ClassVar[ForgetsBy] = "training"
 
     lambda_forget: float = 1.5
     """Weight of the forget loss."""
@@ -84,17 +82,11 @@ class Duck:
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         unlearned = clone(model)
-        with with_embeddings(
-            unlearned, task.head, next(task.retain.batches(PROBE_IMAGES)).images
-        ) as net:
+        probe = next(task.retain.batches(PROBE_IMAGES)).images
+        with with_embeddings(unlearned, task.head, probe) as net:
             training = _Training(self, net, self._targets(net, task), task)
-            stop = make_stop_rule(
-                unlearned,
-                task,
-                self.stop,
-                self.tolerance,
-                mislabelled=self.target_class is not None,
-            )
+            mislabelled = self.target_class is not None
+            stop = make_stop_rule(unlearned, task, self.stop, self.tolerance, mislabelled)
             if isinstance(stop, RankStopRule):
                 training.forget_few(stop)
             else:
@@ -110,11 +102,7 @@ class Duck:
         return 1 if forgotten_classes >= self.many_classes else self.batch_ratio
 
     def loss(
-        self,
-        targets: Tensor,
-        scale: float = 1.0,
-        active: Tensor | None = None,
-        joint: bool = True,
+        self, targets: Tensor, scale: float = 1.0, active: Tensor | None = None, joint: bool = True
     ) -> Loss:
         """Return the loss of eq. 3 to 5.
 
@@ -130,11 +118,9 @@ class Duck:
             forget, retain = step["forget"], step["retain"]
             embeddings, logits = _outputs(net, forget.images, retain.images, joint)
             distances = 1 - cosine_similarity(embeddings.float(), targets[forget.rows])
-            retain_loss = cross_entropy(
-                logits.float() / self.temperature,
-                retain.labels,
-                label_smoothing=self.label_smoothing,
-            )
+            softened = logits.float() / self.temperature
+            smoothing = self.label_smoothing
+            retain_loss = cross_entropy(softened, retain.labels, label_smoothing=smoothing)
             if active is None:
                 return forget_weight * distances.mean() + retain_weight * retain_loss
             chosen = active[forget.rows]
@@ -150,8 +136,7 @@ class Duck:
         if self.target_class is not None:
             if not 0 <= self.target_class < task.num_classes or not present[self.target_class]:
                 raise BadInput(
-                    f"target_class {self.target_class} has no retain samples, so no centroid. "
-                    "Choose a class that is retained."
+                    f"target_class {self.target_class} has no retain samples, so no centroid."
                 )
             return centroids[self.target_class].expand(len(task.forget), -1)
         labels = task.forget.labels.unique().to(present.device)
@@ -169,37 +154,25 @@ class Duck:
         return centroids[nearest]
 
 
+@dataclass(eq=False)
 class _Training:
     """The phases of DUCK on one task."""
 
-    def __init__(self, method: Duck, net: WithEmbedding, targets: Tensor, task: Task) -> None:
-        self.method = method
-        self.net = net
-        self.targets = targets
-        self.task = task
-        self.generator = seeded(task.seed, "duck")
-        self.recipe = replace(
-            task.recipe,
-            optimizer="adam",
-            lr=method.lr,
-            weight_decay=method.weight_decay,
-            schedule="constant",
-            epochs=method.max_epochs,
-            batch_size=method.batch_size,
-            augment=method.augment,
-        )
+    method: Duck
+    net: WithEmbedding
+    targets: Tensor
+    task: Task
+
+    def __post_init__(self) -> None:
+        epochs = self.method.max_epochs
+        self.generator = seeded(self.task.seed, "duck")
+        self.recipe = method_recipe(self.task, self.method, "adam", epochs=epochs)
 
     def high_forget(self, stop: StopRule) -> None:
         """Train until the stop rule is met."""
         loss = self.method.loss(self.targets, joint=self.method.joint_forward)
-        self._fit(
-            self._high_batches(),
-            loss,
-            self.recipe,
-            "high-forget",
-            stop=stop,
-            check_every=self.method.check_every,
-        )
+        options = {"stop": stop, "check_every": self.method.check_every}
+        self._fit(self._high_batches(), loss, self.recipe, "high-forget", **options)
         stop.note_if_unmet(self.task, self.method.max_epochs)
 
     def forget_few(self, stop: RankStopRule) -> None:
@@ -231,19 +204,12 @@ class _Training:
         omitted.
         """
         method = self.method
+        task = self.task
         batches = JoinedBatches(
-            self.task.forget,
-            self.task.retain,
-            method.low_batch,
-            method.batch_size,
-            method.augment,
+            task.forget, task.retain, method.low_batch, method.batch_size, method.augment
         )
-        recipe = replace(
-            self.recipe,
-            epochs=method.low_epochs,
-            lr=method.lr * method.low_lr,
-            schedule="cosine",
-        )
+        low_lr = method.lr * method.low_lr
+        recipe = replace(self.recipe, epochs=method.low_epochs, lr=low_lr, schedule="cosine")
         weights_before = snapshot(self.net)
         was_met = stop.is_met
         for scale in dict.fromkeys((method.low_forget, 3 * method.low_forget, 1.0)):
@@ -259,17 +225,7 @@ class _Training:
     def _fit(
         self, batches: Batches, loss: Loss, recipe: Recipe, phase: str, **options: Any
     ) -> None:
-        fit(
-            self.net,
-            batches,
-            loss,
-            recipe,
-            self.generator,
-            phase=phase,
-            report=self.task.report,
-            capturable=True,
-            **options,
-        )
+        fit_task(self.task, self.net, batches, loss, recipe, self.generator, phase, **options)
 
     def _high_batches(self) -> NestedBatches:
         method, task = self.method, self.task
@@ -286,15 +242,15 @@ def _outputs(net: nn.Module, forget: Tensor, retain: Tensor, joint: bool) -> tup
     return embeddings, net(retain)[0]
 
 
+@dataclass
 class FewSampleRates:
     """The learning rates of the rounds on few samples.
 
     Which one is suitable depends on the data and the model.
     """
 
-    def __init__(self, lr: float) -> None:
-        self.lr = lr
-        self.rising = True
+    lr: float
+    rising: bool = True
 
     def update(self, overshot: bool) -> float:
         """Lower the rate after a round that overshot, or raise it if none has overshot so far."""

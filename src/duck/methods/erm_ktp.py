@@ -11,12 +11,11 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from duck.errors import BadInput
 from duck.methods._distillation import frozen_copy
-from duck.methods._recipes import sgd_recipe
-from duck.methods.base import METHODS, ForgetsBy, Kinds
+from duck.methods._training import fit_task, method_recipe, new_model
+from duck.methods.base import METHODS, BaseMethod, ForgetsBy, Kinds
 from duck.models.head import PROBE_IMAGES, logits_of, with_embeddings
-from duck.runtime import device_of, evaluating, global_seed, seeded
+from duck.runtime import device_of, evaluating, seeded
 from duck.training.batching import Batches, MixedBatches, ShuffledPass, Step
-from duck.training.loop import fit
 from duck.types import Task
 
 # A gate on the channels of a map is the same gate on their mean or maximum: a mask before the
@@ -38,7 +37,7 @@ class FeatureMap(NamedTuple):
 
 @METHODS.register("erm-ktp")
 @dataclass(frozen=True)
-class ErmKtp:
+class ErmKtp(BaseMethod):
     """Train a masked original, then transfer its features to a fresh model, except forgotten ones.
 
     The mask assigns channels to classes. The given original is not used: channels of forgotten
@@ -47,7 +46,6 @@ class ErmKtp:
 
     paper: ClassVar[str] = "Lin 2023, CVPR (Entanglement-Reduced Mask)"
     scenarios: ClassVar[Kinds] = ("class",)
-    needs_retain: ClassVar[bool] = True
     forgets_by: ClassVar[ForgetsBy] = "omission"
     prepared_from: ClassVar[tuple[str, ...]] = (
         "original_lr",
@@ -93,19 +91,16 @@ class ErmKtp:
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         forgotten = task.forget.labels.unique()
         if torch.isin(forgotten, task.retain.labels).any():
-            raise BadInput(
-                "erm-ktp can only forget whole classes, and some classes of the forget samples "
-                "have retain samples."
-            )
+            raise BadInput("erm-ktp can only forget whole classes, and some have retain samples.")
         location = find_feature_map(model, task)
         prepared = task.prepared or self.prepare(model, task)
-        teacher = frozen_copy(_fresh_model(model, task, seeded(0, "erm-ktp")))
+        teacher = frozen_copy(new_model("erm-ktp", model, task, seeded(0, "erm-ktp")))
         weights = {
             name.removeprefix("net."): value for name, value in prepared.items() if name != "mask"
         }
         teacher.load_state_dict(weights)
         generator = seeded(task.seed, "erm-ktp")
-        student = _fresh_model(model, task, generator)
+        student = new_model("erm-ktp", model, task, generator)
         removed = class_channels(prepared["mask"], forgotten)
         if removed.all():
             task.note(
@@ -130,13 +125,8 @@ class ErmKtp:
         generator: torch.Generator,
     ) -> None:
         """Train the student to reproduce the teacher's features except for removed channels."""
-        recipe = sgd_recipe(
-            task.recipe,
-            self,
-            epochs=self.epochs,
-            milestones=tuple(self.schedule_start + milestone for milestone in self.milestones),
-            gamma=self.decay,
-        )
+        milestones = tuple(self.schedule_start + milestone for milestone in self.milestones)
+        recipe = method_recipe(task, self, milestones=milestones, gamma=self.decay)
         retain = ShuffledPass("retain", task.retain, self.batch_size, recipe.augment)
         with (
             WithFeatureMap(student, location.module) as student_map,
@@ -149,16 +139,7 @@ class ErmKtp:
                     target = teacher_map(images)[1].float()
                 return transfer_loss(net(images)[1].float(), target, removed, location.pool)
 
-            fit(
-                student_map,
-                retain,
-                loss,
-                recipe,
-                generator,
-                phase="transfer",
-                report=task.report,
-                capturable=True,
-            )
+            fit_task(task, student_map, retain, loss, recipe, generator, "transfer")
 
     def prepare(self, model: nn.Module, task: Task) -> Mapping[str, Tensor]:
         """Return the weights of the masked original (`net.*`) and its `mask`.
@@ -168,9 +149,9 @@ class ErmKtp:
         """
         location = find_feature_map(model, task)
         generator = seeded(0, "erm-ktp", "original")
-        net = _fresh_model(model, task, generator)
-        recipe = sgd_recipe(
-            task.recipe,
+        net = new_model("erm-ktp", model, task, generator)
+        recipe = method_recipe(
+            task,
             self,
             lr=self.original_lr,
             epochs=self.original_epochs,
@@ -180,16 +161,9 @@ class ErmKtp:
         )
         mixed = MixedBatches(task.forget, task.retain, self.original_batch, recipe.augment)
         with MaskedModel(net, location, task.num_classes) as masked:
-            fit(
-                masked,
-                AlternatingBatches(mixed, self.mask_every),
-                self._masked_loss,
-                recipe,
-                generator,
-                phase="masked original",
-                report=task.report,
-                capturable=True,
-            )
+            batches = AlternatingBatches(mixed, self.mask_every)
+            loss = self._masked_loss
+            fit_task(task, masked, batches, loss, recipe, generator, "masked original")
             mask = normalised(masked.mask.detach())
         weights = {f"net.{name}": value.clone() for name, value in net.state_dict().items()}
         return {"mask": mask, **weights}
@@ -284,10 +258,7 @@ def find_feature_map(model: nn.Module, task: Task) -> FeatureMap:
         for pool, pool_maps in POOLINGS.items():
             if _is_close(pool_maps(maps[name]), embedding):
                 return FeatureMap(name, pool, embedding.shape[1], head)
-    raise BadInput(
-        "erm-ktp needs a model whose embedding is the mean or maximum over space of a last "
-        "feature map; this model has no such map."
-    )
+    raise BadInput("erm-ktp needs a model whose embedding is the mean or maximum of a feature map.")
 
 
 def _is_close(pooled: Tensor, embedding: Tensor) -> bool:
@@ -340,13 +311,3 @@ class MaskedModel(WithFeatureMap):
         logits = super().forward(images)[0]
         self.gate = None
         return logits, self.mask.clone()
-
-
-def _fresh_model(model: nn.Module, task: Task, generator: torch.Generator) -> nn.Module:
-    if task.new_model is None:
-        raise BadInput(
-            "erm-ktp trains an original of its own and a fresh student: "
-            "pass new_model=, a function that builds one."
-        )
-    with global_seed(generator, device_of(model)):
-        return task.new_model().to(device_of(model))

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from duck.methods._recipes import sgd_recipe
-from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
+from duck.methods._training import method_recipe
+from duck.methods.base import METHODS, BaseMethod, ForgetsBy, clone
 from duck.runtime import seeded
 from duck.training.loop import train
 from duck.types import Task
@@ -14,12 +14,10 @@ from duck.types import Task
 
 @METHODS.register("finetune")
 @dataclass(frozen=True)
-class FineTuning:
+class FineTuning(BaseMethod):
     """Cross-entropy on the retain samples alone, augmented as in the original's training."""
 
     paper: ClassVar[str] = "baseline, Cotogni 2023, arXiv:2312.02052"
-    scenarios: ClassVar[Kinds] = ("class", "samples")
-    needs_retain: ClassVar[bool] = True
     forgets_by: ClassVar[ForgetsBy] = "omission"
 
     lr: float = 0.1
@@ -33,13 +31,6 @@ class FineTuning:
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         unlearned = clone(model)
-        recipe = sgd_recipe(
-            task.recipe,
-            self,
-            epochs=self.epochs,
-            milestones=self.milestones,
-            gamma=self.gamma,
-            label_smoothing=0.0,
-        )
+        recipe = method_recipe(task, self, label_smoothing=0.0)
         train(unlearned, task.retain, recipe, seeded(task.seed, "finetune"), task.report)
         return unlearned

@@ -8,23 +8,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.methods._recipes import sgd_recipe
-from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
+from duck.methods._training import method_recipe, train_copy
+from duck.methods.base import METHODS, BaseMethod, ForgetsBy
 from duck.models.head import logits_of
-from duck.runtime import seeded
 from duck.training.batching import ShuffledPass, Step
-from duck.training.loop import Loss, fit
+from duck.training.loop import Loss
 from duck.types import Task
 
 
 @METHODS.register("l1-sparse")
 @dataclass(frozen=True)
-class L1Sparse:
+class L1Sparse(BaseMethod):
     """Cross-entropy on the retain samples plus gamma_t times the sum of all absolute weights."""
 
     paper: ClassVar[str] = "Jia 2023, arXiv:2304.04934"
-    scenarios: ClassVar[Kinds] = ("class", "samples")
-    needs_retain: ClassVar[bool] = True
     forgets_by: ClassVar[ForgetsBy] = "omission"
 
     lr: float = 1e-2
@@ -36,20 +33,10 @@ class L1Sparse:
     weight_decay: float = 5e-4
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        unlearned = clone(model)
-        recipe = sgd_recipe(task.recipe, self, epochs=self.epochs)
+        recipe = method_recipe(task, self)
         batches = ShuffledPass("retain", task.retain, self.batch_size, recipe.augment)
-        fit(
-            unlearned,
-            batches,
-            self._loss(len(batches), task.retain.device),
-            recipe,
-            seeded(task.seed, "l1-sparse"),
-            phase="l1-sparse",
-            report=task.report,
-            capturable=True,
-        )
-        return unlearned
+        loss = self._loss(len(batches), task.retain.device)
+        return train_copy("l1-sparse", model, task, batches, loss, recipe)
 
     def _loss(self, steps_per_epoch: int, device: torch.device) -> Loss:
         # A tensor: a CUDA graph does not run the Python code of the loss again.

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from duck.methods._relabelling import label_loss
 from duck.methods._stopping import ForgetSetTraining
-from duck.methods.base import METHODS, clone
-from duck.runtime import seeded
+from duck.methods.base import METHODS
 from duck.training.batching import ShuffledPass, Step
 from duck.types import Task
 
@@ -21,11 +20,8 @@ class NegGrad(ForgetSetTraining):
     paper: ClassVar[str] = "Golatkar 2020, arXiv:1911.04933"
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        unlearned = clone(model)
         forget = ShuffledPass("forget", task.forget, self.batch_size)
-        generator = seeded(task.seed, "neg-grad")
-        self.train(unlearned, task, forget, _negative_loss, generator, "neg-grad")
-        return unlearned
+        return self.train("neg-grad", model, task, forget, _negative_loss)
 
 
 def _negative_loss(net: nn.Module, step: Step) -> Tensor:

@@ -7,24 +7,19 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.errors import BadInput
-from duck.methods._recipes import sgd_recipe
 from duck.methods._relabelling import training_logits
-from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
-from duck.runtime import seeded
+from duck.methods._training import method_recipe, train_copy
+from duck.methods.base import METHODS, BaseMethod
 from duck.training.batching import Batches, JoinedBatches, NestedBatches, Step
-from duck.training.loop import fit
 from duck.types import Augment, Task
 
 
 @METHODS.register("neg-grad-plus")
 @dataclass(frozen=True)
-class NegGradPlus:
+class NegGradPlus(BaseMethod):
     """Minimise alpha CE(retain) - (1 - alpha) CE(forget)."""
 
     paper: ClassVar[str] = "Kurmanji 2023, arXiv:2302.09880"
-    scenarios: ClassVar[Kinds] = ("class", "samples")
-    needs_retain: ClassVar[bool] = True
-    forgets_by: ClassVar[ForgetsBy] = "training"
 
     alpha: float = 0.95
     """Weight of the retain loss; the forget loss has the weight 1 - alpha."""
@@ -41,21 +36,9 @@ class NegGradPlus:
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         if not 0 <= self.alpha <= 1:
             raise BadInput(f"alpha must be in [0, 1], got {self.alpha}.")
-        unlearned = clone(model)
-        recipe = sgd_recipe(
-            task.recipe, self, epochs=self.epochs, milestones=self.milestones, gamma=self.gamma
-        )
-        fit(
-            unlearned,
-            self._batches(task, recipe.augment),
-            self._loss,
-            recipe,
-            seeded(task.seed, "neg-grad-plus"),
-            phase="neg-grad-plus",
-            report=task.report,
-            capturable=True,
-        )
-        return unlearned
+        recipe = method_recipe(task, self)
+        batches = self._batches(task, recipe.augment)
+        return train_copy("neg-grad-plus", model, task, batches, self._loss, recipe)
 
     def _batches(self, task: Task, augment: Augment) -> Batches:
         """Return one pass over the larger of the two sets; the smaller one is repeated."""

@@ -5,17 +5,16 @@ from typing import ClassVar
 
 from torch import nn
 
-from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
+from duck.methods.base import METHODS, BaseMethod, ForgetsBy, clone
 from duck.types import Task
 
 
 @METHODS.register("original")
 @dataclass(frozen=True)
-class Original:
+class Original(BaseMethod):
     """Forgets nothing."""
 
     paper: ClassVar[str] = "baseline"
-    scenarios: ClassVar[Kinds] = ("class", "samples")
     needs_retain: ClassVar[bool] = False
     forgets_by: ClassVar[ForgetsBy] = "nothing"
 

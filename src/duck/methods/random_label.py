@@ -8,8 +8,7 @@ from torch import nn
 from duck.errors import BadInput
 from duck.methods._relabelling import RelabelledBatches, label_loss, random_labels
 from duck.methods._stopping import ForgetSetTraining
-from duck.methods.base import METHODS, clone
-from duck.runtime import seeded
+from duck.methods.base import METHODS
 from duck.training.batching import ShuffledPass
 from duck.types import Task
 
@@ -33,9 +32,6 @@ class RandomLabel(ForgetSetTraining):
             raise BadInput(
                 "Random labels need at least two classes: all retain samples have the same class."
             )
-        unlearned = clone(model)
         forget = ShuffledPass("forget", task.forget, self.batch_size)
         batches = RelabelledBatches(forget, random_labels(classes))
-        generator = seeded(task.seed, "random-label")
-        self.train(unlearned, task, batches, label_loss, generator, "random-label")
-        return unlearned
+        return self.train("random-label", model, task, batches, label_loss)

@@ -9,19 +9,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.errors import BadInput
-from duck.methods._recipes import sgd_recipe
 from duck.methods._relabelling import RelabelledBatches, label_loss, random_labels
-from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
+from duck.methods._training import method_recipe, train_copy
+from duck.methods.base import METHODS, BaseMethod, clone
 from duck.models.head import logits_of
-from duck.runtime import seeded
 from duck.training.batching import Batches, ConsecutivePasses, ShuffledPass
-from duck.training.loop import fit
 from duck.types import Augment, Task
 
 
 @METHODS.register("salun")
 @dataclass(frozen=True)
-class SalUn:
+class SalUn(BaseMethod):
     """Train only the weights to which the forget loss is most sensitive (eq. 3 to 5).
 
     Each epoch is a pass over the forget samples with new random labels in every step, followed by a
@@ -29,9 +27,6 @@ class SalUn:
     """
 
     paper: ClassVar[str] = "Fan 2024, arXiv:2310.12508"
-    scenarios: ClassVar[Kinds] = ("class", "samples")
-    needs_retain: ClassVar[bool] = True
-    forgets_by: ClassVar[ForgetsBy] = "training"
     prepared_from: ClassVar[tuple[str, ...]] = ("share",)
     prepared_per_request: ClassVar[bool] = True
 
@@ -44,21 +39,10 @@ class SalUn:
     weight_decay: float = 5e-4
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        unlearned = clone(model)
         masks = task.prepared or self.prepare(model, task)
-        recipe = sgd_recipe(task.recipe, self, epochs=self.epochs)
-        fit(
-            unlearned,
-            self._batches(task, recipe.augment),
-            label_loss,
-            recipe,
-            seeded(task.seed, "salun"),
-            phase="salun",
-            masks=masks,
-            report=task.report,
-            capturable=True,
-        )
-        return unlearned
+        recipe = method_recipe(task, self)
+        batches = self._batches(task, recipe.augment)
+        return train_copy("salun", model, task, batches, label_loss, recipe, masks=masks)
 
     def _batches(self, task: Task, augment: Augment) -> Batches:
         forget = ShuffledPass("forget", task.forget, self.batch_size, augment)

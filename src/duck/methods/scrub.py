@@ -1,6 +1,5 @@
 """SCRUB: scalable remembering and unlearning unbound (Kurmanji et al. 2023)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,27 +9,23 @@ from torch.nn.functional import cross_entropy
 
 from duck.errors import BadInput
 from duck.methods._distillation import divergence, frozen_copy
-from duck.methods._recipes import sgd_recipe
 from duck.methods._relabelling import training_logits
 from duck.methods._stopping import snapshot
-from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
+from duck.methods._training import fit_task, method_recipe
+from duck.methods.base import METHODS, BaseMethod, clone
 from duck.models.head import logits_of
 from duck.predict import accuracy
 from duck.runtime import seeded
 from duck.training.batching import Batches, ConsecutivePasses, ShuffledPass, Step
-from duck.training.loop import fit
 from duck.types import Augment, Examples, Recipe, Task
 
 
 @METHODS.register("scrub")
 @dataclass(frozen=True)
-class Scrub:
+class Scrub(BaseMethod):
     """Diverge from the original on forget samples and follow it on the others (eq. 3)."""
 
     paper: ClassVar[str] = "Kurmanji 2023, arXiv:2302.09880"
-    scenarios: ClassVar[Kinds] = ("class", "samples")
-    needs_retain: ClassVar[bool] = True
-    forgets_by: ClassVar[ForgetsBy] = "training"
 
     lr: float = 5e-4
     epochs: int = 3
@@ -63,54 +58,37 @@ class Scrub:
             )
         unlearned = clone(model)
         history = _History(unlearned, task) if self.rewind else None
-        self._train(unlearned, frozen_copy(model), task, history.record if history else None)
+        self._train(unlearned, frozen_copy(model), task, history)
         if history:
             history.rewind()
         return unlearned
 
     def _train(
-        self,
-        unlearned: nn.Module,
-        teacher: nn.Module,
-        task: Task,
-        after_epoch: Callable[[], bool] | None,
+        self, unlearned: nn.Module, teacher: nn.Module, task: Task, history: "_History | None"
     ) -> None:
         generator = seeded(task.seed, "scrub")
+        after_epoch = history.record if history else None
         forget = ShuffledPass("forget", task.forget, self.forget_batch, self.augment)
         retain = ShuffledPass("retain", task.retain, self.batch_size, self.augment)
 
         def loss(net: nn.Module, step: Step) -> Tensor:
             return self.loss(net, teacher, step)
 
-        def fit_phase(batches: Batches, recipe: Recipe, phase: str) -> None:
-            fit(
-                unlearned,
-                batches,
-                loss,
-                recipe,
-                generator,
-                phase=phase,
-                stop=after_epoch,
-                report=task.report,
-                capturable=True,
-            )
+        def fit_phase(batches: Batches, start: int, phase: str) -> None:
+            recipe = self._recipe(task, start)
+            fit_task(task, unlearned, batches, loss, recipe, generator, phase, stop=after_epoch)
 
-        fit_phase(ConsecutivePasses(forget, retain), self._recipe(task.recipe, 0), "max-min")
+        fit_phase(ConsecutivePasses(forget, retain), 0, "max-min")
         # Epochs without the forget pass are shorter, but a schedule needs epochs of one length.
         # So they are a second training, which continues the schedule. Only the momentum restarts.
         if self.epochs > self.forget_epochs:
-            fit_phase(retain, self._recipe(task.recipe, self.forget_epochs), "min")
+            fit_phase(retain, self.forget_epochs, "min")
 
-    def _recipe(self, original: Recipe, start: int) -> Recipe:
+    def _recipe(self, task: Task, start: int) -> Recipe:
         """Return the recipe of the training that starts after `start` epochs."""
-        return sgd_recipe(
-            original,
-            self,
-            epochs=self.epochs - self.forget_epochs if start else self.forget_epochs,
-            milestones=tuple(milestone - start for milestone in self.milestones),
-            gamma=self.decay,
-            augment=self.augment,
-        )
+        epochs = self.epochs - self.forget_epochs if start else self.forget_epochs
+        milestones = tuple(milestone - start for milestone in self.milestones)
+        return method_recipe(task, self, epochs=epochs, milestones=milestones, gamma=self.decay)
 
     def loss(self, net: nn.Module, teacher: nn.Module, step: Step) -> Tensor:
         """Return minus the divergence on a forget batch; both terms on a retain batch."""
@@ -153,7 +131,4 @@ def _unseen_of_forget_classes(task: Task) -> Examples:
         rows = torch.isin(task.holdout.labels, task.forget.labels).nonzero().flatten()
         if len(rows):
             return task.holdout.take(rows)
-    raise BadInput(
-        "rewind needs holdout samples of the forgotten classes: "
-        "give data with a test split, or turn rewind off."
-    )
+    raise BadInput("rewind needs holdout samples of the forgotten classes: give test data.")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.methods.base import METHODS, ForgetsBy, Kinds, clone
+from duck.methods.base import METHODS, BaseMethod, clone
 from duck.models.head import logits_of
 from duck.runtime import device_of, seeded
 from duck.training.batching import MixedBatches, ShuffledPass, Step
@@ -18,16 +18,13 @@ from duck.types import Batch, Task
 
 @METHODS.register("ssd")
 @dataclass(frozen=True)
-class Ssd:
+class Ssd(BaseMethod):
     """Shrink the weights that are more important to the forget samples than to all (eq. 4 and 5).
 
     Nothing is trained.
     """
 
     paper: ClassVar[str] = "Foster 2024, arXiv:2308.07707"
-    scenarios: ClassVar[Kinds] = ("class", "samples")
-    needs_retain: ClassVar[bool] = True
-    forgets_by: ClassVar[ForgetsBy] = "training"
     prepared_from: ClassVar[tuple[str, ...]] = ("batch_size",)
     prepared_per_request: ClassVar[bool] = False
 

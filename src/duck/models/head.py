@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch.func import functional_call
 from duck.errors import BadInput, DuckError
 from duck.registry import suggest
 
+WEIGHT_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 PROBE_IMAGES = 8
 """Number of images to find the head. The outputs of all layers that could be it are stored."""
 
@@ -54,8 +56,7 @@ def logits_of(output: Any) -> Tensor:
         logits = output[0]
     if not isinstance(logits, Tensor):
         raise BadInput(
-            f"No logits in the model's output, a {type(output).__name__}; return a tensor, or an "
-            "object with .logits."
+            f"No logits in the model's output, a {type(output).__name__}; return a tensor."
         )
     if logits.dim() > 2 and all(size == 1 for size in logits.shape[2:]):
         logits = logits.flatten(1)
@@ -74,8 +75,7 @@ def find_head(model: nn.Module, images: Tensor, head: str | None = None) -> Head
     model = uncompiled(model)
     if getattr(model, "_compiled_call_impl", None) is not None:
         raise BadInput(
-            "This model was compiled in place by model.compile(), which hides its head; give the "
-            "model before compiling."
+            "model.compile() hides the head of this model; give the model before compiling."
         )
     modules = dict(model.named_modules())
     if head is not None and head not in modules:
@@ -96,6 +96,27 @@ def find_head(model: nn.Module, images: Tensor, head: str | None = None) -> Head
     return found
 
 
+def find_inner_layer(model: nn.Module, images: Tensor, head: Head) -> Head | None:
+    """Find the last layer with weights before the head, and how its inputs are pooled.
+
+    Its inputs are another embedding, before the last non-linear function. None: there is no such
+    layer, or its input is the image.
+    """
+    layers = {
+        name: module
+        for name, module in uncompiled(model).named_modules()
+        if isinstance(module, WEIGHT_LAYERS)
+    }
+    _, calls = _record_calls(uncompiled(model), images[:PROBE_IMAGES], layers)
+    earlier = list(calls)[: list(calls).index(head.name)] if head.name in calls else []
+    for name in reversed(earlier):
+        value = calls[name].input
+        if len(value) == len(images[:PROBE_IMAGES]) and not _is_image(value, images[:PROBE_IMAGES]):
+            is_token = isinstance(layers[name], nn.Linear) and value.dim() > 2
+            return Head(name, "mean token" if is_token else "space" if value.dim() > 2 else "flat")
+    return None
+
+
 def _check_given_head(head: Head, calls: Mapping[str, Call], images: Tensor, output: Any) -> None:
     """Raise an error if a given head reads the images, or is not the head of the logits."""
     call = calls[head.name]
@@ -111,11 +132,8 @@ def _check_given_head(head: Head, calls: Mapping[str, Call], images: Tensor, out
     # element is not the logits.
     width = call.output.shape[-1]
     advice = _tuple_advice(output)
-    if (
-        advice
-        and width != logits.shape[1]
-        and any(_width(element) == width for element in output[1:])
-    ):
+    other_widths = [_width(element) for element in output[1:]] if advice else []
+    if width != logits.shape[1] and width in other_widths:
         raise BadInput(
             f"The head {head.name!r} has {width} outputs per sample, and there are "
             f"{logits.shape[1]} logits.{advice}"
@@ -138,11 +156,8 @@ def check_logits(logits: Tensor) -> None:
     """Raise BadInput for probabilities: a softmax of them is almost the same for every class."""
     values = logits.float()
     rounding = max(1e-4, 16 * torch.finfo(logits.dtype).eps if logits.is_floating_point() else 0.0)
-    if (
-        values.shape[1] > 1
-        and (values >= 0).all()
-        and ((values.sum(1) - 1).abs() <= rounding).all()
-    ):
+    sums_to_one = ((values.sum(1) - 1).abs() <= rounding).all()
+    if values.shape[1] > 1 and (values >= 0).all() and sums_to_one:
         raise BadInput(
             "The model returns probabilities, not logits: the values of each sample are at least 0 "
             "and sum to 1. Losses would be wrong. Return the inputs of the softmax, or the "
@@ -199,21 +214,17 @@ def _record_calls(
     """Return the model's output and the last call of each module, in the order of the calls."""
     calls: dict[str, Call] = {}
 
-    def recorder(name: str) -> Callable[..., None]:
-        def record(
-            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-        ) -> None:
-            value = _input(args, kwargs)
-            calls.pop(name, None)
-            if isinstance(value, Tensor) and isinstance(output, Tensor):
-                calls[name] = Call(module, value, output)
-
-        return record
+    def record(name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        value = _input(args, kwargs)
+        calls.pop(name, None)
+        if isinstance(value, Tensor) and isinstance(output, Tensor):
+            calls[name] = Call(module, value, output)
 
     with ExitStack() as stack:
         stack.enter_context(_unchanged(model, images.device))
         for name, module in modules.items():
-            stack.callback(module.register_forward_hook(recorder(name), with_kwargs=True).remove)
+            hook = module.register_forward_hook(partial(record, name), with_kwargs=True)
+            stack.callback(hook.remove)
         # Copies of the buffers are used: a module may count or average in eval mode, too.
         buffers = {
             name: buffer.clone()
@@ -242,12 +253,11 @@ def _tuple_advice(output: Any) -> str:
 @contextmanager
 def _unchanged(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Switch to eval mode without gradients; afterwards restore modes and random generators."""
-    devices = [] if device.type == "cpu" else [device.index or 0]
+    on_cpu = device.type == "cpu"
+    devices = [] if on_cpu else [device.index or 0]
     modes = [(module, module.training) for module in model.modules()]
-    with (
-        torch.no_grad(),
-        torch.random.fork_rng(devices, device_type="cuda" if device.type == "cpu" else device.type),
-    ):
+    fork = torch.random.fork_rng(devices, device_type="cuda" if on_cpu else device.type)
+    with torch.no_grad(), fork:
         try:
             # Not model.eval(): modules may override it with changes that could not be undone.
             for module, _ in modes:
@@ -259,7 +269,7 @@ def _unchanged(model: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 def _input(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return args[0] if args else next(iter(kwargs.values()), None)
+    return next(iter((*args, *kwargs.values())), None)
 
 
 def _search_head(calls: Mapping[str, Call], logits: Tensor, advice: str) -> Head:
@@ -287,8 +297,7 @@ def _with_pool(name: str, calls: Mapping[str, Call], logits: Tensor) -> Head:
     """Return the named head with the pooling that turns its inputs into embeddings."""
     if name not in calls:
         raise BadInput(
-            f"The head {name!r} does not run when the model classifies, or its input is not a "
-            "tensor; pass another head."
+            f"The head {name!r} does not run, or its input is not a tensor; pass another head."
         )
     call = calls[name]
     heads = [Head(name, pool) for pool in _pools(call)]
@@ -316,19 +325,16 @@ def _pools(call: Call) -> list[str]:
     """Return the poolings that could turn the inputs of this module into one vector per sample."""
     if call.input.dim() <= 2:
         return ["flat"]
-    if isinstance(call.module, nn.Conv1d) or (
-        call.input.dim() > 3 and not isinstance(call.module, nn.Linear)
-    ):
+    is_linear = isinstance(call.module, nn.Linear)
+    if isinstance(call.module, nn.Conv1d) or (call.input.dim() > 3 and not is_linear):
         return ["space"]
-    return (
-        ["first token", "last token", "mean token"] if call.output.dim() == call.input.dim() else []
-    )
+    tokens = ["first token", "last token", "mean token"]
+    return tokens if call.output.dim() == call.input.dim() else []
 
 
 def _equal(output: Tensor, logits: Tensor) -> bool:
-    return bool(
-        (output.cpu().double() - logits.cpu().double()).abs().max() <= _rounding(output, logits)
-    )
+    difference = output.cpu().double() - logits.cpu().double()
+    return bool(difference.abs().max() <= _rounding(output, logits))
 
 
 def _equal_up_to_scale(output: Tensor, logits: Tensor) -> bool:
@@ -387,8 +393,7 @@ class WithEmbedding(nn.Module):
         name, pool = self.head
         if inputs is None:
             raise BadInput(
-                f"The head {name!r} did not run in this forward pass; is this model unwrapped, or "
-                "compiled inside?"
+                f"The head {name!r} did not run; is this model unwrapped, or compiled inside?"
             )
         embeddings: Tensor = POOLS[pool](inputs)
         if embeddings.dim() != 2 or len(embeddings) != len(logits):
@@ -411,9 +416,12 @@ class WithEmbedding(nn.Module):
 
 
 @contextmanager
-def with_embeddings(model: nn.Module, head: str | None, images: Tensor) -> Iterator[WithEmbedding]:
+def with_embeddings(
+    model: nn.Module, head: str | Head | None, images: Tensor
+) -> Iterator[WithEmbedding]:
     """Yield the model with embeddings; without a head, it is found with these images."""
-    net = WithEmbedding(model, find_head(model, images, head))
+    found = head if isinstance(head, Head) else find_head(model, images, head)
+    net = WithEmbedding(model, found)
     try:
         yield net
     finally:

@@ -77,11 +77,8 @@ def _find(name: str) -> Callable[..., Any]:
     module = _import(name, module_name)
     builder: Callable[..., Any] | None = getattr(module, function, None)
     if not callable(builder):
-        known = [
-            key
-            for key, value in vars(module).items()
-            if callable(value) and not key.startswith("_")
-        ]
+        public = [key for key in vars(module) if not key.startswith("_")]
+        known = [key for key in public if callable(getattr(module, key))]
         raise BadInput(
             f"Module {module_name!r} has no function {function!r}. {suggest(function, known)}"
         )
@@ -94,18 +91,19 @@ def _import(name: str, module_name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         # Another name here means that the module was found and one of its own imports was not.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise BadInput(
-                f"Cannot import {module_name!r} for {name}: it needs {error.name!r}, which is not "
-                "installed."
+            raise _cannot_import(
+                name, f"it needs {error.name!r}, which is not installed"
             ) from error
         raise BadInput(
             f"No module {error.name!r} for {name}. Install its package, or run from the folder "
             f"that contains it ({os.getcwd()} is searched)."
         ) from None
     except Exception as error:
-        raise BadInput(
-            f"Cannot import {module_name!r} for {name}: {type(error).__name__}: {error}"
-        ) from error
+        raise _cannot_import(name, f"{type(error).__name__}: {error}") from error
+
+
+def _cannot_import(name: str, reason: str) -> BadInput:
+    return BadInput(f"Cannot import {name.partition(':')[0]!r} for {name}: {reason}.")
 
 
 def _arguments(name: str, builder: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
@@ -115,18 +113,14 @@ def _arguments(name: str, builder: Callable[..., Any], offered: dict[str, Any]) 
         return {}
     parameters = signature.parameters
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    arguments = {
-        key: value
-        for key, value in offered.items()
-        if key in parameters and parameters[key].kind in by_name
-    }
+    names = [key for key in offered if key in parameters and parameters[key].kind in by_name]
+    arguments = {key: offered[key] for key in names}
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         arguments["num_classes"] = offered["num_classes"]
     try:
         signature.bind(**arguments)
     except TypeError as error:
         raise BadInput(
-            f"{name}{signature} cannot be called: {error}. It is called with num_classes and "
-            "shape, by name, and nothing else."
+            f"{name}{signature} cannot be called: {error}. It is called with num_classes and shape."
         ) from None
     return arguments

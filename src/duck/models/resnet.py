@@ -44,13 +44,11 @@ class Block(nn.Module):
         self.residual = nn.Sequential(*layers)
         self.outputs = 4 * width if bottleneck else width
         same = stride == 1 and inputs == self.outputs
-        self.shortcut: nn.Module = (
-            nn.Identity() if same else _conv_bn(inputs, self.outputs, 1, stride)
-        )
+        shortcut = nn.Identity() if same else _conv_bn(inputs, self.outputs, 1, stride)
+        self.shortcut: nn.Module = shortcut
         if zero_last_gamma:
-            last = [
-                module for module in self.residual.modules() if isinstance(module, nn.BatchNorm2d)
-            ][-1]
+            *_, last = self.residual.modules()
+            assert isinstance(last, nn.BatchNorm2d)
             nn.init.zeros_(last.weight)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -23,8 +23,7 @@ def check_given(model: object) -> nn.Module:
     """Return the model if it can be copied, hooked and trained; else raise an error with advice."""
     if isinstance(model, torch.jit.ScriptModule):
         raise BadInput(
-            "The model is a TorchScript module, whose layers cannot be trained: give the nn.Module "
-            "from which it was created."
+            "A TorchScript module cannot be trained: give the nn.Module that it was made from."
         )
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         raise BadInput(
@@ -32,34 +31,28 @@ def check_given(model: object) -> nn.Module:
         )
     if isinstance(model, nn.Module):
         return model
-    if isinstance(model, str | Path):
-        raise BadInput(
-            "The model must be a torch.nn.Module, got a path: build the model, then call "
-            "model.load_state_dict(torch.load(path)). On the command line: duck forget --model "
-            "package.module:function --weights FILE."
-        )
-    if isinstance(model, Mapping):
-        raise BadInput(
-            "The model must be a torch.nn.Module, got a state dict: build the model, then call "
-            "model.load_state_dict(state)."
-        )
-    if isinstance(model, type):
-        raise BadInput(
-            "The model must be a torch.nn.Module, got a class: give an instance of "
-            f"{model.__name__} with trained weights."
-        )
     kind = "a function" if inspect.isroutine(model) else f"a {type(model).__name__}"
-    raise BadInput(
-        f"The model must be a torch.nn.Module, got {kind}: give the nn.Module that was trained."
-    )
+    advice = "give the nn.Module that was trained."
+    if isinstance(model, str | Path):
+        kind = "a path"
+        advice = (
+            "build the model, then call model.load_state_dict(torch.load(path)). On the command "
+            "line: duck forget --model package.module:function --weights FILE."
+        )
+    elif isinstance(model, Mapping):
+        kind = "a state dict"
+        advice = "build the model, then call model.load_state_dict(state)."
+    elif isinstance(model, type):
+        kind = "a class"
+        advice = f"give an instance of {model.__name__} with trained weights."
+    raise BadInput(f"The model must be a torch.nn.Module, got {kind}: {advice}")
 
 
 def check_gradients() -> None:
     """Raise an error if gradients are turned off: no model could be trained."""
     if not torch.is_grad_enabled():
         raise BadInput(
-            "Gradients are turned off: this call is inside torch.no_grad() or "
-            "torch.inference_mode(). Call it outside of that block."
+            "Gradients are turned off by torch.no_grad() or inference_mode(): call this outside."
         )
 
 

@@ -26,15 +26,10 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         samples, tokens, width = x.shape
         # (3, samples, heads, tokens, width of a head)
-        q, k, v = (
-            self.qkv(x)
-            .view(samples, tokens, 3, self.heads, width // self.heads)
-            .permute(2, 0, 3, 1, 4)
-            .unbind()
-        )
-        mixed: Tensor = self.out(
-            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(samples, tokens, width)
-        )
+        qkv = self.qkv(x).view(samples, tokens, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind()
+        attention = F.scaled_dot_product_attention(q, k, v)
+        mixed: Tensor = self.out(attention.transpose(1, 2).reshape(samples, tokens, width))
         return mixed
 
 
@@ -88,15 +83,10 @@ class VisionTransformer(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         height, width = images.shape[-2:]
         # Pixels beyond the last whole patch count too: fill up with the mean colour, which is 0.
-        patches = (
-            self.patches(F.pad(images, (0, -width % self.patch, 0, -height % self.patch)))
-            .flatten(2)
-            .transpose(1, 2)
-        )
-        tokens = (
-            torch.cat([self.class_token.expand(len(images), -1, -1), patches], dim=1)
-            + self.positions
-        )
+        padded = F.pad(images, (0, -width % self.patch, 0, -height % self.patch))
+        patches = self.patches(padded).flatten(2).transpose(1, 2)
+        class_tokens = self.class_token.expand(len(images), -1, -1)
+        tokens = torch.cat([class_tokens, patches], dim=1) + self.positions
         logits: Tensor = self.head(self.norm(self.layers(tokens)[:, 0]))
         return logits
 

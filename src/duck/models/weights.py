@@ -3,6 +3,7 @@
 No file may run code.
 """
 
+import hashlib
 import pickle
 import re
 import warnings
@@ -81,11 +82,8 @@ def check_weights(weights: Mapping[str, Tensor], owner: str) -> None:
 
     Infinite weights may be intended, to hide a class or to mask attention.
     """
-    broken = [
-        name
-        for name, tensor in weights.items()
-        if tensor.is_floating_point() and tensor.isnan().any()
-    ]
+    floats = {name: value for name, value in weights.items() if value.is_floating_point()}
+    broken = [name for name, value in floats.items() if value.isnan().any()]
     if broken:
         raise BadInput(
             f"{owner} contains values that are not numbers (NaN), in "
@@ -176,16 +174,14 @@ def _tied(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[s
 
 
 def _problems(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
-    missing = [f"{name} {_shape(tensor)}" for name, tensor in expected.items() if name not in found]
-    unexpected = [
-        f"{name} {_shape(tensor)}" for name, tensor in found.items() if name not in expected
-    ]
+    names = [f"{name} {_shape(value)}" for name, value in expected.items() if name not in found]
+    others = [f"{name} {_shape(value)}" for name, value in found.items() if name not in expected]
     misshaped = [
-        f"{name} {_shape(found[name])} instead of {_shape(tensor)}"
-        for name, tensor in expected.items()
-        if name in found and found[name].shape != tensor.shape
+        f"{name} {_shape(found[name])} instead of {_shape(value)}"
+        for name, value in expected.items()
+        if name in found and found[name].shape != value.shape
     ]
-    kinds = {"missing": missing, "unexpected": unexpected, "of another shape": misshaped}
+    kinds = {"missing": names, "unexpected": others, "of another shape": misshaped}
     return [f"{len(names)} {kind}: {_shorten(names)}" for kind, names in kinds.items() if names]
 
 
@@ -195,3 +191,11 @@ def _shape(tensor: Tensor) -> str:
 
 def _shorten(names: list[str]) -> str:
     return ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
+
+
+def digest_of(path: Path) -> str:
+    """Return a hash of a file of weights."""
+    try:
+        return hashlib.blake2b(files.read_bytes(path), digest_size=16).hexdigest()
+    except OSError as error:
+        raise BadInput(f"The weights {path} cannot be read: {error.strerror}.") from error

@@ -199,3 +199,33 @@ def mismatch(pool: Pool, experiment: Experiment, but: tuple[str, ...] = ()) -> l
         for name, text in sentences.items()
         if name not in but and not name.startswith(skipped_parts)
     ]
+
+
+def summarize(pool: Pool) -> dict[str, Any]:
+    """Return the number of models and samples, and the mean and deviation of the accuracies."""
+    stacks = {"before": pool.before, "after": pool.after, "oracle": pool.oracle}
+    roles, counts = np.unique(pool.roles, return_counts=True)
+    accuracy = {}
+    for state, stack in stacks.items():
+        if stack:
+            accuracy[state] = {name: _spread(values) for name, values in stack.accuracies.items()}
+    seconds = 0.0
+    for stack in (pool.before, pool.oracle):
+        if stack:
+            seconds += sum(info["seconds"] for info in stack.infos)
+    return {
+        "pool": str(pool.files.folder),
+        "design": pool.design,
+        "models": len(pool),
+        "oracles": len(pool.oracle) if pool.oracle else 0,
+        "samples": {str(role): int(count) for role, count in zip(roles, counts, strict=True)},
+        "accuracy": accuracy,
+        "seconds": seconds,
+    }
+
+
+def _spread(values: npt.NDArray[np.float64]) -> dict[str, float | None]:
+    if np.isnan(values).any():
+        return {"mean": None, "std": None}
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else None
+    return {"mean": float(values.mean()), "std": deviation}

@@ -1,9 +1,8 @@
 """Accuracy of each class before and after unlearning, from the stored confusion matrices."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from duck.report.numbers import accuracy_with_interval
 from duck.report.records import StoredRun
@@ -17,7 +16,6 @@ NEIGHBOURS_PER_CLASS = 3
 ConfusionMatrix = dict[str, dict[str, int]]
 """True class -> predicted class -> number of samples. Zeros are left out."""
 Role = Literal["forgotten", "neighbour", "other"]
-ROLES: tuple[Role, ...] = ("forgotten", "neighbour", "other")
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,6 @@ def confusion_matrices(stored: StoredRun) -> tuple[ConfusionMatrix, ConfusionMat
     return (before, after) if before and after else None
 
 
-def class_name(stored: StoredRun, index: int) -> str:
-    """Return the name of a class, or its number if no name was stored."""
-    return stored.class_names[index] if index < len(stored.class_names) else str(index)
-
-
 def class_rows(stored: StoredRun) -> list[ClassRow]:
     """Return a row for each class: first forgotten classes, then neighbours, then others.
 
@@ -56,17 +49,15 @@ def class_rows(stored: StoredRun) -> list[ClassRow]:
     matrices = confusion_matrices(stored)
     if matrices is None:
         return []
-    neighbours = find_neighbours(stored)
+    roles: dict[int, Role] = dict.fromkeys(find_neighbours(stored), "neighbour")
+    roles |= dict.fromkeys(stored.forgotten_classes, "forgotten")
     rows = []
     for index, name in enumerate(stored.class_names):
         n = sum(matrices[0].get(str(index), {}).values())
         if n:
             before, after = (_class_accuracy(matrix, index, n) for matrix in matrices)
-            role: Role = "neighbour" if index in neighbours else "other"
-            if index in stored.forgotten_classes:
-                role = "forgotten"
-            rows.append(ClassRow(index, name, n, before, after, role))
-    return sorted(rows, key=lambda row: (ROLES.index(row.role), row.change))
+            rows.append(ClassRow(index, name, n, before, after, roles.get(index, "other")))
+    return sorted(rows, key=lambda row: (get_args(Role).index(row.role), row.change))
 
 
 def _class_accuracy(matrix: ConfusionMatrix, index: int, n: int) -> Estimate:
@@ -78,29 +69,22 @@ def _class_accuracy(matrix: ConfusionMatrix, index: int, n: int) -> Estimate:
 
 def find_neighbours(stored: StoredRun) -> list[int]:
     """Return the classes that are most often confused with forgotten ones, before or after."""
-    matrices = confusion_matrices(stored)
-    if matrices is None:
-        return []
     forgotten = set(stored.forgotten_classes)
     counts: Counter[int] = Counter()
-    for matrix in matrices:
-        for true, predicted, count in _cells(matrix):
-            if (true in forgotten) != (predicted in forgotten):
-                counts[predicted if true in forgotten else true] += count
+    for matrix in confusion_matrices(stored) or ():
+        for true, row in matrix.items():
+            for predicted, count in row.items():
+                pair = {int(true), int(predicted)}
+                if len(pair & forgotten) == 1:
+                    counts.update(dict.fromkeys(pair - forgotten, count))
     order = sorted(counts, key=lambda index: (-counts[index], index))
     return order[: NEIGHBOURS_PER_CLASS * len(forgotten)]
-
-
-def _cells(matrix: ConfusionMatrix) -> Iterator[tuple[int, int, int]]:
-    for true, row in matrix.items():
-        for predicted, count in row.items():
-            yield int(true), int(predicted), count
 
 
 def choose_classes(stored: StoredRun) -> list[int]:
     """Return the classes that a plot shows: all of a few, of many those nearest to the request."""
     if len(stored.class_names) <= MAX_PLOT_CLASSES:
         return list(range(len(stored.class_names)))
-    by_relevance = dict.fromkeys([*stored.forgotten_classes, *find_neighbours(stored)])
-    by_relevance |= dict.fromkeys(row.index for row in class_rows(stored))
-    return sorted(list(by_relevance)[:MAX_PLOT_CLASSES])
+    by_relevance = [*stored.forgotten_classes, *find_neighbours(stored)]
+    by_relevance += [row.index for row in class_rows(stored)]
+    return sorted(list(dict.fromkeys(by_relevance))[:MAX_PLOT_CLASSES])

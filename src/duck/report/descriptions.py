@@ -1,18 +1,17 @@
-"""Sentences about a run: the request, the method and the verdict, for readers without ML."""
+"""Sentences about runs: the request, the method and the verdict, for readers without ML."""
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from duck.audits.next_step import audit_command, audit_obstacle
-from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Tier
+from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Tier
 from duck.printable import counted
 from duck.report.formats import format_interval, format_percent, format_seconds
-from duck.report.records import StoredRun
-from duck.report.results import Result, shorten_list
+from duck.report.records import Contents, StoredRun
+from duck.report.results import shorten_list
 from duck.sample_ids import FILE as SAMPLE_IDS_FILE
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses, ForgetSamples
-from duck.unlearning import Epoch
 
 REFERENCE_METHODS = ("original", "retrained")
 SPLITS = {
@@ -22,7 +21,20 @@ SPLITS = {
     "retain_test": "Unseen samples of the retained classes",
     "test": "All unseen samples",
 }
-STRONGER_TIER: dict[str, Tier] = {"quick": "oracle", "oracle": "full"}
+STRONGER_TIER: dict[Tier, Tier] = {"quick": "oracle", "oracle": "full"}
+HEADLINES = {
+    FORGOTTEN: "Forgotten. No attack of the {} audit could distinguish this model from one that "
+    "was trained without the samples.",
+    NOT_FORGOTTEN: "Not forgotten. The {} audit found traces of the samples in the model.",
+    NO_VERDICT: "No verdict. The {} audit found no trace, but cannot show that there is none.",
+    "not powered": "No verdict. The {} audit was not powered: on these data it cannot distinguish "
+    "a model that remembers from one that has forgotten.",
+}
+WHY_AUDIT = (
+    "Accuracies alone cannot show that samples were forgotten: a model that only hides its answers "
+    "has the same accuracies."
+)
+NO_AUDITS = "None of these runs was audited."
 
 
 class VerdictText(NamedTuple):
@@ -31,9 +43,29 @@ class VerdictText(NamedTuple):
     state: str
     """Selects the sign and the colour."""
     headline: str
-    reasons: list[str]
+    reasons: Sequence[str] = ()
     command: str = ""
     """The command that tests more."""
+
+
+def page_title(contents: Contents) -> str:
+    """Return the title of the page."""
+    runs, removals = contents.runs, contents.removals
+    bench = [result for result in contents.bench if result.is_unlearning]
+    if not runs and (bench or not removals):
+        count = f": {counted(len(bench), 'run')}" if bench else ""
+        return f"Unlearning bench{count}"
+    names = [run.run.experiment.training.data for run in runs]
+    names = names or [removal.record.data for removal in removals]
+    data = ", ".join(dict.fromkeys(names))
+    if len(runs) == 1:
+        return f"Unlearning report: {runs[0].result.request_label} of {data}"
+    if runs:
+        return f"Unlearning report: {len(runs)} runs on {data}"
+    if len(removals) > 1:
+        return f"Bias removal report: {len(removals)} on {data}"
+    record = removals[0].record
+    return f"Bias removal report: “{record.true}” labelled “{record.wrong}” in {data}"
 
 
 def describe_request(stored: StoredRun) -> str:
@@ -41,68 +73,60 @@ def describe_request(stored: StoredRun) -> str:
 
     Sample ids are not shown, because they can name persons.
     """
-    requests = [
-        f"{earlier.request} (accuracy {format_percent(earlier.before)} before this request, "
-        f"{format_percent(earlier.after)} after it)"
-        for earlier in stored.run.earlier
-    ]
-    note = f" Forgotten earlier: {', '.join(requests)}." if requests else ""
-    return _describe_present_request(stored) + note
-
-
-def _describe_present_request(stored: StoredRun) -> str:
     samples = stored.run.samples
     count = f"{samples['forget']:,} of {samples['forget'] + samples['retain']:,} training samples"
     seed = f"chosen at random with seed {stored.run.experiment.seed}"
+    label = stored.result.request_label
     names = forgotten_class_names(stored)
-    class_list = shorten_list(_quote(names))
     match stored.result.request:
         case ForgetClasses():
             word = "class" if len(names) == 1 else "classes"
-            return f"Forget all samples of the {word} {class_list}: {count}."
+            text = f"Forget all samples of the {word} {shorten_list(names)}: {count}."
         case ForgetRandomClasses():
-            label = stored.result.request_label
-            return f"Forget all samples of {label}, {seed} ({class_list}): {count}."
+            text = f"Forget all samples of {label}, {seed} ({shorten_list(names)}): {count}."
         case ForgetFraction(fraction=fraction):
-            return f"Forget {100 * fraction:g} % of the training samples, {seed}: {count}."
+            text = f"Forget {100 * fraction:g} % of the training samples, {seed}: {count}."
         case ForgetSamples():
-            return f"Forget {count}, chosen by id. The ids are in {SAMPLE_IDS_FILE} of the run."
-    return f"Forget {stored.result.request_label}: {count}."
+            text = f"Forget {count}, chosen by id. The ids are in {SAMPLE_IDS_FILE} of the run."
+        case _:
+            text = f"Forget {label}: {count}."
+    earlier = [
+        f"{one.request} (accuracy {format_percent(one.before)} before this request, "
+        f"{format_percent(one.after)} after it)"
+        for one in stored.run.earlier
+    ]
+    return f"{text} Forgotten earlier: {', '.join(earlier)}." if earlier else text
 
 
 def forgotten_class_names(stored: StoredRun) -> list[str]:
-    """Return the classes of the request, by name if the run stores names."""
+    """Return the classes of the request in quotes, by name if the run stores names."""
     request = stored.result.request
     if not isinstance(request, ForgetClasses | ForgetRandomClasses):
         return []
-    known = stored.class_names
-    names = [
-        known[index] if index < len(known) else str(index) for index in stored.forgotten_classes
-    ]
+    names = [stored.class_name(index) for index in stored.forgotten_classes]
     if not names and isinstance(request, ForgetClasses):
-        return [str(name) for name in request.classes]
-    return names
+        names = [str(name) for name in request.classes]
+    return [f"“{name}”" for name in names]
 
 
 def full_class_list(stored: StoredRun) -> list[str]:
     """Return all classes of the request if `describe_request` shortens them, else nothing."""
-    names = _quote(forgotten_class_names(stored))
+    names = forgotten_class_names(stored)
     return names if shorten_list(names) != ", ".join(names) else []
 
 
 def describe_action(stored: StoredRun) -> str:
     """Describe which method was applied to which model, to how many samples, and how long."""
-    result = stored.result
-    samples = stored.run.samples
-    training = stored.run.experiment.training
+    run = stored.run
+    training = run.experiment.training
     preparation = ""
-    if result.prepare_seconds:
-        time = format_seconds(result.prepare_seconds)
+    if run.prepare_seconds:
+        time = format_seconds(run.prepare_seconds)
         preparation = f", after {time} of preparation that later requests can reuse"
     return (
-        f"The method {result.method} was applied to a {training.model} trained on "
-        f"{training.data}. It processed {samples['processed']:,} of the "
-        f"{counted(samples['forget'], 'sample')} in {format_seconds(result.seconds)}{preparation}."
+        f"The method {stored.result.method} was applied to a {training.model} trained on "
+        f"{training.data}. It processed {run.samples['processed']:,} of the "
+        f"{counted(run.samples['forget'], 'sample')} in {format_seconds(run.seconds)}{preparation}."
     )
 
 
@@ -111,67 +135,42 @@ def describe_changes(stored: StoredRun) -> list[str]:
     result = stored.result
     sentences = []
     for split in dict.fromkeys((result.forget_split, "forget", result.retain_split)):
-        before = result.accuracy(split, result.original)
+        before = result.original.get(split)
         after = result.accuracy(split)
         if before is not None and after is not None:
-            change = f"{format_percent(before.value)} before, {format_interval(after)} after"
+            change = f"{format_percent(before)} before, {format_interval(after)} after"
             sentences.append(f"{SPLITS[split]}: accuracy {change}.")
     return sentences
 
 
 def describe_verdict(stored: StoredRun) -> VerdictText:
     """Describe the verdict of the audit. A model that lost too much accuracy comes first."""
-    verdict = _describe_audit(stored)
+    text = _describe_audit(stored)
     if stored.run.status != "damaged":
-        return verdict
-    loss = str(stored.run.kept_accuracy)
-    return VerdictText("damaged", loss, [verdict.headline, *verdict.reasons], verdict.command)
+        return text
+    reasons = [text.headline, *text.reasons]
+    return VerdictText("damaged", str(stored.run.kept_accuracy), reasons, text.command)
 
 
 def _describe_audit(stored: StoredRun) -> VerdictText:
     audit = stored.audit
     if audit is None:
-        return _describe_missing_audit(stored)
-    tier = audit.tier
-    reasons = list(audit.reasons)
-    if audit.verdict == FORGOTTEN:
-        headline = (
-            f"Forgotten. No attack of the {tier} audit could distinguish this model from one "
-            "that was trained without the samples."
+        state = (
+            "The stored audit cannot be read." if stored.has_unreadable_audit else "Not audited."
         )
-        return VerdictText("forgotten", headline, reasons)
-    if audit.verdict == NOT_FORGOTTEN:
-        headline = f"Not forgotten. The {tier} audit found traces of the samples in the model."
-        return VerdictText("not-forgotten", headline, reasons)
-    return _describe_no_verdict(stored, audit)
+        return VerdictText("no-audit", f"{state} {WHY_AUDIT}", *_first_audit(stored))
+    is_unpowered = audit.verdict == NO_VERDICT and audit.powered is False
+    command = ""
+    if audit.verdict == NO_VERDICT and not is_unpowered and audit.tier in STRONGER_TIER:
+        command = _audit_command(stored, STRONGER_TIER[audit.tier])
+    headline = HEADLINES["not powered" if is_unpowered else audit.verdict].format(audit.tier)
+    return VerdictText(audit.verdict.replace(" ", "-"), headline, audit.reasons, command)
 
 
-def _describe_missing_audit(stored: StoredRun) -> VerdictText:
-    audit_state = (
-        "The stored audit cannot be read." if stored.has_unreadable_audit else "Not audited."
-    )
-    headline = (
-        f"{audit_state} Accuracies alone cannot show that samples were forgotten: a model that "
-        "only hides its answers has the same accuracies."
-    )
+def _first_audit(stored: StoredRun) -> tuple[list[str], str]:
+    """Return the reasons why a run cannot be audited, or the command that audits it."""
     obstacle = audit_obstacle(stored.run.samples)
-    if obstacle:
-        return VerdictText("no-audit", headline, [obstacle])
-    return VerdictText("no-audit", headline, [], _audit_command(stored, "oracle"))
-
-
-def _describe_no_verdict(stored: StoredRun, audit: Audit) -> VerdictText:
-    tier, reasons = audit.tier, list(audit.reasons)
-    if audit.powered is False:
-        headline = (
-            f"No verdict. The {tier} audit was not powered: on these data it cannot distinguish "
-            "a model that remembers from one that has forgotten."
-        )
-        return VerdictText("no-verdict", headline, reasons)
-    headline = f"No verdict. The {tier} audit found no trace, but cannot show that there is none."
-    stronger = STRONGER_TIER.get(tier)
-    command = _audit_command(stored, stronger) if stronger else ""
-    return VerdictText("no-verdict", headline, reasons, command)
+    return ([obstacle], "") if obstacle else ([], _audit_command(stored, "oracle"))
 
 
 def _audit_command(stored: StoredRun, tier: Tier) -> str:
@@ -197,19 +196,13 @@ def list_requests(runs: Sequence[StoredRun]) -> list[str]:
 def describe_actions(runs: Sequence[StoredRun]) -> str:
     """Describe which methods many runs used, and whether they processed every sample."""
     methods = sorted({run.result.method for run in runs})
-    incomplete = [run for run in runs if _has_unprocessed_samples(run)]
+    changed = [run.run.samples for run in runs if run.result.method != "original"]
+    incomplete = sum(samples["processed"] < samples["forget"] for samples in changed)
+    completeness = "Every method that changes the model processed all samples."
+    if incomplete:
+        completeness = f"{incomplete} of them left samples out."
     method_count = "one method" if len(methods) == 1 else f"{len(methods)} methods"
-    completeness = (
-        f"{len(incomplete)} of them left samples out."
-        if incomplete
-        else "Every method that changes the model processed all samples."
-    )
     return f"{counted(len(runs), 'run')} of {method_count}: {', '.join(methods)}. {completeness}"
-
-
-def _has_unprocessed_samples(stored: StoredRun) -> bool:
-    samples = stored.run.samples
-    return samples["processed"] < samples["forget"] and stored.result.method != "original"
 
 
 def describe_verdicts(runs: Sequence[StoredRun]) -> VerdictText:
@@ -217,61 +210,29 @@ def describe_verdicts(runs: Sequence[StoredRun]) -> VerdictText:
 
     Originals and retrained models are for comparison and are counted separately.
     """
+    references = Counter(run.result.method for run in runs)
+    numbers = [f"{references[name]} {name}" for name in references if name in REFERENCE_METHODS]
     judged = [run for run in runs if run.result.method not in REFERENCE_METHODS]
-    comparison = _describe_references(runs) if judged else ""
+    comparison = f" For comparison: {', '.join(numbers)}." if judged and numbers else ""
     judged = judged or list(runs)
     damaged = sum(run.run.status == "damaged" for run in judged)
     loss = f" Too much accuracy lost: {counted(damaged, 'run')}." if damaged else ""
+    is_unreadable = any(run.has_unreadable_audit for run in judged)
     counts = Counter(run.verdict for run in judged)
     if set(counts) == {"no audit"}:
-        return _describe_no_audits(judged, loss)
+        # An audit command is more useful than the obstacle of the first run.
+        reasons, command = max(map(_first_audit, judged), key=lambda advice: bool(advice[1]))
+        audits = "No audit of these runs can be read." if is_unreadable else NO_AUDITS
+        headline = f"{audits} {WHY_AUDIT}{loss}"
+        return VerdictText("damaged" if loss else "no-audit", headline, reasons, command)
     labels = {
         NOT_FORGOTTEN: "not forgotten",
         NO_VERDICT: "without verdict",
-        "no audit": "without a readable audit" if _has_unreadable(judged) else "not audited",
+        "no audit": "without a readable audit" if is_unreadable else "not audited",
         FORGOTTEN: "forgotten",
     }
-    worst = next(verdict for verdict in labels if counts[verdict])
-    numbers = [f"{counts[verdict]} {label}" for verdict, label in labels.items() if counts[verdict]]
-    state = "damaged" if damaged and worst != NOT_FORGOTTEN else worst.replace(" ", "-")
-    headline = f"Of {counted(len(judged), 'run')}: {', '.join(numbers)}.{loss}{comparison}"
-    return VerdictText(state, headline, [])
-
-
-def _describe_references(runs: Sequence[StoredRun]) -> str:
-    counts = Counter(run.result.method for run in runs if run.result.method in REFERENCE_METHODS)
-    numbers = [f"{count} {name}" for name, count in counts.items()]
-    return f" For comparison: {', '.join(numbers)}." if numbers else ""
-
-
-def _describe_no_audits(runs: Sequence[StoredRun], loss: str) -> VerdictText:
-    texts = [_describe_missing_audit(run) for run in runs]
-    # An audit command is more useful than the obstacle of the first run.
-    text = next((text for text in texts if text.command), texts[0])
-    audit_state = (
-        "No audit of these runs can be read."
-        if _has_unreadable(runs)
-        else "None of these runs was audited."
-    )
-    explanation = text.headline.partition(". ")[2]
-    headline = f"{audit_state} {explanation}{loss}"
-    return text._replace(state="damaged" if loss else text.state, headline=headline)
-
-
-def _has_unreadable(runs: Sequence[StoredRun]) -> bool:
-    return any(run.has_unreadable_audit for run in runs)
-
-
-def describe_curves(result: Result, history: Sequence[Epoch]) -> str:
-    """Describe the accuracy curves for readers who cannot see them."""
-    last = history[-1]
-    forget, retain = result.original.get("forget"), result.original.get("retain")
-    return (
-        f"Over {len(history)} epochs accuracy on the forgotten samples goes from "
-        f"{format_percent(forget)} to {format_percent(last.forget)}, on the retained samples "
-        f"from {format_percent(retain)} to {format_percent(last.retain)}."
-    )
-
-
-def _quote(names: Sequence[str]) -> list[str]:
-    return [f"“{name}”" for name in names]
+    verdicts = [verdict for verdict in labels if counts[verdict]]
+    state = "damaged" if damaged and verdicts[0] != NOT_FORGOTTEN else verdicts[0].replace(" ", "-")
+    texts = [f"{counts[verdict]} {labels[verdict]}" for verdict in verdicts]
+    headline = f"Of {counted(len(judged), 'run')}: {', '.join(texts)}.{loss}{comparison}"
+    return VerdictText(state, headline)

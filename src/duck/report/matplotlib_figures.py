@@ -1,6 +1,7 @@
 """Plots for print: PNG and PDF files, drawn with matplotlib."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,35 +9,14 @@ import numpy as np
 
 from duck import files
 from duck.errors import MissingExtra
-from duck.report.plots import (
-    BAND_OPACITY,
-    BLUE,
-    INK,
-    MUTED,
-    PAPER,
-    REPORT_MARK,
-    VERMILION,
-    Axis,
-    Band,
-    Cells,
-    Contours,
-    Line,
-    Mark,
-    Numbers,
-    Panel,
-    Picture,
-    Plot,
-    Points,
-    band_edges,
-    log_ticks,
-)
+from duck.report import looks, plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
-COLORS = {INK: "#000000", MUTED: "#767676", PAPER: "#FFFFFF"}
+COLORS = {looks.INK: "#000000", looks.MUTED: "#767676", looks.PAPER: "#FFFFFF"}
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P"}
 LINES = {"line": "-", "dots": ":"}
 STYLE: dict[Any, Any] = {
@@ -47,8 +27,8 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,
 }
 METADATA: dict[str, dict[str, Any]] = {
-    ".png": {"Software": REPORT_MARK},
-    ".pdf": {"Creator": REPORT_MARK, "CreationDate": None},
+    ".png": {"Software": plots.REPORT_MARK},
+    ".pdf": {"Creator": plots.REPORT_MARK, "CreationDate": None},
 }
 """Without a date: the same runs give the same file."""
 PANEL_WIDTH = 3.2
@@ -60,7 +40,7 @@ PIXELS_PER_INCH = 115
 """Converts the height of a panel on the page to inches in print."""
 
 
-def save_figure(plot: Plot, folder: Path) -> list[Path]:
+def save_figure(plot: plots.Plot, folder: Path) -> list[Path]:
     """Write NAME.png and NAME.pdf into the folder and return the paths."""
     try:
         import matplotlib
@@ -72,13 +52,13 @@ def save_figure(plot: Plot, folder: Path) -> list[Path]:
     with matplotlib.rc_context(STYLE):
         figure = _make_figure(plot)
         for path in paths:
-            files.check_replaceable(path, REPORT_MARK.encode())
+            files.check_replaceable(path, plots.REPORT_MARK.encode())
             with files.writing(path) as file:
                 figure.savefig(file, dpi=200, metadata=METADATA[path.suffix])
     return paths
 
 
-def _make_figure(plot: Plot) -> "Figure":
+def _make_figure(plot: plots.Plot) -> "Figure":
     from matplotlib.figure import Figure
 
     row_count = math.ceil(len(plot.panels) / (plot.columns or MAX_COLUMNS))
@@ -87,40 +67,35 @@ def _make_figure(plot: Plot) -> "Figure":
     rows = [plot.panels[row * columns : (row + 1) * columns] for row in range(row_count)]
     heights = [max(panel.height for panel in row) / PIXELS_PER_INCH for row in rows]
     width = PANEL_WIDTH if columns > 1 else SINGLE_PANEL_WIDTH
-    if all(panel.square for panel in plot.panels):
+    if all(panel.is_image for panel in plot.panels):
         width = heights[0]
     figure = Figure(figsize=(width * columns, sum(heights) + 0.5), layout="constrained")
-    all_axes = figure.subplots(row_count, columns, squeeze=False).flatten().tolist()
-    for axes, panel in zip(all_axes, plot.panels, strict=False):
-        _draw_panel(axes, panel)
-    for axes in all_axes[len(plot.panels) :]:
-        axes.set_axis_off()
+    for place, panel in enumerate(plot.panels, 1):
+        _draw_panel(figure.add_subplot(row_count, columns, place), panel)
     _draw_legend(figure, plot)
     figure.suptitle(_literal(plot.title), fontsize=9, wrap=True)
     return figure
 
 
-def _draw_panel(axes: "Axes", panel: Panel) -> None:
+def _draw_panel(axes: "Axes", panel: plots.Panel) -> None:
     axes.set_title(_literal(panel.title))
     for mark in panel.layers:
-        _draw_mark(axes, mark, panel.y)
-    if panel.square:
-        axes.spines[:].set(visible=True, color=COLORS[MUTED], linewidth=0.5)
+        _draw_mark(axes, mark)
+    if panel.is_image:
+        axes.spines[:].set(visible=True, color=COLORS[looks.MUTED], linewidth=0.5)
     _draw_axis(axes, panel.x, "x")
     _draw_axis(axes, panel.y, "y")
 
 
-def _draw_axis(axes: "Axes", axis: Axis, name: str) -> None:
+def _draw_axis(axes: "Axes", axis: plots.Axis, name: str) -> None:
     drawn_axis: Any = axes.xaxis if name == "x" else axes.yaxis
     drawn_axis.set_label_text(_literal(axis.label))
     if axis.log:
         axes.set(**{f"{name}scale": "log"})
-    low, high = (-0.5, len(axis.ticks) - 0.5) if axis.ticks else (axis.low, axis.high)
-    if low is not None and high is not None:
-        axes.set(**{f"{name}lim": (high, low) if axis.is_reversed else (low, high)})
+    if axis.ends:
+        axes.set(**{f"{name}lim": axis.ends})
     if axis.log:
-        ticks = log_ticks(axis)
-        drawn_axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+        drawn_axis.set_ticks(axis.log_ticks, [f"{tick:g}" for tick in axis.log_ticks])
         drawn_axis.set_ticks([], minor=True)
     if axis.ticks:
         names = [_literal(text) for text in axis.ticks]
@@ -132,37 +107,28 @@ def _draw_axis(axes: "Axes", axis: Axis, name: str) -> None:
         drawn_axis.get_major_locator().set_params(integer=True)
 
 
-def _draw_mark(axes: "Axes", mark: Mark, y: Axis) -> None:
+def _draw_mark(axes: "Axes", mark: plots.Mark) -> None:
     match mark:
-        case Line():
-            _draw_line(axes, mark)
-        case Points():
+        case plots.Line():
+            style = ":" if mark.dashed else "-"
+            marker = "o" if mark.show_points else ""
+            x, y, color = _numbers(mark.x), _numbers(mark.y), _color(mark.color)
+            axes.plot(x, y, style, color=color, lw=1.2, marker=marker, ms=3)
+        case plots.Points():
             _draw_points(axes, mark)
-        case Band():
-            edges = band_edges(mark, y)
+        case plots.Band():
             color = _color(mark.color)
-            axes.fill_between(mark.x, *edges, color=color, alpha=BAND_OPACITY, linewidth=0)
-        case Cells():
+            edges = mark.low, mark.high
+            axes.fill_between(mark.x, *edges, color=color, alpha=looks.BAND_OPACITY, linewidth=0)
+        case plots.Cells():
             _draw_cells(axes, mark)
-        case Contours():
+        case plots.Contours():
             _draw_contours(axes, mark)
-        case Picture():
+        case plots.Picture():
             axes.imshow(np.array(mark.pixels) / 255, aspect="equal")
 
 
-def _draw_line(axes: "Axes", mark: Line) -> None:
-    axes.plot(
-        _numbers(mark.x),
-        _numbers(mark.y),
-        ":" if mark.dashed else "-",
-        color=_color(mark.color),
-        lw=1.2,
-        marker="o" if mark.show_points else "",
-        ms=3,
-    )
-
-
-def _draw_points(axes: Any, mark: Points) -> None:
+def _draw_points(axes: Any, mark: plots.Points) -> None:
     color = _color(mark.color)
     x = _numbers(mark.x)
     y = _numbers(mark.y)
@@ -170,7 +136,7 @@ def _draw_points(axes: Any, mark: Points) -> None:
         x,
         y,
         s=(0.55 * mark.size) ** 2,
-        facecolors=COLORS[PAPER] if mark.hollow else color,
+        facecolors=COLORS[looks.PAPER] if mark.hollow else color,
         edgecolors=color,
         marker=MARKERS[mark.symbol],
         linewidths=0.9 if mark.hollow else 0,
@@ -178,51 +144,46 @@ def _draw_points(axes: Any, mark: Points) -> None:
     )
     for interval, values, side in ((mark.x_interval, x, "xerr"), (mark.y_interval, y, "yerr")):
         if interval is not None:
-            lengths = _error_lengths(values, *interval)
+            low, high = map(_numbers, interval)
+            lengths = np.maximum([np.subtract(values, low), np.subtract(high, values)], 0)
             axes.errorbar(x, y, fmt="none", ecolor=color, elinewidth=0.8, **{side: lengths})
 
 
-def _error_lengths(values: list[float], low: Numbers, high: Numbers) -> list[list[float]]:
-    return [
-        [max(0.0, value - end) for value, end in zip(values, _numbers(low), strict=True)],
-        [max(0.0, end - value) for value, end in zip(values, _numbers(high), strict=True)],
-    ]
-
-
-def _draw_cells(axes: "Axes", mark: Cells) -> None:
+def _draw_cells(axes: "Axes", mark: plots.Cells) -> None:
     values = [_numbers(row) for row in mark.values]
-    colors = ["#2166AC", "#FFFFFF", "#B2182B"] if mark.signed else ["#FFFFFF", BLUE]
+    scale = _scale(looks.SIGNED_SCALE if mark.signed else looks.SHARE_SCALE)
     low = -mark.full_value if mark.signed else 0
-    axes.imshow(values, cmap=_scale(colors), vmin=low, vmax=mark.full_value, aspect="equal")
+    axes.imshow(values, cmap=scale, vmin=low, vmax=mark.full_value, aspect="equal")
+    style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5}
     for row, texts in enumerate(mark.texts):
         for column, text in enumerate(texts):
             color = "white" if values[row][column] > 0.6 else "black"
-            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5, "color": color}
-            axes.text(column, row, _literal(text), **style)
+            axes.text(column, row, _literal(text), color=color, **style)
 
 
-def _draw_contours(axes: "Axes", mark: Contours) -> None:
-    lowest = min(min(row) for row in mark.z)
-    highest = max(max(row) for row in mark.z)
+def _draw_contours(axes: "Axes", mark: plots.Contours) -> None:
+    lowest, highest = np.min(mark.z), np.max(mark.z)
     steps = range(math.floor(lowest / mark.step), math.ceil(highest / mark.step) + 1)
     levels = [step * mark.step for step in steps]
-    scale = _scale([VERMILION, "#999999", BLUE])
+    scale = _scale(looks.CONTOUR_SCALE)
     lines = axes.contour(mark.x, mark.y, mark.z, levels=levels, cmap=scale, linewidths=0.7)
     for label in axes.clabel(lines, fontsize=6):
         # Other lines can cross a label.
-        label.set(bbox={"facecolor": COLORS[PAPER], "alpha": 0.8, "pad": 0.5, "lw": 0}, zorder=2.5)
+        label.set(
+            bbox={"facecolor": COLORS[looks.PAPER], "alpha": 0.8, "pad": 0.5, "lw": 0}, zorder=2.5
+        )
 
 
-def _scale(colors: list[str]) -> "LinearSegmentedColormap":
+def _scale(colors: Sequence[str]) -> "LinearSegmentedColormap":
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list("scale", colors)
+    return LinearSegmentedColormap.from_list("scale", [_color(color) for color in colors])
 
 
-def _draw_legend(figure: "Figure", plot: Plot) -> None:
+def _draw_legend(figure: "Figure", plot: plots.Plot) -> None:
     if not plot.legend:
         return
-    handles = [_legend_handle(color, symbol) for color, symbol in plot.legend.values()]
+    handles = [_legend_handle(_color(color), symbol) for color, symbol in plot.legend.values()]
     names = [_literal(name) for name in plot.legend]
     # A letter of 7 points is about 0.055 inches wide; the symbol and the gaps need 0.5 inches.
     room = int(figure.get_figwidth() / (0.055 * max(map(len, names)) + 0.5))
@@ -236,11 +197,11 @@ def _legend_handle(color: str, symbol: str) -> Any:
     from matplotlib.patches import Patch
 
     if symbol == "fill":
-        return Patch(color=_color(color), alpha=2 * BAND_OPACITY, linewidth=0)
+        return Patch(color=color, alpha=2 * looks.BAND_OPACITY, linewidth=0)
     marker = MARKERS.get(symbol.removesuffix("-open"), "")
-    face = COLORS[PAPER] if symbol.endswith("-open") else _color(color)
+    face = COLORS[looks.PAPER] if symbol.endswith("-open") else color
     style: dict[str, Any] = {"marker": marker, "ms": 4, "ls": LINES.get(symbol, "")}
-    return Line2D([], [], color=_color(color), markerfacecolor=face, **style)
+    return Line2D([], [], color=color, markerfacecolor=face, **style)
 
 
 def _literal(text: str) -> str:
@@ -252,5 +213,5 @@ def _color(name: str) -> str:
     return COLORS.get(name, name)
 
 
-def _numbers(values: Numbers) -> list[float]:
+def _numbers(values: plots.Numbers) -> list[float]:
     return [math.nan if value is None else value for value in values]

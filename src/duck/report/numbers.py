@@ -1,6 +1,6 @@
 """Measurements with their intervals: accuracies, AUS, and means over runs."""
 
-import math
+import statistics
 from collections.abc import Sequence
 from itertools import product
 
@@ -13,9 +13,7 @@ def accuracy_with_interval(value: float | None, n: int | None) -> Estimate | Non
     """Return an accuracy over n samples with its exact interval (Clopper and Pearson)."""
     if value is None:
         return None
-    if not n:
-        return Estimate(value)
-    return Estimate(value, *clopper_pearson(round(value * n), n))
+    return Estimate(value, *clopper_pearson(round(value * n), n)) if n else Estimate(value)
 
 
 def aus_with_range(
@@ -33,43 +31,29 @@ def aus_with_range(
         return None
     retain_ends = _ends(retain)
     forget_ends = _ends(forget)
-    if original is None or retain_ends is None or forget_ends is None:
+    if original is None or not retain_ends or not forget_ends:
         return Estimate(score)
-    pairs = [*product(retain_ends, forget_ends), *_equal_pairs(retain_ends, forget_ends)]
-    scores = [aus(kind, original, test, forgotten) for test, forgotten in pairs]
+    pairs = list(product(retain_ends, forget_ends))
+    # If samples are removed, AUS is highest where the two accuracies are equal. That can lie
+    # between the corners: at the ends of the part that both intervals share.
+    low = max(retain_ends[0], forget_ends[0])
+    high = min(retain_ends[1], forget_ends[1])
+    if low <= high:
+        pairs += [(low, low), (high, high)]
+    scores = [aus(kind, original, *pair) for pair in pairs]
     return Estimate(score, min(score, *scores), max(score, *scores))
 
 
-def _ends(measurement: Estimate | None) -> tuple[float, float] | None:
-    if measurement is None or measurement.low is None or measurement.high is None:
+def _ends(estimate: Estimate | None) -> tuple[float, float] | None:
+    if estimate is None or estimate.low is None or estimate.high is None:
         return None
-    return measurement.low, measurement.high
+    return estimate.low, estimate.high
 
 
-def _equal_pairs(
-    first: tuple[float, float], second: tuple[float, float]
-) -> list[tuple[float, float]]:
-    """Return the ends of the part that both intervals share, each as a pair of equal values.
-
-    If samples are removed, AUS is highest where the two accuracies are equal. That can lie between
-    the corners.
-    """
-    low = max(first[0], second[0])
-    high = min(first[1], second[1])
-    return [(low, low), (high, high)] if low <= high else []
-
-
-def mean_and_spread(values: list[float]) -> Estimate:
+def mean_and_spread(values: Sequence[float]) -> Estimate:
     """Return the mean and, for several values, one standard deviation to each side."""
-    mean = sum(values) / len(values)
+    mean = statistics.fmean(values)
     if len(values) < 2:
         return Estimate(mean)
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    spread = statistics.stdev(values)
     return Estimate(mean, mean - spread, mean + spread)
-
-
-def interval_ends(measurements: Sequence[Estimate]) -> tuple[list[float], list[float]]:
-    """Return the lower and the upper ends; without an interval both are the value."""
-    low = [one.value if one.low is None else one.low for one in measurements]
-    high = [one.value if one.high is None else one.high for one in measurements]
-    return low, high

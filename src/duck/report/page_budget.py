@@ -1,11 +1,8 @@
 """How much detail each run gets, so that the page stays small enough to send."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from duck.report.bias_records import StoredRemoval
-from duck.report.plots_analysis import FULL_DETAIL_POINTS, MAX_SHAP_IMAGES, shown_shap_images
-from duck.report.records import StoredRun
+from duck.report.records import Contents
 
 MAX_PAGE_BYTES = 8_000_000
 """A larger page is slow to open and hard to send."""
@@ -14,8 +11,12 @@ PAGE_POINTS = 16_000
 PAGE_SHAP_IMAGES = 24
 """Images with SHAP maps on a page."""
 MAX_CLOUD_POINTS = 1_500
+MAX_SHAP_IMAGES = 6
 MAX_CURVE_POINTS = 200
 MIN_CURVE_POINTS = 20
+FULL_DETAIL_POINTS = 60
+"""With fewer points per cloud or curve, a page of many runs leaves out the less important panels:
+clouds of test samples and ROC curves on linear axes."""
 
 
 class PageBudget(NamedTuple):
@@ -34,17 +35,16 @@ class PageBudget(NamedTuple):
         return 24 if self.cloud_points >= FULL_DETAIL_POINTS else 8
 
 
-def plan_budget(runs: Sequence[StoredRun], removals: Sequence[StoredRemoval] = ()) -> PageBudget:
+def plan_budget(contents: Contents) -> PageBudget:
     """Divide the room of the page between the runs and the bias removals."""
     clouds = 0
     curves = 0
-    for run in runs:
-        if run.analysis is not None:
-            clouds += sum(map(len, run.analysis.tsne.values()))
+    for run in contents.runs:
+        clouds += sum(map(len, run.analysis.tsne.values()))
         # Each curve is drawn in two panels.
         curves += 2 * sum(map(len, run.roc.values()))
-    explained = sum(bool(shown_shap_images(run)) for run in runs)
-    explained += sum(bool(removal.maps) for removal in removals)
+    explained = sum(bool(run.shap_images) for run in contents.runs)
+    explained += sum(bool(removal.maps) for removal in contents.removals)
     curve_points = min(MAX_CURVE_POINTS, PAGE_POINTS // max(1, curves))
     return PageBudget(
         cloud_points=min(MAX_CLOUD_POINTS, PAGE_POINTS // max(1, clouds)),

@@ -5,53 +5,28 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from duck.report.plots import (
-    BAND_OPACITY,
-    BLUE,
-    MUTED,
-    PAPER,
-    VERMILION,
-    Axis,
-    Band,
-    Cells,
-    Contours,
-    Line,
-    Mark,
-    Numbers,
-    Panel,
-    Picture,
-    Points,
-    band_edges,
-    log_ticks,
-)
+from duck.report import looks, plots
 
-SIGNED_SCALE = [[0.0, "#2166AC"], [0.5, PAPER], [1.0, "#B2182B"]]
-SHARE_SCALE = [[0.0, PAPER], [1.0, BLUE]]
+Json = dict[str, Any]
 
 
-def to_plotly(panel: Panel, legend: Sequence[str] = ()) -> dict[str, Any]:
+def to_plotly(panel: plots.Panel, legend: Sequence[str] = ()) -> Json:
     """Return a panel as plain data for Plotly.
 
     A page has hundreds of plots: report.js adds what they have in common.
     """
-    layout: dict[str, Any] = {
-        "height": panel.height,
-        "xaxis": _axis(panel.x),
-        "yaxis": _axis(panel.y),
-    }
-    if panel.square:
+    layout: Json = {"height": panel.height, "xaxis": _axis(panel.x), "yaxis": _axis(panel.y)}
+    if panel.is_image:
         border = {"constrain": "domain", "showline": True, "mirror": True}
         layout["xaxis"] |= border
         layout["yaxis"] |= {**border, "scaleanchor": "x"}
-    traces = [_trace(mark, panel.y) | _legend_index(mark, legend) for mark in panel.layers]
+    traces = []
+    for mark in panel.layers:
+        traces.append(_trace(mark))
+        if isinstance(mark, plots.NamedMark) and mark.name in legend:
+            # The name in the legend shows and hides the mark.
+            traces[-1]["meta"] = legend.index(mark.name)
     return {"data": traces, "layout": layout}
-
-
-def _legend_index(mark: Mark, legend: Sequence[str]) -> dict[str, int]:
-    """Return the place of a mark's name in the legend, which shows and hides the mark."""
-    if isinstance(mark, Line | Points | Band) and mark.name in legend:
-        return {"meta": legend.index(mark.name)}
-    return {}
 
 
 def escape_html(text: str) -> str:
@@ -59,20 +34,18 @@ def escape_html(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def _axis(axis: Axis) -> dict[str, Any]:
-    layout: dict[str, Any] = {}
+def _axis(axis: plots.Axis) -> Json:
+    layout: Json = {}
     if axis.label:
         layout["title"] = {"text": escape_html(axis.label), "standoff": 8}
+    if axis.ends:
+        layout["range"] = [math.log10(end) if axis.log else end for end in axis.ends]
     if axis.log:
-        ticks = log_ticks(axis)
-        layout |= {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
-    if axis.low is not None and axis.high is not None:
-        ends = [axis.low, axis.high]
-        layout["range"] = [math.log10(end) for end in ends] if axis.log else ends
+        names = [f"{tick:g}" for tick in axis.log_ticks]
+        layout |= {"type": "log", "tickvals": axis.log_ticks, "ticktext": names}
     if axis.ticks:
-        layout |= _named_ticks(axis.ticks)
-    if axis.is_reversed:
-        layout["range"] = list(reversed(layout["range"]))
+        names = [escape_html(name) for name in axis.ticks]
+        layout |= {"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False}
     if axis.hidden:
         layout |= {"showticklabels": False, "showgrid": False, "showline": False, "ticks": ""}
     if axis.integers_only:
@@ -81,47 +54,42 @@ def _axis(axis: Axis) -> dict[str, Any]:
     return layout
 
 
-def _named_ticks(names: Sequence[str]) -> dict[str, Any]:
-    return {
-        "tickvals": list(range(len(names))),
-        "ticktext": [escape_html(name) for name in names],
-        "showgrid": False,
-        "range": [-0.5, len(names) - 0.5],
-    }
-
-
-def _trace(mark: Mark, y: Axis) -> dict[str, Any]:
+def _trace(mark: plots.Mark) -> Json:
     match mark:
-        case Line():
+        case plots.Line():
             return _line(mark)
-        case Points():
+        case plots.Points():
             return _points(mark)
-        case Band():
-            return _band(mark, y)
-        case Cells():
+        case plots.Band():
+            return _band(mark)
+        case plots.Cells():
             return _cells(mark)
-        case Contours():
+        case plots.Contours():
             return _contours(mark)
-        case Picture():
-            pixels = [[list(pixel) for pixel in row] for row in mark.pixels]
-            return {"type": "image", "z": pixels, "hoverinfo": "skip"}
+        case plots.Picture():
+            return {"type": "image", "z": mark.pixels, "hoverinfo": "skip"}
 
 
-def _line(mark: Line) -> dict[str, Any]:
-    trace = _scatter(mark, "lines+markers" if mark.show_points else "lines")
-    style = {"color": mark.color, "width": 2, "dash": "dot" if mark.dashed else "solid"}
-    trace |= {"line": style, "marker": {"color": mark.color, "size": 7}}
+def _line(mark: plots.Line) -> Json:
+    trace = {
+        "mode": "lines+markers" if mark.show_points else "lines",
+        "x": _finite(mark.x),
+        "y": _finite(mark.y),
+        "line": {"color": mark.color, "width": 2, "dash": "dot" if mark.dashed else "solid"},
+        "marker": {"color": mark.color, "size": 7},
+    }
     if not mark.name:
         return trace | {"hoverinfo": "skip"}
     return trace | {"hovertemplate": f"{_escape_template(mark.name)}: %{{y:.4~g}}<extra></extra>"}
 
 
-def _scatter(mark: Line | Points, mode: str) -> dict[str, Any]:
-    return {"mode": mode, "x": _finite(mark.x), "y": _finite(mark.y)}
-
-
-def _points(mark: Points) -> dict[str, Any]:
-    trace = _scatter(mark, "markers") | {"marker": _point_style(mark)}
+def _points(mark: plots.Points) -> Json:
+    fill, edge = (looks.PAPER, mark.color) if mark.hollow else (mark.color, looks.PAPER)
+    style: Json = {"color": fill, "symbol": mark.symbol, "size": mark.size}
+    # An edge separates points that overlap. Small points would be all edge.
+    if mark.size > 5 or mark.hollow:
+        style["line"] = {"color": edge, "width": 1.6 if mark.hollow else 1}
+    trace = {"mode": "markers", "x": _finite(mark.x), "y": _finite(mark.y), "marker": style}
     if mark.x_interval is not None:
         trace["error_x"] = _error_bars(mark.x, *mark.x_interval, mark.color)
     if mark.y_interval is not None:
@@ -132,16 +100,7 @@ def _points(mark: Points) -> dict[str, Any]:
     return trace | {"hovertext": texts[0] if len(texts) == 1 else texts, "hoverinfo": "text"}
 
 
-def _point_style(mark: Points) -> dict[str, Any]:
-    fill, edge = (PAPER, mark.color) if mark.hollow else (mark.color, PAPER)
-    style: dict[str, Any] = {"color": fill, "symbol": mark.symbol, "size": mark.size}
-    # An edge separates points that overlap. Small points would be all edge.
-    if mark.size > 5 or mark.hollow:
-        style["line"] = {"color": edge, "width": 1.6 if mark.hollow else 1}
-    return style
-
-
-def _error_bars(values: Numbers, low: Numbers, high: Numbers, color: str) -> dict[str, Any]:
+def _error_bars(values: plots.Numbers, low: plots.Numbers, high: plots.Numbers, color: str) -> Json:
     return {
         "type": "data",
         "symmetric": False,
@@ -153,22 +112,21 @@ def _error_bars(values: Numbers, low: Numbers, high: Numbers, color: str) -> dic
     }
 
 
-def _band(mark: Band, y: Axis) -> dict[str, Any]:
+def _band(mark: plots.Band) -> Json:
     """Return a closed outline: forward along the lower curve, back along the upper one."""
-    low, high = band_edges(mark, y)
     return {
         "mode": "lines",
         "x": _finite([*mark.x, *reversed(mark.x)]),
-        "y": _finite([*low, *reversed(high)]),
+        "y": _finite([*mark.low, *reversed(mark.high)]),
         "fill": "toself",
         "fillcolor": mark.color,
-        "opacity": BAND_OPACITY,
+        "opacity": looks.BAND_OPACITY,
         "line": {"width": 0},
         "hoverinfo": "skip",
     }
 
 
-def _cells(mark: Cells) -> dict[str, Any]:
+def _cells(mark: plots.Cells) -> Json:
     gap = 0 if mark.signed else 1
     trace = {
         "type": "heatmap",
@@ -176,7 +134,7 @@ def _cells(mark: Cells) -> dict[str, Any]:
         "showscale": False,
         "xgap": gap,
         "ygap": gap,
-        "colorscale": SIGNED_SCALE if mark.signed else SHARE_SCALE,
+        "colorscale": _scale(looks.SIGNED_SCALE if mark.signed else looks.SHARE_SCALE),
         "zmin": -mark.full_value if mark.signed else 0,
         "zmax": mark.full_value,
     }
@@ -190,25 +148,24 @@ def _cells(mark: Cells) -> dict[str, Any]:
     }
 
 
-def _contours(mark: Contours) -> dict[str, Any]:
-    labels = {"color": MUTED, "size": 11}
+def _contours(mark: plots.Contours) -> Json:
+    labels = {"showlabels": True, "labelfont": {"color": looks.MUTED, "size": 11}}
     return {
         "type": "contour",
-        "x": list(mark.x),
-        "y": list(mark.y),
+        "x": _finite(mark.x),
+        "y": _finite(mark.y),
         "showscale": False,
         "z": [_finite(row) for row in mark.z],
-        "contours": {
-            "size": mark.step,
-            "coloring": "lines",
-            "showlabels": True,
-            "labelfont": labels,
-        },
+        "contours": {"size": mark.step, "coloring": "lines", **labels},
         "autocontour": False,
         "line": {"width": 1.2},
-        "colorscale": [[0.0, VERMILION], [0.5, "#999999"], [1.0, BLUE]],
+        "colorscale": _scale(looks.CONTOUR_SCALE),
         "hovertemplate": f"{_escape_template(mark.unit)} %{{z:.3f}}<extra></extra>",
     }
+
+
+def _scale(colors: Sequence[str]) -> list[tuple[float, str]]:
+    return [(place / (len(colors) - 1), color) for place, color in enumerate(colors)]
 
 
 def _escape_template(text: str) -> str:
@@ -216,7 +173,7 @@ def _escape_template(text: str) -> str:
     return escape_html(text).replace("%{", "%\u200b{")
 
 
-def _finite(values: Numbers) -> list[float | None]:
+def _finite(values: plots.Numbers) -> list[float | None]:
     """Round to five digits, and replace infinity and NaN, which JSON does not have, by None."""
     return [
         None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
@@ -224,8 +181,10 @@ def _finite(values: Numbers) -> list[float | None]:
     ]
 
 
-def _distances(low: Numbers, high: Numbers) -> list[float | None]:
-    return [
-        None if below is None or above is None else float(f"{max(0.0, above - below):.5g}")
-        for below, above in zip(low, high, strict=True)
-    ]
+def _distances(low: plots.Numbers, high: plots.Numbers) -> list[float | None]:
+    return _finite(
+        [
+            None if below is None or above is None else max(0.0, above - below)
+            for below, above in zip(low, high, strict=True)
+        ]
+    )

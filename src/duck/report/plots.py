@@ -1,33 +1,15 @@
 """Plots as data: marks, axes and texts. Other modules draw them for the page or for print."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, product
+
+from duck.report.looks import MUTED, Symbol
 
 Numbers = Sequence[float | None]
 REPORT_MARK = "duck-unlearning report"
 """Every page and figure contains it. A file without it is not ours and is not replaced."""
-
-# The colours of Okabe and Ito, which colour-blind readers can distinguish.
-BLUE = "#0072B2"
-ORANGE = "#E69F00"
-GREEN = "#009E73"
-VERMILION = "#D55E00"
-PURPLE = "#CC79A7"
-SKY = "#56B4E9"
-BROWN = "#8C6D31"
-# These names stand for colours of the page, which differ in its light and its dark scheme.
-INK = "ink"
-MUTED = "muted"
-PAPER = "paper"
-PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, BROWN)
-Symbol = Literal["circle", "square", "diamond", "triangle-up", "cross"]
-SYMBOLS: tuple[Symbol, ...] = ("circle", "square", "diamond", "triangle-up", "cross")
-BAND_OPACITY = 0.18
-MODELS = {"original": MUTED, "unlearned": BLUE, "retrained": ORANGE}
-"""The colour of each model, the same in every plot."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +22,10 @@ class Line:
     color: str
     dashed: bool = False
     show_points: bool = False
+
+    @property
+    def legend_symbol(self) -> str:
+        return "dots" if self.dashed else "line"
 
 
 @dataclass(frozen=True)
@@ -59,6 +45,10 @@ class Points:
     hollow: bool = False
     """Draw the outline of the symbol only."""
 
+    @property
+    def legend_symbol(self) -> str:
+        return f"{self.symbol}-open" if self.hollow else self.symbol
+
 
 @dataclass(frozen=True)
 class Band:
@@ -69,6 +59,7 @@ class Band:
     low: Sequence[float]
     high: Sequence[float]
     color: str
+    legend_symbol = "fill"
 
 
 @dataclass(frozen=True)
@@ -98,20 +89,20 @@ class Contours:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image. The first row is at the top."""
+    """An image: red, green and blue of each pixel, 0 to 255. The first row is at the top."""
 
     pixels: Sequence[Sequence[Sequence[int]]]
-    """Red, green and blue of each pixel, 0 to 255."""
 
 
-Mark = Line | Points | Band | Cells | Contours | Picture
+NamedMark = Line | Points | Band
+Mark = NamedMark | Cells | Contours | Picture
 
 
 @dataclass(frozen=True)
 class Axis:
     """An axis. Its label names the quantity and the unit."""
 
-    label: str
+    label: str = ""
     low: float | None = None
     high: float | None = None
     log: bool = False
@@ -124,22 +115,22 @@ class Axis:
     integers_only: bool = False
     """Whether ticks are whole numbers only."""
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The values at the left or lower end and at the other; None if the data decide."""
+        low, high = (-0.5, len(self.ticks) - 0.5) if self.ticks else (self.low, self.high)
+        if low is None or high is None:
+            return None
+        return (high, low) if self.is_reversed else (low, high)
 
-def log_ticks(axis: Axis) -> list[float]:
-    """Return the powers of ten on an axis; on a short axis also 2 and 5 times them."""
-    low, high = axis.low or 1e-3, axis.high or 1.0
-    steps = (1, 2, 5) if high < 300 * low else (1,)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [float(f"{step}e{power}") for power, step in product(powers, steps)]
-    return [tick for tick in ticks if low <= tick <= high]
-
-
-def band_edges(band: Band, axis: Axis) -> tuple[list[float], list[float]]:
-    """Return the lower and the upper curve. A log axis has no 0: values are cut at its minimum."""
-    least = axis.low if axis.log and axis.low is not None else -math.inf
-    low = [max(value, least) for value in band.low]
-    high = [max(value, least) for value in band.high]
-    return low, high
+    @property
+    def log_ticks(self) -> list[float]:
+        """The powers of ten on a log axis; on a short axis also 2 and 5 times them."""
+        low, high = self.low or 1e-3, self.high or 1.0
+        steps = (1, 2, 5) if high < 300 * low else (1,)
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [float(f"{step}e{power}") for power, step in product(powers, steps)]
+        return [tick for tick in ticks if low <= tick <= high]
 
 
 @dataclass(frozen=True)
@@ -159,12 +150,9 @@ class Panel:
         return sorted(self.marks, key=lambda mark: not isinstance(mark, Band))
 
     @property
-    def square(self) -> bool:
-        """Whether it shows an image, whose pixels are as wide as high."""
-        return any(
-            isinstance(mark, Picture) or (isinstance(mark, Cells) and mark.signed)
-            for mark in self.marks
-        )
+    def is_image(self) -> bool:
+        """Whether it shows pixels, which are as wide as high."""
+        return any(isinstance(mark, Picture) or getattr(mark, "signed", 0) for mark in self.marks)
 
 
 @dataclass(frozen=True)
@@ -186,31 +174,26 @@ class Plot:
         A hollow symbol ends in `-open`.
         """
         looks: dict[str, tuple[str, str]] = {}
-        for panel in self.panels:
-            for mark in panel.marks:
-                if isinstance(mark, Line | Points | Band) and mark.name:
-                    looks[mark.name] = _legend_look(mark, looks.get(mark.name))
+        for mark in chain.from_iterable(panel.marks for panel in self.panels):
+            if isinstance(mark, NamedMark) and mark.name:
+                look = mark.color, mark.legend_symbol
+                known = looks.setdefault(mark.name, look)
+                if known[0] != mark.color:
+                    # The marks of this name have several colours.
+                    looks[mark.name] = MUTED, "circle"
+                elif not look[1].endswith(("fill", "-open")):
+                    # A line is shown rather than its band, a full symbol rather than a hollow one.
+                    looks[mark.name] = look
         return looks
 
 
-def _legend_look(mark: Line | Points | Band, known: tuple[str, str] | None) -> tuple[str, str]:
-    """Return the colour and symbol of a name after one more mark with that name."""
-    look = mark.color, _legend_symbol(mark)
-    if known is None:
-        return look
-    if known[0] != mark.color:
-        # The marks of this name have several colours.
-        return MUTED, "circle"
-    # The legend shows a line rather than its band, and a full symbol rather than a hollow one.
-    is_secondary = isinstance(mark, Band) or (isinstance(mark, Points) and mark.hollow)
-    return known if is_secondary else look
+def name_plots(anchor: str, plots: Iterable[Plot | None]) -> dict[str, Plot]:
+    """Return the plots of a section by their names, and name them after the section."""
+    return {
+        plot.name: replace(plot, name=f"{anchor}-{plot.name}") for plot in plots if plot is not None
+    }
 
 
-def _legend_symbol(mark: Line | Points | Band) -> str:
-    match mark:
-        case Points():
-            return f"{mark.symbol}-open" if mark.hollow else mark.symbol
-        case Band():
-            return "fill"
-        case Line():
-            return "dots" if mark.dashed else "line"
+def round_digits(value: float) -> float:
+    """Round a coordinate to three digits, because a page has thousands of them."""
+    return float(f"{value:.3g}")

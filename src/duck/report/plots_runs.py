@@ -1,26 +1,23 @@
 """The plots over all runs: AUS, time, number of classes, densities and attacks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from duck.report.bench_records import AttackCurve, ClassDensities
+from duck.report.bench_records import current_results
 from duck.report.class_densities import plot_densities
+from duck.report.dot_plots import estimate_points
 from duck.report.formats import format_interval, format_number
 from duck.report.groups import group_labels
-from duck.report.numbers import interval_ends
+from duck.report.looks import Look, choose_looks
 from duck.report.plots import Axis, Line, Mark, Panel, Plot, Points
-from duck.report.plots_bench_attacks import LOG_RATES, ROC_POINTS, plot_bench_attacks
+from duck.report.plots_bench_attacks import ROC_POINTS, plot_bench_attacks
 from duck.report.plots_contour import plot_contour
-from duck.report.plots_run import CHANCE, thin
-from duck.report.records import StoredRun, make_anchor
+from duck.report.records import Contents, StoredRun, make_anchor
 from duck.report.results import Result
+from duck.report.roc import CHANCE, LOW_RATES, roc_line
 from duck.report.series import (
-    Looks,
     Series,
-    choose_looks,
-    current_results,
     group_repeats,
-    labels_of,
     make_series,
     preset_legend,
     preset_notes,
@@ -38,46 +35,32 @@ SCORES = {
 """Titles of panels, and the labels of their axes."""
 
 
-def make_plots(
-    results: Sequence[Result],
-    runs: Sequence[StoredRun],
-    curves: Sequence[AttackCurve] = (),
-    densities: Sequence[ClassDensities] = (),
-) -> list[Plot]:
+def make_plots(contents: Contents) -> list[Plot]:
     """Return the plots over all runs, separately for each group of comparable results."""
-    looks = choose_looks(labels_of(results))
-    groups = [result.group for result in results] + [curve.group for curve in curves]
-    labels = group_labels(groups)
+    unlearnings = [result for result in contents.results if result.is_unlearning]
+    attacked = [result for result in contents.results if result.roc]
+    looks = choose_looks(result.label for result in unlearnings)
+    labels = group_labels(result.group for result in (*unlearnings, *attacked))
     plots: list[Plot] = []
     for number, (group, label) in enumerate(labels.items(), 1):
-        group_results = [result for result in results if result.group == group]
-        group_curves = [curve for curve in curves if curve.group == group]
-        group_plots = _plot_group(group_results, group_curves, looks)
-        if len(labels) > 1:
-            group_plots = [_name_group(plot, number, label) for plot in group_plots]
-        plots += group_plots
-    over_all = [plot_densities(runs, densities), plot_attacks(runs)]
+        same_group = [result for result in unlearnings if result.group == group]
+        group_plots = (
+            plot_contour(same_group, looks),
+            plot_time(same_group, looks),
+            plot_class_counts(same_group, looks),
+            plot_bench_attacks([result for result in attacked if result.group == group]),
+        )
+        for plot in group_plots:
+            if plot is not None and len(labels) > 1:
+                name = make_anchor(plot.name, number, label)
+                plots.append(replace(plot, name=name, title=f"{plot.title} ({label})"))
+            elif plot is not None:
+                plots.append(plot)
+    over_all = plot_densities(contents.runs, contents.bench), plot_attacks(contents.runs)
     return [*plots, *(plot for plot in over_all if plot is not None)]
 
 
-def _plot_group(
-    results: Sequence[Result], curves: Sequence[AttackCurve], looks: Looks
-) -> list[Plot]:
-    plots = [
-        plot_contour(results, looks),
-        plot_time(results, looks),
-        plot_class_counts(results, looks),
-        plot_bench_attacks(curves),
-    ]
-    return [plot for plot in plots if plot is not None]
-
-
-def _name_group(plot: Plot, number: int, label: str) -> Plot:
-    name = make_anchor(plot.name, number, label)
-    return replace(plot, name=name, title=f"{plot.title} ({label})")
-
-
-def plot_time(results: Sequence[Result], looks: Looks | None = None) -> Plot | None:
+def plot_time(results: Sequence[Result], looks: Mapping[str, Look] | None = None) -> Plot | None:
     """Plot AUS and retained accuracy over the seconds of the method.
 
     Results of a bench with the same method, preset and size of request are one point, their mean.
@@ -87,14 +70,14 @@ def plot_time(results: Sequence[Result], looks: Looks | None = None) -> Plot | N
     if len(timed) < 2:
         return None
     series = make_series(timed, looks)
-    repeats: list[tuple[Series, list[Result]]] = []
+    repeats: list[list[Result]] = []
     for one in series:
-        repeats += [(one, group) for group in group_repeats(one.results)]
+        repeats += group_repeats(one.results)
     caption = (
         "Seconds of the method alone. Retained accuracy is measured on unseen samples of what was "
         "not to be forgotten. Better results are further up and to the left."
     )
-    most = max(len(group) for _, group in repeats)
+    most = max(map(len, repeats))
     if most > 1:
         caption += (
             " Runs of a bench with the same method, preset and number of classes are one point: "
@@ -102,8 +85,8 @@ def plot_time(results: Sequence[Result], looks: Looks | None = None) -> Plot | N
             f"(n up to {most})."
         )
     caption += preset_notes(results, current, series)
-    repeats.sort(key=lambda repeat: summarize(repeat[1], "seconds").value)
-    alt = f"From {_describe_repeats(*repeats[0])}, to {_describe_repeats(*repeats[-1])}."
+    repeats.sort(key=lambda group: summarize(group, "seconds").value)
+    alt = f"From {_describe_repeats(repeats[0])}, to {_describe_repeats(repeats[-1])}."
     title = "AUS and accuracy against unlearning time"
     return Plot("aus-time", title, caption, alt, _time_panels(timed, series), columns=2)
 
@@ -113,15 +96,22 @@ def _has_time(result: Result) -> bool:
     return is_scored and result.method != "original" and result.is_timed and result.seconds > 0
 
 
+def _describe_repeats(group: Sequence[Result]) -> str:
+    seconds = summarize(group, "seconds").value
+    return f"{group[0].label}, {seconds:.2f} s, AUS {summarize(group, 'AUS').value:.3f}"
+
+
 def _time_panels(timed: Sequence[Result], series: Sequence[Series]) -> list[Panel]:
     times = [result.seconds for result in timed]
     axis = Axis("unlearning time (s)", min(times) / 1.6, max(times) * 1.6, log=True)
     scenarios = scenarios_of(timed)
     panels: list[Panel] = []
     for scenario in scenarios:
+        same_scenario = [one.within(scenario) for one in series]
         for score in ("AUS", "Retained accuracy"):
-            points = [_time_points(one, scenario, score, axis) for one in series]
-            marks: list[Mark] = [mark for mark in points if mark is not None]
+            marks: list[Mark] = [
+                _time_points(one, score, min(times) / 1.6) for one in same_scenario if one.results
+            ]
             if not panels:
                 marks += preset_legend(series)
             title = score
@@ -131,58 +121,40 @@ def _time_panels(timed: Sequence[Result], series: Sequence[Series]) -> list[Pane
     return panels
 
 
-def _time_points(series: Series, scenario: str, score: str, axis: Axis) -> Points | None:
-    groups = group_repeats(series.within(scenario).results)
-    if not groups:
-        return None
-    times = [summarize(group, "seconds") for group in groups]
-    values = [summarize(group, score) for group in groups]
-    rows = zip(groups, times, values, strict=True)
-    points = Points(
-        series.label,
-        [time.value for time in times],
-        [value.value for value in values],
-        series.color,
-        series.symbol,
-        texts=[_point_text(series, group, score, time, value) for group, time, value in rows],
-        hollow=series.is_paper,
-    )
-    if all(len(group) == 1 for group in groups):
-        return points
-    low, high = interval_ends(times)
-    # A log axis has no 0.
-    low = [max(end, axis.low or 0.0) for end in low]
-    return replace(points, x_interval=(low, high), y_interval=interval_ends(values))
+def _time_points(series: Series, score: str, least_time: float) -> Points:
+    times = []
+    values = []
+    texts = []
+    for group in group_repeats(series.results):
+        time, value = summarize(group, "seconds"), summarize(group, score)
+        texts.append(_point_text(group, score, time, value))
+        values.append(value)
+        # A log axis has no 0.
+        low = None if time.low is None else max(time.low, least_time)
+        times.append(replace(time, low=low))
+    return estimate_points(series.label, times, values, **series.style, texts=texts)
 
 
-def _describe_repeats(series: Series, group: Sequence[Result]) -> str:
-    seconds = summarize(group, "seconds").value
-    return f"{series.label}, {seconds:.2f} s, AUS {summarize(group, 'AUS').value:.3f}"
-
-
-def _point_text(
-    series: Series,
-    group: Sequence[Result],
-    score: str,
-    time: Estimate,
-    value: Estimate,
-) -> str:
+def _point_text(group: Sequence[Result], score: str, time: Estimate, value: Estimate) -> str:
     result = group[0]
+    name = result.label_with_preset
     if len(group) == 1:
         accuracy = format_interval(result.retain_accuracy)
         shown = f"AUS {format_number(result.aus)}" if score == "AUS" else accuracy
         request = result.request_label
-        return f"{result.name}: {series.name}, {request}, {result.seconds:.2f} s, {shown}"
+        return f"{result.name}: {name}, {request}, {result.seconds:.2f} s, {shown}"
     spread = (value.high or value.value) - value.value
     shown = f"{value.value:.1f} ± {spread:.1f} %"
     if score == "AUS":
         shown = f"AUS {value.value:.3f} ± {spread:.3f}"
     count = f"{result.class_count} classes each, " if (result.class_count or 1) > 1 else ""
     seconds = f"{time.value:.2f} ± {(time.high or time.value) - time.value:.2f} s"
-    return f"{series.name}, {count}mean of {len(group)} runs: {seconds}, {shown}"
+    return f"{name}, {count}mean of {len(group)} runs: {seconds}, {shown}"
 
 
-def plot_class_counts(results: Sequence[Result], looks: Looks | None = None) -> Plot | None:
+def plot_class_counts(
+    results: Sequence[Result], looks: Mapping[str, Look] | None = None
+) -> Plot | None:
     """Plot AUS and accuracies over the number of forgotten classes, mean and spread over runs."""
     current = current_results(results)
     counted = _results_with_class_count(current)
@@ -190,7 +162,7 @@ def plot_class_counts(results: Sequence[Result], looks: Looks | None = None) -> 
         return None
     series = make_series(counted, looks)
     # A bench can have many methods that remove one class, and few that remove several.
-    series = [one for one in series if _has_several_counts(one)] or series
+    series = [one for one in series if len(_by_class_count(one)) > 1] or series
     shown: list[Result] = []
     for one in series:
         shown += one.results
@@ -198,7 +170,15 @@ def plot_class_counts(results: Sequence[Result], looks: Looks | None = None) -> 
     caption = "Mean over runs. With several runs, with one standard deviation to each side."
     caption += preset_notes(results, current, series)
     alt = f"{len(shown)} runs that remove {', '.join(map(str, counts))} classes."
-    panels = _class_count_panels(series, counts[-1])
+    axis = Axis("classes removed", 0, 1.05 * counts[-1] + 0.3, integers_only=True)
+    panels: list[Panel] = []
+    for score, label in SCORES.items():
+        marks: list[Mark] = []
+        for one in series:
+            marks += _class_count_marks(one, score)
+        if not panels:
+            marks += preset_legend(series)
+        panels.append(Panel(score, marks, axis, Axis(label)))
     return Plot("many-classes", "Removing many classes at once", caption, alt, panels)
 
 
@@ -216,72 +196,48 @@ def _results_with_class_count(results: Sequence[Result]) -> list[Result]:
     return random if len({result.class_count for result in random}) > 1 else counted
 
 
-def _has_several_counts(series: Series) -> bool:
-    return len({result.class_count for result in series.results}) > 1
-
-
-def _class_count_panels(series: Sequence[Series], largest_count: int) -> list[Panel]:
-    axis = Axis("classes removed", 0, 1.05 * largest_count + 0.3, integers_only=True)
-    panels: list[Panel] = []
-    for score, label in SCORES.items():
-        marks: list[Mark] = []
-        for one in series:
-            marks += _class_count_marks(one, score)
-        if not panels:
-            marks += preset_legend(series)
-        panels.append(Panel(score, marks, axis, Axis(label)))
-    return panels
+def _by_class_count(series: Series) -> dict[int, list[Result]]:
+    groups: dict[int, list[Result]] = {}
+    for result in sorted(series.results, key=lambda result: result.class_count or 0):
+        groups.setdefault(result.class_count or 0, []).append(result)
+    return groups
 
 
 def _class_count_marks(series: Series, score: str) -> list[Mark]:
     """Return a line over the number of removed classes, with its points."""
-    by_count: dict[int, list[Result]] = {}
-    for result in sorted(series.results, key=lambda result: result.class_count or 0):
-        by_count.setdefault(result.class_count or 0, []).append(result)
-    means = [summarize(group, score) for group in by_count.values()]
-    x = [float(count) for count in by_count]
-    y = [mean.value for mean in means]
-    texts = [
-        f"{series.name}, {count} classes, mean of {len(group)} runs: {mean.value:.3g}"
-        for (count, group), mean in zip(by_count.items(), means, strict=True)
-    ]
-    points = Points(
-        series.label,
-        x,
-        y,
-        series.color,
-        series.symbol,
-        size=7,
-        texts=texts,
-        y_interval=interval_ends(means),
-        hollow=series.is_paper,
-    )
-    return [Line("", x, y, series.color, dashed=series.is_paper), points]
+    means = []
+    texts = []
+    groups = _by_class_count(series)
+    for count, group in groups.items():
+        means.append(summarize(group, score))
+        runs = f"{count} classes, mean of {len(group)} runs"
+        texts.append(f"{group[0].label_with_preset}, {runs}: {means[-1].value:.3g}")
+    style = series.style | {"size": 7, "texts": texts}
+    points = estimate_points(series.label, list(groups), means, **style)
+    return [Line("", points.x, points.y, series.color, dashed=series.is_paper), points]
 
 
 def plot_attacks(runs: Sequence[StoredRun]) -> Plot | None:
     """Plot the ROC curves of all audited runs, a panel for each attack."""
-    audited = [run for run in runs if run.roc]
+    audited = sorted((run for run in runs if run.roc), key=lambda run: run.result.label)
     if len(audited) < 2:
         return None
-    attacks: dict[str, None] = {}
+    looks = choose_looks(run.result.label for run in audited)
+    lines: dict[str, list[Mark]] = {}
+    for run in runs:
+        lines |= {attack: [CHANCE] for attack in run.roc}
     for run in audited:
-        attacks |= dict.fromkeys(run.roc)
-    panels = [Panel(attack, _audit_lines(audited, attack), *LOG_RATES) for attack in attacks]
+        color, symbol = looks[run.result.label]
+        for attack, curves in run.roc.items():
+            if "unlearned" in curves:
+                is_dashed = symbol == "square"
+                curve = curves["unlearned"]
+                lines[attack].append(
+                    roc_line(run.result.label, curve, ROC_POINTS, color, is_dashed)
+                )
+    panels = [Panel(attack, marks, *LOW_RATES) for attack, marks in lines.items()]
     caption = (
         "Each line is the unlearned model of a run. On the dotted line the attack only guesses."
     )
-    alt = f"ROC curves of {len(audited)} runs for {', '.join(attacks)}."
+    alt = f"ROC curves of {len(audited)} runs for {', '.join(lines)}."
     return Plot("attacks", "Attacks on all audited runs", caption, alt, panels)
-
-
-def _audit_lines(audited: Sequence[StoredRun], attack: str) -> list[Mark]:
-    looks = choose_looks([run.result.label for run in audited])
-    marks: list[Mark] = [CHANCE]
-    for run in sorted(audited, key=lambda run: run.result.label):
-        curve = run.roc.get(attack, {}).get("unlearned")
-        if curve:
-            color, symbol = looks[run.result.label]
-            fpr, tpr = thin(curve.fpr, ROC_POINTS), thin(curve.tpr, ROC_POINTS)
-            marks.append(Line(run.result.label, fpr, tpr, color, dashed=symbol == "square"))
-    return marks

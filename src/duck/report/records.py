@@ -1,40 +1,44 @@
-"""Stored runs with their audits and analyses, read from disk. Nothing is computed again."""
+"""What a report shows, read from disk: runs with audits and analyses, and bias removals."""
 
 import os
 import re
 import shlex
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from duck import runs
 from duck.analysis import bias, study
-from duck.analysis.feature_space import Densities
-from duck.analysis.study import Analysis
+from duck.analysis.study import Analysis, ShapImage
+from duck.audits import verdict
 from duck.audits.next_step import audit_command_here
-from duck.audits.verdict import (
-    NO_VERDICT,
-    NOT_FORGOTTEN,
-    OLD_FILE,
-    TIERS,
-    Audit,
-    RocCurve,
-    Tier,
-    file_of,
-)
+from duck.audits.verdict import Audit, RocCurve, Tier
 from duck.errors import BadInput, DuckError
+from duck.files import check_regular, finish_replacing
 from duck.records import InvalidRecord, read_json, read_record
 from duck.report.results import Result
+from duck.report.samples import Sample
 from duck.runs import Run
+from duck.types import Estimate
 
-Record = TypeVar("Record")
-
+T = TypeVar("T")
 ANALYSIS_FILE = study.RESULT
-BIAS_FILE = bias.RESULT
-AUDIT_FILES: dict[str, Tier] = {**{file_of(tier): tier for tier in TIERS}, OLD_FILE: "quick"}
+AUDIT_FILES: dict[str, Tier] = {
+    **{verdict.file_of(tier): tier for tier in verdict.TIERS},
+    verdict.OLD_FILE: "quick",
+}
 """The files of audits, and the tier that writes each of them."""
+BIAS_MODELS = {"biased": "biased", "duck": "DUCK", "corrected": "corrected"}
+"""The models of a bias removal, and how the page names them."""
+SHARES = ("wrong", "right", "right_without_patch")
 
 
 @dataclass(frozen=True)
@@ -64,16 +68,14 @@ class StoredRun:
     anchor: str
     """The id of its section on the page."""
     audit: Audit | None
-    analysis: Analysis | None
+    analysis: Analysis
     problems: Sequence[ReadProblem] = ()
     """Files in the folder that cannot be read."""
 
     @property
     def has_unreadable_audit(self) -> bool:
         """Whether an audit was stored but none can be read."""
-        return self.audit is None and any(
-            problem.file.startswith("audit") for problem in self.problems
-        )
+        return self.audit is None and any(one.file.startswith("audit") for one in self.problems)
 
     @property
     def verdict(self) -> str:
@@ -85,87 +87,123 @@ class StoredRun:
         return {} if self.audit is None else self.audit.roc
 
     @property
-    def densities(self) -> Mapping[str, Densities]:
-        """The densities of the analysis: model -> split -> class -> log density."""
-        return {} if self.analysis is None else self.analysis.density
-
-    @property
     def class_names(self) -> list[str]:
         return self.run.by_class.names
+
+    def class_name(self, index: int) -> str:
+        """Return the name of a class, or its number if no name was stored."""
+        return self.class_names[index] if index < len(self.class_names) else str(index)
 
     @property
     def forgotten_classes(self) -> list[int]:
         """The classes of the request; empty if it names samples."""
-        if self.result.kind != "class":
-            return []
-        return [int(index) for index in self.run.by_class.forget]
+        return [int(index) for index in self.run.by_class.forget if self.result.kind == "class"]
+
+    @property
+    def shap_images(self) -> list[ShapImage]:
+        """The images whose SHAP maps the page may show: those that were not forgotten.
+
+        A map shows the outline of its image. Older files do not say which images were forgotten:
+        their maps are withheld too.
+        """
+        images = [] if self.analysis.shap is None else self.analysis.shap.images
+        return [image for image in images if image.forgotten is False]
+
+    @property
+    def withheld_shap_images(self) -> int:
+        """The number of images whose SHAP maps the page must not show."""
+        shap = self.analysis.shap
+        return 0 if shap is None else len(shap.images) - len(self.shap_images)
 
 
-def read_runs(folders: Iterable[Path]) -> list[StoredRun]:
-    """Read runs, each once, and raise BadInput if one cannot be read.
+@dataclass(frozen=True, eq=False)
+class StoredRemoval:
+    """A bias that was planted and unlearned, from the folder of `duck debias --out`."""
 
-    A folder of runs stands for every unlearning in it. Bias removals are skipped.
+    name: str
+    record: bias.RemovalRecord
+    maps: Mapping[str, npt.NDArray[Any]]
+    """SHAP maps (N, H, W) of each model on the same images, and the `images` as the models saw
+    them if they were stored. Can be empty."""
+    anchor: str
+    """The id of its section on the page."""
+    problems: Sequence[ReadProblem] = ()
+    """Its maps, if they cannot be used."""
+
+    def share(self, model: str, part: str) -> Estimate:
+        """Return the share of unseen images with this prediction, with its stored interval."""
+        stored: bias.MeasuredShare = getattr(self.record.called[model], part)
+        return Estimate(stored.share, *stored.interval)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a report shows."""
+
+    runs: Sequence[StoredRun] = ()
+    removals: Sequence[StoredRemoval] = ()
+    problems: Sequence[ReadProblem] = ()
+    """Runs and removals that cannot be read."""
+    bench: Sequence[Result] = ()
+    """Results of `duck bench`: they join the table and the plots over all runs."""
+    samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
+    """The forgotten samples to show, by the anchor of their run."""
+
+    @property
+    def results(self) -> list[Result]:
+        """The results of stored runs and of a bench."""
+        return [*(run.result for run in self.runs), *self.bench]
+
+    @property
+    def file_problems(self) -> list[ReadProblem]:
+        """The files that cannot be read of the runs and removals on the page."""
+        stored: list[StoredRun | StoredRemoval] = [*self.runs, *self.removals]
+        return list(chain.from_iterable(one.problems for one in stored))
+
+
+def read_runs(paths: Iterable[Path]) -> list[StoredRun]:
+    """Read runs like `read`, and raise BadInput if something cannot be read."""
+    contents = read(paths)
+    for problem in contents.problems:
+        raise BadInput(problem.message)
+    return list(contents.runs)
+
+
+def read(paths: Iterable[Path]) -> Contents:
+    """Read runs and bias removals, each once; a folder of such folders stands for all of them.
+
+    What cannot be read is returned as problems.
     """
-    stored, problems = scan_runs(folders)
-    if problems:
-        raise BadInput(problems[0].message)
-    return stored
-
-
-def scan_runs(folders: Iterable[Path]) -> tuple[list[StoredRun], list[ReadProblem]]:
-    """Read runs like `read_runs`, and return what cannot be read as problems."""
-    found: dict[Path, Path] = {}
-    stored: list[StoredRun] = []
     problems: list[ReadProblem] = []
-    for folder in folders:
+    unlearnings: dict[Path, Path] = {}
+    removals: dict[Path, Path] = {}
+    for path in paths:
         try:
-            found |= {run.resolve(): run for run in find_folders(folder)[0]}
+            found = _find_folders(path)
         except BadInput as error:
-            problems.append(ReadProblem(folder, "", str(error)))
-    names = distinct_names(list(found.values()))
-    for number, (folder, name) in enumerate(zip(found.values(), names, strict=True), 1):
-        try:
-            stored.append(_read_run(folder, name, make_anchor("run", number, name)))
-        except BadInput as error:
-            problems.append(ReadProblem(folder, "", str(error)))
-    return stored, problems
+            problems.append(ReadProblem(path, "", str(error)))
+            continue
+        unlearnings |= {folder.resolve(): folder for folder in found[0]}
+        removals |= {folder.resolve(): folder for folder in found[1]}
+    return Contents(
+        _read_all(_read_run, unlearnings.values(), "run", problems),
+        _read_all(_read_removal, removals.values(), "bias", problems),
+        problems,
+    )
 
 
-def distinct_names(folders: Sequence[Path]) -> list[str]:
-    """Return the last part of each path, with as many parent folders as make it unique."""
-    parts = [Path(os.path.abspath(folder)).parts for folder in folders]
-    depths = [1] * len(parts)
-    while True:
-        names = ["/".join(part[-depth:]) for part, depth in zip(parts, depths, strict=True)]
-        counts = Counter(names)
-        deeper = [
-            min(depth + (counts[name] > 1), len(part))
-            for name, part, depth in zip(names, parts, depths, strict=True)
-        ]
-        if deeper == depths:
-            return names
-        depths = deeper
-
-
-def make_anchor(kind: str, number: int, name: str) -> str:
-    """Return the id of a section or figure."""
-    return f"{kind}-{number}-{re.sub(r'[^A-Za-z0-9]+', '-', name)}"
-
-
-def find_folders(path: Path) -> tuple[list[Path], list[Path]]:
+def _find_folders(path: Path) -> tuple[list[Path], list[Path]]:
     """Return the folders of unlearnings and of bias removals: the path itself, or those in it.
 
     Runs that cannot be read are among the unlearnings.
     """
     if path.suffix == ".jsonl" and path.is_file():
         raise BadInput(f"{path} is a file. Pass results of `duck bench` with --results FOLDER.")
-    if (path / BIAS_FILE).exists():
+    if (path / bias.RESULT).exists():
         return [], [path]
     if runs.is_run(path) or not path.is_dir():
         return [path], []
-    removals = sorted(
-        file.parent for file in path.glob(f"*/{BIAS_FILE}") if not file.parent.name.startswith(".")
-    )
+    removals = sorted(file.parent for file in path.glob(f"[!.]*/{bias.RESULT}"))
     unlearnings = [run for run in runs.find_runs(path) if not _is_original(run)]
     if not unlearnings and not removals:
         raise BadInput(f"{path} holds no unlearning. Create one: `duck forget --out {path}/NAME`.")
@@ -180,33 +218,54 @@ def _is_original(folder: Path) -> bool:
         return False
 
 
+def _read_all(
+    read_one: Callable[[Path, str, str], T],
+    folders: Collection[Path],
+    kind: str,
+    problems: list[ReadProblem],
+) -> list[T]:
+    stored = []
+    for number, (folder, name) in enumerate(zip(folders, _names(folders), strict=True), 1):
+        try:
+            stored.append(read_one(folder, name, make_anchor(kind, number, name)))
+        except DuckError as error:
+            # A page can have fifty runs: the message names the folder.
+            message = str(error) if str(folder) in str(error) else f"{folder}: {error}"
+            problems.append(ReadProblem(folder, "", message))
+    return stored
+
+
+def _names(folders: Iterable[Path]) -> list[str]:
+    """Return the last part of each path, with as many parent folders as make it unique."""
+    paths = [Path(os.path.abspath(folder)).parts for folder in folders]
+    names = []
+    for path in paths:
+        depth = 1
+        while sum(other[-depth:] == path[-depth:] for other in paths) > 1 and depth < len(path):
+            depth += 1
+        names.append("/".join(path[-depth:]))
+    return names
+
+
+def make_anchor(kind: str, number: int, name: str) -> str:
+    """Return the id of a section or figure."""
+    return f"{kind}-{number}-{re.sub(r'[^A-Za-z0-9]+', '-', name)}"
+
+
 def _read_run(folder: Path, name: str, anchor: str) -> StoredRun:
-    """Read a run. Errors name its folder, because a page can have fifty runs."""
-    try:
-        return _load_run(folder, name, anchor)
-    except DuckError as error:
-        raise BadInput(str(error) if str(folder) in str(error) else f"{folder}: {error}") from error
-
-
-def _load_run(folder: Path, name: str, anchor: str) -> StoredRun:
     run = runs.load(folder)
     if run.experiment.method is None:
         raise BadInput(f"{folder} is an original model, not an unlearning.")
     problems: list[ReadProblem] = []
-    audits = [
-        _read_file(folder, file, Audit, audit_command_here(run, folder, tier), problems)
-        for file, tier in AUDIT_FILES.items()
-    ]
+    audits = []
+    for file, tier in AUDIT_FILES.items():
+        command = audit_command_here(run, folder, tier)
+        audits.append(_read_file(folder, file, Audit, command, problems))
     analyse = shlex.join(["duck", "analyse", str(folder)])
-    analysis = _read_file(folder, ANALYSIS_FILE, Analysis, analyse, problems)
-    result = _result_of(run, folder, name)
-    return StoredRun(folder, run, result, anchor, _strongest_audit(audits), analysis, problems)
-
-
-def _result_of(run: Run, folder: Path, name: str) -> Result:
+    analysis = _read_file(folder, ANALYSIS_FILE, Analysis, analyse, problems) or Analysis()
     # Older records do not store the kind.
     kind = run.by_class.kind or ("class" if run.samples.get("forget_test") else "samples")
-    return Result(
+    result = Result(
         name=name,
         experiment=run.experiment,
         kind=kind,
@@ -214,46 +273,13 @@ def _result_of(run: Run, folder: Path, name: str) -> Result:
         original=run.original or {},
         samples=run.samples,
         seconds=run.seconds,
-        prepare_seconds=run.prepare_seconds,
-        device="" if run.environment is None else run.environment.device,
-        notes=run.notes,
     )
-
-
-def _strongest_audit(audits: Iterable[Audit | None]) -> Audit | None:
-    """Return the audit of the highest tier that has a verdict; if none has, the highest tier.
-
-    The reasons of a lower tier that found "not forgotten" are added. Older versions did not store
-    them with the higher tier.
-    """
-    known = [audit for audit in audits if audit is not None]
-    if not known:
-        return None
-    chosen = max(known, key=lambda audit: (audit.verdict != NO_VERDICT, _tier_rank(audit)))
-    reasons = list(chosen.reasons)
-    for audit in known:
-        if audit.verdict == NOT_FORGOTTEN and _tier_rank(audit) < _tier_rank(chosen):
-            reasons += _missing_reasons(audit, reasons)
-    return replace(chosen, reasons=tuple(reasons))
-
-
-def _missing_reasons(audit: Audit, reasons: Sequence[str]) -> list[str]:
-    """Return the reasons of an audit that are not among those given, with its tier."""
-    tier = audit.tier.capitalize()
-    return [
-        f"{tier} tier, {NOT_FORGOTTEN}: {reason}"
-        for reason in audit.reasons
-        if not any(reason in known for known in reasons)
-    ]
-
-
-def _tier_rank(audit: Audit) -> int:
-    return TIERS.index(audit.tier)
+    return StoredRun(folder, run, result, anchor, _strongest_audit(audits), analysis, problems)
 
 
 def _read_file(
-    folder: Path, file: str, cls: type[Record], command: str, problems: list[ReadProblem]
-) -> Record | None:
+    folder: Path, file: str, cls: type[T], command: str, problems: list[ReadProblem]
+) -> T | None:
     """Return the content of a file in a run folder, or None; a damaged one adds to the problems."""
     path = folder / file
     if not path.exists():
@@ -264,3 +290,78 @@ def _read_file(
         message = f"{path} cannot be used: {error}. Delete it and run `{command}` again."
         problems.append(ReadProblem(folder, file, message))
         return None
+
+
+def _strongest_audit(audits: Iterable[Audit | None]) -> Audit | None:
+    """Return the audit of the highest tier that has a verdict; if none has, the highest tier.
+
+    The reasons of a lower tier that found "not forgotten" are added if it does not have them.
+    """
+    known = [audit for audit in audits if audit is not None]
+    if not known:
+        return None
+    chosen = max(known, key=lambda audit: (audit.verdict != verdict.NO_VERDICT, _rank(audit)))
+    reasons = chosen.reasons
+    for audit in known:
+        if audit.verdict == verdict.NOT_FORGOTTEN and _rank(audit) < _rank(chosen):
+            tier = f"{audit.tier.capitalize()} tier, {audit.verdict}"
+            new = [why for why in audit.reasons if not any(why in known for known in reasons)]
+            reasons += tuple(f"{tier}: {reason}" for reason in new)
+    return replace(chosen, reasons=reasons)
+
+
+def _rank(audit: Audit) -> int:
+    return verdict.TIERS.index(audit.tier)
+
+
+def _read_removal(folder: Path, name: str, anchor: str) -> StoredRemoval:
+    finish_replacing(folder, bias.FILES)
+    path = folder / bias.RESULT
+    try:
+        record = read_record(path, bias.RemovalRecord)
+        _check_models(record)
+    except InvalidRecord as error:
+        message = f"{path} is no bias removal: {error}. Create it again with `duck debias`."
+        raise BadInput(message) from error
+    path = folder / bias.MAPS
+    try:
+        return StoredRemoval(name, record, _read_maps(path) if path.exists() else {}, anchor)
+    except InvalidRecord as error:
+        advice = "Delete it, or create it again with `duck debias`."
+        problem = ReadProblem(folder, path.name, f"{path} cannot be used: {error}. {advice}")
+        return StoredRemoval(name, record, {}, anchor, [problem])
+
+
+def _check_models(record: bias.RemovalRecord) -> None:
+    """Raise an error if a measurement of a model is missing."""
+    needed = {"called": tuple(BIAS_MODELS), "forget": ("biased", "duck")}
+    needed["seconds"] = ("duck", "corrected")
+    if record.shap is not None:
+        needed |= dict.fromkeys(("shap.mean", "shap.std"), tuple(BIAS_MODELS))
+    for table, models in needed.items():
+        for model in models:
+            if model not in attrgetter(table)(record):
+                raise InvalidRecord(f"{table}.{model} is missing")
+
+
+def _read_maps(path: Path) -> dict[str, npt.NDArray[Any]]:
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise InvalidRecord(f"it cannot be opened: {error.strerror}") from error
+    if not zipfile.is_zipfile(path):
+        raise InvalidRecord("it is not an npz file")
+    try:
+        with path.open("rb") as opened, np.load(opened) as file:
+            maps = {name: np.asarray(file[name], np.float32) for name in file}
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidRecord(f"it is not a complete npz file: {error}") from error
+    sizes = {(*array.shape[:1], *array.shape[-2:]) for array in maps.values()}
+    have_right_shape = all(
+        array.ndim == (4 if name == "images" else 3) and array.size for name, array in maps.items()
+    )
+    if len(sizes) != 1 or not have_right_shape or not set(BIAS_MODELS) <= maps.keys():
+        raise InvalidRecord("it does not hold maps of the same images for each model")
+    if not all(np.isfinite(array).all() for array in maps.values()):
+        raise InvalidRecord("its maps hold a value that is not a number")
+    return maps

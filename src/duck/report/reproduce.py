@@ -30,13 +30,17 @@ def reproduce_commands(stored: StoredRun) -> list[str]:
     Folders are named by their last part only, because a full path can name a person.
     """
     experiment = stored.run.experiment
+    training = experiment.training
     ids = ["--ids", "ids.txt"] if isinstance(experiment.request, ForgetSamples) else []
     forget = ["--config", EXPERIMENT_FILE, *ids, "--out", "again"]
     if experiment.earlier:
         earlier_run = Path(stored.run.original_run or "EARLIER").name
         return [_command("forget", "--run", earlier_run, *forget)]
-    if experiment.training.weights:
-        return [_command("forget", *_foreign_model_flags(stored), *forget)]
+    if training.weights:
+        # The model was trained elsewhere.
+        data = _data_flags(stored)[1:] or [training.data]
+        model = ["--model", training.model, "--weights", "WEIGHTS", "--data", *data]
+        return [_command("forget", *model, *_pixel_flags(stored), *forget)]
     train = ["--config", EXPERIMENT_FILE, *_data_flags(stored), "--out", "original"]
     return [_command("train", *train), _command("forget", "--run", "original", *forget)]
 
@@ -51,21 +55,16 @@ def _data_flags(stored: StoredRun) -> list[str]:
     return []
 
 
-def _foreign_model_flags(stored: StoredRun) -> list[str]:
-    """Return the flags for a model that was trained elsewhere."""
-    training = stored.run.experiment.training
-    data = _data_flags(stored)[1:] or [training.data]
-    return [
-        *("--model", training.model, "--weights", "WEIGHTS", "--data", *data),
-        *_pixel_flags(stored),
-    ]
-
-
 def _pixel_flags(stored: StoredRun) -> list[str]:
     """Return the image size and normalisation that a model from elsewhere was trained with."""
     training = stored.run.experiment.training
-    flags = ["--image-size", str(training.image_size)] if training.image_size else []
-    for flag, values in (("--mean", training.mean), ("--std", training.std)):
+    size = (training.image_size,) if training.image_size else ()
+    flags = []
+    for flag, values in (
+        ("--image-size", size),
+        ("--mean", training.mean),
+        ("--std", training.std),
+    ):
         if values:
             flags += [flag, *map(str, values)]
     return flags

@@ -1,9 +1,10 @@
 """A result of unlearning with its labels and measurements, from a stored run or from a bench."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from duck.bench.results import BenchCurve
 from duck.experiment import Experiment, to_dict
 from duck.json_text import to_json
 from duck.methods.base import METHODS
@@ -20,7 +21,9 @@ SHORT_LIST_NAMES = 3
 MAX_NAME_LETTERS = 25
 """Longer names are cut where room is short."""
 
-Scores = dict[str, float | None]
+Scores = Mapping[str, float | None]
+Splits = Mapping[str, Mapping[str, float | None]]
+"""Split -> class -> log density."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,16 +35,25 @@ class Result:
     kind: str
     scores: Scores
     original: Scores
-    samples: dict[str, int]
+    samples: Mapping[str, int]
     seconds: float
-    prepare_seconds: float
-    device: str
-    notes: Sequence[str]
     preset: str = ""
-    is_timed: bool = True
-    """Whether the run was alone on its device. If not, its time is not shown."""
+    """Empty for a stored run."""
     variant: str = ""
     """What a bench changed in the method, such as "no forget loss"."""
+    is_timed: bool = True
+    """Whether the run was alone on its device. If not, its time is not shown."""
+    attack: str = ""
+    roc: BenchCurve | None = None
+    """What an attack of a bench measured."""
+    densities: Splits | None = None
+    """What the study `density` of a bench measured."""
+    forgotten_classes: Sequence[int] = ()
+
+    @property
+    def is_unlearning(self) -> bool:
+        """Whether it has accuracies. Attacks and studies of a bench have other measurements."""
+        return self.roc is None and self.densities is None
 
     @property
     def request(self) -> Request:
@@ -61,7 +73,11 @@ class Result:
     @property
     def label(self) -> str:
         """The method with its variant: the name in tables and figures."""
-        return method_label(self.method, self.variant)
+        return f"{self.method}, {self.variant}" if self.variant else self.method
+
+    @property
+    def label_with_preset(self) -> str:
+        return f"{self.label} ({self.preset})" if self.preset else self.label
 
     @cached_property
     def request_label(self) -> str:
@@ -86,7 +102,24 @@ class Result:
     @property
     def class_count(self) -> int | None:
         """The number of forgotten classes, or None if samples are forgotten."""
-        return class_count_of(self.request)
+        match self.request:
+            case ForgetClasses(classes=classes):
+                return len(classes)
+            case ForgetRandomClasses(count=count):
+                return count
+        return None
+
+    @property
+    def scenario(self) -> str:
+        """Results of different scenarios cannot be compared."""
+        if self.kind != "class":
+            return "samples"
+        return "one class" if (self.class_count or 1) == 1 else "several classes"
+
+    @property
+    def request_size(self) -> tuple[str, int | str | None]:
+        """How much is forgotten. Only results that agree in it can be averaged."""
+        return self.scenario, self.class_count if self.kind == "class" else self.request_label
 
     def accuracy(self, split: str, scores: Scores | None = None) -> Estimate | None:
         """Return the accuracy on a split with its interval, by default of the unlearned model."""
@@ -114,10 +147,8 @@ class Result:
     @property
     def aus(self) -> Estimate | None:
         original = self.original.get(self.retain_split)
-        score = self.scores.get("aus")
-        return aus_with_range(
-            self.kind, score, original, self.retain_accuracy, self.forget_accuracy
-        )
+        accuracies = self.retain_accuracy, self.forget_accuracy
+        return aus_with_range(self.kind, self.scores.get("aus"), original, *accuracies)
 
     @property
     def drop(self) -> float | None:
@@ -129,37 +160,19 @@ class Result:
     @property
     def delta(self) -> float | None:
         """What the model still remembers, as AUS defines it."""
-        retain = self.retain_accuracy
-        forget = self.forget_accuracy
+        retain = self.scores.get(self.retain_split)
+        forget = self.scores.get(self.forget_split)
         if retain is None or forget is None:
             return None
-        return forget.value if self.kind == "class" else abs(retain.value - forget.value)
+        return forget if self.kind == "class" else abs(retain - forget)
 
-    @property
+    @cached_property
     def comparison_key(self) -> str:
-        """Results with the same key answer the same request on the same original."""
-        return comparison_key_of(self.experiment)
+        """Results with the same key answer the same request on the same original.
 
-
-def method_label(method: str, variant: str) -> str:
-    """Return the method with its variant, if it has one."""
-    return f"{method}, {variant}" if variant else method
-
-
-def class_count_of(request: Request | None) -> int | None:
-    """Return the number of classes that a request removes, or None if it removes samples."""
-    match request:
-        case ForgetClasses(classes=classes):
-            return len(classes)
-        case ForgetRandomClasses(count=count):
-            return count
-    return None
-
-
-def comparison_key_of(experiment: Experiment) -> str:
-    """Return everything in an experiment except its method, as text."""
-    settings = {key: value for key, value in to_dict(experiment).items() if key != "method"}
-    return to_json(settings, sort_keys=True)
+        It is everything in the experiment except the method, as text.
+        """
+        return to_json({**to_dict(self.experiment), "method": None}, sort_keys=True)
 
 
 def shorten_list(names: Sequence[str]) -> str:

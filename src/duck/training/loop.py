@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -21,7 +22,7 @@ from duck.checks import check_settings
 from duck.errors import BadInput, Diverged, OutOfMemory
 from duck.models.head import logits_of
 from duck.models.weights import check_weights
-from duck.runtime import autocast, device_of, global_seed
+from duck.runtime import autocast, device_of, global_seed, is_first
 from duck.training.batching import Batches, ShuffledPass, Step
 from duck.training.cuda_graphs import GraphedStep
 from duck.types import Batch, Examples, Progress, Recipe, Report
@@ -45,22 +46,13 @@ def train(
     """Train a model in place with cross-entropy, as originals and retrained models are trained."""
 
     def loss(net: nn.Module, step: Step) -> Tensor:
-        batch = step["train"]
-        return cross_entropy(
-            logits_of(net(batch.images)), batch.labels, label_smoothing=recipe.label_smoothing
-        )
+        logits = logits_of(net(step["train"].images))
+        smoothing = recipe.label_smoothing
+        return cross_entropy(logits, step["train"].labels, label_smoothing=smoothing)
 
     batches = ShuffledPass("train", examples, recipe.batch_size, recipe.augment)
-    fit(
-        model,
-        batches,
-        loss,
-        recipe,
-        generator,
-        report=report,
-        checkpoint=checkpoint,
-        capturable=True,
-    )
+    options: dict[str, Any] = {"report": report, "checkpoint": checkpoint, "capturable": True}
+    fit(model, batches, loss, recipe, generator, **options)
 
 
 def fit(
@@ -99,42 +91,36 @@ def fit(
         _explain_out_of_memory(recipe),
     ):
         last_epoch = start = _resume(checkpoint, trainer) if checkpoint else 0
-        writer = _CheckpointWriter(checkpoint) if checkpoint and _rank() == 0 else None
+        writer = _CheckpointWriter(checkpoint) if checkpoint and is_first() else None
         for epoch in range(start, recipe.epochs):
             last_epoch = epoch + 1
-            stopped = trainer.run_epoch(epoch, reporter, stop_check, checkpoint)
-            if stopped:
+            if trainer.run_epoch(epoch, reporter, stop_check, checkpoint):
                 break
             if writer:
                 writer.write(trainer, epoch + 1)
     return last_epoch
 
 
+@dataclass
 class _Trainer:
     """A model in training with its optimizer."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        batches: Batches,
-        loss: Loss,
-        recipe: Recipe,
-        generator: torch.Generator,
-        masks: Masks,
-        capturable: bool,
-    ) -> None:
-        self.model = model
-        self.batches = batches
-        self.loss = loss
-        self.recipe = recipe
-        self.generator = generator
-        self.device = device_of(model)
+    model: nn.Module
+    batches: Batches
+    loss: Loss
+    recipe: Recipe
+    generator: torch.Generator
+    masks: Masks
+    capturable: bool
+
+    def __post_init__(self) -> None:
+        self.device = device_of(self.model)
         if self.device.type == "cuda":
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        uses_graphs = capturable and self.device.type == "cuda" and not dist.is_initialized()
-        self.optimizer = _make_optimizer(model, recipe, uses_graphs)
-        self.fixed_weights = _FixedWeights(model, masks)
-        self.net = _wrap(model, recipe, self.device)
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        uses_graphs = self.capturable and self.device.type == "cuda" and not dist.is_initialized()
+        self.optimizer = _make_optimizer(self.model, self.recipe, uses_graphs)
+        self.fixed_weights = _FixedWeights(self.model, self.masks)
+        self.net = _wrap(self.model, self.recipe, self.device)
         self.run_step: Callable[[Step], Tensor] = (
             GraphedStep(self._train_step, self.device) if uses_graphs else self._train_step
         )
@@ -195,6 +181,7 @@ class _Trainer:
         weights_before: dict[str, Tensor],
         checkpoint: Path | None,
     ) -> NoReturn:
+        """Raise an error about the weights or the images if they caused it, else about the loss."""
         check_weights(weights_before, "The model")
         _check_images(self.batches)
         broken = (~losses.isfinite()).nonzero()
@@ -209,20 +196,14 @@ class _Trainer:
         )
 
 
+@dataclass(frozen=True)
 class _StopCheck:
     """Decides after a step whether to ask the stop rule, and asks it."""
 
-    def __init__(
-        self,
-        stop: Callable[[], bool] | None,
-        check_every: int | None,
-        steps: int,
-        device: torch.device,
-    ) -> None:
-        self.stop = stop
-        self.check_every = check_every
-        self.steps = steps
-        self.device = device
+    stop: Callable[[], bool] | None
+    check_every: int | None
+    steps: int
+    device: torch.device
 
     def __call__(self, index: int) -> bool:
         if self.stop is None:
@@ -275,20 +256,13 @@ def _make_optimizer(model: nn.Module, recipe: Recipe, uses_graphs: bool) -> torc
         )
     # A CUDA graph reads the learning rate from memory, so that it must be a tensor.
     lr = torch.tensor(recipe.lr, device=device) if uses_graphs else recipe.lr
-    common: dict[str, Any] = {
-        "lr": lr,
-        "weight_decay": recipe.weight_decay,
-        "fused": device.type == "cuda" or None,
-    }
-    match recipe.optimizer:
-        case "sgd":
-            return torch.optim.SGD(
-                parameters, momentum=recipe.momentum, nesterov=recipe.nesterov, **common
-            )
-        case "adam":
-            return torch.optim.Adam(parameters, capturable=uses_graphs, **common)
-        case "adamw":
-            return torch.optim.AdamW(parameters, capturable=uses_graphs, **common)
+    fused = device.type == "cuda" or None
+    options: dict[str, Any] = {"lr": lr, "weight_decay": recipe.weight_decay, "fused": fused}
+    if recipe.optimizer == "sgd":
+        options |= {"momentum": recipe.momentum, "nesterov": recipe.nesterov}
+        return torch.optim.SGD(parameters, **options)
+    kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
+    return kind(parameters, capturable=uses_graphs, **options)
 
 
 @contextmanager
@@ -333,10 +307,6 @@ def _wrap(model: nn.Module, recipe: Recipe, device: torch.device) -> nn.Module:
         device_ids = [device.index] if device.type == "cuda" else None
         net = DistributedDataParallel(net, device_ids=device_ids)
     return net
-
-
-def _rank() -> int:
-    return dist.get_rank() if dist.is_initialized() else 0
 
 
 def _own_part(step: Step) -> Step:
@@ -389,48 +359,41 @@ def _explain_out_of_memory(recipe: Recipe) -> Iterator[None]:
         ) from error
 
 
+def _next_report() -> float:
+    return time.monotonic() + SECONDS_BETWEEN_REPORTS
+
+
+@dataclass
 class _ProgressReporter:
     """Calls a progress callback at most twice a second: reading a loss waits for the device."""
 
-    def __init__(
-        self, report: Report | None, phase: str, epochs: int, steps: int, model: nn.Module
-    ) -> None:
-        self.report = report
-        self.phase = phase
-        self.epochs = epochs
-        self.steps = steps
-        self.model = model
-        self.next_report = time.monotonic() + SECONDS_BETWEEN_REPORTS
+    report: Report | None
+    phase: str
+    epochs: int
+    steps: int
+    model: nn.Module
+    next_report: float = field(default_factory=_next_report)
 
     def after_step(self, epoch: int, index: int, loss: Tensor) -> None:
         if self.report and index + 1 < self.steps and time.monotonic() >= self.next_report:
             self._send(epoch, index + 1, float(loss.detach()), is_epoch_end=False)
-            self.next_report = time.monotonic() + SECONDS_BETWEEN_REPORTS
+            self.next_report = _next_report()
 
     def after_epoch(self, epoch: int, loss: float) -> None:
         self._send(epoch, self.steps, loss, is_epoch_end=True)
 
     def _send(self, epoch: int, step: int, loss: float, is_epoch_end: bool) -> None:
         if self.report:
-            progress = Progress(
-                self.phase,
-                epoch + 1,
-                self.epochs,
-                step,
-                self.steps,
-                loss,
-                self.model,
-                is_epoch_end,
-            )
-            self.report(progress)
+            position = (epoch + 1, self.epochs, step, self.steps)
+            self.report(Progress(self.phase, *position, loss, self.model, is_epoch_end))
 
 
+@dataclass
 class _CheckpointWriter:
     """Writes a checkpoint after an epoch, as often as `CHECKPOINT_COST` allows."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.next_write = 0.0
+    path: Path
+    next_write: float = 0.0
 
     def write(self, trainer: _Trainer, epoch: int) -> None:
         start = time.monotonic()
@@ -447,8 +410,7 @@ class _CheckpointWriter:
                 torch.save(state, file)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
             raise BadInput(
-                f"The checkpoint {self.path} cannot be written: {error} "
-                "Free some space or choose another --out."
+                f"The checkpoint {self.path} cannot be written: {error} Choose another --out."
             ) from error
         now = time.monotonic()
         self.next_write = now + (now - start) / CHECKPOINT_COST
@@ -473,8 +435,7 @@ def _resume(path: Path, trainer: _Trainer) -> int:
         random = state["random"]
     except Exception as error:
         raise BadInput(
-            f"The checkpoint {path} cannot be read or belongs to another run. "
-            "Delete it to start from the beginning."
+            f"The checkpoint {path} cannot be read or is of another run. Delete it to start again."
         ) from error
     trainer.generator.set_state(random["generator"].cpu())
     torch.set_rng_state(random["cpu"].cpu())

@@ -35,19 +35,16 @@ def train_stacked(
     """
     if not len(models) == len(examples) == len(generators):
         raise BadInput(
-            "There must be one set of examples and one generator for each model: got "
             f"{len(models)} models, {len(examples)} sets and {len(generators)} generators."
         )
     stacked = StackedModels(models)
     count = len(models)
 
     def loss(net: nn.Module, step: Step) -> Tensor:
-        batch = step[NAME]
-        logits = net(batch.images).flatten(0, 1)
+        logits = net(step[NAME].images).flatten(0, 1)
+        labels = step[NAME].labels.flatten()
         # The sum of the mean losses of the models: each model gets the gradient of its own loss.
-        return count * cross_entropy(
-            logits, batch.labels.flatten(), label_smoothing=recipe.label_smoothing
-        )
+        return count * cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
 
     batches = ParallelPasses(tuple(examples), tuple(generators), recipe.batch_size, recipe.augment)
     for generator in generators:
@@ -89,11 +86,9 @@ class StackedModels(nn.Module):
 
     def _unfolded(self) -> dict[str, Tensor]:
         """Return views with one row per model. BatchNorm writes its statistics through them."""
-        tensors = {**dict(self.weights.items()), **dict(self.state.named_buffers())}
-        return {
-            name: tensors[_key(name)].view(self.count, *shape)
-            for name, shape in self.shapes.items()
-        }
+        tensors = dict([*self.weights.items(), *self.state.named_buffers()])
+        shapes = self.shapes.items()
+        return {name: tensors[_key(name)].view(self.count, *shape) for name, shape in shapes}
 
     @torch.no_grad()
     def copy_to(self, models: Sequence[nn.Module]) -> None:

@@ -1,5 +1,6 @@
 """Offline LiRA: the number by hand, a planted leak, nothing where nothing is, and its memory."""
 
+import math
 import subprocess
 import sys
 
@@ -7,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from duck.audits.attacks.lira import offline_lira, probability
+from duck.audits.attacks.lira import PRIOR, offline_lira, online_lira, probability
 from duck.audits.roc import roc
 from duck.audits.scores import Margins, Scored
 from duck.errors import BadInput
 from tests.audits import memorisers
-from tests.audits.memorisers import KNOWN, NAMES, NEW, SEEN
+from tests.audits.memorisers import CANDIDATES, KNOWN, NAMES, NEW, SEEN
 
 
 def target(seed: int = 9) -> Scored:
@@ -35,6 +36,69 @@ def test_by_hand() -> None:
     found = offline_lira(Scored(np.array(["x"]), np.array([5.0]), np.array([True])), models)
     assert found.scores == pytest.approx([2.5 / (5 / 3) ** 0.5])
     assert probability(found.scores) == pytest.approx(stats.norm.cdf(2.5 / (5 / 3) ** 0.5))
+
+
+def test_online_by_hand() -> None:
+    # x: out 1 to 4 (mean 2.5), in 5 to 8 (mean 6.5), both with variance 5/3. At 5 the ratio is
+    # (2.5² - 1.5²) / 2 / (5/3) = 1.2. y, which no model saw, lies 1 lower and borrows the rest.
+    values = np.array([[1.0, 0.0], [2.0, 1.0], [3.0, 2.0], [4.0, 3.0]])
+    values = np.concatenate([values, [[5.0, 50.0], [6.0, 60.0], [7.0, 70.0], [8.0, 80.0]]])
+    members = np.repeat([[False, False], [True, False]], 4, axis=0)
+    names = np.array(["x", "y"])
+    found = online_lira(
+        Scored(names, np.array([5.0, 4.0]), np.array([True, False])),
+        Margins(names, values, members),
+    )
+    assert found.scores == pytest.approx([1.2, 1.2])
+
+
+def test_a_fixed_variance_by_hand() -> None:
+    # Variances 4/3 and 16/3, pooled 10/3; both margins lie 2 above their means 1 and 2.
+    names = np.array(["x", "y"])
+    values = np.array([[0.0, 0.0], [0.0, 0.0], [2.0, 4.0], [2.0, 4.0]])
+    models = Margins(names, values, np.zeros((4, 2), bool))
+    asked = Scored(names, np.array([3.0, 4.0]), np.array([True, False]))
+    found = offline_lira(asked, models, prior=math.inf)
+    assert found.scores == pytest.approx([2 / (10 / 3) ** 0.5] * 2)
+
+
+def with_and_without() -> Margins:
+    """Models with half of the candidates, and models without any."""
+    kept, oracles = memorisers.kept(), memorisers.oracles(16)
+    values = np.concatenate([kept.values, oracles.values])
+    return Margins(kept.ids, values, np.concatenate([kept.members, oracles.members]))
+
+
+def forgotten_and_unseen(models: Margins, model: int, trained_on: bool) -> Scored:
+    """Candidates as members, all of them or those that the model was trained on."""
+    row = models.at(np.concatenate([CANDIDATES, NEW])).row(model)
+    is_candidate = np.isin(row.ids, CANDIDATES)
+    chosen = row.members | ~is_candidate | (not trained_on)
+    return Scored(row.ids[chosen], row.scores[chosen], is_candidate[chosen])
+
+
+def test_online_catches_a_leak_and_leaves_retrained_models_at_chance() -> None:
+    models = with_and_without()
+    leaks, retrained = memorisers.kept(6, seed=50), memorisers.oracles(6, seed=51)
+    for model in range(6):
+        found = roc(online_lira(forgotten_and_unseen(leaks, model, True), models))
+        assert found.auc.value > 0.99
+    aucs = [
+        roc(online_lira(forgotten_and_unseen(retrained, model, False), models)).auc.value
+        for model in range(6)
+    ]
+    assert np.mean(aucs) == pytest.approx(0.5, abs=0.04)
+
+
+def test_online_needs_models_with_and_without_each_sample() -> None:
+    models = with_and_without()
+    asked = forgotten_and_unseen(memorisers.kept(), 0, True)
+    with pytest.raises(BadInput, match=r"left out by only 1 of 3"):
+        online_lira(asked, models.models(np.array([0, 1, 2])))
+    with pytest.raises(BadInput, match=r"trained on by only 2 of 20"):
+        online_lira(asked, models.models(np.append(np.arange(4), np.arange(32, 48))))
+    with pytest.raises(BadInput, match=r"none was"):
+        online_lira(asked, models.models(np.arange(32, 48)))
 
 
 def test_it_is_ranked_by_z_which_does_not_saturate() -> None:
@@ -80,8 +144,41 @@ def test_samples_that_no_shadow_saw_have_the_noise_of_the_others() -> None:
         Scored(ids, generator.normal(size=8000), np.arange(8000) < 4000), shadows
     ).scores
     assert stats.ks_2samp(np.abs(z[:4000]), np.abs(z[4000:])).pvalue > 0.01
-    # t with 3 degrees of freedom, as four models give it.
-    assert stats.kstest(z[4000:] / 1.25**0.5, stats.t(3).cdf).pvalue > 0.01
+    # Four models give s², which counts as much as 3 of 7 degrees of freedom beside the true 1.
+    draw = np.random.default_rng(1)
+    variance = (4 + draw.chisquare(3, 8000)) / 7
+    expected = draw.normal(0, 1.25**0.5, 8000) / variance**0.5
+    assert stats.ks_2samp(z[4000:], expected).pvalue > 0.01
+
+
+def leaking(seed: int, shadows: int) -> tuple[Scored, Margins]:
+    """Margins with a mean and a variance of each sample; members lie three deviations higher."""
+    draw = np.random.default_rng(seed)
+    ids = np.arange(2000).astype(str)
+    mean, deviation = draw.normal(0, 3, 2000), draw.uniform(0.7, 1.3, 2000)
+    members = np.arange(2000) < 1000
+    target = Scored(ids, mean + deviation * draw.normal(3.0 * members), members)
+    values = mean + deviation * draw.normal(size=(shadows, 2000))
+    return target, Margins(ids, values, np.zeros(values.shape, bool))
+
+
+@pytest.mark.parametrize("shadows", [4, 6, 8])
+def test_few_shadow_models_attack_better_with_a_shrunk_variance(shadows: int) -> None:
+    rates = {
+        prior: [
+            roc(offline_lira(*leaking(seed, shadows), prior=prior)).tpr_at(0.01).value
+            for seed in range(6)
+        ]
+        for prior in (PRIOR, 0.0)
+    }
+    assert min(np.subtract(rates[PRIOR], rates[0.0])) > 0.05
+
+
+def test_with_64_shadow_models_the_shrunk_variance_hardly_matters() -> None:
+    target, models = leaking(0, 64)
+    shrunk, own = (roc(offline_lira(target, models, prior=prior)) for prior in (PRIOR, 0.0))
+    assert shrunk.auc.value == pytest.approx(own.auc.value, abs=1e-3)
+    assert shrunk.tpr_at(0.01).value == pytest.approx(own.tpr_at(0.01).value, abs=0.02)
 
 
 def test_the_seed_decides() -> None:
@@ -89,8 +186,9 @@ def test_the_seed_decides() -> None:
         offline_lira(target(), memorisers.shadows(), seed).scores for seed in (0, 0, 1)
     )
     assert (first == again).all()
-    assert (first[:SEEN] == other[:SEEN]).all()
-    assert (first[SEEN:] != other[SEEN:]).any()
+    # Samples that a shadow saw change with the pooled variance alone.
+    assert first[:SEEN] == pytest.approx(other[:SEEN], rel=0.01)
+    assert first[SEEN:] != pytest.approx(other[SEEN:], rel=0.01)
 
 
 def test_too_few_shadow_models() -> None:

@@ -1,11 +1,13 @@
 """The paper's SVM: settings and chance levels; it finds a planted leak and nothing else."""
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
+from scipy.stats import mannwhitneyu
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.svm import SVC
 
@@ -146,4 +148,46 @@ def test_too_few_samples_or_an_empty_holdout() -> None:
         svm_attack(outputs(0, 17, 1), outputs(1, 9, 1, "t"), "class")
     with pytest.raises(BadInput, match=r"6 forgotten and 6 .* 9 and 0"):
         quick_svm(outputs(0, 9, 1), outputs(1, 0, 1, "t"))
-    assert len(quick_svm(outputs(0, 9, 1), outputs(1, 9, 1, "t")).ids) == 9
+    assert len(quick_svm(outputs(0, 9, 1), outputs(1, 9, 1, "t")).ids) == 8
+    other_class = replace(outputs(1, 9, 1, "t"), labels=np.repeat([0, 1], [5, 4]))
+    with pytest.raises(BadInput, match=r"9 and 9, of which 5"):
+        quick_svm(outputs(0, 9, 1), other_class)
+
+
+def of_classes(seed: int, name: str, counts: list[int]) -> Outputs:
+    """Draw outputs that tell the classes apart, whoever the model was trained on."""
+    labels = np.repeat(np.arange(len(counts)), counts)
+    draw = np.random.default_rng(seed)
+    logits = 4 * np.eye(len(counts))[labels] + draw.normal(size=(len(labels), len(counts)))
+    return Outputs(np.array([f"{name}{row}" for row in range(len(labels))]), logits, labels)
+
+
+@pytest.mark.parametrize("counts", [[20] * 4, [10] * 10, [2] * 20, [1, 1, 2, 3, 5, 8, 13]])
+def test_without_a_leak_the_quick_form_is_at_chance(counts: list[int]) -> None:
+    """Were classes dealt to the halves at random, the mean would be .37 to .46."""
+    found = [
+        quick_svm(of_classes(2 * seed, "f", counts), of_classes(2 * seed + 1, "u", counts), seed)
+        for seed in range(250)
+    ]
+    aucs = [roc(scored).auc.value for scored in found]
+    assert abs(np.mean(aucs) - 0.5) < 3 * np.std(aucs) / len(aucs) ** 0.5 < 0.03
+    p = [
+        mannwhitneyu(
+            scored.scores[scored.members], scored.scores[~scored.members], alternative="greater"
+        ).pvalue
+        for scored in found
+    ]
+    # 5 % of 250 are 12.5 ± 3.4.
+    assert np.sum(np.array(p) < 0.05) <= 22
+
+
+def test_each_half_of_the_quick_form_has_each_class_equally_often_on_both_sides() -> None:
+    counts = [7, 1, 4, 6]
+    found = quick_svm(of_classes(0, "f", counts), of_classes(1, "u", [9, 3, 4, 2]))
+    labels = np.repeat(np.arange(4), counts)
+    forgotten = [int(labels[int(name[1:])]) for name in found.ids[found.members]]
+    unseen = np.repeat(np.arange(4), [9, 3, 4, 2])
+    others = [int(unseen[int(name[1:])]) for name in found.ids[~found.members]]
+    assert forgotten == others
+    # 7, 1, 4 and 2 pairs: every second one is scored.
+    assert np.bincount(forgotten).tolist() == [3, 1, 2, 1]

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from duck.audits.attacks.lira import PRIOR, fit
 from duck.audits.attacks.ulira import (
-    PRIOR,
     add_fit_error,
     against_not_requested,
     against_oracles,
-    fit,
+    excess_over_unseen,
 )
 from duck.audits.intervals import SampleEstimate
 from duck.audits.roc import roc
@@ -160,6 +160,59 @@ def test_the_interval_covers_what_other_models_would_have_shown() -> None:
         assert wide.high >= auc.high
         held += wide.low < 0.5 < wide.high
     assert held >= 18
+
+
+FORGOTTEN = np.array([f"f{number}" for number in range(60)])
+UNSEEN = np.array([f"u{number}" for number in range(60)])
+
+
+def shifted(
+    seed: int, of_forgotten: float, of_unseen: float, models: int = 24
+) -> tuple[Margins, Margins]:
+    """Return unlearned models, shifted so far on each side, and oracles; half had a sample."""
+    draw = np.random.default_rng(seed)
+    ids = np.concatenate([FORGOTTEN, UNSEEN])
+    mean, deviation = draw.normal(0, 3, 120), draw.uniform(0.5, 2, 120)
+    shift = np.repeat([of_forgotten, of_unseen], 60)
+    values = mean + deviation * (draw.normal(size=(models, 120)) + shift)
+    references = mean + deviation * draw.normal(size=(models // 2, 120))
+    half = [draw.permutation(np.arange(models) < models // 2) for _ in FORGOTTEN]
+    members = np.concatenate([np.transpose(half), np.zeros((models, 60), bool)], axis=1)
+    return (
+        Margins(ids, values, members),
+        Margins(ids, references, np.zeros(references.shape, bool)),
+    )
+
+
+def test_a_shift_of_all_samples_is_no_memory() -> None:
+    """Another recipe: U-LiRA finds the models, on unseen samples too."""
+    unlearned, oracles = shifted(0, 1.5, 1.5)
+    assert roc(against_oracles(unlearned.at(FORGOTTEN), oracles)).auc.low > 0.75
+    estimates = [excess_over_unseen(*shifted(seed, 1.5, 1.5), UNSEEN) for seed in range(12)]
+    values = [estimate.value for estimate in estimates]
+    assert abs(np.mean(values)) < 3 * np.std(values) / 12**0.5 < 0.03
+    assert sum(estimate.low < 0 < estimate.high for estimate in estimates) >= 11
+
+
+def test_a_shift_of_the_forgotten_samples_alone_is_memory() -> None:
+    for seed in range(3):
+        alone = excess_over_unseen(*shifted(seed, 1.5, 0.0), UNSEEN)
+        beyond = excess_over_unseen(*shifted(seed, 2.0, 0.8), UNSEEN)
+        assert alone.low > 0.2
+        assert beyond.low > 0.1
+        assert alone.n == 120
+
+
+def test_the_excess_is_the_difference_of_two_areas() -> None:
+    """Had all models been scored on unseen samples, that area would be the larger by itself."""
+    unlearned, oracles = shifted(0, 1.5, 0.5)
+    on_unseen = Margins(UNSEEN, unlearned.at(UNSEEN).values, unlearned.at(FORGOTTEN).members)
+    areas = [
+        roc(against_oracles(part, oracles)).auc.value
+        for part in (unlearned.at(FORGOTTEN), on_unseen)
+    ]
+    found = excess_over_unseen(unlearned, oracles, UNSEEN)
+    assert found.value == pytest.approx(areas[0] - areas[1])
 
 
 def test_columns_are_joined_by_id() -> None:

@@ -1,9 +1,10 @@
-"""Offline LiRA (Carlini et al. 2022): compare a margin with those of models without the sample.
+"""LiRA (Carlini et al. 2022): compare a margin with those of models without and with the sample.
 
-This is the attack of the paper's table.
+The attack of the paper's table is offline LiRA, which needs models without the sample alone.
 """
 
 import math
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from scipy.stats import norm
 
 from duck.audits.attacks.base import ATTACKS, PoolAttack
 from duck.audits.outputs import ModelOutputs, Setting
-from duck.audits.scores import Flags, Floats, Margins, Scored
+from duck.audits.scores import Flags, Floats, Margins, Places, Scored
 from duck.errors import BadInput
 from duck.pools.reader import Pool
 from duck.runtime import seeded
@@ -20,6 +21,8 @@ from duck.runtime import seeded
 MIN_MODELS = 4
 """Models without a sample that a Gaussian is fitted to: with fewer, a z-score has no variance."""
 MIN_DEVIATION = 1e-6
+PRIOR = 4.0
+"""ν₀: the weight, in models, of the variance that all samples share, besides each sample's own."""
 
 
 @ATTACKS.register("lira")
@@ -32,8 +35,9 @@ class LiraAttack(PoolAttack):
         "forgotten samples have margins that models without them do not show; against unseen ones"
     )
     paper = "Carlini 2022, arXiv:2112.03570"
-    columns = ("tpr_1", "tpr_0.1", "auc", "f1")
-    settings = ("shadows", "pool")
+    columns: ClassVar[tuple[str, ...]] = ("tpr_1", "tpr_0.1", "auc", "f1")
+    settings: ClassVar[tuple[str, ...]] = ("shadows", "pool")
+    decisive = True
     order = 20
 
     def __init__(self, setting: Setting, pool: Pool | None = None) -> None:
@@ -45,7 +49,83 @@ class LiraAttack(PoolAttack):
         return offline_lira(self.target(outputs), self.oracles, self.setting.seed)
 
 
-def offline_lira(target: Scored, shadows: Margins, seed: int = 0) -> Scored:
+@ATTACKS.register("lira-online")
+class OnlineLiraAttack(PoolAttack):
+    """Compare models of the pool with and without a sample, before any unlearning."""
+
+    title = "online LiRA"
+    description = "whether a margin is more like that of models with the sample than without it"
+    direction = (
+        "forgotten samples have margins of models that were trained on them; against unseen ones"
+    )
+    paper = "Carlini 2022, arXiv:2112.03570"
+    order = 22
+
+    def __init__(self, setting: Setting, pool: Pool | None = None) -> None:
+        super().__init__(setting, pool)
+        before, oracles = self.pool.margins("before"), self.pool.margins("oracle")
+        self.models = Margins(
+            before.ids,
+            np.concatenate([before.values, oracles.values]),
+            np.concatenate([before.members, oracles.members]),
+        )
+
+    def __call__(self, outputs: ModelOutputs) -> Scored:
+        """Score the samples that the pool has margins of."""
+        return online_lira(self.target(outputs), self.models, self.setting.seed)
+
+
+@ATTACKS.register("lira-fixed")
+class FixedVarianceLiraAttack(LiraAttack):
+    """Score a sample by its distance to the mean of the oracles, which never saw it."""
+
+    title = "LiRA, fixed variance"
+    description = "how far a margin is above the mean of models that never saw the sample"
+    direction = (
+        "forgotten samples have higher margins than the mean of models without them; "
+        "against unseen ones"
+    )
+    columns = ()
+    settings = ()
+    decisive = False
+    order = 24
+
+    def __call__(self, outputs: ModelOutputs) -> Scored:
+        """Score the samples that the pool has margins of."""
+        return offline_lira(self.target(outputs), self.oracles, self.setting.seed, math.inf)
+
+
+class Fit(NamedTuple):
+    """A Gaussian for each sample."""
+
+    mean: npt.NDArray[np.float64]
+    variance: npt.NDArray[np.float64]
+
+    def z(self, values: Floats) -> npt.NDArray[np.float64]:
+        """Return how many standard deviations the values lie above the mean."""
+        scores: npt.NDArray[np.float64] = (values - self.mean) / np.sqrt(self.variance)
+        return scores
+
+    def log_density(self, values: Floats) -> npt.NDArray[np.float64]:
+        """Return the logarithm of the density, up to a constant."""
+        return -0.5 * (np.log(self.variance) + np.square(self.z(values)))
+
+
+def fit(values: Floats, chosen: Flags, prior: float = PRIOR) -> Fit:
+    """Fit a Gaussian to the chosen entries of each column.
+
+    σ² = (ν₀ s₀² + (n-1) s²) / (ν₀ + n - 1), with s₀² pooled over the columns: few models give a
+    sample's own variance s² a large error. An infinite ν₀ gives all columns the variance s₀².
+    """
+    mean, deviation = column_moments(values, chosen)
+    freedom = chosen.sum(0) - 1
+    pooled = float((freedom * deviation**2).sum() / freedom.sum())
+    own_weight = freedom / (prior + freedom)
+    variance = own_weight * deviation**2 + (1 - own_weight) * pooled
+    return Fit(mean, np.maximum(variance, MIN_DEVIATION**2))
+
+
+def offline_lira(target: Scored, shadows: Margins, seed: int = 0, prior: float = PRIOR) -> Scored:
     """Return z = (φ - μ_out) / σ_out of the target's margins, over the shadows without the sample.
 
     Rank by z: its probability Φ(z) saturates at 1 and ties. A sample that no shadow model was
@@ -55,16 +135,53 @@ def offline_lira(target: Scored, shadows: Margins, seed: int = 0) -> Scored:
     """
     shadows = shadows.at(target.ids)
     out = _equal_shares(~shadows.members, seed)
-    fewest = int(out.sum(0).min())
+    _check_count(out, "left out by")
+    z = fit(shadows.values, out, prior).z(target.scores)
+    return Scored(target.ids, z, target.members)
+
+
+def online_lira(target: Scored, models: Margins, seed: int = 0, prior: float = PRIOR) -> Scored:
+    """Return log N(φ; μ_in, σ_in) - log N(φ; μ_out, σ_out) over models with and without the sample.
+
+    Of a sample that no model was trained on, μ_in and σ_in are not known. It gets the σ_in and the
+    μ_in - μ_out of the sample whose μ_out is nearest to its own. The scores of a model without any
+    of the samples are then alike on both sides.
+    """
+    models = models.at(target.ids)
+    out = _equal_shares(~models.members, seed)
+    trained_on = np.flatnonzero(models.members.any(0))
+    if not len(trained_on):
+        raise BadInput("Online LiRA needs models that were trained on the samples; none was.")
+    inside = models.members[:, trained_on]
+    _check_count(out, "left out by")
+    _check_count(inside, "trained on by")
+    without = fit(models.values, out, prior)
+    with_sample = fit(models.values[:, trained_on], inside, prior)
+    shift = with_sample.mean - without.mean[trained_on]
+    source = _nearest(without.mean[trained_on], without.mean)
+    source[trained_on] = np.arange(len(trained_on))
+    present = Fit(without.mean + shift[source], with_sample.variance[source])
+    values = target.scores.astype(np.float64)
+    ratios = present.log_density(values) - without.log_density(values)
+    return Scored(target.ids, ratios, target.members)
+
+
+def _nearest(known: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> Places:
+    """Return the place of the nearest known number for each wanted one."""
+    order = np.argsort(known, kind="stable")
+    middles = (known[order][1:] + known[order][:-1]) / 2
+    return order[np.searchsorted(middles, wanted)]
+
+
+def _check_count(chosen: Flags, how: str) -> None:
+    """Raise an error where a sample has too few models for a Gaussian."""
+    fewest, count = int(chosen.sum(0).min()), len(chosen)
     if fewest < MIN_MODELS:
-        needed = math.ceil(MIN_MODELS * len(shadows) / max(fewest, 1))
+        needed = math.ceil(MIN_MODELS * count / max(fewest, 1))
         raise BadInput(
-            f"A sample was left out by only {fewest} of {len(shadows)} shadow models, and a "
+            f"A sample was {how} only {fewest} of {count} shadow models, and a "
             f"Gaussian needs {MIN_MODELS}: train at least {needed} shadow models on random halves."
         )
-    mean, deviation = column_moments(shadows.values, out)
-    z = (target.scores.astype(np.float64) - mean) / np.maximum(deviation, MIN_DEVIATION)
-    return Scored(target.ids, z, target.members)
 
 
 def probability(z: Floats) -> npt.NDArray[np.float64]:

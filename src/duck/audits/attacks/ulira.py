@@ -4,7 +4,7 @@ It is two-sided and fits two Gaussians for each sample.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,13 +12,13 @@ import numpy.typing as npt
 from scipy.stats import norm, rankdata
 
 from duck.audits.attacks.base import ATTACKS, Attack
-from duck.audits.attacks.lira import MIN_DEVIATION, MIN_MODELS, column_moments
+from duck.audits.attacks.lira import MIN_MODELS, PRIOR, Fit, fit
 from duck.audits.intervals import LEVEL, SampleEstimate
-from duck.audits.scores import Flags, Floats, Margins, Scored
+from duck.audits.roc import roc
+from duck.audits.scores import Flags, Margins, Scored
 from duck.errors import BadInput
+from duck.types import Ids
 
-PRIOR = 4.0
-"""ν₀: the weight, in models, of the variance that all samples share, besides each sample's own."""
 GROUPS = 10
 """Groups of models, on each side, that are left out in turn."""
 
@@ -33,24 +33,12 @@ class ULiraAttack(Attack):
     )
     direction = (
         "tells models that unlearned a sample from models that never saw it; "
-        "judged against chance, 0.5"
+        "0.5 is chance, and another recipe alone gives more"
     )
     paper = "Hayes 2024, arXiv:2403.01218"
     tier = "full"
     needs = "pool"
-    decisive = True
     order = 10
-
-
-class Fit(NamedTuple):
-    """A Gaussian for each sample."""
-
-    mean: npt.NDArray[np.float64]
-    variance: npt.NDArray[np.float64]
-
-    def log_density(self, values: Floats) -> npt.NDArray[np.float64]:
-        """Return the logarithm of the density, up to a constant."""
-        return -0.5 * (np.log(self.variance) + np.square(values - self.mean) / self.variance)
 
 
 class _ModelScores(NamedTuple):
@@ -107,18 +95,79 @@ def add_fit_error(
     A tenth of the models of a side is left out in turn and everything is fitted again (a
     delete-a-group jackknife). The interval never becomes narrower.
     """
-    variance = 0.0
-    for index, side in enumerate(sides):
-        groups = np.array_split(np.arange(len(side)), min(GROUPS, len(side)))
-        areas = []
-        for group in groups:
-            rest = side.models(np.setdiff1d(np.arange(len(side)), group))
-            areas.append(_auc(attack(*sides[:index], rest, *sides[index + 1 :])))
-        variance += (len(groups) - 1) * float(np.var(areas))
+    variance = _jackknife_variance(lambda *rest: _auc(attack(*rest)), sides)
     half = float(norm.ppf((1 + LEVEL) / 2)) * math.sqrt(variance)
     return auc._replace(
         low=max(0.0, min(auc.low, auc.value - half)), high=min(1.0, max(auc.high, auc.value + half))
     )
+
+
+def excess_over_unseen(unlearned: Margins, oracles: Margins, unseen: Ids) -> SampleEstimate:
+    """Return the AUC against oracles on the forgotten samples minus that on unseen samples.
+
+    Another recipe moves the margins of all samples. Only what forgotten samples show beyond unseen
+    ones is memory of them. No model was trained on an unseen sample, so it is scored in the models
+    that unlearned one of the forgotten samples, in turn: in all models the fits would be less noisy
+    than those of forgotten samples.
+
+    The interval adds the noise of the models, by a delete-a-group jackknife of the difference, and
+    that of the choice of samples on both sides.
+    """
+    is_unseen = np.isin(unlearned.ids, unseen)
+    forgotten = np.flatnonzero(~is_unseen)
+    members = unlearned.members.copy()
+    members[:, is_unseen] = members[:, np.resize(forgotten, int(is_unseen.sum()))]
+    unlearned = Margins(unlearned.ids, unlearned.values, members)
+
+    def score(models: Margins, references: Margins) -> list[Scored]:
+        return [
+            against_oracles(models.at(ids), references)
+            for ids in (unlearned.ids[forgotten], unlearned.ids[is_unseen])
+        ]
+
+    def difference(*sides: Margins) -> float:
+        on_forgotten, on_unseen = score(*sides)
+        return _auc(on_forgotten) - _auc(on_unseen)
+
+    variance = _jackknife_variance(difference, (unlearned, oracles))
+    variance += sum(_sample_variance(scored) for scored in score(unlearned, oracles))
+    value = difference(unlearned, oracles)
+    half = float(norm.ppf((1 + LEVEL) / 2)) * math.sqrt(variance)
+    return SampleEstimate(
+        value, max(-1.0, value - half), min(1.0, value + half), len(unlearned.ids)
+    )
+
+
+def _sample_variance(scored: Scored) -> float:
+    """Return the variance of the AUC that comes from the choice of samples.
+
+    It is that of ids less that of rows: the noise of single rows is that of the models.
+    """
+    rows = np.arange(len(scored.ids)).astype(str)
+    by_id, by_row = (
+        _interval_variance(roc(Scored(ids, scored.scores, scored.members)).auc)
+        for ids in (scored.ids, rows)
+    )
+    return max(0.0, by_id - by_row)
+
+
+def _interval_variance(auc: SampleEstimate) -> float:
+    """Return the variance behind an interval, by the end that is not cut off at 0 or 1."""
+    half = max(auc.value - auc.low, auc.high - auc.value)
+    return float((half / norm.ppf((1 + LEVEL) / 2)) ** 2)
+
+
+def _jackknife_variance(statistic: Callable[..., float], sides: Sequence[Margins]) -> float:
+    """Return the variance of a statistic, with groups of models of each side left out in turn."""
+    variance = 0.0
+    for index, side in enumerate(sides):
+        groups = np.array_split(np.arange(len(side)), min(GROUPS, len(side)))
+        values = []
+        for group in groups:
+            rest = side.models(np.setdiff1d(np.arange(len(side)), group))
+            values.append(statistic(*sides[:index], rest, *sides[index + 1 :]))
+        variance += (len(groups) - 1) * float(np.var(values))
+    return variance
 
 
 def _auc(scored: Scored) -> float:
@@ -127,18 +176,6 @@ def _auc(scored: Scored) -> float:
     others = int((~scored.members).sum())
     ranks = rankdata(scored.scores)[scored.members].sum()
     return float((ranks - members * (members + 1) / 2) / (members * others))
-
-
-def fit(values: Floats, chosen: Flags, prior: float) -> Fit:
-    """Fit a Gaussian to the chosen entries of each column.
-
-    σ² = (ν₀ s₀² + (n-1) s²) / (ν₀ + n - 1), with s₀² pooled over the columns.
-    """
-    mean, deviation = column_moments(values, chosen)
-    freedom = chosen.sum(0) - 1
-    pooled = float((freedom * deviation**2).sum() / freedom.sum())
-    variance = (prior * pooled + freedom * deviation**2) / (prior + freedom)
-    return Fit(mean, np.maximum(variance, MIN_DEVIATION**2))
 
 
 def _score(

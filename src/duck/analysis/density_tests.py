@@ -1,0 +1,57 @@
+"""Tests over several runs: do forgotten classes differ in density from retained ones?"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from duck.analysis.paired import PairedTest, paired_test
+from duck.analysis.study import Analysis
+
+
+@dataclass(frozen=True)
+class DensityTest:
+    """A paired test of mean log densities, over runs."""
+
+    split: str
+    compared: str
+    """Such as "unlearned: forget - retain"."""
+    result: PairedTest
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the test as plain data for JSON."""
+        return {"split": self.split, "compared": self.compared, **asdict(self.result)}
+
+
+def density_tests(analyses: Sequence[Analysis]) -> list[DensityTest]:
+    """Test forgotten against retained classes, and forgotten classes between models.
+
+    A model is compared if every run has densities of its forgotten and its retained classes.
+    """
+    tests = []
+    for split in ("train", "test"):
+        means = {
+            name: [_mean_densities(analysis, name, split) for analysis in analyses]
+            for name in analyses[0].density
+        }
+        models = {name: np.array(pairs).T for name, pairs in means.items() if None not in pairs}
+        for name, (forget, retain) in models.items():
+            result = paired_test(forget, retain)
+            tests.append(DensityTest(split, f"{name}: forget - retain", result))
+        for one, other in combinations(models, 2):
+            result = paired_test(models[one][0], models[other][0])
+            tests.append(DensityTest(split, f"forget: {one} - {other}", result))
+    return tests
+
+
+def _mean_densities(analysis: Analysis, model: str, split: str) -> tuple[float, float] | None:
+    """Return the mean log density of forgotten and of retained classes; None if one has none."""
+    forget: list[float] = []
+    retain: list[float] = []
+    for label, density in analysis.density.get(model, {}).get(split, {}).items():
+        if density is not None:
+            side = forget if int(label) in analysis.forgotten else retain
+            side.append(density)
+    return (float(np.mean(forget)), float(np.mean(retain))) if forget and retain else None

@@ -1,0 +1,244 @@
+"""Plant a bias, unlearn it, and measure on unseen images whether it is gone."""
+
+import shlex
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from duck import files
+from duck.analysis.attribution import Attribution, require_captum
+from duck.analysis.bias import (
+    FILES,
+    IMAGES,
+    MAPS,
+    RESULT,
+    RemovalOutcome,
+    RemovalRecord,
+    debias_method,
+    explain_models,
+    first_maps,
+    make_record,
+    remove_bias,
+)
+from duck.analysis.run_analysis import attribution_warnings
+from duck.artifacts import ArtifactStore, default_root
+from duck.data import DATASETS
+from duck.display import Display
+from duck.errors import BadInput
+from duck.experiment import Experiment, to_dict
+from duck.methods.presets import Preset, default_recipe
+from duck.models import MODELS
+from duck.models.weights import save_weights
+from duck.options import DataOptions, RunOptions, model_factory
+from duck.originals import load_or_train
+from duck.records import to_plain
+from duck.runs import check_writable, environment
+from duck.runtime import pick_device
+from duck.scenarios import Debias, class_from_word
+from duck.types import Data, Original, Recipe, Scenario
+
+DEFAULT_COUNT = 200
+REPEATED_OUT = "again"
+"""Folder in the command that repeats a bias removal."""
+
+
+@dataclass(frozen=True)
+class BiasOptions:
+    """A bias, the model that learns it, and how it is removed and measured."""
+
+    true: str = "1"
+    """Class of the mislabelled images: its name, or an index if no class has that name."""
+    wrong: str = "9"
+    """Their wrong label."""
+    count: int | None = None
+    """Images of each of the two classes that get the square. Default: 200, or a quarter of the
+    smaller class if that is less."""
+    patch: int = 4
+    """Pixels a side of the square."""
+    colour: tuple[int, ...] = field(default=(255, 0, 0))
+    """Colour of the square, a value in 0..255 for each channel; on images of one channel the
+    brightest of them."""
+    model: str = "resnet18"
+    """A name from `duck list models`, or your own package.module:function."""
+    preset: Preset = "tuned"
+    """The settings of DUCK for class removal: those of the paper, or tuned on holdout data."""
+    shap: int = IMAGES
+    """Number of unseen images for the SHAP values; 0: none, and captum is not needed."""
+
+    def request(self, data: Data) -> Debias:
+        """Return the bias for the data."""
+        debias = Debias(
+            class_from_word(self.true, data),
+            class_from_word(self.wrong, data),
+            patch=self.patch,
+            colour=self.colour,
+        )
+        count = self.count
+        if count is None:
+            labels = debias.classes(data)
+            quarters = [int((data.train.labels == label).sum()) // 4 for label in labels]
+            count = min(DEFAULT_COUNT, *quarters)
+        return replace(debias, count=count)
+
+
+@dataclass(frozen=True)
+class DebiasOptions:
+    """Which bias is removed on which data, and where the result is stored."""
+
+    source: DataOptions
+    bias: BiasOptions = field(default_factory=BiasOptions)
+    output: RunOptions = field(default_factory=RunOptions)
+    recipe_changes: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the recipe that differ from the default ones for the data and the model."""
+
+    def check(self) -> None:
+        """Raise errors that are known before the data are read."""
+        if self.bias.shap < 0:
+            raise BadInput(f"--shap is a number of images, 0 for none; got {self.bias.shap}.")
+        if self.bias.shap:
+            require_captum()
+        if ":" not in self.bias.model:
+            MODELS[self.bias.model]
+        out = self.output.out
+        if out is None:
+            return
+        if out.exists() and not self.output.overwrite:
+            raise BadInput(f"{out} exists: choose another --out, or --overwrite it.")
+        files.finish_replacing(out, FILES)
+        if out.exists() and not (out / RESULT).exists():
+            raise BadInput(f"{out} exists and is not a bias removal: choose another --out.")
+        check_writable(out / RESULT)
+
+    def command(self, count: int, recipe_changes: Mapping[str, Any]) -> str:
+        """Return the command that repeats this bias removal.
+
+        Folders are named by their last part alone: a report is shared, and paths are private.
+        """
+        source = self.source
+        is_named = source.data in DATASETS
+        has_own_root = is_named and source.root != Path("data")
+        flags = {
+            "data": source.data if is_named else Path(source.data).name,
+            "root": source.root.name if has_own_root else None,
+            "image_size": source.image_size,
+            "mean": source.mean or None,
+            "std": source.std or None,
+            "true": self.bias.true,
+            "wrong": self.bias.wrong,
+            "count": count,
+            "patch": self.bias.patch,
+            "colour": self.bias.colour,
+            "model": self.bias.model,
+            **recipe_changes,
+            "preset": self.bias.preset,
+            "shap": self.bias.shap,
+            "seed": self.output.seed,
+            "device": self.output.device if self.output.device != "auto" else None,
+            "out": REPEATED_OUT,
+        }
+        return shlex.join(["duck", "debias", *_flags(flags)])
+
+
+def debias_run(options: DebiasOptions, display: Display | None = None) -> RemovalRecord:
+    """Remove a planted bias as `duck debias` does; with `output.out`, store record and models."""
+    options.check()
+    out = options.output.out
+    with files.lock(out) if out else nullcontext():
+        return _debias(options, display or Display())
+
+
+def _debias(options: DebiasOptions, display: Display) -> RemovalRecord:
+    with display.progress(f"reading {options.source.data}") as progress:
+        data = options.source.load(progress=progress).to(pick_device(options.output.device))
+    default = default_recipe(data.name, len(data.train), data.augment, options.bias.model)
+    recipe = replace(default, **options.recipe_changes)
+    seed, device, out = options.output.seed, data.train.device, options.output.out
+    debias = options.bias.request(data)
+    scenario = debias(data, seed)
+    method = debias_method(debias, data, options.bias.preset)
+    debias.unseen(scenario)  # without unseen images an error, before anything is trained
+    training = options.source.training(data, options.bias.model, recipe, seed)
+    store = ArtifactStore(default_root(out.parent) if out else None)
+    with display.training(f"train {options.bias.model} on biased {data.name}") as watch:
+        biased, facts = load_or_train(
+            store, Experiment(training, debias, seed=seed), scenario.data, device, report=watch
+        )
+    with display.training("duck, then retrain on corrected labels") as watch:
+        original = Original(biased, model_factory(training, data), recipe)
+        removal = remove_bias(debias, scenario, original, method, watch)
+    attributions = (
+        _explain(options, debias, scenario, removal, display) if options.bias.shap else {}
+    )
+    record = make_record(
+        debias,
+        scenario,
+        removal,
+        attributions,
+        train_seconds=round(facts.seconds, 2),
+        preset=options.bias.preset,
+        method=to_dict(method),
+        model=options.bias.model,
+        recipe=asdict(recipe),
+        fingerprint=training.fingerprint,
+        environment=environment(device),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=options.command(debias.count, _differences(recipe, default)),
+    )
+    if out:
+        _store(out, record, removal, attributions)
+        maps = "the SHAP maps, " if attributions else ""
+        display.message(f"Stored in {out}: {RESULT}, {maps}three models.")
+    return record
+
+
+def _differences(recipe: Recipe, default: Recipe) -> dict[str, Any]:
+    """Return the settings of a recipe that differ from the default ones."""
+    settings = asdict(recipe).items()
+    return {name: value for name, value in settings if value != getattr(default, name)}
+
+
+def _explain(
+    options: DebiasOptions,
+    debias: Debias,
+    scenario: Scenario,
+    removal: RemovalOutcome,
+    display: Display,
+) -> dict[str, Attribution]:
+    display.message("SHAP values of the square ...")
+    with attribution_warnings(display.message):
+        return explain_models(
+            debias, scenario, removal.models, options.bias.shap, options.output.seed
+        )
+
+
+def _store(
+    out: Path,
+    record: RemovalRecord,
+    removal: RemovalOutcome,
+    attributions: Mapping[str, Attribution],
+) -> None:
+    with files.replacing(out, FILES) as new:
+        for name, model in removal.models.items():
+            save_weights(model, new / f"{name}.safetensors")
+        if attributions:
+            np.savez_compressed(new / MAPS, **first_maps(attributions))
+        files.write_json(new / RESULT, to_plain(record), indent=None)
+
+
+def _flags(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as words of a command; those that are None are left out."""
+    words: list[str] = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif isinstance(value, tuple | list):
+            words += [f"--{flag}", *map(str, value)]
+        elif value is not None:
+            words += [f"--{flag}", str(value)]
+    return words

@@ -1,0 +1,122 @@
+"""Residual memory: how much of what the original remembers of the forget samples is left.
+
+ρ = (value of the model - retrained) / (original - retrained). It is 0 for a model that never saw
+the samples and 1 for the original. Several measures are read in this way.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from duck.audits.margins import margins
+from duck.audits.measurements import Measure, Measurement
+from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, temperature_of
+from duck.audits.probes import JUDGED, linear, prototypes
+
+MAX_MARGIN = {"class": 4.0, "samples": 8.0}
+"""Margins are clipped to ± this: a few extreme samples would decide the mean otherwise. How far an
+unknown class lies below zero depends on the recipe more than on memory."""
+ABOUT = {
+    "class": "mean calibrated margin of the forgotten class on its samples minus that on others",
+    "samples": "mean calibrated margin of the forget samples minus that of unseen ones",
+}
+INNER = "inner embedding"
+PRIMARY = ("margin", "margin of copies")
+"""The measures that must show that the samples are forgotten. The others can only show that they
+are not: their spread between retrained models is too large."""
+
+
+def memory_measures(setting: Setting) -> list[Measure]:
+    """Return the measures of memory, each judged as residual memory."""
+    about = ABOUT[setting.kind]
+    measures = [
+        _measure("margin", about, lambda outputs: _margin(outputs, outputs.forget, setting)),
+        _measure(
+            "margin of copies",
+            f"{about}; copies of the forget samples with a little noise",
+            lambda outputs: _margin(outputs, outputs.copies or outputs.forget, setting),
+        ),
+        _measure("embedding", _about_probe(setting), lambda outputs: _probe(outputs, setting)),
+        _measure(
+            INNER,
+            f"{_about_probe(setting)}; one layer earlier",
+            lambda outputs: _probe(_with_inner(outputs), setting),
+        ),
+    ]
+    return measures
+
+
+def _measure(name: str, about: str, value: Callable[[ModelOutputs], float]) -> Measure:
+    def measure(outputs: ModelOutputs) -> Measurement:
+        return Measurement(value(outputs), None, None, 0.0, len(outputs.forget))
+
+    return Measure(name, about, "score", measure, question="remembers")
+
+
+def is_comparable(measure: str, outputs: ModelOutputs, original: ModelOutputs) -> bool:
+    """Return whether a measure of memory reads the same layer in both models."""
+    if measure != INNER or outputs.forget.inner is None or original.forget.inner is None:
+        return True
+    is_as_wide = outputs.forget.inner.shape[1] == original.forget.inner.shape[1]
+    return is_as_wide and outputs.depth == original.depth
+
+
+def _about_probe(setting: Setting) -> str:
+    if setting.kind == "class":
+        return "share of the forgotten class found by its mean embedding, learned from 1 label"
+    return (
+        "share of forget samples that a linear probe fitted on retained ones reads right, minus "
+        "that of unseen samples"
+    )
+
+
+def _margin(outputs: ModelOutputs, split: SplitOutputs, setting: Setting) -> float:
+    """Return the mean clipped margin of forget samples minus that of unseen ones.
+
+    All logits are divided by the temperature of the model. A change of the recipe moves both
+    sides. Unseen samples are of the same classes; where these are forgotten themselves, samples
+    of retained classes are read as if they belonged to a forgotten one.
+    """
+    scale = temperature_of(outputs, setting)
+    most = MAX_MARGIN[setting.kind]
+
+    def mean_margin(logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
+        return float(np.clip(margins(logits / scale, labels), -most, most).mean())
+
+    members = split.take(setting.members)
+    forget = mean_margin(members.logits, members.labels)
+    if setting.kind == "samples":
+        unseen = outputs.unseen.take(setting.matched)
+        return forget - mean_margin(unseen.logits, unseen.labels)
+    logits = outputs.unseen.logits[setting.retain_test]
+    others = [
+        mean_margin(logits, np.full(len(logits), label)) for label in setting.forgotten_classes
+    ]
+    return forget - float(np.mean(others))
+
+
+def _probe(outputs: ModelOutputs, setting: Setting) -> float:
+    if setting.kind == "class":
+        return prototypes(outputs, setting, JUDGED).value
+    forget = _read_right(outputs.retain, outputs.forget)[setting.members]
+    unseen = _read_right(outputs.retain, outputs.unseen)[setting.matched]
+    return float(forget.mean() - unseen.mean())
+
+
+def _read_right(retain: SplitOutputs, split: SplitOutputs) -> npt.NDArray[np.bool_]:
+    """Return whether a linear probe fitted on retained samples reads each sample right."""
+    read = linear(retain.embeddings, retain.labels, split.embeddings)
+    correct: npt.NDArray[np.bool_] = read == split.labels
+    return correct
+
+
+def _with_inner(outputs: ModelOutputs) -> ModelOutputs:
+    """Return the outputs with the embeddings of one layer earlier, where there is one."""
+
+    def swap(split: SplitOutputs) -> SplitOutputs:
+        return split if split.inner is None else replace(split, embeddings=split.inner)
+
+    return outputs.map(swap)

@@ -1,0 +1,67 @@
+"""Flags as dataclasses: how the words of a command are parsed."""
+
+import dataclasses
+from collections.abc import Container, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+
+from duck.checks import check_numbers
+from duck.errors import BadInput
+
+T = TypeVar("T")
+GivenFlags = dict[str, str]
+"""Flags that the user has given, as the help spells them, each with the word after it."""
+
+
+def parse(cls: type[T], argv: Sequence[str], command: str, default: T | None = None) -> T:
+    """Fill a dataclass from flags. Flags of nested dataclasses have no prefix."""
+    options: dict[str, Any] = {} if default is None else {"default": default}
+    parsed: T = tyro.cli(
+        cls, prog=f"duck {command}", args=list(argv), config=(tyro.conf.OmitArgPrefixes,), **options
+    )
+    check_numbers(parsed)
+    return parsed
+
+
+def read_flags(argv: Sequence[str]) -> GivenFlags:
+    """Return the flags among the words, each with the word after it.
+
+    Some flags decide which others there are, so their values are needed before `parse`.
+    """
+    given: GivenFlags = {}
+    for word, next_word in pairwise([*argv, ""]):
+        if word.startswith("--"):
+            name, separator, value = word.partition("=")
+            given.setdefault(name.replace("_", "-"), value if separator else next_word)
+    return given
+
+
+def check_output_file(path: Path) -> None:
+    """Raise an error if a file cannot be written, before the work for it begins."""
+    from duck.runs import check_writable
+
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder: name a file in it.")
+    check_writable(path)
+
+
+def given_values(parsed: Any, given: Container[str]) -> dict[str, Any]:
+    """Return the fields of a dataclass whose flags were given, with their values.
+
+    `parsed` has the values of the flags; of those that were not given, the values of the help.
+    """
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(parsed):
+        flag = field.name.replace("_", "-")
+        if f"--{flag}" in given or f"--no-{flag}" in given:
+            values[field.name] = getattr(parsed, field.name)
+    return values
+
+
+def apply_flags(parsed: T, given: Container[str], defaults: T) -> T:
+    """Return the defaults for the data, changed by the flags that were given."""
+    changes = given_values(parsed, given)
+    return dataclasses.replace(defaults, **changes)  # type: ignore[type-var]

@@ -1,0 +1,32 @@
+"""How long work shows its progress and its messages: on the console, or not at all."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from duck.data.progress import ProgressCallback
+
+if TYPE_CHECKING:
+    from duck.unlearning import Watch
+
+
+@contextmanager
+def _ignore(title: str) -> Iterator[Callable[..., None]]:
+    """Yield a progress callback that shows nothing."""
+
+    def show_nothing(*progress: Any) -> None:
+        pass
+
+    yield show_nothing
+
+
+@dataclass(frozen=True)
+class Display:
+    """How progress and messages are shown; by default they are not."""
+
+    progress: Callable[[str], AbstractContextManager[ProgressCallback]] = _ignore
+    """Called with a title; its callback is called with (done, total)."""
+    message: Callable[[str], None] = lambda text: None
+    training: "Callable[[str], AbstractContextManager[Watch]]" = _ignore
+    """Called with a title; its callback is called after steps and after each epoch."""

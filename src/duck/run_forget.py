@@ -1,0 +1,177 @@
+"""Make a model forget and store the unlearned model as a run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from duck import runs
+from duck.artifacts import ArtifactStore, default_root
+from duck.data.checks import Finding, check_data
+from duck.display import Display
+from duck.errors import BadInput
+from duck.experiment import Experiment, Training
+from duck.methods.base import METHODS, Method
+from duck.methods.presets import Preset, preset
+from duck.metrics import check_limit
+from duck.options import (
+    DataOptions,
+    OriginalOptions,
+    RunOptions,
+    model_factory,
+    resolve_classes,
+)
+from duck.preparation import Preparations
+from duck.runtime import distributed, is_first, pick_device
+from duck.scenarios import Request
+from duck.types import Data, Protocols, Scenario
+from duck.unlearning import Outcome, note_guessed_recipe, unlearn
+
+
+@dataclass(frozen=True)
+class ForgetOptions:
+    """What a model is to forget, by which method, and where the run is stored."""
+
+    request: Request
+    original: OriginalOptions
+    source: DataOptions | None = None
+    """The data. None: those of the run of the original."""
+    output: RunOptions = field(default_factory=RunOptions)
+    method: str | Method = "duck"
+    """A name from `duck list methods`, with its preset for the data, or a configured method."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the method that differ from those above."""
+    preset: Preset = "tuned"
+    presets: Path | None = None
+    """A file of `duck tune`, on top of the presets."""
+    protocol: Protocols = "holdout"
+    max_accuracy_loss: float | None = None
+    """Share of accuracy on unseen samples that may be lost. None: the larger of 5 points and 3
+    standard errors."""
+    with_copies: bool = False
+    """Also forget training samples that are exact copies of those to be forgotten."""
+
+    def check(self) -> None:
+        """Raise errors that are known before the data are read."""
+        self.original.check()
+        check_limit(self.max_accuracy_loss)
+        if self.source is None and self.original.run is None:
+            raise BadInput("The data are missing: only a run says where its data are.")
+
+    def load_data(self, display: Display) -> tuple[Data, DataOptions]:
+        """Return the data and where they are."""
+        source = self.source
+        if source is None:
+            source = DataOptions.of_run(self.original.run or Path())
+        with display.progress(f"reading {source.data}") as progress:
+            return source.load(self.original.splits_data(), progress), source
+
+    def build_method(self, scenario: Scenario, samples: int) -> Method:
+        """Return the method with its settings; `samples` is the size of the training data."""
+        method = self.method
+        if isinstance(method, str):
+            facts = scenario.data.name, scenario.kind, samples
+            method = preset(method, *facts, self.preset, self.presets)
+        return replace(method, **self.settings)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class ForgetRun:
+    """A stored unlearning, judged by the limit on the loss of accuracy."""
+
+    folder: Path
+    run: runs.Run
+    findings: Sequence[Finding] = ()
+    """Problems of the data, with sample ids. The notes of the run have them without ids."""
+    is_first: bool = True
+    """False in the other processes of a distributed training, which store nothing."""
+
+
+def forget_run(options: ForgetOptions, display: Display | None = None) -> ForgetRun:
+    """Make a model forget, and store the unlearned model, as `duck forget` does.
+
+    A run that is stored already is not executed again unless `overwrite` is set.
+    """
+    options.check()
+    with distributed(options.output.device) as device:
+        shown = display if display and is_first() else Display()
+        return _forget(options, pick_device(device), shown)
+
+
+def _forget(options: ForgetOptions, device: torch.device, display: Display) -> ForgetRun:
+    original = options.original
+    seed, protocol = options.output.seed, options.protocol
+    data, source = options.load_data(display)
+    request = resolve_classes(options.request, data)
+    training = original.training(data, source)
+    copies = ""
+    if options.with_copies:
+        request, copies = original.with_copies(request, data, seed, protocol)
+    scenario = original.scenario(request, data, seed, protocol)
+    method = options.build_method(scenario, len(data.train))
+    head = original.other_head(training, data, device)
+    experiment = Experiment(training, request, method, seed, protocol, original.earlier(), head)
+    folder = options.output.out or runs.default_folder(experiment)
+    with runs.reserve(folder, experiment, options.output.overwrite) as exists:
+        if exists:
+            display.message(f"{folder} already holds this run; --overwrite runs it again.")
+            return ForgetRun(folder, runs.judge(runs.load(folder), options.max_accuracy_loss))
+        findings = check_data(scenario)
+        for finding in findings:
+            display.message(str(finding))
+        outcome = _unlearn(options, experiment, scenario, folder, device, display)
+        outcome = add_notes(outcome, method, training, data, original, findings, copies)
+        run = runs.record(experiment, scenario, outcome, **original.places(folder, source))
+        if is_first():
+            runs.save(run, outcome.model, folder, options.output.overwrite)
+        return ForgetRun(folder, run, findings, is_first())
+
+
+def _unlearn(
+    options: ForgetOptions,
+    experiment: Experiment,
+    scenario: Scenario,
+    folder: Path,
+    device: torch.device,
+    display: Display,
+) -> Outcome:
+    training = experiment.training
+    method = experiment.method
+    assert method is not None
+    data = scenario.data.to(device)
+    model = options.original.load(training, data, device)
+    with display.training(f"{METHODS.name_of(method)} on {training.data}") as watch:
+        return unlearn(
+            method,
+            model,
+            replace(scenario, data=data),
+            new_model=model_factory(training, data),
+            recipe=training.recipe,
+            head=options.original.head_name(),
+            watch=watch,
+            preparations=Preparations(ArtifactStore(default_root(folder.parent))),
+            max_accuracy_loss=options.max_accuracy_loss,
+        )
+
+
+def add_notes(
+    outcome: Outcome,
+    method: Method,
+    training: Training,
+    data: Data,
+    original: OriginalOptions,
+    findings: Sequence[Finding],
+    copies: str,
+) -> Outcome:
+    """Add what a reader must know about the request, the data and a model from elsewhere.
+
+    copies   how many copies were added to the request
+    """
+    notes = [*filter(None, [copies]), *(finding.text for finding in findings)]
+    notes += original.foreign_notes(training, data)
+    outcome = replace(outcome, method_notes=(*outcome.method_notes, *notes))
+    if not training.weights:
+        return outcome
+    return note_guessed_recipe(outcome, method, training.recipe)
