@@ -177,6 +177,10 @@ def _neg_grad_plus(kind: str) -> Method:
     return METHODS["neg-grad-plus"](alpha=0.9, lr=0.015, batch_size=32)  # type: ignore[call-arg]
 
 
+def _warm_restart(kind: str) -> Method:
+    return METHODS["warm-restart"](epochs=10)  # type: ignore[call-arg]
+
+
 # Class removal: accuracy on the forgotten training samples, and on the retained ones.
 TOYS = {
     "original": Toy(lambda kind: METHODS["original"](), 1.0, 0.95),
@@ -199,4 +203,5 @@ TOYS = {
     "salun": Toy(_salun, 0.01, 0.95),
     # The forgotten class keeps a logit of 0, which wins where all others are negative.
     "erm-ktp": Toy(_erm_ktp, 0.1, 0.95),
+    "warm-restart": Toy(_warm_restart, 0.01, 0.95),
 }

@@ -31,8 +31,8 @@ class DataOptions:
     """Where the data are."""
 
     data: str
-    """digits, cifar10, cifar100, tiny-imagenet, a folder of class folders of images, or an .npz
-    file."""
+    """digits, noisy-digits, cifar10, cifar100, tiny-imagenet, a folder of class folders of images,
+    or an .npz file."""
     root: Path = Path("data")
     """Folder that holds the named data sets."""
     download: bool = False

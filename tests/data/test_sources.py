@@ -12,7 +12,7 @@ from tests.data.image_files import noise, write_cifar10, write_cifar100, write_c
 
 
 def test_the_names() -> None:
-    assert list(DATASETS) == ["digits", "cifar10", "cifar100", "tiny-imagenet"]
+    assert list(DATASETS) == ["digits", "noisy-digits", "cifar10", "cifar100", "tiny-imagenet"]
 
 
 def test_names_are_looked_up_under_the_root(tmp_path: Path) -> None:

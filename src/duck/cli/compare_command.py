@@ -22,6 +22,7 @@ from duck.cli.original import (
     unprinted_notes,
 )
 from duck.comparison import Compared, CompareOptions, compare, ignore_progress, rows
+from duck.data import SMALL_IMAGES
 from duck.data.checks import Finding
 from duck.experiment import Experiment, Training
 from duck.methods.base import Method
@@ -171,7 +172,7 @@ def original_or_trained(
         original.check()
         return original
     recipe = default_recipe(data.name, len(data.train), data.augment)
-    name = "convnet" if data.name == "digits" else "resnet18"
+    name = "convnet" if data.name in SMALL_IMAGES else "resnet18"
     options = TrainOptions(source, name, recipe, output=RunFlags(seed=seed))
     return replace(original, run=train_on(data, options, device, CONSOLE))
 

@@ -7,6 +7,7 @@ from duck.analysis.run_debias import BiasOptions, DebiasOptions, debias_run
 from duck.cli.console import CONSOLE, emit, percent, print_table, write
 from duck.cli.exit_codes import DONE
 from duck.cli.inputs import RunFlags, given_values, parse, read_flags, recipe_for_help
+from duck.data import SMALL_IMAGES
 from duck.options import DataOptions
 from duck.records import to_plain
 from duck.types import Recipe
@@ -32,7 +33,7 @@ class DebiasFlags:
 def main(argv: list[str]) -> int:
     given = read_flags(argv)
     name = given.get("--data") or "digits"
-    model = "convnet" if name == "digits" else "resnet18"
+    model = "convnet" if name in SMALL_IMAGES else "resnet18"
     default = DebiasFlags(
         DataOptions(name), RunFlags(), recipe_for_help(name), BiasOptions(model=model)
     )

@@ -12,7 +12,7 @@ from duck.cli.parsing import (
     parse,
     read_flags,
 )
-from duck.data import DATASETS
+from duck.data import DATASETS, SMALL_IMAGES
 from duck.data.progress import ProgressCallback
 from duck.engines import Engine, EngineName, create_engine
 from duck.experiment import Experiment, from_toml
@@ -82,7 +82,7 @@ def load_config(given: GivenFlags) -> Experiment | None:
 
 def recipe_for_help(data: str, model: str = "", name: RecipeName = "standard") -> Recipe:
     """Return the recipe that the help shows, before the data are read."""
-    has_no_augmentation = data == "digits" or Path(data).suffix == ".npz"
+    has_no_augmentation = data in SMALL_IMAGES or Path(data).suffix == ".npz"
     samples = None if data in DATASETS else 0
     augment = "none" if has_no_augmentation else "crop-flip"
     return default_recipe(data, samples, augment, model, name)

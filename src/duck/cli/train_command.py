@@ -16,6 +16,7 @@ from duck.cli.inputs import (
     read_flags,
     recipe_for_help,
 )
+from duck.data import SMALL_IMAGES
 from duck.experiment import Experiment
 from duck.methods.presets import RecipeName
 from duck.options import DataOptions
@@ -74,7 +75,7 @@ def main(argv: list[str]) -> int:
 
 def _default(given: GivenFlags) -> TrainFlags:
     name = given.get("--data") or "digits"
-    model = given.get("--model") or ("convnet" if name == "digits" else "resnet18")
+    model = given.get("--model") or ("convnet" if name in SMALL_IMAGES else "resnet18")
     preset: RecipeName = "paper" if given.get("--recipe-preset") == "paper" else "standard"
     return TrainFlags(DataOptions(name), RunFlags(), recipe_for_help(name, model, preset), model)
 

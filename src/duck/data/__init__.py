@@ -35,6 +35,8 @@ class Source(Protocol):
 
 
 DATASETS: Registry[Source] = Registry("data set")
+SMALL_IMAGES = ("digits", "noisy-digits")
+"""Embedded data sets of 8x8 pixels: a small net suffices, and no augmentation is safe."""
 
 
 @DATASETS.register("digits")
@@ -43,6 +45,14 @@ def _digits(root: Path, **options: Unpack[Options]) -> "Data":
     from duck.data import digits
 
     return digits.load(image_size=options["image_size"])
+
+
+@DATASETS.register("noisy-digits")
+def _noisy_digits(root: Path, **options: Unpack[Options]) -> "Data":
+    """Digits with noise in pixels and labels, which models learn by heart."""
+    from duck.data import noisy_digits
+
+    return noisy_digits.load(image_size=options["image_size"])
 
 
 @DATASETS.register("cifar10")

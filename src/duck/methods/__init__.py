@@ -20,6 +20,7 @@ from duck.methods.retrained import Retrained
 from duck.methods.salun import SalUn
 from duck.methods.scrub import Scrub
 from duck.methods.ssd import Ssd
+from duck.methods.warm_restart import WarmRestart
 
 __all__ = [
     "METHODS",
@@ -39,5 +40,6 @@ __all__ = [
     "SalUn",
     "Scrub",
     "Ssd",
+    "WarmRestart",
     "preset",
 ]

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+from duck.data import SMALL_IMAGES
 from duck.errors import BadInput
 from duck.files import read_text
 from duck.methods.base import METHODS, Method, check_kind
@@ -190,5 +191,5 @@ def _tuple(value: Any) -> Any:
 
 def _size(data: str, samples: int | None) -> str:
     if samples is None:
-        return "small" if data == "digits" else "any"
+        return "small" if data in SMALL_IMAGES else "any"
     return "small" if samples < 20_000 else "any"

@@ -10,6 +10,7 @@ from typing import Any
 
 from duck import runs
 from duck.checks import check_model_code
+from duck.data import SMALL_IMAGES
 from duck.data.checks import check_data
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training, fingerprint
@@ -201,7 +202,7 @@ def _model(data: Data, options: PoolOptions) -> str:
         return options.model
     if options.experiment is not None:
         return options.experiment.training.model
-    return "convnet" if data.name == "digits" else "resnet18"
+    return "convnet" if data.name in SMALL_IMAGES else "resnet18"
 
 
 def make_plan(

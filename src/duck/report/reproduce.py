@@ -4,7 +4,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from duck.data import DATASETS
+from duck.data import DATASETS, SMALL_IMAGES
 from duck.experiment import to_toml
 from duck.report.records import StoredRun
 from duck.scenarios import ForgetSamples
@@ -50,7 +50,7 @@ def _data_flags(stored: StoredRun) -> list[str]:
     source = stored.run.source
     if training.data not in DATASETS:
         return ["--data", Path(source.get("data") or training.data).name]
-    if source.get("root") and training.data != "digits":
+    if source.get("root") and training.data not in SMALL_IMAGES:
         return ["--root", Path(source["root"] or "data").name]
     return []
 

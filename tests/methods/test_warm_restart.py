@@ -1,0 +1,103 @@
+"""Warm restart: one learning-rate cycle on the retain samples, from the original's weights."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from duck.methods.warm_restart import WarmRestart
+from duck.types import Recipe, Task
+from tests.methods.test_duck import points
+from tests.toys import RECIPE, ToyNet, class_scenario, head_of, toy_task, trained_net
+
+START = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+FRESH = torch.tensor([[0.0, 1.0], [1.0, 0.0], [-0.5, 0.5]])
+PLAIN = Recipe(batch_size=2, lr=0.5, momentum=0.0, weight_decay=0.0, epochs=40)
+
+
+def linear(weight: Tensor = START) -> nn.Linear:
+    net = nn.Linear(2, 3, bias=False)
+    with torch.no_grad():
+        net.weight.copy_(weight)
+    return net
+
+
+def unit_task(**rest: object) -> Task:
+    """The retain points are the unit vectors, so their logits are the columns of the weights."""
+    forget, retain = points([(5.0, 5.0)], [2]), points([(1.0, 0.0), (0.0, 1.0)], [0, 1])
+    return Task(forget, retain, None, 3, **{"recipe": PLAIN, **rest})  # type: ignore[arg-type]
+
+
+def slope(weight: Tensor) -> Tensor:
+    return (weight.softmax(0) - torch.eye(3)[:, :2]) / 2
+
+
+def test_one_cycle_by_hand() -> None:
+    unlearned = WarmRestart(epochs=3, peak=2.0, warmup=0.5)(linear(), unit_task())
+    weight = START
+    # Three steps. The rate rises in 1.5 steps to 2 x 0.5 and falls to 0 at the last one.
+    for rate in (2 / 3, 1.0, 0.0):
+        weight = weight - rate * slope(weight)
+    torch.testing.assert_close(unlearned.state_dict()["weight"], weight)
+
+
+def test_weights_are_mixed_with_fresh_ones_before_the_cycle() -> None:
+    task = unit_task(new_model=lambda: linear(FRESH))
+    unlearned = WarmRestart(epochs=1, shrink=0.3)(linear(), task)
+    weight = 0.7 * START + 0.3 * FRESH
+    torch.testing.assert_close(unlearned.state_dict()["weight"], weight - 0.5 * slope(weight))
+
+
+def test_distillation_keeps_the_originals_outputs() -> None:
+    unlearned = WarmRestart(epochs=3, distillation=1.0)(linear(), unit_task())
+    torch.testing.assert_close(unlearned.state_dict()["weight"], START)
+
+
+def test_the_last_weights_are_averaged() -> None:
+    unlearned = WarmRestart(epochs=3, warmup=0.5, average=2)(linear(), unit_task())
+    first = START - (1 / 3) * slope(START)
+    second = first - 0.5 * slope(first)
+    # The rate of the third step is 0, so that two equal weights are averaged.
+    torch.testing.assert_close(unlearned.state_dict()["weight"], second)
+    longer = WarmRestart(epochs=3, warmup=0.5, average=3)(linear(), unit_task())
+    mean = (first + 2 * second) / 3
+    torch.testing.assert_close(longer.state_dict()["weight"], mean)
+
+
+def test_averaged_weights_get_their_own_statistics() -> None:
+    class Normalised(ToyNet):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(1)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return super().forward(self.norm(images))
+
+    # Equal batches: each counts the same in the running mean.
+    task = toy_task(class_scenario(), recipe=replace(RECIPE, batch_size=36))
+    unlearned = WarmRestart(epochs=2, average=2)(Normalised().eval(), task)
+    images = next(task.retain.batches(len(task.retain))).images
+    norm = unlearned.get_submodule("norm")
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert norm.running_mean is not None
+    torch.testing.assert_close(norm.running_mean, images.mean((0, 2, 3)), atol=1e-4, rtol=0)
+    assert not unlearned.training
+
+
+@pytest.mark.parametrize("change", [{"lr": 0.02}, {"optimizer": "adam"}, {"batch_size": 16}])
+def test_the_recipe_of_the_original_is_used(change: dict[str, object]) -> None:
+    def head(recipe: Recipe) -> Tensor:
+        task = toy_task(class_scenario(), recipe=recipe)
+        return head_of(WarmRestart(epochs=1)(trained_net(), task)).weight.detach()
+
+    assert not torch.equal(head(RECIPE), head(replace(RECIPE, **change)))  # type: ignore[arg-type]
+
+
+def test_epochs_and_schedule_of_the_original_do_not_count() -> None:
+    def head(recipe: Recipe) -> Tensor:
+        task = toy_task(class_scenario(), recipe=recipe)
+        return head_of(WarmRestart(epochs=1)(trained_net(), task)).weight.detach()
+
+    other = replace(RECIPE, epochs=3, schedule="cosine", warmup=0.1)
+    assert torch.equal(head(RECIPE), head(other))
