@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from duck.analysis.run_analysis import AnalyseOptions, analyse_runs
     from duck.analysis.run_debias import BiasOptions, DebiasOptions, debias_run
     from duck.api import Result, audit, forget, train
+    from duck.assurance import AssureOptions
     from duck.data import load
     from duck.demo import DemoOptions, run_demo
     from duck.display import Display
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from duck.methods.presets import preset
     from duck.metrics import aus, evaluate
     from duck.options import DataOptions, OriginalOptions, RunOptions
+    from duck.run_assured import assure_run, plan_assurance
     from duck.run_forget import ForgetOptions, forget_run
     from duck.run_train import TrainOptions, train_run
     from duck.scenarios import (
@@ -33,10 +35,12 @@ _HOMES = {
     "duck.analysis.run_analysis": ("AnalyseOptions", "analyse_runs"),
     "duck.analysis.run_debias": ("BiasOptions", "DebiasOptions", "debias_run"),
     "duck.api": ("Result", "audit", "forget", "train"),
+    "duck.assurance": ("AssureOptions",),
     "duck.data": ("load",),
     "duck.demo": ("DemoOptions", "run_demo"),
     "duck.display": ("Display",),
     "duck.errors": ("DuckError",),
+    "duck.run_assured": ("assure_run", "plan_assurance"),
     "duck.run_forget": ("ForgetOptions", "forget_run"),
     "duck.options": ("DataOptions", "OriginalOptions", "RunOptions"),
     "duck.run_train": ("TrainOptions", "train_run"),
@@ -59,6 +63,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "METHODS",
     "AnalyseOptions",
+    "AssureOptions",
     "BiasOptions",
     "Data",
     "DataOptions",
@@ -84,6 +89,7 @@ __all__ = [
     "TrainOptions",
     "UnlearningRun",
     "analyse_runs",
+    "assure_run",
     "audit",
     "aus",
     "debias_run",
@@ -92,6 +98,7 @@ __all__ = [
     "forget_run",
     "load",
     "open_run",
+    "plan_assurance",
     "preset",
     "run_demo",
     "train",

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from duck.assurance import Assured, AssureOptions
+from duck.assurance import assure as assure_methods
 from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.next_step import audit_obstacle
 from duck.audits.outputs import make_setting
@@ -21,7 +23,8 @@ from duck.data.torch_dataset import MapStyle, from_dataset
 from duck.earlier_requests import EarlierScores, with_history
 from duck.errors import BadInput
 from duck.methods.base import METHODS, Method
-from duck.methods.presets import default_recipe, preset
+from duck.methods.ladder import AUTO, configure, ladder
+from duck.methods.presets import default_recipe
 from duck.metrics import SMALL, KeptAccuracy, Scores, loss_change
 from duck.models import build
 from duck.models.head import compute_logits, dtype_of
@@ -73,6 +76,8 @@ class Result:
     """What was assumed about the data."""
     data: Data | None = None
     """All data, with what earlier requests forgot; None: the data of the scenario."""
+    assured: Assured | None = None
+    """The methods that were tried and the final audit, if `assure` was given."""
 
     @property
     def earlier(self) -> tuple[EarlierScores, ...]:
@@ -133,6 +138,8 @@ class Result:
 
     @property
     def _verdict(self) -> str:
+        if self.assured is not None:
+            return str(self.assured.assurance)
         if not self.forgot:
             return f"Verdict: {NOT_FORGOTTEN}."
         splits = ("forget", "holdout", "test")
@@ -190,7 +197,8 @@ def forget(
     forget: Iterable[int | str | Tensor] | Request | None = None,
     *,
     test: MapStyle | None = None,
-    method: str | Method = "duck",
+    method: str | Method = AUTO,
+    assure: Tier | AssureOptions | None = None,
     seed: int = 0,
     head: str | None = None,
     new_model: Callable[[], nn.Module] | None = None,
@@ -214,11 +222,14 @@ def forget(
         test: Data the model never saw. A fifth of it steers the stop rule, the rest is scored.
             A `Data` has its own test samples.
         method: A name from `duck list methods`, with the preset for data of this size, or a
-            configured method.
+            configured method. `auto`: the method that fits the request, as the notes say.
+        assure: Tier of audits that the result must pass: `quick` or `oracle`. Methods are tried
+            from the cheapest on; the last one is retraining. With a `method`, only this one is
+            tried before. `AssureOptions` has limits and a budget.
         seed: Seed of the random numbers.
         head: Name of the classifier head inside the model. None: it is found.
-        new_model: Builds a fresh model of the same architecture, for the method `retrained`.
-        recipe: How the original was trained, for the method `retrained` and for audits.
+        new_model: Builds a fresh model of the same architecture, for retraining.
+        recipe: How the original was trained, for retraining, `warm-restart` and audits.
         watch: Progress callback: called after each epoch.
         mean: Mean per channel, of pixels in 0..1, that the model was trained with. Only for uint8
             tensors and PIL images. Default: the mean of the data.
@@ -240,11 +251,10 @@ def forget(
         original = Original(model, new_model, recipe, head)
         source = _start(original, train_set, test, mean, std)
     scenario, remarks = _scenario(source, forget, seed, with_copies)
-    if isinstance(method, str):
-        method = preset(method, source.data.name, scenario.kind, len(source.data.train))
     original = source.original
-    with accepting_images(original.model):
-        outcome = unlearn(
+
+    def run(method: Method) -> Outcome:
+        return unlearn(
             method,
             original.model,
             scenario,
@@ -254,10 +264,21 @@ def forget(
             watch=watch,
             max_accuracy_loss=max_accuracy_loss,
         )
+
+    assured = None
+    with accepting_images(original.model):
+        if assure is None:
+            chosen, why = configure(method, scenario, original.recipe)
+            outcome = run(chosen)
+            remarks = (*remarks, *why)
+        else:
+            options = assure if isinstance(assure, AssureOptions) else AssureOptions(assure)
+            assured = _assure(original, scenario, method, run, options)
+            chosen, outcome = assured.candidate.method, assured.outcome
     return Result(
         model=without_hooks(outcome.model.eval()),
         scenario=scenario,
-        method=method,
+        method=chosen,
         outcome=outcome,
         original=original.model,
         task=scenario.task(
@@ -267,6 +288,31 @@ def forget(
         remarks=remarks,
         # Bias removal changes the data.
         data=scenario.data if source.previous is None else source.data,
+        assured=assured,
+    )
+
+
+def _assure(
+    original: Original,
+    scenario: Scenario,
+    method: str | Method,
+    run: Callable[[Method], Outcome],
+    options: AssureOptions,
+) -> Assured:
+    """Try methods until one passes the audits."""
+    recipe, new_model = original.recipe, _adapted(original.new_model)
+    if new_model is None or recipe is None:
+        raise BadInput(
+            "assure= ends with retraining if no other method passes: give new_model= and recipe=, "
+            "how the original was trained."
+        )
+    return assure_methods(
+        replace(original, new_model=new_model),
+        scenario,
+        ladder(scenario, recipe, method),
+        lambda candidate: run(candidate.method),
+        options,
+        lambda part: Retraining(part, original.model, new_model, recipe),
     )
 
 

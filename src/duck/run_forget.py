@@ -1,11 +1,13 @@
 """Make a model forget and store the unlearned model as a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from duck import runs
 from duck.artifacts import ArtifactStore, default_root
@@ -14,6 +16,7 @@ from duck.display import Display
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training
 from duck.methods.base import METHODS, Method
+from duck.methods.ladder import AUTO, configure
 from duck.methods.presets import Preset, preset
 from duck.metrics import check_limit
 from duck.options import (
@@ -26,7 +29,7 @@ from duck.options import (
 from duck.preparation import Preparations
 from duck.runtime import distributed, is_first, pick_device
 from duck.scenarios import Request
-from duck.types import Data, Protocols, Scenario
+from duck.types import Data, Protocols, Recipe, Scenario
 from duck.unlearning import Outcome, note_guessed_recipe, unlearn
 
 
@@ -39,8 +42,9 @@ class ForgetOptions:
     source: DataOptions | None = None
     """The data. None: those of the run of the original."""
     output: RunOptions = field(default_factory=RunOptions)
-    method: str | Method = "duck"
-    """A name from `duck list methods`, with its preset for the data, or a configured method."""
+    method: str | Method = AUTO
+    """A name from `duck list methods`, with its preset for the data, or a configured method.
+    `auto`: the method that fits the request."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the method that differ from those above."""
     preset: Preset = "tuned"
@@ -68,13 +72,17 @@ class ForgetOptions:
         with display.progress(f"reading {source.data}") as progress:
             return source.load(self.original.splits_data(), progress), source
 
-    def build_method(self, scenario: Scenario, samples: int) -> Method:
-        """Return the method with its settings; `samples` is the size of the training data."""
+    def build_method(self, prepared: "PreparedRequest") -> tuple[Method, tuple[str, ...]]:
+        """Return the method with its settings, and a note where it was chosen automatically."""
+        scenario = prepared.scenario
         method = self.method
-        if isinstance(method, str):
-            facts = scenario.data.name, scenario.kind, samples
+        why: tuple[str, ...] = ()
+        if method == AUTO:
+            method, why = configure(AUTO, scenario, prepared.recipe)
+        elif isinstance(method, str):
+            facts = scenario.data.name, scenario.kind, len(prepared.data.train)
             method = preset(method, *facts, self.preset, self.presets)
-        return replace(method, **self.settings)  # type: ignore[type-var]
+        return replace(method, **self.settings), why  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,104 @@ def forget_run(options: ForgetOptions, display: Display | None = None) -> Forget
 
 
 def _forget(options: ForgetOptions, device: torch.device, display: Display) -> ForgetRun:
+    prepared = prepare(options, device, display)
+    method, why = options.build_method(prepared)
+    experiment = prepared.experiment(method)
+    folder = options.output.out or runs.default_folder(experiment)
+    with runs.reserve(folder, experiment, options.output.overwrite) as exists:
+        if exists:
+            display.message(f"{folder} already holds this run; --overwrite runs it again.")
+            return ForgetRun(folder, runs.judge(runs.load(folder), options.max_accuracy_loss))
+        findings = prepared.check_data(display)
+        outcome = prepared.unlearn(method, folder, display)
+        outcome = replace(outcome, method_notes=(*outcome.method_notes, *why))
+        return prepared.store(outcome, method, folder, findings)
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRequest:
+    """A request with its data and its original: ready to run a method."""
+
+    options: ForgetOptions
+    source: DataOptions
+    data: Data
+    """All data; those of `scenario` are without what earlier requests forgot."""
+    training: Training
+    request: Request
+    scenario: Scenario
+    copies: str
+    """How many copies were added to the request."""
+    head: str | None
+    device: torch.device
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The recipe of the original; None: not known."""
+        return None if self.training.weights else self.training.recipe
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The original."""
+        return self.options.original.load(self.training, self.data, self.device)
+
+    @property
+    def new_model(self) -> Callable[[], nn.Module]:
+        """Builds a randomly initialised model of the original's architecture."""
+        return model_factory(self.training, self.data)
+
+    def experiment(self, method: Method) -> Experiment:
+        """Return the experiment of a method on this request."""
+        options = self.options
+        return Experiment(
+            self.training,
+            self.request,
+            method,
+            options.output.seed,
+            options.protocol,
+            options.original.earlier(),
+            self.head,
+        )
+
+    def check_data(self, display: Display) -> list[Finding]:
+        """Return problems of the data, and show them."""
+        findings = check_data(self.scenario)
+        for finding in findings:
+            display.message(str(finding))
+        return findings
+
+    def unlearn(self, method: Method, folder: Path, display: Display) -> Outcome:
+        """Run a method; what it prepares is stored next to the folder."""
+        data = self.scenario.data.to(self.device)
+        with display.training(f"{METHODS.name_of(method)} on {self.training.data}") as watch:
+            return unlearn(
+                method,
+                self.model,
+                replace(self.scenario, data=data),
+                new_model=self.new_model,
+                recipe=self.training.recipe,
+                head=self.options.original.head_name(),
+                watch=watch,
+                preparations=Preparations(ArtifactStore(default_root(folder.parent))),
+                max_accuracy_loss=self.options.max_accuracy_loss,
+            )
+
+    def store(
+        self, outcome: Outcome, method: Method, folder: Path, findings: Sequence[Finding]
+    ) -> ForgetRun:
+        """Write the run; in a distributed training only the first process does."""
+        original = self.options.original
+        noted = add_notes(
+            outcome, method, self.training, self.data, original, findings, self.copies
+        )
+        places = original.places(folder, self.source)
+        run = runs.record(self.experiment(method), self.scenario, noted, **places)
+        if is_first():
+            runs.save(run, noted.model, folder, self.options.output.overwrite)
+        return ForgetRun(folder, run, findings, is_first())
+
+
+def prepare(options: ForgetOptions, device: torch.device, display: Display) -> PreparedRequest:
+    """Load the data and apply the request to them."""
     original = options.original
     seed, protocol = options.output.seed, options.protocol
     data, source = options.load_data(display)
@@ -109,51 +215,17 @@ def _forget(options: ForgetOptions, device: torch.device, display: Display) -> F
     copies = ""
     if options.with_copies:
         request, copies = original.with_copies(request, data, seed, protocol)
-    scenario = original.scenario(request, data, seed, protocol)
-    method = options.build_method(scenario, len(data.train))
-    head = original.other_head(training, data, device)
-    experiment = Experiment(training, request, method, seed, protocol, original.earlier(), head)
-    folder = options.output.out or runs.default_folder(experiment)
-    with runs.reserve(folder, experiment, options.output.overwrite) as exists:
-        if exists:
-            display.message(f"{folder} already holds this run; --overwrite runs it again.")
-            return ForgetRun(folder, runs.judge(runs.load(folder), options.max_accuracy_loss))
-        findings = check_data(scenario)
-        for finding in findings:
-            display.message(str(finding))
-        outcome = _unlearn(options, experiment, scenario, folder, device, display)
-        outcome = add_notes(outcome, method, training, data, original, findings, copies)
-        run = runs.record(experiment, scenario, outcome, **original.places(folder, source))
-        if is_first():
-            runs.save(run, outcome.model, folder, options.output.overwrite)
-        return ForgetRun(folder, run, findings, is_first())
-
-
-def _unlearn(
-    options: ForgetOptions,
-    experiment: Experiment,
-    scenario: Scenario,
-    folder: Path,
-    device: torch.device,
-    display: Display,
-) -> Outcome:
-    training = experiment.training
-    method = experiment.method
-    assert method is not None
-    data = scenario.data.to(device)
-    model = options.original.load(training, data, device)
-    with display.training(f"{METHODS.name_of(method)} on {training.data}") as watch:
-        return unlearn(
-            method,
-            model,
-            replace(scenario, data=data),
-            new_model=model_factory(training, data),
-            recipe=training.recipe,
-            head=options.original.head_name(),
-            watch=watch,
-            preparations=Preparations(ArtifactStore(default_root(folder.parent))),
-            max_accuracy_loss=options.max_accuracy_loss,
-        )
+    return PreparedRequest(
+        options,
+        source,
+        data,
+        training,
+        request,
+        original.scenario(request, data, seed, protocol),
+        copies,
+        original.other_head(training, data, device),
+        device,
+    )
 
 
 def add_notes(

@@ -47,7 +47,8 @@ from duck.unlearning import Epoch, Outcome, Status, notes, status_of
 
 RECORD, WEIGHTS = "run.json", "model.safetensors"
 AUDITS = ("audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json")
-RUN_FILES = (RECORD, WEIGHTS, FILE_OF_IDS, *AUDITS, "analysis.json")
+ASSURANCE = "assurance.json"
+RUN_FILES = (RECORD, WEIGHTS, FILE_OF_IDS, *AUDITS, "analysis.json", ASSURANCE)
 """The files that duck writes into a run folder."""
 
 

@@ -35,7 +35,12 @@ def attacks(lines: Sequence[dict[str, Any]]) -> list[Result]:
 
 
 def test_what_is_written_beside_a_run_goes_with_it_when_it_is_overwritten() -> None:
-    assert {*AUDIT_FILES, ANALYSIS_FILE} == {*runs.RUN_FILES} - {runs.RECORD, runs.WEIGHTS, FILE}
+    assert {*AUDIT_FILES, ANALYSIS_FILE} == {*runs.RUN_FILES} - {
+        runs.RECORD,
+        runs.WEIGHTS,
+        runs.ASSURANCE,
+        FILE,
+    }
 
 
 def test_a_folder_of_runs_stands_for_its_unlearnings(tmp_path: Path) -> None:

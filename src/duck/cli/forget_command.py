@@ -1,12 +1,16 @@
 """duck forget: make a model forget and store the unlearned model as a run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, make_dataclass
+from dataclasses import asdict, dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
 from duck import runs
+from duck.assurance import AssureOptions
+from duck.audits.auditing import DEFAULT_MODELS
+from duck.audits.judge import MARGIN, Limits
 from duck.audits.next_step import verdict_without_audit
+from duck.audits.verdict import Tier
 from duck.cli.console import (
     CONSOLE,
     emit,
@@ -27,17 +31,62 @@ from duck.cli.original import (
 )
 from duck.errors import BadInput
 from duck.experiment import Experiment
-from duck.methods import METHODS
+from duck.methods import METHODS, Duck
 from duck.methods.base import Method
+from duck.methods.ladder import AUTO
 from duck.methods.presets import Preset, has_settings, preset
 from duck.metrics import SMALL, loss_change
 from duck.options import DataOptions, OriginalOptions
 from duck.printable import counted
+from duck.records import to_plain
+from duck.run_assured import AssuredRun, PlannedStep, assure_run, plan_assurance
 from duck.run_forget import ForgetOptions, ForgetRun, forget_run
 from duck.scenarios import ForgetRandomClasses
 from duck.unlearning import Status
 
 EXIT_CODES: dict[Status, int] = {"done": DONE, "nothing forgotten": FAILED, "damaged": FAILED}
+
+
+@dataclass
+class AssureFlags:
+    """Which audit the model must pass."""
+
+    assure: Tier | None = None
+    """Tier of the audit: quick, oracle or full. Methods are tried until one passes; the last one is
+    retraining. With a --method, only this one is tried before."""
+    dry_run: bool = False
+    """With --assure: print the methods that would be tried, and do nothing."""
+    budget_seconds: float | None = None
+    """With --assure: start no method that is expected to end later, and keep the best so far."""
+    models: int = DEFAULT_MODELS
+    """With --assure: retrained models that the audits compare with."""
+    margin: float = MARGIN
+    """With --assure: largest residual memory of a model that passes."""
+    max_advantage: float | None = None
+    """With --assure: largest membership advantage beyond that of retrained models."""
+
+    @property
+    def options(self) -> AssureOptions:
+        assert self.assure is not None
+        limits = Limits(self.margin, self.max_advantage)
+        return AssureOptions(self.assure, self.models, limits, budget_seconds=self.budget_seconds)
+
+    def check(self) -> None:
+        """Raise an error for flags that have no effect without --assure."""
+        default = AssureFlags()
+        changed = [
+            field.name
+            for field in fields(self)
+            if getattr(self, field.name) != getattr(default, field.name)
+        ]
+        if self.assure is None and changed:
+            flag = changed[0].replace("_", "-")
+            raise BadInput(f"--{flag} needs --assure quick, oracle or full.")
+
+
+@dataclass
+class NoSettings:
+    """Settings of --method auto: none, as the method is not known yet."""
 
 
 @dataclass
@@ -47,17 +96,22 @@ class ForgetFlags:
     The model is a stored run (--run), or your own: --model package.module:function --weights FILE
     --data IMAGES. It can be the run of an earlier request: what that forgot stays out of the retain
     set and is scored again. The request is --classes 3 5, or --fraction 0.1, or --ids FILE with one
-    id a line. Exit code 1: nothing was forgotten, too much accuracy was lost, or the model knows
-    what an earlier request was to forget. Below are the settings of the chosen --method, with its
-    preset for these data. --config takes them from a file.
+    id a line. Exit code 1: nothing was forgotten, too much accuracy was lost, the model knows
+    what an earlier request was to forget, or no method passed --assure within its budget. Below are
+    the settings of the chosen --method, with its preset for these data. --config takes them from a
+    file.
+
+    --assure oracle tries methods from the cheapest on, audits each, and ends with a model that
+    passes or with the retrained one.
     """
 
     source: DataOptions
     output: RunFlags
     original: OriginalOptions
     request: RequestFlags
-    method: str = "duck"
-    """A name from `duck list methods`."""
+    assurance: AssureFlags
+    method: str = AUTO
+    """A name from `duck list methods`, or auto: the method that fits the request."""
     preset: Preset = "tuned"
     """paper: the settings of the paper; tuned: with what was found on holdout data."""
     presets: Path | None = None
@@ -97,6 +151,13 @@ def main(argv: list[str]) -> int:
             f"{args.config} follows earlier requests: give --run the run that forgot them, and no "
             "other."
         )
+    args.assurance.check()
+    if args.assurance.dry_run:
+        return _print_plan(plan_assurance(options, CONSOLE), args.output.json)
+    if args.assurance.assure:
+        return _print_assured(
+            assure_run(options, args.assurance.options, CONSOLE), args.output.json
+        )
     forgotten = forget_run(options, CONSOLE)
     return _print_run(forgotten, args.output.json) if forgotten.is_first else DONE
 
@@ -118,11 +179,12 @@ def _method_of_config(config: Experiment, given: GivenFlags) -> Method | None:
 
 
 def _parse(
-    argv: Sequence[str], given: GivenFlags, config: Experiment | None, method: Method
+    argv: Sequence[str], given: GivenFlags, config: Experiment | None, method: Method | None
 ) -> Any:
     """Parse the flags, among them the settings of the method."""
+    settings = NoSettings() if method is None else method
     flags = make_dataclass(
-        "ForgetFlags", [("settings", type(method))], bases=(ForgetFlags,), kw_only=True
+        "ForgetFlags", [("settings", type(settings))], bases=(ForgetFlags,), kw_only=True
     )
     flags.__doc__ = ForgetFlags.__doc__
     default = flags(
@@ -130,15 +192,22 @@ def _parse(
         output=RunFlags(seed=config.seed if config else 0),
         original=OriginalOptions(head=config.head if config else None),
         request=RequestFlags(protocol=config.protocol if config else "holdout"),
-        method=METHODS.name_of(method),
-        settings=method,
+        assurance=AssureFlags(),
+        method=AUTO if method is None else METHODS.name_of(method),
+        settings=settings,
     )
     return parse(flags, argv, "forget", default)
 
 
-def _method_for_help(given: GivenFlags) -> Method:
-    """Return the settings that the help shows: the preset, as far as it is known without data."""
-    name = given.get("--method") or "duck"
+def _method_for_help(given: GivenFlags) -> Method | None:
+    """Return the settings that the help shows: the preset, as far as it is known without data.
+
+    None: the method is chosen when the data are read.
+    """
+    name = given.get("--method") or AUTO
+    if name == AUTO:
+        _refuse_settings(given)
+        return None
     kind = "class" if given.get("--classes") else "samples"
     if kind not in METHODS[name].scenarios:
         return METHODS[name]()
@@ -148,6 +217,59 @@ def _method_for_help(given: GivenFlags) -> Method:
     if file is not None and not has_settings(file, name, data, kind):
         file = None
     return preset(name, data, kind, data_samples(given), which, file)
+
+
+def _refuse_settings(given: GivenFlags) -> None:
+    """Raise an error for settings of a method where none is named."""
+    known = {field.name for field in fields(Duck)}
+    settings = [flag for flag in given if flag[2:].removeprefix("no-").replace("-", "_") in known]
+    if settings:
+        raise BadInput(
+            f"{settings[0]} is a setting of a method: add --method duck, or another name from "
+            "`duck list methods`."
+        )
+
+
+def _print_plan(steps: Sequence[PlannedStep], as_json: bool) -> int:
+    """Print the methods that would be tried."""
+    if as_json:
+        emit([asdict(step) for step in steps])
+        return DONE
+    rows = [
+        [
+            step.method,
+            f"{100 * step.share:.0f} %",
+            "-" if step.seconds is None else f"{step.seconds:.3g}",
+            step.reached,
+        ]
+        for step in steps
+    ]
+    print_table(["method", "of retraining", "seconds", "reached before"], rows)
+    write("Methods are tried in this order until one passes. Nothing was trained.")
+    return DONE
+
+
+def _print_assured(run: AssuredRun, as_json: bool) -> int:
+    """Print a run that was chosen by audits and return the exit code."""
+    assurance = run.assurance
+    if as_json:
+        row = runs.row(run.forgotten.folder, run.forgotten.run)
+        emit({**row, "assurance": to_plain(assurance)})
+    else:
+        rows = [
+            [attempt.method, f"{attempt.seconds:.2f}", _passed(attempt.passed), attempt.reason]
+            for attempt in assurance.attempts
+        ]
+        print_table(["method", "seconds", "passed", "why"], rows)
+        write(assurance)
+        if run.audit is not None:
+            write(f"Final audit ({assurance.tier} tier): {run.audit.verdict}.")
+        write(f"Run: {run.forgotten.folder}")
+    return DONE if assurance.passed else FAILED
+
+
+def _passed(passed: bool) -> str:
+    return "yes" if passed else "no"
 
 
 def _print_run(forgotten: ForgetRun, as_json: bool) -> int:

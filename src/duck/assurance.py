@@ -1,0 +1,381 @@
+"""Assured forgetting: methods are tried in the order of their cost until one passes an audit.
+
+Two disjoint parts of the samples serve the audits. A method is chosen on the first part: one half
+of the forget samples and the holdout. The chosen model is audited on the second part: the other
+half and the test samples, which no choice has seen. If it fails there, the retrained model is
+returned: trying further methods would make the second part a part of the choice.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
+from duck.audits.judge import Limits
+from duck.audits.planting import SHARES, plant
+from duck.audits.quick import Coverage
+from duck.audits.verdict import FORGOTTEN, NO_VERDICT, Audit, Tier, Verdict
+from duck.display import Display
+from duck.errors import BadInput, DuckError
+from duck.methods.ladder import Candidate
+from duck.pools.reader import Pool
+from duck.retraining import Retraining
+from duck.runtime import seeded
+from duck.types import Original, Scenario
+from duck.unlearning import Outcome
+
+MIN_SAMPLES_TO_SPLIT = 50
+"""Forget samples. Of fewer, both audits look at all of them."""
+RETRAINED = "retrained"
+OTHER_SAMPLES = (
+    "This audit looked at samples that the choice of the method did not see: half of the forget "
+    "samples, or all of fewer than 50, and the test samples."
+)
+
+
+@dataclass(frozen=True)
+class AssureOptions:
+    """How a method is chosen by audits."""
+
+    tier: Tier = "oracle"
+    models: int = DEFAULT_MODELS
+    """Number of retrained models that the audits compare with, above the quick tier."""
+    limits: Limits = field(default_factory=Limits)
+    planted: bool = True
+    """Also train models that keep a share of the forget set, to state what the final audit
+    recognises."""
+    budget_seconds: float | None = None
+    """Start no method that is expected to end later. None: no limit."""
+
+    def check(self) -> None:
+        """Raise an error for options out of range."""
+        if self.models < 1:
+            raise BadInput(f"models is at least 1, got {self.models}.")
+        if self.budget_seconds is not None and self.budget_seconds <= 0:
+            raise BadInput(f"The budget must be positive, got {self.budget_seconds} seconds.")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One method that was tried."""
+
+    method: str
+    seconds: float
+    """The time of the method alone, with its preparation."""
+    passed: bool
+    reason: str
+    verdict: Verdict | None = None
+    """The verdict of the audit for the choice; None: there was nothing to audit."""
+    residual_memory: float | None = None
+
+
+@dataclass(frozen=True)
+class Assurance:
+    """What was tried, what was chosen and what was paid."""
+
+    tier: Tier
+    chosen: str
+    passed: bool
+    """Whether the chosen model passed its final audit, or is a retrained one."""
+    attempts: tuple[Attempt, ...]
+    verdict: Verdict | None
+    """The verdict of the final audit."""
+    audit_seconds: float
+    """The time of all audits, and of the models that they compared with."""
+    retraining_seconds: float | None = None
+    """The time of one retraining; None: none was measured."""
+
+    @property
+    def method_seconds(self) -> float:
+        """The time of all methods that were tried."""
+        return sum(attempt.seconds for attempt in self.attempts)
+
+    def __str__(self) -> str:
+        paid = f"after {self.method_seconds:.3g} s"
+        if not self.passed:
+            return (
+                f"No method passed within the budget. {self.chosen}, the best so far, was kept "
+                f"{paid}. A larger budget goes on to retraining."
+            )
+        if self.chosen == RETRAINED:
+            return f"Retrained {paid}: no faster method passed the audits."
+        retraining = (
+            f"; retraining would have taken {self.retraining_seconds:.3g} s"
+            if self.retraining_seconds is not None
+            else ""
+        )
+        return (
+            f"Passed with {self.chosen} {paid}{retraining}. "
+            f"The audits took {self.audit_seconds:.3g} s."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Assured:
+    """The model that was chosen, with its final audit."""
+
+    candidate: Candidate
+    outcome: Outcome
+    audit: Audit | None
+    assurance: Assurance
+
+
+def assure(
+    original: Original,
+    scenario: Scenario,
+    candidates: Sequence[Candidate],
+    unlearn_with: Callable[[Candidate], Outcome],
+    options: AssureOptions | None = None,
+    retraining: Callable[[Scenario], Retraining] | None = None,
+    pool_of: Callable[[Candidate], Pool] | None = None,
+    display: Display | None = None,
+) -> Assured:
+    """Try methods until one passes; return its model, or that of the last method.
+
+    Args:
+        original: The model before unlearning.
+        scenario: What is to be forgotten.
+        candidates: The methods in the order in which they are tried; the last one needs no proof.
+        unlearn_with: Runs a method.
+        options: Tier, limits and budget.
+        retraining: Trains models without the forget set of a scenario, above the quick tier.
+        pool_of: Makes the pool of a method, for the final audit of the full tier.
+        display: How progress and messages are shown.
+    """
+    chosen = options or AssureOptions()
+    shown = display or Display()
+    chosen.check()
+    started_at = time.monotonic()
+    auditor = _Auditor(original, scenario, chosen, retraining, pool_of, shown)
+    return _Ladder(candidates, unlearn_with, auditor, chosen, shown, started_at).climb()
+
+
+class _Auditor:
+    """Audits models on the two parts of the samples."""
+
+    def __init__(
+        self,
+        original: Original,
+        scenario: Scenario,
+        options: AssureOptions,
+        retraining: Callable[[Scenario], Retraining] | None,
+        pool_of: Callable[[Candidate], Pool] | None,
+        display: Display,
+    ) -> None:
+        self.original = original
+        self.pool_of = pool_of
+        self.options = options
+        self.choice, self.final = split_for_choice(scenario)
+        self.references: list[nn.Module] = []
+        self.planted: Mapping[float, Sequence[nn.Module]] = {}
+        self.retraining_seconds: float | None = None
+        self.seconds = 0.0
+        if options.tier == "quick":
+            return
+        if options.tier == "full" and pool_of is None:
+            raise BadInput("The full tier needs a pool: use `duck forget --assure full`.")
+        if retraining is None:
+            raise BadInput(
+                f"Assurance by the {options.tier} tier compares with models retrained as the "
+                "original was trained: give new_model= and recipe=, or use the quick tier."
+            )
+        started_at = time.monotonic()
+        self._train(retraining, scenario, display)
+        self.seconds += time.monotonic() - started_at
+
+    def _train(
+        self,
+        retraining: Callable[[Scenario], Retraining],
+        scenario: Scenario,
+        display: Display,
+    ) -> None:
+        references = retraining(scenario)
+        missing = references.missing(self.options.models)
+        started_at = time.monotonic()
+        with display.progress("retrained models to compare with") as progress:
+            self.references = references(self.options.models, progress)
+        if missing:
+            self.retraining_seconds = (time.monotonic() - started_at) / missing
+        if self.options.planted:
+            with display.progress("planted models") as progress:
+                self.planted = {
+                    share: retraining(plant(self.final, share))(1, progress) for share in SHARES
+                }
+
+    def __call__(self, candidate: Candidate, outcome: Outcome, is_final: bool) -> Audit:
+        started_at = time.monotonic()
+        case = Case(
+            self.final if is_final else self.choice,
+            self.original.model,
+            outcome.model,
+            candidate.name,
+            coverage=Coverage(outcome.processed, outcome.forget_samples),
+            head=self.original.head,
+            new_model=self.original.new_model,
+            notes=(OTHER_SAMPLES,) if is_final else (),
+        )
+        if self.options.tier == "quick":
+            audit = audit_quick(case)
+        else:
+            # The choice never needs a pool: one for each method would take too long.
+            pool = self.pool_of(candidate) if is_final and self.pool_of else None
+            planted = self.planted if is_final else None
+            audit = audit_oracle(case, self.references, pool, planted, self.options.limits)
+        self.seconds += time.monotonic() - started_at
+        return audit
+
+    def passes(self, audit: Audit) -> bool:
+        """Return whether a model passed. The quick tier never says "forgotten"."""
+        is_open = self.options.tier == "quick" and audit.verdict == NO_VERDICT
+        return audit.verdict == FORGOTTEN or is_open
+
+
+@dataclass
+class _Ladder:
+    """Tries the candidates one after the other."""
+
+    candidates: Sequence[Candidate]
+    unlearn_with: Callable[[Candidate], Outcome]
+    auditor: _Auditor
+    options: AssureOptions
+    display: Display
+    started_at: float
+
+    def __post_init__(self) -> None:
+        self.attempts: list[Attempt] = []
+        self.best: tuple[Candidate, Outcome] | None = None
+        self.least_memory = float("inf")
+
+    def climb(self) -> Assured:
+        """Return the first model that passes, the last one, or the best within the budget."""
+        *candidates, last = self.candidates
+        for candidate in candidates:
+            tried = self._try(candidate)
+            if tried is None:
+                continue
+            audit = self._audit_finally(candidate, tried)
+            if self.auditor.passes(audit):
+                return self._finish(candidate, tried, audit, passed=True)
+            break
+        if self.best is not None and not self._has_time_for(last):
+            candidate, outcome = self.best
+            return self._finish(candidate, outcome, None, passed=False)
+        self._say(last)
+        outcome = self.unlearn_with(last)
+        seconds = outcome.seconds + outcome.prepare_seconds
+        self.attempts.append(Attempt(last.name, seconds, True, last.reached))
+        self.auditor.retraining_seconds = seconds
+        return self._finish(last, outcome, self.auditor(last, outcome, True), passed=True)
+
+    def _try(self, candidate: Candidate) -> Outcome | None:
+        """Run a method; return its outcome if it passes the audit for the choice."""
+        if self.best is not None and not self._has_time_for(candidate):
+            reason = f"Not tried: about {self._expected(candidate):.3g} s would exceed the budget."
+            self.attempts.append(Attempt(candidate.name, 0.0, False, reason))
+            return None
+        self._say(candidate)
+        try:
+            outcome = self.unlearn_with(candidate)
+        except DuckError as error:
+            self._record(Attempt(candidate.name, 0.0, False, f"It failed: {error}"))
+            return None
+        seconds = outcome.seconds + outcome.prepare_seconds
+        if outcome.status != "done":
+            kept = outcome.kept_accuracy
+            reason = str(kept) if kept.damaged else "It forgot nothing."
+            self._record(Attempt(candidate.name, seconds, False, reason))
+            return None
+        audit = self.auditor(candidate, outcome, False)
+        passed = self.auditor.passes(audit)
+        grade = audit.grades.get("remembers")
+        memory = grade.value if grade else None
+        reason = audit.reasons[0] if audit.reasons else audit.verdict
+        self._record(Attempt(candidate.name, seconds, passed, reason, audit.verdict, memory))
+        if self.best is None or (memory is not None and memory < self.least_memory):
+            self.best = candidate, outcome
+            self.least_memory = memory if memory is not None else self.least_memory
+        return outcome if passed else None
+
+    def _audit_finally(self, candidate: Candidate, outcome: Outcome) -> Audit:
+        audit = self.auditor(candidate, outcome, True)
+        if not self.auditor.passes(audit):
+            failed = f"The final audit, on other samples, did not confirm it: {audit.verdict}."
+            self.attempts[-1] = replace(self.attempts[-1], passed=False, reason=failed)
+            self.display.message(f"{candidate.name}: {failed}")
+        return audit
+
+    def _finish(
+        self, candidate: Candidate, outcome: Outcome, audit: Audit | None, passed: bool
+    ) -> Assured:
+        assurance = Assurance(
+            tier=self.options.tier,
+            chosen=candidate.name,
+            passed=passed,
+            attempts=tuple(self.attempts),
+            verdict=audit.verdict if audit else None,
+            audit_seconds=self.auditor.seconds,
+            retraining_seconds=self.auditor.retraining_seconds,
+        )
+        return Assured(candidate, outcome, audit, assurance)
+
+    def _record(self, attempt: Attempt) -> None:
+        self.attempts.append(attempt)
+        result = "passed" if attempt.passed else "not passed"
+        self.display.message(f"{attempt.method}: {result}. {attempt.reason}")
+
+    def _say(self, candidate: Candidate) -> None:
+        self.display.message(f"Trying {candidate.name} ...")
+
+    def _expected(self, candidate: Candidate) -> float:
+        """Return the expected time of a method; 0 where no retraining was measured."""
+        return candidate.share * (self.auditor.retraining_seconds or 0.0)
+
+    def _has_time_for(self, candidate: Candidate) -> bool:
+        if self.options.budget_seconds is None:
+            return True
+        spent = time.monotonic() - self.started_at
+        return spent + self._expected(candidate) <= self.options.budget_seconds
+
+
+def split_for_choice(scenario: Scenario) -> tuple[Scenario, Scenario]:
+    """Return the scenario on the samples for the choice, and on those for the final audit."""
+    forget = scenario.forget
+    if len(forget) < MIN_SAMPLES_TO_SPLIT:
+        return (
+            _restrict(scenario, forget, scenario.holdout),
+            _restrict(scenario, forget, scenario.test),
+        )
+    generator = seeded(scenario.seed, "assurance")
+    order = torch.randperm(len(forget), generator=generator)
+    first, second = (forget[rows].sort().values for rows in order.chunk(2))
+    return (
+        _restrict(scenario, first, scenario.holdout),
+        _restrict(scenario, second, scenario.test),
+    )
+
+
+def _restrict(scenario: Scenario, forget: Tensor, unseen: Tensor) -> Scenario:
+    """Return a scenario whose audit looks at these forget samples and unseen samples alone."""
+    data = scenario.data
+    if data.test is None or not len(unseen):
+        raise BadInput(
+            "Assurance needs unseen samples for the choice and for the final audit: give test data."
+        )
+    test = data.test.take(unseen)
+    rows = torch.arange(len(unseen))
+    forgotten = data.train.labels[scenario.forget].unique()
+    is_forgotten = torch.isin(test.labels, forgotten)
+    none = rows[:0]
+    is_class = scenario.kind == "class"
+    return replace(
+        scenario,
+        data=replace(data, test=test, holdout=rows),
+        forget=forget,
+        holdout=rows,
+        test=rows,
+        forget_test=rows[is_forgotten] if is_class else none,
+        retain_test=rows[~is_forgotten] if is_class else none,
+    )

@@ -1,0 +1,86 @@
+"""The methods for a request in the order of their cost, from ladder.toml, and the choice of one."""
+
+import tomllib
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from duck.methods.base import METHODS, Method
+from duck.methods.presets import preset
+from duck.types import Recipe, Scenario
+
+AUTO = "auto"
+FEW_SAMPLES = 200
+"""Below this number, DUCK brings each sample to the loss of unseen ones. A new learning-rate cycle
+over all retained samples costs more and moves everything."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method that can be tried for a request, and what is known of it."""
+
+    name: str
+    method: Method
+    share: float
+    """Expected time, as a share of retraining."""
+    reached: str = ""
+    """What the method has reached before."""
+
+
+@cache
+def _steps() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads(files("duck.methods").joinpath("ladder.toml").read_text(encoding="utf-8"))
+
+
+def ladder(scenario: Scenario, recipe: Recipe, method: str | Method = AUTO) -> list[Candidate]:
+    """Return the methods to try for a request, the cheapest first and retraining last.
+
+    method   `auto`: those of ladder.toml; otherwise this one alone, and retraining
+    """
+    exact = Candidate("retrained", METHODS["retrained"](), 1.0, "exact: it never saw the samples")
+    if method != AUTO:
+        chosen, _ = configure(method, scenario, recipe)
+        name = METHODS.name_of(chosen)
+        return [exact] if name == exact.name else [Candidate(name, chosen, 0.0), exact]
+    found = []
+    for step in _steps()[scenario.kind]:
+        tried = _preset(step["method"], scenario)
+        tried = replace(tried, **step.get("settings", {}))  # type: ignore[type-var]
+        share = step.get("share") or min(1.0, getattr(tried, "epochs", 1) / recipe.epochs)
+        found.append(Candidate(step.get("name", step["method"]), tried, share, step["reached"]))
+    return [*sorted(found, key=lambda candidate: candidate.share), exact]
+
+
+def configure(
+    method: str | Method, scenario: Scenario, recipe: Recipe | None
+) -> tuple[Method, tuple[str, ...]]:
+    """Return a method with its preset, and a note about the choice where it is `auto`."""
+    if not isinstance(method, str):
+        return method, ()
+    if method != AUTO:
+        return _preset(method, scenario), ()
+    chosen, why = choose_method(scenario, recipe)
+    return chosen, (why,)
+
+
+def choose_method(scenario: Scenario, recipe: Recipe | None) -> tuple[Method, str]:
+    """Return the method that fits the request best, and why.
+
+    recipe   how the original was trained; None: not known
+    """
+    if recipe is None:
+        name = "duck"
+        why = "the original's recipe, which warm-restart repeats, is not known"
+    elif scenario.kind == "samples" and len(scenario.forget) < FEW_SAMPLES:
+        name = "duck"
+        why = f"for fewer than {FEW_SAMPLES} samples it works sample by sample"
+    else:
+        name = "warm-restart"
+        why = "it leaks less than faster methods and takes a fraction of the time of retraining"
+    return _preset(name, scenario), f"Method {name} was chosen: {why}."
+
+
+def _preset(name: str, scenario: Scenario) -> Method:
+    data = scenario.data
+    return preset(name, data.name, scenario.kind, len(data.train))
