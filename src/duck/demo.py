@@ -1,6 +1,6 @@
 """The demonstration: train, forget, retrain, audit and report on embedded data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,24 +9,32 @@ from torch import nn
 from duck import files, runs
 from duck.analysis.study import RESULT, analyse
 from duck.artifacts import ArtifactStore, default_root
+from duck.assurance import Assurance, AssureOptions, assure
 from duck.audits import verdict
-from duck.audits.auditing import Case, audit_quick
+from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.quick import Coverage
+from duck.audits.verdict import Audit, Tier
 from duck.display import Display
 from duck.experiment import Experiment, Training
+from duck.methods.base import Method
+from duck.methods.ladder import ladder
 from duck.methods.presets import default_recipe, preset
 from duck.metrics import evaluate
 from duck.options import DataOptions, model_factory
 from duck.originals import load_or_train
 from duck.report import REPORT_MARK, Contents, read_runs, write_report
+from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
-from duck.types import Data
-from duck.unlearning import unlearn
+from duck.types import Data, Original, Scenario
+from duck.unlearning import Outcome, unlearn
 
 REQUESTS: dict[str, Request] = {"class": ForgetClasses([3]), "tenth": ForgetFraction(0.1)}
 ROLES = {"original": "original", "retrained": "retrained", "duck": "unlearned"}
 """The methods, and what their models are called in the analysis."""
+DATA = "noisy-digits"
+"""On plain digits unseen samples are as well known as training samples: nothing to forget."""
+ASSURED = "assured"
 PAGE = "report.html"
 POINTS = 800
 """Points in the map of the feature space: enough to see, and quick."""
@@ -49,8 +57,11 @@ class DemoRun:
 
     row: dict[str, Any]
     """The run as a row of a table or of JSON."""
+    tier: Tier
+    """Of the audit."""
     verdict: str
-    """Of the quick audit."""
+    assurance: Assurance | None = None
+    """What was tried, if the method was chosen by audits."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ class Demo:
 
 
 def run_demo(options: DemoOptions | None = None, display: Display | None = None) -> Demo:
-    """Train a small net on handwritten digits, make it forget, retrain, audit and report."""
+    """Train a small net on noisy digits, make it forget, retrain, audit and report."""
     chosen = options or DemoOptions()
     files.check_replaceable(chosen.out / PAGE, REPORT_MARK.encode())
     with files.lock(chosen.out):
@@ -71,58 +82,117 @@ def run_demo(options: DemoOptions | None = None, display: Display | None = None)
 
 def _run(options: DemoOptions, display: Display) -> Demo:
     device = pick_device(options.device)
-    source = DataOptions("digits")
+    source = DataOptions(DATA)
     data = source.load().to(device)
     recipe = default_recipe(data.name, len(data.train), data.augment)
     training = source.training(data, "convnet", recipe, options.seed)
-    with display.training("train convnet on digits") as watch:
-        store = ArtifactStore(default_root(options.out))
+    store = ArtifactStore(default_root(options.out))
+    with display.training(f"train convnet on {DATA}") as watch:
         experiment = Experiment(training, seed=options.seed)
         original, _ = load_or_train(store, experiment, data, device, report=watch)
     audited: list[DemoRun] = []
-    for name in REQUESTS:
-        audited += _run_request(name, options, original, data, training, display)
+    for name, request in REQUESTS.items():
+        demo = _DemoRequest(name, request, options, original, data, training, store, display)
+        audited += demo.run()
     folders = [Path(run.row["run"]) for run in audited]
     return Demo(audited, write_report(options.out / PAGE, Contents(read_runs(folders))))
 
 
-def _run_request(
-    name: str,
-    options: DemoOptions,
-    original: nn.Module,
-    data: Data,
-    training: Training,
-    display: Display,
-) -> list[DemoRun]:
-    request = REQUESTS[name]
-    scenario = request(data, options.seed)
-    before = evaluate(original, scenario)
-    audited = []
-    models = {"original": original}
-    for method_name, role in ROLES.items():
-        method = preset(method_name, data.name, scenario.kind, len(data.train))
-        with display.training(f"{method_name}: forget {name}") as watch:
-            outcome = unlearn(
+@dataclass
+class _DemoRequest:
+    """One request of the demonstration."""
+
+    name: str
+    request: Request
+    options: DemoOptions
+    original: nn.Module
+    data: Data
+    training: Training
+    store: ArtifactStore
+    display: Display
+
+    def __post_init__(self) -> None:
+        self.scenario = self.request(self.data, self.options.seed)
+        self.before = evaluate(self.original, self.scenario)
+        self.new_model = model_factory(self.training, self.data)
+        self.references: list[nn.Module] = []
+
+    def run(self) -> list[DemoRun]:
+        """Run each method and audit it; a class is also forgotten with assurance."""
+        outcomes = {
+            name: self._unlearn(
+                preset(name, self.data.name, self.scenario.kind, len(self.data.train)), name
+            )
+            for name in ROLES
+        }
+        if self.name != "class":
+            return [self._store(name, outcome) for name, outcome in outcomes.items()]
+        with self.display.progress("retrained models to compare with") as progress:
+            self.references = self._retraining(self.scenario)(DEFAULT_MODELS, progress)
+        found = [self._store(name, outcome) for name, outcome in outcomes.items()]
+        self.display.message("Computing the feature space ...")
+        models = {role: outcomes[name].model for name, role in ROLES.items()}
+        analysis = analyse(models, self.scenario, points=POINTS).to_dict()
+        files.write_json(Path(found[-1].row["run"]) / RESULT, analysis, indent=None)
+        return [*found, self._run_assured()]
+
+    def _unlearn(self, method: Method, title: str) -> Outcome:
+        with self.display.training(f"{title}: forget {self.name}") as watch:
+            return unlearn(
                 method,
-                original,
-                scenario,
-                new_model=model_factory(training, data),
-                recipe=training.recipe,
-                original=before,
+                self.original,
+                self.scenario,
+                new_model=self.new_model,
+                recipe=self.training.recipe,
+                original=self.before,
                 watch=watch,
             )
-        run = runs.record(Experiment(training, request, method, options.seed), scenario, outcome)
-        place = options.out / f"{name}-{method_name}"
-        folder = runs.save(run, outcome.model, place, overwrite=True)
-        coverage = Coverage(outcome.processed, outcome.forget_samples)
-        audit = audit_quick(
-            Case(scenario, original, outcome.model, method_name, describe(request), coverage)
+
+    def _retraining(self, scenario: Scenario) -> Retraining:
+        return Retraining(
+            scenario,
+            self.original,
+            self.new_model,
+            self.training.recipe,
+            self.training,
+            self.store,
         )
+
+    def _run_assured(self) -> DemoRun:
+        """Try methods until one passes the audit."""
+        recipe = self.training.recipe
+        assured = assure(
+            Original(self.original, self.new_model, recipe),
+            self.scenario,
+            ladder(self.scenario, recipe),
+            lambda candidate: self._unlearn(candidate.method, candidate.name),
+            AssureOptions("oracle", planted=False),
+            self._retraining,
+            display=self.display,
+        )
+        method = assured.candidate.method
+        stored = self._save(ASSURED, method, assured.outcome, assured.audit)
+        return replace(stored, assurance=assured.assurance)
+
+    def _store(self, name: str, outcome: Outcome) -> DemoRun:
+        method = preset(name, self.data.name, self.scenario.kind, len(self.data.train))
+        case = Case(
+            self.scenario,
+            self.original,
+            outcome.model,
+            name,
+            describe(self.request),
+            Coverage(outcome.processed, outcome.forget_samples),
+            new_model=self.new_model,
+        )
+        audit = audit_oracle(case, self.references) if self.references else audit_quick(case)
+        return self._save(name, method, outcome, audit)
+
+    def _save(self, name: str, method: Method, outcome: Outcome, audit: Audit | None) -> DemoRun:
+        experiment = Experiment(self.training, self.request, method, self.options.seed)
+        run = runs.record(experiment, self.scenario, outcome)
+        folder = self.options.out / f"{self.name}-{name}"
+        runs.save(run, outcome.model, folder, overwrite=True)
+        assert audit is not None
         verdict.save(audit, folder)
-        audited.append(DemoRun(runs.row(folder, run), audit.verdict))
-        models[role] = outcome.model
-    if name == "class":
-        display.message("Computing the feature space ...")
-        analysis = analyse(models, scenario, points=POINTS).to_dict()
-        files.write_json(folder / RESULT, analysis, indent=None)
-    return audited
+        return DemoRun(runs.row(folder, run), audit.tier, audit.verdict)

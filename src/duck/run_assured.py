@@ -48,6 +48,12 @@ class PlannedStep:
     """Expected time; None: the time of the original's training is not known."""
     reached: str
 
+    def __str__(self) -> str:
+        time = f"{100 * self.share:.0f} % of the time of retraining"
+        about = f", about {self.seconds:.3g} s" if self.seconds is not None else ""
+        reached = f"; {self.reached}" if self.reached else ""
+        return f"{self.method}, {time}{about}{reached}."
+
 
 def plan_assurance(options: ForgetOptions, display: Display | None = None) -> list[PlannedStep]:
     """Return the methods that `assure_run` would try, in order. Nothing is trained."""
@@ -95,6 +101,8 @@ class _AssuredRun:
         out = self.options.output.out
         if out is not None and runs.is_run(out) and not self.options.output.overwrite:
             raise BadInput(f"{out} holds a run already: choose another --out, or --overwrite it.")
+        for step in _plan(self.prepared, self.candidates):
+            self.display.message(f"Planned: {step}")
         findings = self.prepared.check_data(self.display)
         data = self.prepared.scenario.data.to(self.device)
         assured = assure(

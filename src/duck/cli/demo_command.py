@@ -13,9 +13,10 @@ from duck.demo import Demo, DemoOptions, DemoRun, run_demo
 
 @dataclass
 class DemoFlags:
-    """Train a small net on handwritten digits and make it forget the class 3, then a random tenth.
+    """Train a small net on noisy digits and make it forget the class 3, then a random tenth.
 
-    Both are compared with retraining.
+    Both are compared with retraining and audited. The class is also forgotten with assurance:
+    methods are tried until one passes the audit.
     """
 
     demo: DemoOptions = field(default_factory=DemoOptions)
@@ -39,9 +40,10 @@ def main(argv: list[str]) -> int:
 
 def _print_runs(demo: Demo, out: Path) -> None:
     accuracies = [f"{name} %" for name in runs.COLUMNS[1:]]
-    columns = ["forget", "method", "AUS", *accuracies, "seconds", "quick audit"]
+    columns = ["forget", "method", "AUS", *accuracies, "seconds", "audit", "verdict"]
     print_table(columns, [_cells(run) for run in demo.runs])
-    rows = {(run.row["scenario"], run.row["method"]): run.row for run in demo.runs}
+    plain = [run for run in demo.runs if run.assurance is None]
+    rows = {(run.row["scenario"], run.row["method"]): run.row for run in plain}
     notes: dict[str, None] = {}
     for scenario in dict.fromkeys(run.row["scenario"] for run in demo.runs):
         duck = rows[scenario, "duck"]
@@ -50,10 +52,13 @@ def _print_runs(demo: Demo, out: Path) -> None:
         notes |= dict.fromkeys(duck["notes"])
     for note in notes:
         write(note)
+    for run in demo.runs:
+        if run.assurance is not None:
+            write(f"{run.row['scenario']}, assured: {run.assurance}")
     write(f"Report: {demo.report}\nModels: {out}/*/{runs.WEIGHTS}")
     say(
-        f"Next: `duck audit {out / 'class-duck'} --tier oracle` for a verdict, or the README for "
-        "your own model and data."
+        f"Next: `duck show {out / 'class-assured'}` for the assured run, or the README for your "
+        "own model and data."
     )
 
 
@@ -63,4 +68,5 @@ def _cells(run: DemoRun) -> list[str]:
     accuracies = [percent(scores[name]) for name in runs.COLUMNS[1:]]
     seconds = f"{row['seconds']:.2f}"
     aus = number(scores["aus"])
-    return [row["scenario"], row["method"], aus, *accuracies, seconds, run.verdict]
+    method = row["method"] if run.assurance is None else f"assured: {row['method']}"
+    return [row["scenario"], method, aus, *accuracies, seconds, run.tier, run.verdict]

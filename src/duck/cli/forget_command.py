@@ -73,15 +73,12 @@ class AssureFlags:
 
     def check(self) -> None:
         """Raise an error for flags that have no effect without --assure."""
-        default = AssureFlags()
-        changed = [
-            field.name
-            for field in fields(self)
-            if getattr(self, field.name) != getattr(default, field.name)
-        ]
-        if self.assure is None and changed:
-            flag = changed[0].replace("_", "-")
-            raise BadInput(f"--{flag} needs --assure quick, oracle or full.")
+        if self.assure is not None:
+            return
+        for field in fields(self):
+            if getattr(self, field.name) != field.default:
+                flag = field.name.replace("_", "-")
+                raise BadInput(f"--{flag} needs --assure quick, oracle or full.")
 
 
 @dataclass
@@ -155,9 +152,8 @@ def main(argv: list[str]) -> int:
     if args.assurance.dry_run:
         return _print_plan(plan_assurance(options, CONSOLE), args.output.json)
     if args.assurance.assure:
-        return _print_assured(
-            assure_run(options, args.assurance.options, CONSOLE), args.output.json
-        )
+        assured = assure_run(options, args.assurance.options, CONSOLE)
+        return _print_assured(assured, args.output.json)
     forgotten = forget_run(options, CONSOLE)
     return _print_run(forgotten, args.output.json) if forgotten.is_first else DONE
 

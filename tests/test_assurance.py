@@ -1,0 +1,230 @@
+"""Assured forgetting: what is tried, what is chosen, and on which samples."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+import duck
+from duck.assurance import Assured, AssureOptions, assure, split_for_choice
+from duck.errors import BadInput
+from duck.methods.base import METHODS, Method
+from duck.methods.ladder import Candidate, choose_method, ladder
+from duck.methods.presets import default_recipe
+from duck.methods.retrained import Retrained
+from duck.models import build
+from duck.retraining import Retraining
+from duck.types import Data, Original, Recipe, Scenario, Task
+from duck.unlearning import Outcome, unlearn
+from tests.toys import RECIPE, class_scenario, samples_scenario, toy_net, trained_net
+
+NOTHING = Candidate("nothing", METHODS["original"](), 0.01)
+EXACT = Candidate("exact", METHODS["retrained"](), 0.5)
+LAST = Candidate("retrained", METHODS["retrained"](), 1.0, "exact")
+
+
+def run_toy(candidates: list[Candidate], scenario: Scenario, options: AssureOptions) -> Assured:
+    model = trained_net()
+
+    def unlearn_with(candidate: Candidate) -> Outcome:
+        seeded = replace(scenario, seed=len(candidate.name))
+        return unlearn(candidate.method, model, seeded, new_model=toy_net, recipe=RECIPE)
+
+    def retraining(part: Scenario) -> Retraining:
+        return Retraining(part, model, toy_net, RECIPE)
+
+    original = Original(model, toy_net, RECIPE)
+    return assure(original, scenario, candidates, unlearn_with, options, retraining)
+
+
+def test_the_two_parts_share_no_sample() -> None:
+    scenario = ForgetThird()(duck.load("noisy-digits"))
+    choice, final = split_for_choice(scenario)
+    halves = torch.cat([choice.forget, final.forget])
+    assert torch.equal(halves.sort().values, scenario.forget.sort().values)
+    assert choice.data.test is not None
+    assert final.data.test is not None
+    assert not set(choice.data.test.ids) & set(final.data.test.ids)
+    assert scenario.data.test is not None
+    test_ids = scenario.data.test.ids
+    assert set(choice.data.test.ids) == set(test_ids[scenario.holdout.numpy()])
+    assert set(final.data.test.ids) == set(test_ids[scenario.test.numpy()])
+    assert torch.equal(choice.retain, scenario.retain)
+
+
+def test_test_rows_are_those_of_the_classes() -> None:
+    for part in split_for_choice(class_scenario()):
+        assert part.data.test is not None
+        labels = part.data.test.labels
+        assert labels[part.forget_test].unique().tolist() == [2]
+        assert labels[part.retain_test].unique().tolist() == [0, 1, 3]
+
+
+def test_few_forget_samples_are_all_in_both_parts() -> None:
+    scenario = samples_scenario()
+    few = replace(scenario, forget=scenario.forget[:20])
+    assert [len(part.forget) for part in split_for_choice(few)] == [20, 20]
+
+
+def test_a_method_that_forgets_nothing_is_not_chosen() -> None:
+    assured = run_toy([NOTHING, LAST], class_scenario(), AssureOptions("quick"))
+    assert assured.assurance.chosen == "retrained"
+    assert assured.assurance.passed
+    assert [attempt.passed for attempt in assured.assurance.attempts] == [False, True]
+
+
+def test_the_first_method_that_passes_is_chosen_and_audited_again() -> None:
+    options = AssureOptions("oracle", models=5, planted=False)
+    assured = run_toy([NOTHING, EXACT, LAST], class_scenario(), options)
+    assert assured.assurance.chosen == "exact"
+    assert assured.assurance.verdict == "forgotten"
+    assert [attempt.method for attempt in assured.assurance.attempts] == ["nothing", "exact"]
+    assert assured.assurance.attempts[1].verdict == "forgotten"
+    assert assured.assurance.retraining_seconds is not None
+    assert assured.audit is not None
+    assert assured.audit.models == 5
+
+
+def test_a_method_that_fails_is_recorded_and_the_next_one_is_tried() -> None:
+    @dataclass(frozen=True)
+    class Broken(Retrained):
+        def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+            raise BadInput("It cannot run here.")
+
+    def unlearn_with(candidate: Candidate) -> Outcome:
+        if candidate.name == "broken":
+            Broken()(trained_net(), class_scenario().task())
+        return unlearn(
+            candidate.method, trained_net(), class_scenario(), new_model=toy_net, recipe=RECIPE
+        )
+
+    broken = Candidate("broken", Broken(), 0.1)
+    original = Original(trained_net(), toy_net, RECIPE)
+    assured = assure(
+        original, class_scenario(), [broken, LAST], unlearn_with, AssureOptions("quick")
+    )
+    first = assured.assurance.attempts[0]
+    assert not first.passed
+    assert "It cannot run here." in first.reason
+    assert assured.assurance.chosen == "retrained"
+
+
+def test_a_budget_ends_with_the_best_so_far() -> None:
+    weak = Candidate("weak", METHODS["neg-grad"](batch_size=32, lr=1e-6, max_epochs=1), 0.1)  # type: ignore[call-arg]
+    options = AssureOptions("oracle", models=3, planted=False, budget_seconds=1e-3)
+    assured = run_toy([weak, EXACT, LAST], samples_scenario(), options)
+    assert not assured.assurance.passed
+    assert assured.assurance.chosen == "weak"
+    assert assured.audit is None
+    skipped = assured.assurance.attempts[1]
+    assert skipped.method == "exact"
+    assert skipped.seconds == 0
+
+
+def test_the_oracle_tier_needs_a_way_to_retrain() -> None:
+    original = Original(trained_net())
+    with pytest.raises(BadInput, match="new_model="):
+        assure(original, class_scenario(), [LAST], lambda candidate: pytest.fail("ran"))
+
+
+@pytest.mark.parametrize("options", [AssureOptions(models=0), AssureOptions(budget_seconds=0.0)])
+def test_options_out_of_range(options: AssureOptions) -> None:
+    with pytest.raises(BadInput, match="got 0"):
+        run_toy([LAST], class_scenario(), options)
+
+
+ForgetThird = partial(duck.ForgetFraction, 1 / 3)
+
+
+@cache
+def noisy() -> tuple[Data, Recipe, nn.Module, Callable[[], nn.Module]]:
+    data = duck.load("noisy-digits")
+    recipe = default_recipe(data.name, len(data.train), data.augment)
+    new_model = partial(build, "convnet", data.num_classes, data.train.shape)
+    return data, recipe, duck.train("convnet", data), new_model
+
+
+@dataclass(frozen=True)
+class HalfForgetting:
+    """Retrains without the samples of the choice, but with those of the final audit."""
+
+    scenario: Scenario
+    paper: ClassVar[str] = ""
+
+    def outcome(self, model: nn.Module, recipe: Recipe, new: Callable[[], nn.Module]) -> Outcome:
+        choice, final = split_for_choice(self.scenario)
+        kept = torch.cat([self.scenario.retain, final.forget]).sort().values
+        part = replace(self.scenario, forget=choice.forget, retain=kept)
+        return unlearn(METHODS["retrained"](), model, part, new_model=new, recipe=recipe)
+
+
+def test_the_final_audit_looks_at_samples_that_the_choice_did_not_see() -> None:
+    data, recipe, model, new_model = noisy()
+    scenario = ForgetThird()(data)
+    half = Candidate("half", METHODS["retrained"](), 0.5)
+
+    def unlearn_with(candidate: Candidate) -> Outcome:
+        if candidate is half:
+            return HalfForgetting(scenario).outcome(model, recipe, new_model)
+        return unlearn(candidate.method, model, scenario, new_model=new_model, recipe=recipe)
+
+    original = Original(model, new_model, recipe)
+    assured = assure(original, scenario, [half, LAST], unlearn_with, AssureOptions("quick"))
+    first = assured.assurance.attempts[0]
+    assert first.verdict == "no verdict"  # it passed the choice
+    assert not first.passed
+    assert assured.assurance.chosen == "retrained"
+    assert assured.audit is not None
+    assert assured.audit.verdict == "no verdict"
+
+
+def test_forget_with_assurance_returns_a_model_that_passed() -> None:
+    data, recipe, model, new_model = noisy()
+    result = duck.forget(
+        model,
+        data,
+        duck.ForgetClasses([3]),
+        assure="quick",
+        new_model=new_model,
+        recipe=recipe,
+    )
+    assert result.assured is not None
+    assert result.assured.assurance.passed
+    assert result.method == result.assured.candidate.method
+    assert str(result.assured.assurance) in str(result)
+
+
+def test_forget_with_assurance_needs_the_recipe() -> None:
+    data, _, model, new_model = noisy()
+    with pytest.raises(BadInput, match="recipe="):
+        duck.forget(model, data, duck.ForgetClasses([3]), assure="quick", new_model=new_model)
+
+
+def name_of(method: Method) -> str:
+    return METHODS.name_of(method)
+
+
+def test_the_automatic_choice() -> None:
+    data, recipe, *_ = noisy()
+    class_request = duck.ForgetClasses([3])(data)
+    many, few = ForgetThird()(data), duck.ForgetFraction(0.05)(data)
+    assert name_of(choose_method(class_request, recipe)[0]) == "warm-restart"
+    assert name_of(choose_method(many, recipe)[0]) == "warm-restart"
+    assert name_of(choose_method(few, recipe)[0]) == "duck"
+    assert name_of(choose_method(class_request, None)[0]) == "duck"
+
+
+@pytest.mark.parametrize("request_", [duck.ForgetClasses([3]), duck.ForgetFraction(0.1)])
+def test_the_ladder_rises_to_retraining(request_: Callable[[Data], Scenario]) -> None:
+    data, recipe, *_ = noisy()
+    steps = ladder(request_(data), recipe)
+    shares = [step.share for step in steps]
+    assert shares == sorted(shares)
+    assert steps[-1].name == "retrained"
+    assert all(0 < share <= 1 for share in shares)
+    named = ladder(request_(data), recipe, "scrub")
+    assert [step.name for step in named] == ["scrub", "retrained"]
