@@ -3,11 +3,13 @@
 Methods supply batches and a loss. Everything about steps, epochs and devices is here.
 """
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -86,7 +88,7 @@ def fit(
     reporter = _ProgressReporter(report, phase, recipe.epochs, len(batches), model)
     stop_check = _StopCheck(stop, check_every, len(batches), trainer.device)
     with (
-        _train_mode(model, trainer.optimizer),
+        _train_mode(model),
         global_seed(generator, trainer.device),
         _explain_out_of_memory(recipe),
     ):
@@ -126,11 +128,12 @@ class _Trainer:
         )
 
     def _train_step(self, step: Step) -> Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad()
         with autocast(self.recipe.precision, self.device):
             value = self.loss(self.net, step)
         value.backward()
-        self.optimizer.step()
+        with torch.no_grad():
+            self.optimizer.step()
         self.fixed_weights.restore()
         return value.detach()
 
@@ -260,20 +263,31 @@ def _make_optimizer(model: nn.Module, recipe: Recipe, uses_graphs: bool) -> torc
     options: dict[str, Any] = {"lr": lr, "weight_decay": recipe.weight_decay, "fused": fused}
     if recipe.optimizer == "sgd":
         options |= {"momentum": recipe.momentum, "nesterov": recipe.nesterov}
-        return torch.optim.SGD(parameters, **options)
+        return _without_decorators(torch.optim.SGD)(parameters, **options)
     kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, capturable=uses_graphs, **options)
+    return _without_decorators(kind)(parameters, capturable=uses_graphs, **options)
+
+
+@cache
+def _without_decorators(kind: Callable[..., torch.optim.Optimizer]) -> Any:
+    """Return a subclass of an optimizer whose methods are not decorated.
+
+    The decorators import the compiler of torch, which takes a second and is not used here.
+    """
+    names = ("add_param_group", "step")
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in names}
+    return type(kind.__name__, (kind,), methods)
 
 
 @contextmanager
-def _train_mode(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+def _train_mode(model: nn.Module) -> Iterator[None]:
     """Switch to train mode; afterwards restore the mode of each module and drop the gradients."""
     modes = [(module, module.training) for module in model.modules()]
     model.train()
     try:
         yield
     finally:
-        optimizer.zero_grad(set_to_none=True)
+        model.zero_grad()
         for module, training in modes:
             module.training = training
 
