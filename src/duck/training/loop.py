@@ -261,15 +261,16 @@ def _make_optimizer(model: nn.Module, recipe: Recipe, uses_graphs: bool) -> torc
     lr = torch.tensor(recipe.lr, device=device) if uses_graphs else recipe.lr
     fused = device.type == "cuda" or None
     options: dict[str, Any] = {"lr": lr, "weight_decay": recipe.weight_decay, "fused": fused}
+    kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     if recipe.optimizer == "sgd":
         options |= {"momentum": recipe.momentum, "nesterov": recipe.nesterov}
-        return _without_decorators(torch.optim.SGD)(parameters, **options)
-    kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
-    return _without_decorators(kind)(parameters, capturable=uses_graphs, **options)
+    else:
+        options["capturable"] = uses_graphs
+    return _without_decorators(kinds[recipe.optimizer])(parameters, **options)
 
 
 @cache
-def _without_decorators(kind: Callable[..., torch.optim.Optimizer]) -> Any:
+def _without_decorators(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
     """Return a subclass of an optimizer whose methods are not decorated.
 
     The decorators import the compiler of torch, which takes a second and is not used here.
