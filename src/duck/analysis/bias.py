@@ -29,6 +29,8 @@ FILES = (RESULT, MAPS, "biased.safetensors", "duck.safetensors", "corrected.safe
 """The files that `duck debias` writes and `duck report` reads."""
 IMAGES = 128
 """Unseen images whose SHAP values are computed."""
+STORED_MAPS = 8
+"""SHAP maps of each model that are stored."""
 MIN_UNSEEN_IMAGES = 100
 """With fewer unseen images the result has a note."""
 TOLERANCE = 0.01
@@ -279,10 +281,11 @@ def patch_statistics(debias: Debias, attributions: Mapping[str, Attribution]) ->
     )
 
 
-def first_maps(attributions: Mapping[str, Attribution], count: int = 8) -> dict[str, Any]:
+def first_maps(attributions: Mapping[str, Attribution]) -> dict[str, Any]:
     """Return the first SHAP maps of each model, small enough to store."""
     return {
-        name: found.maps[:count].numpy().astype(np.float16) for name, found in attributions.items()
+        name: found.maps[:STORED_MAPS].numpy().astype(np.float16)
+        for name, found in attributions.items()
     }
 
 
