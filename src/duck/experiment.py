@@ -5,13 +5,12 @@ import hashlib
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import cattrs
 import tomli_w
-from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+from cattrs.gen import make_dict_unstructure_fn, override
 
 from duck.checks import check_numbers, check_settings
 from duck.errors import BadInput
@@ -250,26 +249,15 @@ def _tag(converter: cattrs.Converter, protocol: Any, registry: Registry[Any]) ->
         }
         return {"name": registry.name_of(value), **fields}
 
-    @cache
-    def hook(cls: Any) -> Any:
-        # Classes of a registry may define __init__, so that each class needs its own hook.
-        return make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
-
     def structure(plain: dict[str, Any], _: Any) -> Any:
         rest = dict(plain)
         cls = registry[rest.pop("name")]
-        return hook(cls)(rest, cls)
+        return converter.structure(rest, cls)
 
     converter.register_unstructure_hook_func(
         lambda cls: cls in registry.values() or cls is protocol, unstructure
     )
     converter.register_structure_hook(protocol, structure)
-    converter.register_unstructure_hook(
-        protocol | None, lambda value: None if value is None else unstructure(value)
-    )
-    converter.register_structure_hook(
-        protocol | None, lambda value, kind: None if value is None else structure(value, kind)
-    )
 
 
 _converter = _build_converter()

@@ -162,15 +162,15 @@ def remove_bias(
 def make_record(
     debias: Debias,
     scenario: Scenario,
-    freed: RemovalOutcome,
+    removal: RemovalOutcome,
     attributions: Mapping[str, Attribution] | None = None,
     **rest: Any,
 ) -> RemovalRecord:
     """Return the record of a bias removal; `rest` are further fields."""
     data, (true, wrong) = scenario.data, debias.classes(scenario.data)
-    shares = measure_shares(debias, scenario, freed.models)
+    shares = measure_shares(debias, scenario, removal.models)
     n = len(debias.unseen(scenario))
-    forget = {"biased": freed.outcome.original.forget, "duck": freed.outcome.scores.forget}
+    forget = {"biased": removal.outcome.original.forget, "duck": removal.outcome.scores.forget}
     shap = patch_statistics(debias, attributions) if attributions else None
     return RemovalRecord(
         data=data.name,
@@ -187,8 +187,8 @@ def make_record(
         shap=shap,
         notes=_notes(shap, forget, n),
         seconds={
-            "duck": round(freed.outcome.seconds, 3),
-            "corrected": round(freed.retrain_seconds, 3),
+            "duck": round(removal.outcome.seconds, 3),
+            "corrected": round(removal.retrain_seconds, 3),
         },
         **rest,
     )
