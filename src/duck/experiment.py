@@ -146,24 +146,23 @@ def scenario_of(
     earlier: Sequence[EarlierRequest], request: Request, data: Data, seed: int, protocol: Protocols
 ) -> Scenario:
     """Apply a request to the data, after the earlier requests."""
-    if not earlier:
+    previous = _last_scenario(earlier, data)
+    if previous is None:
         return request(data, seed, protocol)
-    *before, last = earlier
-    return scenario_after(_scenario_of_step(before, last, data), request, seed, protocol)
-
-
-def _scenario_of_step(
-    earlier: Sequence[EarlierRequest], step: EarlierRequest, data: Data
-) -> Scenario:
-    return scenario_of(earlier, step.request, data, step.seed, step.protocol)
+    return scenario_after(previous, request, seed, protocol)
 
 
 def data_left(earlier: Sequence[EarlierRequest], data: Data) -> Data:
     """Return the data without the forget sets of the earlier requests."""
+    previous = _last_scenario(earlier, data)
+    return data if previous is None else data_after(previous)
+
+
+def _last_scenario(earlier: Sequence[EarlierRequest], data: Data) -> Scenario | None:
     if not earlier:
-        return data
+        return None
     *before, last = earlier
-    return data_after(_scenario_of_step(before, last, data))
+    return scenario_of(before, last.request, data, last.seed, last.protocol)
 
 
 def fingerprint(data: Data) -> str:
