@@ -40,7 +40,8 @@ from duck.models import build
 from duck.originals import load_or_train
 from duck.retraining import Retraining
 from duck.runtime import pick_device
-from duck.tuning import Trial, at_edge, best, changes, spaces, tune
+from duck.search_spaces import spaces
+from duck.tuning import Trial, at_edge, best, changes, tune
 from duck.types import Data, Recipe, Scenario
 
 TABLES = {"class": "table-cr", "samples": "table-hr"}

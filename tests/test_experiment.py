@@ -16,38 +16,42 @@ WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
     "text for a flag": (
         ("training", "recipe", "nesterov"),
         "false",
-        "'nesterov' must be true or false, got 'false'",
+        "training.recipe: 'nesterov' is text, not true or false",
     ),
     "a number for a flag": (
         ("method", "joint_forward"),
         1,
-        "'joint_forward' must be true or false, got 1",
+        "method: 'joint_forward' is a number, not true or false",
     ),
     "a fraction for a count": (
         ("training", "recipe", "epochs"),
         1.9,
-        "'epochs' must be a whole number, got 1.9",
+        "training.recipe: 'epochs' is a number, not a whole number",
     ),
     "text for a count": (
         ("training", "recipe", "epochs"),
         "2",
-        "'epochs' must be a whole number, got '2'",
+        "training.recipe: 'epochs' is text, not a whole number",
     ),
     "text for a rate": (
         ("training", "recipe", "lr"),
         "0.1",
-        "'lr' must be a finite number, got '0.1'",
+        "training.recipe: 'lr' is text, not a number",
     ),
     "a flag for a rate": (
         ("training", "recipe", "lr"),
         True,
-        "'lr' must be a finite number, got True",
+        "training.recipe: 'lr' is true or false, not a number",
     ),
-    "nan": (("training", "recipe", "lr"), float("nan"), "'lr' must be a finite number, got nan"),
+    "nan": (
+        ("training", "recipe", "lr"),
+        float("nan"),
+        "training.recipe: 'lr' is NaN, not a number",
+    ),
     "infinity": (
         ("method", "temperature"),
         float("inf"),
-        "'temperature' must be a finite number, got inf",
+        "method: 'temperature' is infinite, not a number",
     ),
     "a negative rate": (("training", "recipe", "lr"), -0.1, "lr must be 0 or more, got -0.1"),
     "a negative decay": (
@@ -67,28 +71,32 @@ WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
     ),
     "a negative seed": (("seed",), -1, "seed must be a whole number from 0 to 2^63 - 1, got -1"),
     "a huge seed": (("training", "seed"), 2**63, "seed must be a whole number from 0 to 2^63 - 1"),
-    "a number for a name": (("training", "model"), 5, "'model' must be text, got 5"),
+    "a number for a name": (("training", "model"), 5, "training: 'model' is a number, not text"),
     "a number for a fingerprint": (
         ("training", "fingerprint"),
         5,
-        "'fingerprint' must be text, got 5",
+        "training: 'fingerprint' is a number, not text",
     ),
-    "text for a list": (("training", "mean"), "0.5", "'mean' must be a list, got '0.5'"),
+    "text for a list": (("training", "mean"), "0.5", "training: 'mean' is text, not a list"),
     "a fraction for a class": (
         ("request",),
         {"name": "classes", "classes": [1.5]},
-        "must be a class index or name, got 1.5",
+        "request: 'classes[0]' is a number, not a class",
     ),
     "text for classes": (
         ("request",),
         {"name": "classes", "classes": "cat"},
-        "'classes' must be a list, got 'cat'",
+        "request: 'classes' is text, not a list",
     ),
-    "numbers for ids": (("request",), {"name": "samples", "ids": [1]}, "'ids' must be text, got 1"),
+    "numbers for ids": (
+        ("request",),
+        {"name": "samples", "ids": [1]},
+        "request: 'ids[0]' is a number, not text",
+    ),
     "a list for a biased class": (
         ("request",),
         {"name": "debias", "true": [1], "wrong": 2},
-        "'true' must be a class index or name",
+        "request: 'true' is a list, not a class",
     ),
 }
 

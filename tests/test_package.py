@@ -31,7 +31,7 @@ LAYERS = [
     ["artifacts"],
     ["metrics", "earlier_requests", "preparation", "retraining"],
     ["unlearning"],
-    ["comparison", "tuning", "display"],
+    ["comparison", "search_spaces", "tuning", "display"],
     ["runs"],
     ["options"],
     ["unlearning_runs", "run_forget"],

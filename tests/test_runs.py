@@ -131,7 +131,7 @@ def test_ids_of_forgotten_samples_are_in_one_private_file(tmp_path: Path) -> Non
     with pytest.raises(BadInput, match=r"sample_ids\.json was changed"):
         runs.load(folder)
     holding[0].unlink()
-    with pytest.raises(BadInput, match=r"sample_ids.json.* cannot be read: No such file"):
+    with pytest.raises(BadInput, match=r"sample_ids.json.* cannot be opened: No such file"):
         runs.load(folder)
 
 

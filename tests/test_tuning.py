@@ -2,6 +2,7 @@
 methods."""
 
 import dataclasses
+import math
 import sys
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from duck.errors import BadInput, MissingExtra, UnknownName
 from duck.methods import METHODS, Duck
 from duck.runtime import seeded
 from duck.scenarios import ForgetClasses
+from duck.search_spaces import Values, settings_in, space_of, spaces
 from duck.training import loop
 from duck.tuning import (
     FAILED,
@@ -23,13 +25,10 @@ from duck.tuning import (
     _Judge,
     _run,
     _ScenarioTrial,
-    _settings_of,
     at_edge,
     best,
     changes,
     mean,
-    space_of,
-    spaces,
     tune,
     widened,
     with_settings,
@@ -40,20 +39,16 @@ from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_n
 DUCK = Duck(batch_size=64, lr=3e-3, low_batch=32, max_epochs=2, low_epochs=1)
 
 
-RANGE = {"low", "high", "log", "integer", "min", "max"}
-
-
 def test_every_space_names_settings_of_its_method() -> None:
     assert set(spaces()) == {name for name in METHODS if name not in ("original", "retrained")}
     for method, space in spaces().items():
         known = {field.name for field in dataclasses.fields(METHODS[method])}  # type: ignore[arg-type]
         assert {name for key in space for name in key.split(", ")} <= known
-        for options in space.values():
-            assert (
-                set(options) in ({"choices"}, {"fixed"}) or {"low", "high"} <= set(options) <= RANGE
-            )
+        for values in space.values():
+            kinds = [values.is_range, bool(values.choices), values.fixed is not None]
+            assert sum(kinds) == 1
             # A linear range that is widened would reach values without meaning.
-            assert "log" in options or "low" not in options or "min" in options
+            assert values.log or values.min > -math.inf or not values.is_range
 
 
 def trials_at(name: str, *values: float) -> list[Trial]:
@@ -65,23 +60,14 @@ def trials_at(name: str, *values: float) -> list[Trial]:
 
 
 def test_a_range_is_widened_where_the_best_lies_at_its_edge() -> None:
-    log = {"lr": {"low": 1e-4, "high": 1e-2, "log": True}}
+    rate = Values(1e-4, 1e-2, log=True)
+    log = {"lr": rate}
     inside = trials_at("lr", 1e-3, 1e-4, 2e-3)
     assert widened(log, inside) == log
-    assert widened(log, trials_at("lr", 1e-3, 2e-3, 1.1e-4))["lr"] == {
-        "low": 0.25e-4,
-        "high": 1e-2,
-        "log": True,
-    }
-    assert widened(log, trials_at("lr", 1e-3, 2e-3, 1e-2))["lr"] == {
-        "low": 1e-4,
-        "high": 4e-2,
-        "log": True,
-    }
+    assert widened(log, trials_at("lr", 1e-3, 2e-3, 1.1e-4))["lr"] == replace(rate, low=0.25e-4)
+    assert widened(log, trials_at("lr", 1e-3, 2e-3, 1e-2))["lr"] == replace(rate, high=4e-2)
     # One that lies far outside is inside afterwards.
-    assert widened(log, trials_at("lr", 1e-3, 2e-3, 0.3))["lr"]["high"] == pytest.approx(
-        1e-2 * 4**3
-    )
+    assert widened(log, trials_at("lr", 1e-3, 2e-3, 0.3))["lr"].high == pytest.approx(1e-2 * 4**3)
     # Of two trials the best says little, and a best that failed nothing.
     assert widened(log, trials_at("lr", 1e-3, 1e-4)) == log
     assert (
@@ -97,18 +83,18 @@ def test_a_range_is_widened_where_the_best_lies_at_its_edge() -> None:
 
 
 def test_a_range_is_not_widened_beyond_its_limits() -> None:
-    share = {"share": {"low": 0.1, "high": 0.9, "min": 0.05, "max": 1.0}}
-    assert widened(share, trials_at("share", 0.5, 0.4, 0.89))["share"]["high"] == 1.0
-    assert widened(share, trials_at("share", 0.5, 0.4, 0.1))["share"]["low"] == 0.05
-    epochs = {"epochs": {"low": 2, "high": 10, "log": True, "integer": True, "min": 1, "max": 15}}
-    assert widened(epochs, trials_at("epochs", 5, 4, 10))["epochs"]["high"] == 15
+    share = {"share": Values(0.1, 0.9, min=0.05, max=1.0)}
+    assert widened(share, trials_at("share", 0.5, 0.4, 0.89))["share"].high == 1.0
+    assert widened(share, trials_at("share", 0.5, 0.4, 0.1))["share"].low == 0.05
+    epochs = {"epochs": Values(2, 10, log=True, integer=True, min=1, max=15)}
+    assert widened(epochs, trials_at("epochs", 5, 4, 10))["epochs"].high == 15
     assert widened(epochs, trials_at("epochs", 5, 4, 9)) == epochs
-    assert widened(epochs, trials_at("epochs", 5, 4, 2))["epochs"]["low"] == 1
+    assert widened(epochs, trials_at("epochs", 5, 4, 2))["epochs"].low == 1
 
 
 def test_the_best_is_at_an_edge_until_a_trial_has_looked_beyond() -> None:
     def trials(*rates: float) -> list[Trial]:
-        start = _settings_of(METHODS["l1-sparse"](), spaces()["l1-sparse"])
+        start = settings_in(spaces()["l1-sparse"], METHODS["l1-sparse"]())
         return [
             Trial(number, {**start, "lr": lr}, 0.1 * (lr == 0.1), 1.0, 0.0, 1.0)
             for number, lr in enumerate(rates)

@@ -380,16 +380,14 @@ def _scenario(
             left = data_after(previous.scenario)
         request, copies = add_copies(request, left, seed)
         remarks += [copies] if copies else []
-    scenario = request(data, seed) if previous is None else _after(previous, request, seed)
+    if previous is None:
+        scenario = request(data, seed)
+    else:
+        has_forgotten = surely_forgot(previous.method, previous.outcome.forgot)
+        scenario = scenario_after(previous.scenario, request, seed)
+        scenario = with_history(scenario, previous.earlier, has_forgotten)
     remarks += map(str, check_data(scenario))
     return scenario, tuple(remarks)
-
-
-def _after(previous: Result, request: Request, seed: int) -> Scenario:
-    """Apply a request to what earlier requests left, with the scores of these."""
-    scenario = scenario_after(previous.scenario, request, seed)
-    has_forgotten = surely_forgot(previous.method, previous.outcome.forgot)
-    return with_history(scenario, previous.earlier, has_forgotten)
 
 
 def _adapted(new_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Module] | None:
@@ -497,7 +495,8 @@ def audit(
         options: For the folder of a run: further fields of `duck.audits.run_audit.AuditOptions`,
             such as `pool`, `pool_models`, `data`, `root`, `trust_model_code` and `device`.
     """
-    references = _as_list(retrained)
+    is_one = isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList)
+    references: list[Any] = [retrained] if is_one else list(retrained)  # type: ignore[arg-type]
     chosen: Tier = tier or ("oracle" if references else "quick")
     if isinstance(unlearned, Path | str):
         if scenario is not None or new_model is not None or recipe is not None:
@@ -542,15 +541,6 @@ def _audit_options(settings: dict[str, Any]) -> AuditOptions:
         if name not in known:
             raise BadInput(f"duck.audit has no argument {name!r}. {suggest(name, known)}")
     return AuditOptions(**settings)
-
-
-def _as_list(
-    models: Sequence[nn.Module | Path | str] | nn.Module,
-) -> list[nn.Module | Path | str]:
-    """Return models as a list; a ModuleList is a list of models."""
-    if isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList):
-        return [models]
-    return list(models)
 
 
 def _as_path(place: nn.Module | Path | str) -> Path:

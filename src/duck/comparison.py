@@ -1,7 +1,8 @@
 """Compare methods on one scenario."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import nn
 from duck.engines import Engine, InlineEngine
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, has_settings, missing_settings, preset
-from duck.metrics import Scores, check_limit, evaluate
+from duck.metrics import check_limit, evaluate
 from duck.preparation import Preparations
 from duck.types import Progress, Recipe, Scenario
 from duck.unlearning import Epoch, Outcome, Watch, notes, unlearn
@@ -95,42 +96,28 @@ def compare(
     come in another order. It has to pickle the arguments.
     """
     check_limit(max_accuracy_loss)
-    comparison = _Comparison(
-        model=model,
-        scenario=scenario,
-        new_model=new_model,
-        recipe=recipe,
-        head=head,
-        original=evaluate(model, scenario),
-        watch=watch,
-        preparations=preparations or Preparations(),
-        max_accuracy_loss=max_accuracy_loss,
-    )
-    yield from engine(comparison, list(methods.items()))
+    arguments = {
+        "new_model": new_model,
+        "recipe": recipe,
+        "head": head,
+        "original": evaluate(model, scenario),
+        "watch": watch,
+        "preparations": preparations or Preparations(),
+        "max_accuracy_loss": max_accuracy_loss,
+    }
+    run = partial(_run_method, model=model, scenario=scenario, arguments=arguments)
+    yield from engine(run, list(methods.items()))
 
 
-@dataclass(frozen=True, eq=False)
-class _Comparison:
-    """Runs one method. The fields are the arguments of `unlearn` that all methods share."""
-
-    model: nn.Module
-    scenario: Scenario
-    new_model: Callable[[], nn.Module] | None
-    recipe: Recipe | None
-    head: str | None
-    original: Scores
-    watch: Watch | None
-    preparations: Preparations
-    max_accuracy_loss: float | None
-
-    def __call__(self, task: tuple[str, Method]) -> Compared:
-        name, method = task
-        arguments = {field.name: getattr(self, field.name) for field in fields(self)}
-        try:
-            outcome = unlearn(method, **arguments)
-        except Exception as error:
-            return Compared(name, method, None, f"{type(error).__name__}: {error}")
-        return Compared(name, method, outcome, notes=tuple(notes(self.scenario, outcome)))
+def _run_method(
+    task: tuple[str, Method], model: nn.Module, scenario: Scenario, arguments: dict[str, Any]
+) -> Compared:
+    name, method = task
+    try:
+        outcome = unlearn(method, model, scenario, **arguments)
+    except Exception as error:
+        return Compared(name, method, None, f"{type(error).__name__}: {error}")
+    return Compared(name, method, outcome, notes=tuple(notes(scenario, outcome)))
 
 
 def ignore_progress(event: Progress | Epoch) -> None:

@@ -2,31 +2,30 @@
 
 import dataclasses
 import hashlib
-import math
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 import cattrs
 import tomli_w
-from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError
-from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+from cattrs.gen import make_dict_unstructure_fn, override
 
 from duck.checks import check_numbers, check_settings
-from duck.errors import BadInput, DuckError
+from duck.errors import BadInput
 from duck.files import read_text
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
-from duck.registry import Registry, suggest
+from duck.records import RULES, InvalidRecord, Rule, build_converter, explain
+from duck.registry import Registry
 from duck.sample_ids import hide_ids, names_samples, without_ids
 from duck.scenarios import SCENARIOS, Request, data_after, scenario_after
 from duck.training.loop import check_recipe
 from duck.types import Data, Protocols, Recipe, Scenario
 
 T = TypeVar("T")
+CLASS = Rule("a class index or name", lambda value: type(value) in (int, str))
 RECIPE_ASSUMED = (
     "The original was trained elsewhere: its recipe is not known, and the one below is assumed."
 )
@@ -147,24 +146,23 @@ def scenario_of(
     earlier: Sequence[EarlierRequest], request: Request, data: Data, seed: int, protocol: Protocols
 ) -> Scenario:
     """Apply a request to the data, after the earlier requests."""
-    if not earlier:
+    previous = _last_scenario(earlier, data)
+    if previous is None:
         return request(data, seed, protocol)
-    *before, last = earlier
-    return scenario_after(_scenario_of_step(before, last, data), request, seed, protocol)
-
-
-def _scenario_of_step(
-    earlier: Sequence[EarlierRequest], step: EarlierRequest, data: Data
-) -> Scenario:
-    return scenario_of(earlier, step.request, data, step.seed, step.protocol)
+    return scenario_after(previous, request, seed, protocol)
 
 
 def data_left(earlier: Sequence[EarlierRequest], data: Data) -> Data:
     """Return the data without the forget sets of the earlier requests."""
+    previous = _last_scenario(earlier, data)
+    return data if previous is None else data_after(previous)
+
+
+def _last_scenario(earlier: Sequence[EarlierRequest], data: Data) -> Scenario | None:
     if not earlier:
-        return data
+        return None
     *before, last = earlier
-    return data_after(_scenario_of_step(before, last, data))
+    return scenario_of(before, last.request, data, last.seed, last.protocol)
 
 
 def fingerprint(data: Data) -> str:
@@ -192,8 +190,8 @@ def structure(plain: dict[str, Any], cls: type[T]) -> T:
     """Convert plain data to a dataclass, or raise an error that names the wrong key."""
     try:
         return _converter.structure(plain, cls)
-    except (cattrs.BaseValidationError, ForbiddenExtraKeysError) as error:
-        raise BadInput(_explain(error)) from error
+    except (cattrs.BaseValidationError, InvalidRecord) as error:
+        raise BadInput(f"{explain(error, quoted=True).removesuffix('.')}.") from error
 
 
 def to_toml(experiment: Experiment) -> str:
@@ -216,86 +214,24 @@ def _without_none(plain: Any) -> Any:
     return [_without_none(value) for value in plain] if isinstance(plain, list | tuple) else plain
 
 
-def _explain(error: BaseException) -> str:
-    """Return the first problem in one line."""
-    if isinstance(error, ForbiddenExtraKeysError):
-        wrong = sorted(error.extra_fields)[0]
-        known = [field.name for field in dataclasses.fields(error.cl)]
-        return f"{error.cl.__name__} has no setting {wrong!r}. {suggest(wrong, known)}"
-    if isinstance(error, cattrs.BaseValidationError):
-        return _explain_validation(error)
-    return str(error)
-
-
-def _explain_validation(error: cattrs.BaseValidationError) -> str:
-    class_name = getattr(error.cl, "__name__", error.cl)
-    # A misspelt key is both unknown and missing: the message about the unknown key is clearer.
-    inner = min(error.exceptions, key=lambda part: not isinstance(part, ForbiddenExtraKeysError))
-    if type(inner) is KeyError:
-        return f"{class_name} needs the setting {inner}."
-    notes = getattr(inner, "__notes__", ())
-    names = [note.name for note in notes if isinstance(note, AttributeValidationNote)]
-    where = f"{class_name}: {names[0]!r}" if names else ""
-    ours = DuckError | cattrs.BaseValidationError | ForbiddenExtraKeysError
-    if where and not isinstance(inner, ours):
-        return f"{where} has a value of the wrong kind."
-    text = _explain(inner)
-    return f"{where} {text}" if where and text.startswith("must be") else text
-
-
 def _build_converter() -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=True)
+    converter = build_converter(forbid_extra_keys=True)
     _tag(converter, Method, METHODS)
     _tag(converter, Request, SCENARIOS)
-    hooks: dict[Any, Callable[[Any], Any]] = {
-        int | str: partial(_exact, (int, str), "a class index or name"),
-        str: partial(_exact, (str,), "text"),
-        bool: partial(_exact, (bool,), "true or false"),
-        int: partial(_exact, (int,), "a whole number"),
-        float: _finite,
-        int | tuple[int, ...]: _class_or_group,
-    }
-    for kind, hook in hooks.items():
-        converter.register_structure_hook(kind, _ignoring_kind(hook))
+    # A whole number for a float has the id of the float.
+    converter.register_structure_hook(float, lambda value, _: float(RULES[float].check(value)))
+    converter.register_structure_hook(int | str, CLASS.check)
+    converter.register_structure_hook(int | tuple[int, ...], _class_or_group)
     # Omitted if they have their defaults: ids of experiments without them stay the same.
     optional = override(omit_if_default=True)
     training = make_dict_unstructure_fn(Training, converter, recipe_assumed=optional)
     converter.register_unstructure_hook(Training, training)
     plain = make_dict_unstructure_fn(Experiment, converter, earlier=optional, head=optional)
     converter.register_unstructure_hook(Experiment, plain)
-    converter.register_structure_hook_func(_is_sequence, partial(_structure_sequence, converter))
     return converter
 
 
-def _ignoring_kind(hook: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda value, _: hook(value)
-
-
-def _is_sequence(kind: Any) -> bool:
-    return get_origin(kind) is tuple and get_args(kind)[1:] == (...,)
-
-
-def _structure_sequence(converter: cattrs.Converter, value: Any, kind: Any) -> tuple[Any, ...]:
-    """Read tuples from lists alone: text would be taken apart into its characters."""
-    items = _exact((list, tuple), "a list", value)
-    return tuple(converter.structure(item, get_args(kind)[0]) for item in items)
-
-
-def _exact(kinds: tuple[type, ...], words: str, value: Any) -> Any:
-    """Return a value of the right kind as it is: the text "no" is not true, and 1.9 is not 1."""
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise BadInput(f"must be {words}, got {value!r}.")
-    return value
-
-
-def _finite(value: Any) -> float:
-    number = float(_exact((int, float), "a finite number", value))
-    if not math.isfinite(number):
-        raise BadInput(f"must be a finite number, got {number}.")
-    return number
-
-
-def _class_or_group(value: Any) -> int | tuple[int, ...]:
+def _class_or_group(value: Any, _: Any) -> int | tuple[int, ...]:
     """Return a class, or the classes of a group that go together."""
     group = value if isinstance(value, list | tuple) else [value]
     if not group or any(type(one) is not int for one in group) or len(set(group)) < len(group):
@@ -312,26 +248,15 @@ def _tag(converter: cattrs.Converter, protocol: Any, registry: Registry[Any]) ->
         }
         return {"name": registry.name_of(value), **fields}
 
-    @cache
-    def hook(cls: Any) -> Any:
-        # Classes of a registry may define __init__, so that each class needs its own hook.
-        return make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
-
     def structure(plain: dict[str, Any], _: Any) -> Any:
         rest = dict(plain)
         cls = registry[rest.pop("name")]
-        return hook(cls)(rest, cls)
+        return converter.structure(rest, cls)
 
     converter.register_unstructure_hook_func(
         lambda cls: cls in registry.values() or cls is protocol, unstructure
     )
     converter.register_structure_hook(protocol, structure)
-    converter.register_unstructure_hook(
-        protocol | None, lambda value: None if value is None else unstructure(value)
-    )
-    converter.register_structure_hook(
-        protocol | None, lambda value, kind: None if value is None else structure(value, kind)
-    )
 
 
 _converter = _build_converter()

@@ -7,7 +7,6 @@ record that is read is also checked for the range of its values. Messages do not
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,9 +19,12 @@ from cattrs.cols import (
     list_structure_factory,
     mapping_structure_factory,
 )
+from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError, IterableValidationNote
 from cattrs.gen import make_dict_structure_fn
 
+from duck.errors import DuckError
 from duck.files import read_text
+from duck.registry import suggest
 
 T = TypeVar("T")
 Hook = Callable[[Any, Any], Any]
@@ -114,12 +116,13 @@ OBJECT = Rule("an object", lambda value: isinstance(value, dict))
 LIST = Rule("a list", lambda value: isinstance(value, list | tuple))
 
 
-def build_converter() -> cattrs.Converter:
+def build_converter(forbid_extra_keys: bool = False) -> cattrs.Converter:
     """Return a converter that checks values and does not convert them: "1" is not 1.
 
-    Keys that a dataclass does not have are ignored, as files of other versions may have them.
+    By default keys that a dataclass does not have are ignored, as files of other versions may have
+    them.
     """
-    converter = cattrs.Converter()
+    converter = cattrs.Converter(forbid_extra_keys=forbid_extra_keys)
     for kind, rule in RULES.items():
         converter.register_structure_hook(kind, rule.check)
     hooks: list[tuple[Callable[[Any], bool], Callable[[Any], Hook]]] = [
@@ -148,10 +151,8 @@ def structure(plain: Any, cls: type[T], converter: cattrs.Converter | None = Non
     """Convert plain data to a record, or raise an error that names the first wrong field."""
     try:
         return (converter or CONVERTER).structure(plain, cls)
-    except cattrs.BaseValidationError as error:
-        raise InvalidRecord(_first_problem(error)) from error
-    except InvalidRecord as error:
-        raise InvalidRecord(f"it {error}") from error
+    except (cattrs.BaseValidationError, InvalidRecord) as error:
+        raise InvalidRecord(explain(error)) from error
 
 
 def to_plain(record: Any) -> dict[str, Any]:
@@ -216,28 +217,51 @@ def _sequence_hook(kind: Any, converter: cattrs.Converter) -> Hook:
     factory = list_structure_factory if is_list else homogenous_tuple_structure_factory
     by_item = _checked(LIST, factory(kind, converter))
     rule = _rule_of(get_args(kind)[0])
-    if rule is None:
+    if rule is None or not is_list:
         return by_item
 
     def hook(value: Any, _: Any) -> Any:
         # One pass is fast enough for every point of a map; only an error needs the index.
         if isinstance(value, list) and all(map(rule.accepts, value)):
-            return value if is_list else tuple(value)
+            return value
         return by_item(value, kind)
 
     return hook
 
 
-def _first_problem(error: BaseException) -> str:
-    message, path = cattrs.transform_error(error, "", _explain)[0].rsplit(" @ ", 1)
-    place = re.sub(r"\['([^']*)'\]", r".\1", path).removeprefix(".")
-    return f"{place} {message}" if place else f"it {message}"
+def explain(error: BaseException, quoted: bool = False) -> str:
+    """Return the first problem of an error of a converter, in one line.
+
+    quoted   the name of the field is in quotes, to be found in a file
+    """
+    place, problem = _first_problem(error)
+    if quoted and place:
+        owner, _, name = place.rpartition(".")
+        place = f"{owner}: {name!r}" if owner else repr(name)
+    if isinstance(problem, ForbiddenExtraKeysError):
+        wrong = sorted(problem.extra_fields)[0]
+        known = [field.name for field in dataclasses.fields(problem.cl)]
+        return f"{problem.cl.__name__} has no setting {wrong!r}. {suggest(wrong, known)}"
+    if isinstance(problem, DuckError):
+        return str(problem)
+    if type(problem) is KeyError:
+        return f"{place} is missing"
+    is_known = isinstance(problem, InvalidRecord)
+    return f"{place or 'it'} {problem if is_known else f'is not valid: {problem}'}"
 
 
-def _explain(error: BaseException, _: Any) -> str:
-    if isinstance(error, KeyError):
-        return "is missing"
-    return str(error) if isinstance(error, InvalidRecord) else f"is not valid: {error}"
+def _first_problem(error: BaseException, place: str = "") -> tuple[str, BaseException]:
+    """Return the first error inside an error, and the place of its field."""
+    if not isinstance(error, cattrs.BaseValidationError):
+        return place.removeprefix("."), error
+    # A misspelt key is both unknown and missing: the message about the unknown key is clearer.
+    inner = min(error.exceptions, key=lambda part: not isinstance(part, ForbiddenExtraKeysError))
+    for note in getattr(inner, "__notes__", ()):
+        if isinstance(note, AttributeValidationNote):
+            place += f".{note.name}"
+        elif isinstance(note, IterableValidationNote):
+            place += f"[{note.index}]" if isinstance(note.index, int) else f".{note.index}"
+    return _first_problem(inner, place)
 
 
 def _kind(value: Any) -> str:

@@ -104,8 +104,8 @@ def forget_run(options: ForgetOptions, display: Display | None = None) -> Forget
     """
     options.check()
     with distributed(options.output.device) as device:
-        shown = display if display and is_first() else Display()
-        return _forget(options, pick_device(device), shown)
+        display = display if display and is_first() else Display()
+        return _forget(options, pick_device(device), display)
 
 
 def _forget(options: ForgetOptions, device: torch.device, display: Display) -> ForgetRun:

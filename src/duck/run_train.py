@@ -65,15 +65,15 @@ def train_run(options: TrainOptions, display: Display | None = None) -> TrainRun
     if ":" not in options.model:
         MODELS[options.model]  # an unknown name is an error before the data are read
     with distributed(options.output.device) as device:
-        shown = display if display and is_first() else Display()
-        with shown.progress(f"reading {options.source.data}") as progress:
+        display = display if display and is_first() else Display()
+        with display.progress(f"reading {options.source.data}") as progress:
             data = options.source.load(progress=progress)
         if options.fingerprint not in ("", fingerprint(data)):
             raise BadInput(
                 "The data are not those of the experiment: the fingerprints differ. Name the data "
                 "with --data to train on other ones."
             )
-        folder = train_on(data, options, pick_device(device), shown)
+        folder = train_on(data, options, pick_device(device), display)
         return TrainRun(folder, is_first())
 
 

@@ -246,13 +246,13 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
         return folder
     salt = new_salt() if run.experiment.names_samples else NO_SALT
     digest = run.experiment.request_digest(salt)
-    stamped = replace(
+    complete = replace(
         run,
         id=run.experiment.run_id(salt),
         environment=run.environment or environment(device_of(model)),
         created=run.created or datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    plain = _CONVERTER.unstructure(stamped)
+    plain = _CONVERTER.unstructure(complete)
     record, ids = hide_ids({**plain, "request_digest": digest, "status": run.status}, salt)
     with _explain_write_errors(folder), files.replacing(folder, RUN_FILES) as new:
         save_weights(model, new / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)

@@ -5,14 +5,15 @@ the digests of a run are keyed with a random salt, and only the private file con
 """
 
 import hashlib
-import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from duck.errors import BadInput
-from duck.files import read_text, write_json
+from duck.files import write_json
+from duck.records import InvalidRecord, read_record
 
 FILE = "sample_ids.json"
 Lists = dict[str, list[str]]
@@ -80,39 +81,43 @@ def _replace_ids(plain: Any, replace: Callable[[Any], Any], kind: Any = list | t
     return plain
 
 
+@dataclass(frozen=True)
+class PrivateIds:
+    """The content of the private file."""
+
+    salt: str
+    ids: Lists
+
+    def __post_init__(self) -> None:
+        bytes.fromhex(self.salt)
+
+
 def write_ids(lists: Lists, salt: str, folder: Path) -> None:
     """Write the private file, unless there are no ids."""
     if lists:
-        write_json(folder / FILE, {"salt": salt, "ids": lists}, private=True)
+        write_json(folder / FILE, asdict(PrivateIds(salt, lists)), private=True)
 
 
 def read_salt(folder: Path) -> str:
     """Return the salt of a run, or `NO_SALT` if its file of ids cannot be read."""
     try:
-        return _read_file(folder / FILE)[0]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return read_record(folder / FILE, PrivateIds).salt
+    except InvalidRecord:
         return NO_SALT
-
-
-def _read_file(path: Path) -> tuple[str, Lists]:
-    content = json.loads(read_text(path))
-    bytes.fromhex(content["salt"])
-    return content["salt"], content["ids"]
 
 
 def _read_list(path: Path, digest: str) -> list[str]:
     try:
-        salt, lists = _read_file(path)
-        ids = lists[digest]
-        if ids_digest(ids, salt) == digest:
-            return ids
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or "it does not contain them"
+        content = read_record(path, PrivateIds)
+    except InvalidRecord as error:
         raise BadInput(
-            f"{path}, the file with the ids of the forgotten samples, cannot be read: {reason}. "
+            f"{path}, the file with the ids of the forgotten samples, is needed: {error}. "
             "Copy it into the folder of the run."
         ) from error
-    raise BadInput(
-        f"{path} was changed: its ids are not those of the run. Copy it again from the original "
-        "folder of the run."
-    )
+    ids = content.ids.get(digest)
+    if ids is None or ids_digest(ids, content.salt) != digest:
+        raise BadInput(
+            f"{path} was changed: its ids are not those of the run. Copy it again from the "
+            "original folder of the run."
+        )
+    return ids

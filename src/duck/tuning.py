@@ -4,17 +4,12 @@ The search space is published, and the budget is the same for every method.
 """
 
 import dataclasses
-import json
-import math
 import statistics
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,11 +22,11 @@ from torch import Tensor, nn
 
 from duck.artifacts import ArtifactStore
 from duck.data.progress import ProgressCallback
+from duck.display import Display
 from duck.engines import Engine, InlineEngine
 from duck.errors import BadInput, MissingExtra
 from duck.experiment import Training
 from duck.files import check_replaceable, write_text
-from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, preset
 from duck.metrics import aus
@@ -40,27 +35,26 @@ from duck.preparation import Preparations
 from duck.retraining import Retraining
 from duck.runtime import Stopwatch, device_of
 from duck.scenarios import ForgetClasses, Request
+from duck.search_spaces import (
+    Settings,
+    Space,
+    by_name,
+    covering,
+    plain,
+    settings_in,
+    space_of,
+    value_of,
+)
 from duck.types import Examples, Recipe, Scenario, Task
 
 INLINE = InlineEngine()
 Objective = Literal["aus", "gap"]
-Settings = dict[str, Any]
-Space = dict[str, dict[str, Any]]
-EDGE = 0.05
-"""Share of a range that counts as its edge."""
 MIN_TRIALS_TO_WIDEN = 3
 """Trials before a range is widened. The best of fewer trials means little."""
 FAILED = -2.0
 """Score of a trial that failed: the lowest that an objective can have."""
 MAX_LOG_ODDS = 1e6
 """The log-odds of a sample whose other classes are all masked would be infinite."""
-WIDENING_FACTOR = 4.0
-"""Factor by which a range on a log scale is widened; a linear one grows by half of its width."""
-
-
-def no_progress(title: str) -> AbstractContextManager[ProgressCallback]:
-    """Show no progress."""
-    return nullcontext(lambda done, total: None)
 
 
 @dataclass(frozen=True)
@@ -83,22 +77,6 @@ class Trial:
     """How well confidence separates forget from holdout samples, for the objective `gap`."""
     pruned: bool = False
     """Whether scenarios were skipped because no scores on them could have made it the best."""
-
-
-@cache
-def spaces() -> dict[str, Space]:
-    """Return the search spaces of all methods, from spaces.toml."""
-    return tomllib.loads(files("duck.methods").joinpath("spaces.toml").read_text(encoding="utf-8"))
-
-
-def space_of(method: str) -> Space:
-    """Return the search space of a method."""
-    METHODS[method]
-    if method not in spaces():
-        raise BadInput(
-            f"{method} has nothing to tune. Methods with a search space: {', '.join(spaces())}."
-        )
-    return spaces()[method]
 
 
 def tune(
@@ -141,8 +119,8 @@ def tune(
         for scenario, reference in zip(scenarios, references, strict=True)
     ]
     study = create_study(scenarios[0].seed, budget)
-    queue = [_settings_of(known, published) for known in (method, *also)]
-    base = _covering(published, queue[0])
+    queue = [settings_in(published, known) for known in (method, *also)]
+    base = covering(published, queue[0])
     trials: list[Trial] = []
     # The workers, with their copies of the models and data, serve all trials.
     with engine.open(_ScenarioTrial(judges, method), len(judges)) as execute:
@@ -209,12 +187,13 @@ def _propose(
     queued = earlier.settings if earlier is not None else next(iter(queue), None)
     if queued in queue:
         queue.remove(queued)
-        study.enqueue_trial(_drawable(queued, space))
+        drawn = {key: values for key, values in space.items() if values.fixed is None}
+        study.enqueue_trial({key: drawn[key].nearest(value_of(queued, key)) for key in drawn})
     else:
         queued = None
     suggestion = study.ask()
-    values = {name: _suggest(suggestion, name, options) for name, options in space.items()}
-    return suggestion, _flat(values) if queued is None else queued
+    suggested = {key: values.suggest(suggestion, key) for key, values in space.items()}
+    return suggestion, by_name(suggested) if queued is None else queued
 
 
 def retrain(
@@ -238,22 +217,16 @@ def retrain(
         for scenario in scenarios
     ]
     models: dict[int, nn.Module] = {}
-    work = _RetrainScenario(retrainings)
+    work = partial(_retrain_one, retrainings=retrainings)
     for place, retrained in engine(work, range(len(retrainings))):
         models[place] = retrained
         report(len(models), len(retrainings))
     return [models[place] for place in range(len(retrainings))]
 
 
-@dataclass(frozen=True)
-class _RetrainScenario:
-    """Loads or trains the model of one scenario, which is given by its place."""
-
-    retrainings: Sequence[Retraining]
-
-    def __call__(self, place: int) -> tuple[int, nn.Module]:
-        retraining = self.retrainings[place]
-        return place, retraining.load_or_train(retraining.scenario.seed)
+def _retrain_one(place: int, retrainings: Sequence[Retraining]) -> tuple[int, nn.Module]:
+    retraining = retrainings[place]
+    return place, retraining.load_or_train(retraining.scenario.seed)
 
 
 FILE_MARK = "# The best of"
@@ -373,7 +346,7 @@ def search_preset(
     training: Training | None = None,
     store: ArtifactStore | None = None,
     engine: Engine = INLINE,
-    progress: Callable[[str], AbstractContextManager[ProgressCallback]] = no_progress,
+    progress: Callable[[str], AbstractContextManager[ProgressCallback]] = Display.progress,
 ) -> Search:
     """Search the settings of a method and write the best as a preset, as `duck tune` does.
 
@@ -443,7 +416,7 @@ def changes(method: Method, trial: Trial) -> Settings:
     return {
         name: value
         for name, value in trial.settings.items()
-        if name in known and _plain(getattr(method, name)) != value
+        if name in known and plain(getattr(method, name)) != value
     }
 
 
@@ -456,16 +429,13 @@ def with_settings(method: Method, settings: Settings) -> Method:
 
 
 def widened(space: Space, trials: Sequence[Trial]) -> Space:
-    """Return the space with wider ranges where the best trial is at the edge.
-
-    A range does not exceed its `min` and `max`.
-    """
+    """Return the space with wider ranges where the best trial is at the edge."""
     if len(trials) < MIN_TRIALS_TO_WIDEN or best(trials).error:
         return space
     settings = best(trials).settings
     return {
-        name: _widened(options, settings[name]) if "low" in options else options
-        for name, options in space.items()
+        key: values.widened(settings[key]) if values.is_range else values
+        for key, values in space.items()
     }
 
 
@@ -473,15 +443,13 @@ def at_edge(method: str, trials: Sequence[Trial]) -> list[str]:
     """Return the settings of the best trial at the edge of their range that no trial exceeded."""
     settings = best(trials).settings
     names = []
-    for name, options in _covering(space_of(method), trials[0].settings).items():
-        if "low" not in options:
-            continue
-        values = [trial.settings[name] for trial in trials]
-        below, above = _edges(options, settings[name])
-        is_lowest = below and min(values) == settings[name]
-        is_highest = above and max(values) == settings[name]
-        if is_lowest or is_highest:
-            names.append(name)
+    for name, values in covering(space_of(method), trials[0].settings).items():
+        if values.is_range:
+            tried = [trial.settings[name] for trial in trials]
+            below, above = values.edges(settings[name])
+            is_lowest = below and min(tried) == settings[name]
+            is_highest = above and max(tried) == settings[name]
+            names += [name] if is_lowest or is_highest else []
     return names
 
 
@@ -531,107 +499,6 @@ def _in_order(results: Iterator[tuple[int, Trial]]) -> Iterator[Trial]:
         while next_place in finished:
             yield finished[next_place]
             next_place += 1
-
-
-def _widened(options: Mapping[str, Any], value: float) -> dict[str, Any]:
-    wide = dict(options)
-    while True:
-        below, above = _edges(wide, value)
-        low, high = wide["low"], wide["high"]
-        if options.get("log"):
-            lower, higher = low / WIDENING_FACTOR, high * WIDENING_FACTOR
-        else:
-            lower, higher = low - (high - low) / 2, high + (high - low) / 2
-        if options.get("integer"):
-            lower, higher = math.floor(lower), math.ceil(higher)
-        if below:
-            wide["low"] = max(lower, options.get("min", -math.inf))
-        if above:
-            wide["high"] = min(higher, options.get("max", math.inf))
-        if (wide["low"], wide["high"]) == (low, high):
-            return wide
-
-
-def _edges(options: Mapping[str, Any], value: float) -> tuple[bool, bool]:
-    """Return whether a value is at the lower and at the upper edge, if the range can be widened."""
-    scale: Callable[[float], float] = math.log if options.get("log") else float
-    low, high = options["low"], options["high"]
-    if options.get("log") and value <= 0:
-        return False, False
-    margin = 0.0 if options.get("integer") else EDGE * (scale(high) - scale(low))
-    below = low > options.get("min", -math.inf) and scale(value) <= scale(low) + margin
-    above = high < options.get("max", math.inf) and scale(value) >= scale(high) - margin
-    return below, above
-
-
-def _names(key: str) -> list[str]:
-    """Return the settings of a key of a space: one, or several that are chosen together."""
-    return key.split(", ")
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as in JSON, with lists for tuples."""
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _settings_of(method: Method, space: Space) -> Settings:
-    names = chain.from_iterable(map(_names, space))
-    return {name: _plain(getattr(method, name)) for name in names}
-
-
-def _flat(values: Settings) -> Settings:
-    """Return settings by their own names, from values by keys of a space."""
-    flat: Settings = {}
-    for key, value in values.items():
-        names = _names(key)
-        flat |= dict(zip(names, value, strict=True)) if len(names) > 1 else {key: value}
-    return flat
-
-
-def _value(settings: Settings, key: str) -> Any:
-    names = _names(key)
-    return [settings[name] for name in names] if len(names) > 1 else settings[key]
-
-
-def _covering(space: Space, settings: Settings) -> Space:
-    """Return the space with ranges and choices that include these settings."""
-    covering: Space = {}
-    for key, options in space.items():
-        value = _value(settings, key)
-        if "choices" in options and value not in options["choices"]:
-            options = {**options, "choices": [*options["choices"], value]}
-        elif "low" in options and (value > 0 or not options.get("log")):
-            options = {
-                **options,
-                "low": min(options["low"], value),
-                "high": max(options["high"], value),
-            }
-        covering[key] = options
-    return covering
-
-
-def _drawable(settings: Settings, space: Space) -> Settings:
-    """Return settings for the sampler: a value outside its range is moved to the edge."""
-    drawable: Settings = {}
-    for key, options in space.items():
-        value = _value(settings, key)
-        if "choices" in options:
-            drawable[key] = to_json(value if value in options["choices"] else options["choices"][0])
-        elif "low" in options:
-            drawable[key] = min(max(value, options["low"]), options["high"])
-    return drawable
-
-
-def _suggest(suggestion: Any, key: str, options: Mapping[str, Any]) -> Any:
-    if "fixed" in options:
-        return options["fixed"]
-    if "choices" in options:
-        choices = [to_json(choice) for choice in options["choices"]]
-        return json.loads(suggestion.suggest_categorical(key, choices))
-    log = options.get("log", False)
-    if options.get("integer"):
-        return suggestion.suggest_int(key, options["low"], options["high"], log=log)
-    return suggestion.suggest_float(key, options["low"], options["high"], log=log)
 
 
 class _Judge:

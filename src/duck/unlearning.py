@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor, nn
 
 from duck.checks import check_settings
 from duck.earlier_requests import EarlierScores, earlier_note, score_earlier
-from duck.imports import without_garbage_collection
 from duck.methods.base import METHODS, Method, check_kind
 from duck.metrics import (
     SMALL,
@@ -232,7 +230,6 @@ def _execute(method: Method, model: nn.Module, task: Task, watch: Watch | None) 
     history: list[Epoch] = []
     notes: list[str] = []
     report = _make_report(task, stopwatch, history, watch) if watch else None
-    _load_optimizers()
     with stopwatch:
         unlearned = method(model, replace(task, forget=forget, report=report, note=notes.append))
     processed = {"training": int(forget.seen.sum()), "omission": len(forget), "nothing": 0}
@@ -275,13 +272,6 @@ def note_guessed_recipe(outcome: Outcome, method: Method, recipe: Recipe) -> Out
         "A gap to Retrained may come from that."
     )
     return replace(outcome, method_notes=(*outcome.method_notes, note))
-
-
-@cache
-def _load_optimizers() -> None:
-    """Create an optimizer: the first one of a process takes seconds, which are not the method's."""
-    with without_garbage_collection():
-        torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
 
 
 def _make_report(

@@ -15,10 +15,9 @@ from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
 from duck.experiment import Experiment, fingerprint
 from duck.methods.base import METHODS
-from duck.models import build
 from duck.models.user_models import in_float32
 from duck.models.weights import digest_of, load_weights
-from duck.options import DataOptions
+from duck.options import DataOptions, model_factory
 from duck.types import Data, Scenario
 
 Role = Literal["original", "retrained"]
@@ -41,13 +40,11 @@ class UnlearningRun:
 
     def new_model(self) -> nn.Module:
         """Build a fresh model of the architecture of the run."""
-        data = self.scenario.data
-        return in_float32(build(self.experiment.training.model, data.num_classes, data.train.shape))
+        return in_float32(model_factory(self.experiment.training, self.scenario.data)())
 
     def load_model(self, place: Path, device: torch.device) -> nn.Module:
         """Load a model of this architecture from the folder of a run or a file of weights."""
-        data = self.scenario.data
-        model = build(self.experiment.training.model, data.num_classes, data.train.shape)
+        model = model_factory(self.experiment.training, self.scenario.data)()
         load_weights(model, place / runs.WEIGHTS if place.is_dir() else place)
         return in_float32(model).to(device).eval()
 

@@ -5,11 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.base import METHODS, Method
 from duck.pools.build import BuildCounts, Progress, build_pool
 from duck.pools.plan import Design, Plan
-from duck.pools.reader import Pool
+from duck.pools.reader import Pool, Stack
 from duck.scenarios import ForgetClasses, Request
 from duck.types import Recipe
 from tests.toys import toy_data
@@ -43,3 +46,8 @@ def build(
 def pool(folder: Path, what: Plan, models: int, **options: Any) -> Pool:
     build(folder, what, models, **options)
     return Pool(folder)
+
+
+def all_logits(stack: Stack) -> npt.NDArray[np.float16]:
+    """Return the logits of all models, (models, samples, classes)."""
+    return np.stack([stack.logits(model) for model in range(len(stack))])

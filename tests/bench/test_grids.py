@@ -253,20 +253,20 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
     [
         (
             WHOLE + "seeds = [1]\n" + VARIANT.format("x", 'forget_loss = "no"'),
-            "Duck: 'forget_loss' must be true or false, got 'no'",
+            "'forget_loss' is text, not true or false",
         ),
         (
             WHOLE + "seeds = [1]\nrecipe = { epochs = 1.5 }\n",
-            "Recipe: 'epochs' must be a whole number, got 1.5",
+            "'epochs' is a number, not a whole number",
         ),
         (WHOLE + "seeds = [1]\nrecipe = { epochs = 0 }\n", "epochs must be at least 1, got 0"),
-        (WHOLE + "seeds = [true]\n", "must be a whole number, got True"),
+        (WHOLE + "seeds = [true]\n", "is true or false, not a whole number"),
         (WHOLE + "seeds = [-1]\n", "'seeds' must be 0 or more"),
         (WHOLE + "seeds = [1, 1]\n", "has a case twice"),
         (WHOLE + "classes = [[1, 1]]\n", "a list of different ones for a group"),
         (WHOLE + "seeds = [1]\nfraction = 1.5\n", "'fraction' must lie between 0 and 1, got 1.5"),
         (WHOLE + "seeds = [1]\nrandom_classes = 0\n", "'random_classes' must be 1 or more, got 0"),
-        (WHOLE + "seeds = 1\n", "Block: 'seeds' must be a list, got 1"),
+        (WHOLE + "seeds = 1\n", "'seeds' is a number, not a list"),
         (
             WHOLE + "seeds = [1]\n" + 2 * VARIANT.format("x", "lr = 0.1"),
             "two variants of one method with the same name",

@@ -42,14 +42,7 @@ def test_channels_first_is_taken_as_it_is(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(images_of(images).numpy(), images)
 
 
-def test_the_layout_can_be_said() -> None:
-    images = noise((4, 3, 8, 3))
-    np.testing.assert_array_equal(
-        images_of(images, layout="channels-last").numpy(), images.transpose(0, 3, 1, 2)
-    )
-    np.testing.assert_array_equal(
-        images_of(noise((4, 9, 5, 2)), layout="channels-first").numpy(), noise((4, 9, 5, 2))
-    )
+def test_channels_of_one_image_are_found() -> None:
     np.testing.assert_array_equal(
         channels_first(noise((9, 9, 3))), noise((9, 9, 3)).transpose(2, 0, 1)
     )

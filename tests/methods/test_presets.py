@@ -20,7 +20,7 @@ from duck.methods.presets import (
     presets,
     sources,
 )
-from duck.tuning import spaces
+from duck.search_spaces import spaces
 
 
 def test_of_data_by_name_the_size_is_known() -> None:
@@ -108,7 +108,7 @@ def test_a_schedule_of_the_paper_does_not_stay_in_a_searched_preset() -> None:
         searched = any(
             presets()["sources"][source]["from"] == "search" for source in settings["source"]
         )
-        fixed = {key for key, options in spaces()[method].items() if "fixed" in options}
+        fixed = {key for key, values in spaces()[method].items() if values.fixed is not None}
         if name == "tuned" and searched and "milestones" in fixed:
             assert preset(method, data, kind).milestones == (), (method, data, kind)  # type: ignore[attr-defined]
 

@@ -51,13 +51,6 @@ def test_runs_on_digits() -> None:
     assert build("resnet18", 10, (1, 8, 8), seed=0)(torch.randn(4, 1, 8, 8)).isfinite().all()
 
 
-def test_zero_last_gamma_starts_each_block_as_its_shortcut() -> None:
-    model = ResNet((1, 1, 1, 1), 10, (1, 8, 8), zero_last_gamma=True).eval()
-    x = torch.rand(2, 64, 4, 4)
-    assert torch.equal(model.blocks[0](x), x)
-    assert not torch.equal(ResNet((1, 1, 1, 1), 10, (1, 8, 8)).eval().blocks[0](x), x)
-
-
 def test_he_initialisation() -> None:
     convs = [
         module

@@ -26,7 +26,7 @@ from duck.runtime import seeded
 from duck.sample_ids import NO_SALT, ids_digest
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
 from duck.training import loop
-from tests.audits.pools import METHOD, RECIPE, build, experiment, plan, pool
+from tests.audits.pools import METHOD, RECIPE, all_logits, build, experiment, plan, pool
 from tests.toys import toy_data
 
 STATES: tuple[State, ...] = ("before", "after", "oracle")
@@ -42,7 +42,7 @@ def same(one: Pool, other: Pool) -> bool:
     logits = all(
         np.array_equal(a, b)
         for mine, theirs in stacks
-        for a, b in zip(mine.iter_logits(), theirs.iter_logits(), strict=True)
+        for a, b in zip(all_logits(mine), all_logits(theirs), strict=True)
     )
     return (
         logits
@@ -138,7 +138,7 @@ def test_what_a_pool_says_of_membership(whole: Pool) -> None:
     assert np.array_equal(whole.requested, whole.members & candidate)
     assert whole.before.margins.dtype == np.float32
     assert whole.before.logits(0).dtype == np.float16
-    assert whole.before.gather(candidate).shape == (4, 60, 4)
+    assert all_logits(whole.before)[:, candidate].shape == (4, 60, 4)
     held = whole.margins("after", "candidate")
     assert np.array_equal(held.ids, whole.ids[candidate])
     assert np.array_equal(held.members, whole.members[:, candidate])
@@ -153,7 +153,7 @@ def test_accuracies_are_those_of_the_stored_logits(whole: Pool) -> None:
     test = (whole.roles == "test") & (whole.labels != 2)
     for state, mask in known.items():
         stack = whole.stack(state)  # type: ignore[arg-type]
-        right = np.stack([logits.argmax(1) == whole.labels for logits in stack.iter_logits()])
+        right = np.stack([logits.argmax(1) == whole.labels for logits in all_logits(stack)])
         train = [row[chosen].mean() for row, chosen in zip(right, mask, strict=True)]
         np.testing.assert_allclose(stack.accuracies["train"], train)
         np.testing.assert_allclose(stack.accuracies["test"], right[:, test].mean(1))

@@ -29,6 +29,8 @@ FILES = (RESULT, MAPS, "biased.safetensors", "duck.safetensors", "corrected.safe
 """The files that `duck debias` writes and `duck report` reads."""
 IMAGES = 128
 """Unseen images whose SHAP values are computed."""
+STORED_MAPS = 8
+"""SHAP maps of each model that are stored."""
 MIN_UNSEEN_IMAGES = 100
 """With fewer unseen images the result has a note."""
 TOLERANCE = 0.01
@@ -160,15 +162,15 @@ def remove_bias(
 def make_record(
     debias: Debias,
     scenario: Scenario,
-    freed: RemovalOutcome,
+    removal: RemovalOutcome,
     attributions: Mapping[str, Attribution] | None = None,
     **rest: Any,
 ) -> RemovalRecord:
     """Return the record of a bias removal; `rest` are further fields."""
     data, (true, wrong) = scenario.data, debias.classes(scenario.data)
-    shares = measure_shares(debias, scenario, freed.models)
+    shares = measure_shares(debias, scenario, removal.models)
     n = len(debias.unseen(scenario))
-    forget = {"biased": freed.outcome.original.forget, "duck": freed.outcome.scores.forget}
+    forget = {"biased": removal.outcome.original.forget, "duck": removal.outcome.scores.forget}
     shap = patch_statistics(debias, attributions) if attributions else None
     return RemovalRecord(
         data=data.name,
@@ -185,8 +187,8 @@ def make_record(
         shap=shap,
         notes=_notes(shap, forget, n),
         seconds={
-            "duck": round(freed.outcome.seconds, 3),
-            "corrected": round(freed.retrain_seconds, 3),
+            "duck": round(removal.outcome.seconds, 3),
+            "corrected": round(removal.retrain_seconds, 3),
         },
         **rest,
     )
@@ -279,10 +281,11 @@ def patch_statistics(debias: Debias, attributions: Mapping[str, Attribution]) ->
     )
 
 
-def first_maps(attributions: Mapping[str, Attribution], count: int = 8) -> dict[str, Any]:
+def first_maps(attributions: Mapping[str, Attribution]) -> dict[str, Any]:
     """Return the first SHAP maps of each model, small enough to store."""
     return {
-        name: found.maps[:count].numpy().astype(np.float16) for name, found in attributions.items()
+        name: found.maps[:STORED_MAPS].numpy().astype(np.float16)
+        for name, found in attributions.items()
     }
 
 

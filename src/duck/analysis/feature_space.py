@@ -83,8 +83,8 @@ def measure_densities(
     return found, Space(int(pca.n_components_), float(pca.explained_variance_ratio_.sum()))
 
 
-def log_density(points: Points, share: float = BALL_SHARE) -> float:
-    """Compute log(N / V) of the smallest ball around the mean that holds this share of the points.
+def log_density(points: Points) -> float:
+    """Compute log(N / V) of the smallest ball around the mean that holds 95 % of the points.
 
     The volume of an n-ball leaves the range of floats long before n = 512, so only logarithms are
     computed.
@@ -92,7 +92,7 @@ def log_density(points: Points, share: float = BALL_SHARE) -> float:
     if not len(points):
         raise BadInput("No samples: no density.")
     distances = np.sort(np.linalg.norm(points - points.mean(0), axis=1))
-    radius = float(distances[math.ceil(share * len(points)) - 1])
+    radius = float(distances[math.ceil(BALL_SHARE * len(points)) - 1])
     inside, n = int((distances <= radius).sum()), int(points.shape[1])
     if radius <= ROUNDING * np.abs(points).max():
         return math.inf

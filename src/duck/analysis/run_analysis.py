@@ -69,28 +69,28 @@ def analyse_runs(
 ) -> list[Analysis]:
     """Analyse the runs of unlearnings and store the analysis in the folder of each.
 
-    `duck.analysis.feature_space.density_tests` compares the densities of several runs.
+    `duck.analysis.density_tests.density_tests` compares the densities of several runs.
     """
-    chosen = options or AnalyseOptions()
-    shown = display or Display()
+    options = options or AnalyseOptions()
+    display = display or Display()
     if not folders:
         raise BadInput("Name at least one run: duck analyse RUN.")
-    chosen.check()
-    device = pick_device(chosen.device)
+    options.check()
+    device = pick_device(options.device)
     analyses = []
     data: Data | None = None
     for folder in folders:
-        with shown.progress("reading data") as progress:
+        with display.progress("reading data") as progress:
             run = open_run(
                 folder,
-                chosen.data,
-                chosen.root,
+                options.data,
+                options.root,
                 data=data,
-                trust_model_code=chosen.trust_model_code,
+                trust_model_code=options.trust_model_code,
                 progress=progress,
             )
         data = run.data
-        analyses.append(_analyse_run(run, chosen, device, shown.message))
+        analyses.append(_analyse_run(run, options, device, display.message))
     return analyses
 
 

@@ -121,7 +121,7 @@ def analyse(
 
     SHAP maps are computed for the images in `explain`.
     """
-    begun = time.monotonic()
+    start = time.monotonic()
     splits = _splits(scenario)
     points_per_split = max(2, points // len(splits))
     rows = {
@@ -143,7 +143,7 @@ def analyse(
         forgotten=forgotten_classes(scenario),
         samples={name: len(split.examples) for name, split in splits.items()},
         date=datetime.now(UTC).date().isoformat(),
-        seconds=round(time.monotonic() - begun, 2),
+        seconds=round(time.monotonic() - start, 2),
     )
 
 

@@ -22,6 +22,7 @@ from duck.cli.original import (
 from duck.errors import BadInput
 from duck.runtime import pick_device
 from duck.scenarios import describe
+from duck.search_spaces import space_of
 from duck.tuning import (
     Objective,
     Search,
@@ -30,7 +31,6 @@ from duck.tuning import (
     at_edge,
     check_preset_file,
     search_preset,
-    space_of,
 )
 
 SCORE_COLUMNS: dict[Objective, str] = {"aus": "holdout AUS", "gap": "1 - gap to retrained"}

@@ -3,7 +3,7 @@
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ from duck.errors import BadInput
 from duck.registry import suggest
 from duck.types import Augment, Data
 
-Layout = Literal["auto", "channels-first", "channels-last"]
 KEYS = ("images", "labels", "ids", "test_images", "test_labels", "test_ids", "class_names")
 
 
@@ -60,7 +59,6 @@ def from_arrays(
     ids: npt.ArrayLike | None = None,
     test_ids: npt.ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
-    layout: Layout = "auto",
     name: str = "arrays",
     augment: Augment = "none",
     image_size: int | None = None,
@@ -70,20 +68,19 @@ def from_arrays(
 
     Images have shape (N, H, W), (N, H, W, C) or (N, C, H, W). uint8 images are normalised by the
     mean and std of the training images; float images are used unchanged. Float arrays of other
-    shapes are feature vectors.
+    shapes are feature vectors. The shorter one of the second and the last axis is the channels,
+    the second one if they are equally long.
 
     Args:
-        layout: Where the channels are. `auto`: the shorter one of the second and the last axis is
-            the channels, the second one if they are equally long.
         ids: Default: the index.
         split: Without test arrays, split off a fifth of the samples by a hash of their ids.
     """
     if (test_images is None) != (test_labels is None):
         raise BadInput(f"{name} needs both test_images and test_labels, or neither.")
-    train = _samples(name, "", images, labels, ids, layout)
+    train = _samples(name, "", images, labels, ids)
     test = None
     if test_images is not None:
-        test = _samples(name, "test_", test_images, test_labels, test_ids, layout)
+        test = _samples(name, "test_", test_images, test_labels, test_ids)
     if class_names is None:
         class_names = numbered_classes(name, train.labels)
     classes = [str(word) for word in class_names]
@@ -91,14 +88,9 @@ def from_arrays(
 
 
 def _samples(
-    name: str,
-    prefix: str,
-    images: npt.ArrayLike,
-    labels: Any,
-    ids: npt.ArrayLike | None,
-    layout: Layout,
+    name: str, prefix: str, images: npt.ArrayLike, labels: Any, ids: npt.ArrayLike | None
 ) -> Samples:
-    pixels = _images(f"{prefix}images of {name}", np.asarray(images), layout)
+    pixels = _images(f"{prefix}images of {name}", np.asarray(images))
     numbers = np.asarray(labels)
     if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
         raise BadInput(
@@ -117,7 +109,7 @@ def _samples(
     return Samples(pixels, label_tensor, names.astype(np.str_).reshape(-1))
 
 
-def _images(what: str, images: npt.NDArray[Any], layout: Layout) -> Tensor:
+def _images(what: str, images: npt.NDArray[Any]) -> Tensor:
     is_float = np.issubdtype(images.dtype, np.floating)
     if images.dtype != np.uint8 and not is_float:
         raise BadInput(
@@ -133,16 +125,15 @@ def _images(what: str, images: npt.NDArray[Any], layout: Layout) -> Tensor:
     if images.ndim == 3:
         images = images[:, np.newaxis]
     elif images.ndim == 4:
-        images = channels_first(images, layout)
+        images = channels_first(images)
     # A copy: samples must not change when the caller changes the array.
     dtype = np.float32 if is_float else np.uint8
     return torch.from_numpy(images.astype(dtype, order="C", copy=True))
 
 
-def channels_first(images: npt.NDArray[Any], layout: Layout = "auto") -> npt.NDArray[Any]:
+def channels_first(images: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return images as (..., C, H, W).
 
-    With `auto` the channels are the shorter one of the first and the last of the three axes.
+    The channels are the shorter one of the first and the last of the three axes.
     """
-    is_last = images.shape[-1] < images.shape[-3] if layout == "auto" else layout == "channels-last"
-    return np.moveaxis(images, -1, -3) if is_last else images
+    return np.moveaxis(images, -1, -3) if images.shape[-1] < images.shape[-3] else images

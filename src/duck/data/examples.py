@@ -1,9 +1,9 @@
 """Images as uint8 on the device, or streamed to it; normalised and augmented on the device."""
 
 import hashlib
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self, TypeVar
@@ -272,38 +272,18 @@ def prefetch(load: Callable[[int], T], starts: range, depth: int = 2) -> Iterato
 
     An error in the thread is raised here.
     """
-    results: queue.Queue[T | BaseException] = queue.Queue(depth)
-    stopped = threading.Event()
-
-    def put(result: T | BaseException) -> None:
-        while not stopped.is_set():
-            try:
-                results.put(result, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        for start in starts:
-            if stopped.is_set():
-                return
-            try:
-                put(load(start))
-            except BaseException as error:
-                put(error)
-                return
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        for _ in starts:
-            result = results.get()
-            if isinstance(result, BaseException):
-                raise result
-            yield result
-    finally:
-        stopped.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as thread:
+        results: deque[Future[T]] = deque()
+        try:
+            for start in starts:
+                results.append(thread.submit(load, start))
+                if len(results) > depth:
+                    yield results.popleft().result()
+            while results:
+                yield results.popleft().result()
+        finally:
+            for result in results:
+                result.cancel()
 
 
 def stream(

@@ -19,6 +19,7 @@ from duck.errors import BadInput
 from duck.runtime import host_generators
 from duck.types import Data, Examples
 
+NAME = "dataset"
 PROBES = 32
 """Number of samples that are read twice, to see whether the data set changes them at random."""
 IMAGE_KEYS = ("pixel_values", "image", "img")
@@ -40,7 +41,6 @@ def from_dataset(
     train_set: Dataset[Any] | MapStyle,
     test_set: Dataset[Any] | MapStyle | None = None,
     *,
-    name: str = "dataset",
     classes: Sequence[str] | None = None,
     pixels: Pixels | None = None,
     device: torch.device | str = "cpu",
@@ -68,18 +68,18 @@ def from_dataset(
     """
     with host_generators() as reseed:
         reseed(0)
-        train = _Reader.of(train_set, f"{name} (train)", dtype)
+        train = _Reader.of(train_set, f"{NAME} (train)", dtype)
         if pixels is not None:
-            check_pixels(name, pixels, len(train.first), train.first.dtype != torch.uint8)
+            check_pixels(NAME, pixels, len(train.first), train.first.dtype != torch.uint8)
         train, known = train.for_model(outputs) if outputs is not None else (train, None)
         limit = memory_for_images() if max_bytes is None else max_bytes
         seen, pixels = _read(train, pixels, limit, progress)
         unseen = None
         if test_set is not None:
-            test = _Reader.of(test_set, f"{name} (test)", dtype, train.one_channel)
+            test = _Reader.of(test_set, f"{NAME} (test)", dtype, train.one_channel)
             unseen, _ = _read(test, pixels, limit, progress)
-    names = classes or _names(train_set) or numbered_classes(name, seen.labels, known)
-    return finish(name, seen, unseen, names, augment="none", gaps=True).to(device)
+    names = classes or _names(train_set) or numbered_classes(NAME, seen.labels, known)
+    return finish(NAME, seen, unseen, names, augment="none", gaps=True).to(device)
 
 
 def _names(dataset: object) -> list[str] | None:

@@ -36,9 +36,7 @@ def _bottleneck(inputs: int, width: int, stride: int) -> list[nn.Module]:
 class Block(nn.Module):
     """y = relu(F(x) + x) (eq. 1); the shortcut is a 1x1 projection if shapes differ (eq. 2)."""
 
-    def __init__(
-        self, inputs: int, width: int, stride: int, bottleneck: bool, zero_last_gamma: bool
-    ) -> None:
+    def __init__(self, inputs: int, width: int, stride: int, bottleneck: bool) -> None:
         super().__init__()
         layers = _bottleneck(inputs, width, stride) if bottleneck else _basic(inputs, width, stride)
         self.residual = nn.Sequential(*layers)
@@ -46,10 +44,6 @@ class Block(nn.Module):
         same = stride == 1 and inputs == self.outputs
         shortcut = nn.Identity() if same else _conv_bn(inputs, self.outputs, 1, stride)
         self.shortcut: nn.Module = shortcut
-        if zero_last_gamma:
-            *_, last = self.residual.modules()
-            assert isinstance(last, nn.BatchNorm2d)
-            nn.init.zeros_(last.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.residual(x) + self.shortcut(x))
@@ -64,10 +58,7 @@ def _stem(channels: int, small: bool) -> nn.Sequential:
 
 
 class ResNet(nn.Module):
-    """Four stages of residual blocks, global average pooling and a linear head.
-
-    `zero_last_gamma` initialises each block as the identity.
-    """
+    """Four stages of residual blocks, global average pooling and a linear head."""
 
     def __init__(
         self,
@@ -75,7 +66,6 @@ class ResNet(nn.Module):
         num_classes: int,
         shape: Shape,
         bottleneck: bool = False,
-        zero_last_gamma: bool = False,
     ) -> None:
         super().__init__()
         self.stem = _stem(shape[0], small=max(shape[1:]) <= SMALL_IMAGE)
@@ -84,7 +74,7 @@ class ResNet(nn.Module):
         for stage, (depth, width) in enumerate(zip(depths, WIDTHS, strict=True)):
             for index in range(depth):
                 stride = 2 if stage > 0 and index == 0 else 1
-                blocks.append(Block(inputs, width, stride, bottleneck, zero_last_gamma))
+                blocks.append(Block(inputs, width, stride, bottleneck))
                 inputs = blocks[-1].outputs
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(inputs, num_classes)

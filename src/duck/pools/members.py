@@ -14,15 +14,14 @@ from torch import nn
 from duck.audits.margins import margins
 from duck.methods.base import METHODS
 from duck.models import build
-from duck.models.head import logits_of
 from duck.pools.files import Files
 from duck.pools.plan import Job, Layout, Plan, make_layout
-from duck.predict import batch_size
-from duck.runtime import Stopwatch, device_name, evaluating, seeded
+from duck.predict import logits_on
+from duck.runtime import Stopwatch, device_name, seeded
 from duck.scenarios import ForgetSamples
 from duck.training import loop
 from duck.training.stacked import can_stack, train_stacked
-from duck.types import Data, Examples, Recipe
+from duck.types import Data, Recipe
 
 Arrays = dict[str, npt.NDArray[Any]]
 Mask = npt.NDArray[np.bool_]
@@ -111,7 +110,8 @@ class Trainer:
         arrays: Arrays = {"members": members}
         accuracies = {}
         for state, state_model in models.items():
-            logits = self._predict(state_model)
+            parts = [logits_on(state_model, part).cpu().numpy() for part in self.layout.parts]
+            logits = np.concatenate(parts)
             arrays[f"{state}.logits"] = logits.astype(np.float16)
             arrays[f"{state}.margins"] = margins(logits, self.layout.labels).astype(np.float32)
             accuracies[state] = self._accuracy(logits, known[state])
@@ -129,9 +129,6 @@ class Trainer:
         compiled = self.recipe.compile and METHODS.name_of(experiment.method) == "retrained"
         recipe = replace(self.recipe, compile=compiled)
         return experiment.method(model, scenario.task(new_model=self._new_model, recipe=recipe))
-
-    def _predict(self, model: nn.Module) -> npt.NDArray[np.float32]:
-        return np.concatenate([_logits(model, part) for part in self.layout.parts])
 
     def _accuracy(self, logits: npt.NDArray[np.float32], known: Mask) -> Accuracy:
         """Return the accuracies on training samples and on test samples of retained classes."""
@@ -168,14 +165,3 @@ def _single_thread(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _logits(model: nn.Module, examples: Examples) -> npt.NDArray[np.float32]:
-    """Return the logits in float32, without autocast, in the order of the examples."""
-    with evaluating(model):
-        parts = [
-            logits_of(model(batch.images)).float()
-            for batch in examples.batches(batch_size(examples))
-        ]
-    logits: npt.NDArray[np.float32] = torch.cat(parts).cpu().numpy()
-    return logits

@@ -1,7 +1,6 @@
 """Read a pool: predictions of many models on the same samples, members and accuracies."""
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +17,6 @@ from duck.pools.plan import Job, Plan, differences, recipe_of, seed_matters
 from duck.types import Ids
 
 State = Literal["before", "after", "oracle"]
-Rows = npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +58,6 @@ class Stack:
     def logits(self, model: int) -> npt.NDArray[np.float16]:
         """Read the (samples, classes) logits of one model."""
         return self.files.read(self.jobs[model], f"{self.state}.logits")
-
-    def iter_logits(self) -> Iterator[npt.NDArray[np.float16]]:
-        """Yield the logits of one model after another: only one is in memory."""
-        return (self.logits(model) for model in range(len(self)))
-
-    def gather(self, rows: Rows) -> npt.NDArray[np.float16]:
-        """Return (models, rows, classes) logits, for few samples or few classes."""
-        return np.stack([logits[rows] for logits in self.iter_logits()])
 
     @cached_property
     def infos(self) -> list[dict[str, Any]]:

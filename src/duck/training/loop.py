@@ -3,11 +3,13 @@
 Methods supply batches and a loss. Everything about steps, epochs and devices is here.
 """
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -82,11 +84,22 @@ def fit(
     check_recipe(recipe)
     if len(batches) == 0:
         raise BadInput("There are no samples to train on.")
-    trainer = _Trainer(model, batches, loss, recipe, generator, masks or {}, capturable)
     reporter = _ProgressReporter(report, phase, recipe.epochs, len(batches), model)
-    stop_check = _StopCheck(stop, check_every, len(batches), trainer.device)
+    trainer = _Trainer(
+        model=model,
+        batches=batches,
+        loss=loss,
+        recipe=recipe,
+        generator=generator,
+        masks=masks or {},
+        stop=stop,
+        check_every=check_every,
+        reporter=reporter,
+        checkpoint=checkpoint,
+        capturable=capturable,
+    )
     with (
-        _train_mode(model, trainer.optimizer),
+        _train_mode(model),
         global_seed(generator, trainer.device),
         _explain_out_of_memory(recipe),
     ):
@@ -94,7 +107,7 @@ def fit(
         writer = _CheckpointWriter(checkpoint) if checkpoint and is_first() else None
         for epoch in range(start, recipe.epochs):
             last_epoch = epoch + 1
-            if trainer.run_epoch(epoch, reporter, stop_check, checkpoint):
+            if trainer.run_epoch(epoch):
                 break
             if writer:
                 writer.write(trainer, epoch + 1)
@@ -111,6 +124,10 @@ class _Trainer:
     recipe: Recipe
     generator: torch.Generator
     masks: Masks
+    stop: Callable[[], bool] | None
+    check_every: int | None
+    reporter: "_ProgressReporter"
+    checkpoint: Path | None
     capturable: bool
 
     def __post_init__(self) -> None:
@@ -126,22 +143,17 @@ class _Trainer:
         )
 
     def _train_step(self, step: Step) -> Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad()
         with autocast(self.recipe.precision, self.device):
             value = self.loss(self.net, step)
         value.backward()
-        self.optimizer.step()
+        with torch.no_grad():
+            self.optimizer.step()
         self.fixed_weights.restore()
         return value.detach()
 
-    def run_epoch(
-        self,
-        epoch: int,
-        reporter: "_ProgressReporter",
-        stop_check: "_StopCheck",
-        checkpoint: Path | None,
-    ) -> bool:
-        """Train for an epoch, or until the stop check ends it; return whether it did."""
+    def run_epoch(self, epoch: int) -> bool:
+        """Train for an epoch, or until the stop rule ends it; return whether it did."""
         weights_before = {name: value.clone() for name, value in self.model.state_dict().items()}
         losses: list[Tensor] = []
         stopped = False
@@ -149,16 +161,24 @@ class _Trainer:
             self._set_rate(epoch, index)
             value = self.run_step(_own_part(step))
             losses.append(value)
-            reporter.after_step(epoch, index, value)
-            stopped = stop_check(index)
+            self.reporter.after_step(epoch, index, value)
+            stopped = self._is_stopped(index)
             if stopped:
                 break
         values = torch.stack(losses).float()
         if not self._is_finite(values):
             self.model.load_state_dict(weights_before)
-            self._raise_diverged(values, epoch, weights_before, checkpoint)
-        reporter.after_epoch(epoch, float(values.mean()))
+            self._raise_diverged(values, epoch, weights_before)
+        self.reporter.after_epoch(epoch, float(values.mean()))
         return stopped
+
+    def _is_stopped(self, index: int) -> bool:
+        """Ask the stop rule, after the last step of an epoch and every `check_every` steps."""
+        is_last = index + 1 == len(self.batches)
+        is_due = is_last or (self.check_every and (index + 1) % self.check_every == 0)
+        if self.stop is None or not is_due:
+            return False
+        return _any_process(self.stop(), self.device)
 
     def _set_rate(self, epoch: int, index: int) -> None:
         steps = len(self.batches)
@@ -175,11 +195,7 @@ class _Trainer:
         return bool(losses.isfinite().all()) and bool(norm.isfinite())
 
     def _raise_diverged(
-        self,
-        losses: Tensor,
-        epoch: int,
-        weights_before: dict[str, Tensor],
-        checkpoint: Path | None,
+        self, losses: Tensor, epoch: int, weights_before: dict[str, Tensor]
     ) -> NoReturn:
         """Raise an error about the weights or the images if they caused it, else about the loss."""
         check_weights(weights_before, "The model")
@@ -187,30 +203,13 @@ class _Trainer:
         broken = (~losses.isfinite()).nonzero()
         step = int(broken[0]) + 1 if len(broken) else len(losses)
         stored = ""
-        if checkpoint and checkpoint.exists():
-            stored = f"; {checkpoint} contains the last good epoch"
+        if self.checkpoint and self.checkpoint.exists():
+            stored = f"; {self.checkpoint} contains the last good epoch"
         raise Diverged(
             f"The loss became {float(losses[step - 1])} at step {step} of epoch {epoch + 1}. "
             f"The weights are those from before that epoch{stored}. "
             f"Lower the learning rate (now {self.recipe.lr:g})."
         )
-
-
-@dataclass(frozen=True)
-class _StopCheck:
-    """Decides after a step whether to ask the stop rule, and asks it."""
-
-    stop: Callable[[], bool] | None
-    check_every: int | None
-    steps: int
-    device: torch.device
-
-    def __call__(self, index: int) -> bool:
-        if self.stop is None:
-            return False
-        is_last = index + 1 == self.steps
-        is_due = bool(self.check_every) and (index + 1) % (self.check_every or 1) == 0
-        return (is_last or is_due) and _any_process(self.stop(), self.device)
 
 
 def rate(recipe: Recipe, step: int, total: int, epoch: int) -> float:
@@ -258,22 +257,34 @@ def _make_optimizer(model: nn.Module, recipe: Recipe, uses_graphs: bool) -> torc
     lr = torch.tensor(recipe.lr, device=device) if uses_graphs else recipe.lr
     fused = device.type == "cuda" or None
     options: dict[str, Any] = {"lr": lr, "weight_decay": recipe.weight_decay, "fused": fused}
+    kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     if recipe.optimizer == "sgd":
         options |= {"momentum": recipe.momentum, "nesterov": recipe.nesterov}
-        return torch.optim.SGD(parameters, **options)
-    kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, capturable=uses_graphs, **options)
+    else:
+        options["capturable"] = uses_graphs
+    return _without_decorators(kinds[recipe.optimizer])(parameters, **options)
+
+
+@cache
+def _without_decorators(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
+    """Return a subclass of an optimizer whose methods are not decorated.
+
+    The decorators import the compiler of torch, which takes a second and is not used here.
+    """
+    names = ("add_param_group", "step")
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in names}
+    return type(kind.__name__, (kind,), methods)
 
 
 @contextmanager
-def _train_mode(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+def _train_mode(model: nn.Module) -> Iterator[None]:
     """Switch to train mode; afterwards restore the mode of each module and drop the gradients."""
     modes = [(module, module.training) for module in model.modules()]
     model.train()
     try:
         yield
     finally:
-        optimizer.zero_grad(set_to_none=True)
+        model.zero_grad()
         for module, training in modes:
             module.training = training
 
