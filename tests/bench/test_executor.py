@@ -28,7 +28,7 @@ from duck.bench import (
 from duck.bench.estimates import expected, remaining
 from duck.bench.runner import short_message
 from duck.engines import ProcessEngine
-from duck.experiment import from_dict, to_dict
+from duck.experiment import from_dict
 from duck.files import CacheWarning
 from duck.methods import METHODS
 from duck.methods.base import ForgetsBy, Kinds, clone
@@ -329,7 +329,7 @@ def instant(job: Job) -> Result:
         wall_seconds=2.0,
         seconds=1.0,
         scores={"test": 0.9},
-        experiment=to_dict(job.experiment),
+        experiment=job.experiment,
     )
 
 

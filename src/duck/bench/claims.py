@@ -233,7 +233,7 @@ def _pool_note(line: Result) -> Finding:
     assert line.shadows is not None
     text = (
         f"{line.dataset}, pool {line.attack['pool']}: {line.shadows['models']} shadow models of "
-        f"{line.shadows['epochs']} epochs, targets of {line.training.recipe['epochs']} epochs."
+        f"{line.shadows['epochs']} epochs, targets of {line.training.recipe.epochs} epochs."
     )
     if recipe_differences(line):
         text += " The attack is mismatched: its rates are lower bounds."
@@ -424,7 +424,7 @@ def _missing_cases(source: Source, name: str, places: Places) -> Iterator[Findin
 
 def _recipe(lines: LinesByCase) -> str:
     recipe = next(iter(lines.values())).training.recipe
-    return f"{recipe['epochs']} epochs, batch size {recipe['batch_size']}, {_compiled(lines)}"
+    return f"{recipe.epochs} epochs, batch size {recipe.batch_size}, {_compiled(lines)}"
 
 
 def _compiled(lines: LinesByCase) -> str:
@@ -433,7 +433,7 @@ def _compiled(lines: LinesByCase) -> str:
 
 
 def _batch(lines: LinesByCase) -> str:
-    sizes = {str((line.stored.method or {}).get("batch_size")) for line in lines.values()}
+    sizes = {str(getattr(line.experiment.method, "batch_size", None)) for line in lines.values()}
     return " or ".join(sorted(sizes))
 
 

@@ -4,12 +4,10 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from duck.bench.results import Result, Results, StoredTraining
+from duck.bench.results import Result, Results
 from duck.bench.runner import Job
-from duck.experiment import Experiment, to_dict
+from duck.experiment import Experiment, Training
 from duck.methods.base import METHODS
-from duck.records import structure
-from duck.types import Recipe
 
 GIGA_OPERATIONS: dict[str, dict[int, float]] = {
     "allcnn": {32: 0.690, 64: 2.758},
@@ -60,9 +58,8 @@ class Estimates:
         name = METHODS.name_of(experiment.method)
         if name == "retrained":
             return self.training(experiment, scenario=scenario)
-        plain = to_dict(experiment)["method"]
         lines = [line for line in self._runs if line.method == name]
-        same_settings = [line for line in lines if line.stored.method == plain]
+        same_settings = [line for line in lines if line.experiment.method == experiment.method]
         alike = _closest(same_settings or lines, experiment, scenario)
         return self._scaled(alike, experiment)
 
@@ -78,11 +75,10 @@ class Estimates:
         share: float = 1.0,
         trains: bool = False,
     ) -> float | None:
-        target = structure(to_dict(experiment.training), StoredTraining)
         known = [
             _seconds(line) * ratio
             for line in lines
-            if (ratio := _ratio(target, line.training, trains)) is not None
+            if (ratio := _ratio(experiment.training, line.training, trains)) is not None
         ]
         return statistics.median(known) * share if known else None
 
@@ -93,12 +89,11 @@ def _closest(
     """Return the lines that have most in common with an experiment: model, data, then scenario."""
 
     def alike(line: Result) -> tuple[bool, ...]:
-        made = line.training
-        same = made.model == experiment.training.model, made.data == experiment.training.data
+        same = line.training.model == made.model, line.training.data == made.data
         return (*same, line.scenario == scenario)
 
-    target = structure(to_dict(experiment.training), StoredTraining)
-    usable = [line for line in lines if _ratio(target, line.training, trains=True) is not None]
+    made = experiment.training
+    usable = [line for line in lines if _ratio(made, line.training, trains=True) is not None]
     best = max(map(alike, usable), default=None)
     return [line for line in usable if alike(line) == best]
 
@@ -113,12 +108,11 @@ def _seconds(line: Result) -> float:
     return min(max(wall, method), method + EVALUATION)
 
 
-def _ratio(one: StoredTraining, other: StoredTraining, trains: bool) -> float | None:
+def _ratio(one: Training, other: Training, trains: bool) -> float | None:
     """Return the work of one training over that of another; of a method, over one pass."""
-    usual = Recipe().epochs
-    epochs = one.recipe.get("epochs", usual) / other.recipe.get("epochs", usual) if trains else 1.0
+    epochs = one.recipe.epochs / other.recipe.epochs if trains else 1.0
     if (one.model, one.data) == (other.model, other.data):
-        return float(epochs)
+        return epochs
     works = [_pass_operations(made.model, made.data) for made in (one, other)]
     return None if works[0] is None or works[1] is None else epochs * works[0] / works[1]
 
@@ -147,7 +141,7 @@ def expected(job: Job, results: Results, device: str) -> float | None:
         and line.training.model == made.model
     ]
     if keys["method"] in (None, "retrained"):
-        same = [line for line in same if line.training.recipe.get("epochs") == made.recipe.epochs]
+        same = [line for line in same if line.training.recipe.epochs == made.recipe.epochs]
     alike = [line for line in same if line.method == keys["method"]]
     closest = [
         line for line in alike if (line.scenario, line.preset) == (keys["scenario"], keys["preset"])

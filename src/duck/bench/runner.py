@@ -20,7 +20,7 @@ from duck.bench.results import Result, Values, mark_invalid_scores
 from duck.data import load
 from duck.data.progress import ProgressCallback
 from duck.errors import BadInput, DuckError, UnknownName
-from duck.experiment import Experiment, to_dict
+from duck.experiment import Experiment
 from duck.methods.base import clone
 from duck.metrics import Scores, evaluate
 from duck.models import build
@@ -173,7 +173,7 @@ class Runner:
             "id": job.id,
             **job.keys,
             "train_samples": len(self.data[job.dataset].train),
-            "experiment": to_dict(job.experiment),
+            "experiment": job.experiment,
         }
         if job.measurement is not None:
             named[job.measurement.key] = job.settings

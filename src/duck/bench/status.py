@@ -258,7 +258,7 @@ class Planner:
         done = sum(
             line.measurement_name == "lira"
             and not recipe_differences(line)
-            and _experiment_id(line) in targets
+            and line.experiment.id in targets
             for line in self.results.done.values()
         )
         missing = max(0, len(every) - done)
@@ -305,7 +305,7 @@ class Planner:
         wanted = {experiment(grid, cell, facts).id for facts in self._sources(cell)}
         lines = self.results.done.values()
         of_lira = [line for line in lines if line.measurement_name == "lira"]
-        return next((line for line in of_lira if _experiment_id(line) in wanted), None)
+        return next((line for line in of_lira if line.experiment.id in wanted), None)
 
     def _sources(self, cell: Cell) -> list[Facts]:
         name = cell.block.dataset
@@ -331,11 +331,6 @@ def _searchable(grid: Grid, block: Block) -> list[str]:
         name for name in grid.methods if name in METHODS and block.kind in METHODS[name].scenarios
     ]
     return [name for name in known if fields(METHODS[name])]  # type: ignore[arg-type]
-
-
-def _experiment_id(line: Result) -> str:
-    """Return the id of an experiment, or "" if it has settings that no longer exist."""
-    return "" if line.current_experiment is None else line.current_experiment.id
 
 
 def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) -> list[Step]:

@@ -27,6 +27,8 @@ from duck.bench.grids import (
 )
 from duck.bench.notes import left_out, never_run, run_notes, shadow_notes, unresolved_rates
 from duck.bench.results import Result, Results
+from duck.experiment import to_dict
+from duck.json_text import to_json
 from duck.methods.base import METHODS
 from duck.metrics import TOO_MUCH_LOST
 
@@ -217,7 +219,8 @@ def recipe_differences(line: Result) -> dict[str, list[Any]]:
     Name of a recipe's field -> its value in the pool, and in the target.
     """
     assert line.shadows is not None
-    target, pool = line.training.recipe, line.shadows
+    # As files store it: a tuple is a list.
+    target, pool = json.loads(to_json(to_dict(line.training.recipe))), line.shadows
     held = pool.get("recipe") or {"epochs": pool["epochs"]}
     names = [name for name in held if name not in ("compile", "precision")]
     return {name: [held[name], target[name]] for name in names if held[name] != target.get(name)}

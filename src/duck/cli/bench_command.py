@@ -33,6 +33,7 @@ from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import EngineFlags, parse
 from duck.errors import BadInput
 from duck.printable import counted
+from duck.scenarios import ForgetRandomClasses
 
 
 @dataclass
@@ -268,9 +269,9 @@ def _in_short(line: Result) -> str:
         settings = line.measurement
         before = f"{settings['name']} of " if settings else ""
         method = f"{line.method}, {line.variant}" if line.variant else line.method
-        request = line.stored.request
+        request = line.experiment.request
         case = f"{line.scenario} {line.case}"
-        if request is not None and request.name == "random-classes":
+        if isinstance(request, ForgetRandomClasses):
             case = f"{request.count} random classes, seed {line.case}"
         name = f"{line.dataset}, {case}, {before}{method} ({line.preset})"
         headline, words = HEADLINES.get(line.measurement_name, ("auc", "AUC"))
