@@ -328,6 +328,20 @@ class Grid:
     def measurement(self) -> Measurement | None:
         return self.attack or self.study
 
+    @property
+    def lira(self) -> Attack | None:
+        """The attack if it is LiRA, whose results depend on a pool of shadow models."""
+        return self.attack if self.attack and self.attack.name == "lira" else None
+
+    @property
+    def measurement_name(self) -> str | None:
+        return None if self.measurement is None else self.measurement.name
+
+    @property
+    def measurement_settings(self) -> Settings | None:
+        """The settings of the attack or study; None for plain scores."""
+        return None if self.measurement is None else self.measurement.settings
+
 
 class Facts(NamedTuple):
     """What an experiment depends on in the data. Results store it: a table needs no data."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from duck.bench.columns import ACCURACIES, COLUMNS
-from duck.bench.grids import Facts, Settings, result_id
+from duck.bench.grids import Facts, Grid, Settings, result_id
 from duck.errors import BadInput, DuckError
 from duck.experiment import Experiment, Training, from_dict, to_dict
 from duck.files import read_bytes
@@ -196,9 +196,11 @@ NEEDED_SCORES: dict[str | None, tuple[str, ...]] = {
 
 def read_result(plain: Any) -> Result:
     """Convert a line of a file to a result, or raise an error that names the first wrong field."""
+    if not isinstance(plain.get("experiment"), dict):
+        raise InvalidRecord("experiment is no object")
     try:
-        experiment = from_dict(plain.get("experiment"))
-    except (DuckError, TypeError) as error:  # a setting that does not exist, or no object
+        experiment = from_dict(plain["experiment"])
+    except DuckError as error:
         raise InvalidRecord(f"its experiment cannot be used: {error}") from error
     result = structure({**plain, "experiment": experiment}, Result)
     for problem in _problems(result, plain):
@@ -313,6 +315,11 @@ class Results:
         """Yield the facts of a data set; several where machines read it from different sources."""
         found = [_facts(result) for result in self.lines.values() if result.dataset == dataset]
         yield from dict.fromkeys(found)
+
+    def known_facts(self, grid: Grid) -> dict[str, Facts]:
+        """Return the facts of each data set of a grid that has results."""
+        names = dict.fromkeys(block.dataset for block in grid.blocks)
+        return {name: facts for name in names for facts in [*self.facts(name)][:1]}
 
     def check_writable(self) -> None:
         """Raise an error if results cannot be written, before the first run starts."""
