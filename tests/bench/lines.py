@@ -4,9 +4,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from duck.bench import Block, Cell, Facts, Grid, Results, cells, load_all
-from duck.bench.grids import experiment
+from duck.bench import Results
+from duck.bench.grids import Block, Cell, Facts, Grid, cells, experiment
 from duck.bench.results import Result
+from duck.bench.runner import load_all
 from duck.experiment import from_dict, to_dict
 from duck.records import structure
 from duck.types import Data

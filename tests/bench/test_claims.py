@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from duck.bench import Results, Study, cells, claims, find_grid, make_table, parse_only
+from duck.bench import Results, claims, find_grid
 from duck.bench import evidence as evidence_module
 from duck.bench.claims import Claim, check_claims, render_claims
 from duck.bench.evidence import Source
-from duck.bench.grids import narrow
+from duck.bench.grids import Study, cells, narrow, parse_only
+from duck.bench.tables import make_table
 from tests.bench.lines import FACTS, append, cell_of, line_of, to_result
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"

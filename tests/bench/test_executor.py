@@ -9,24 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from duck.bench import (
-    Grid,
-    Job,
-    Plan,
-    Progress,
-    Result,
-    Results,
-    RunCounts,
-    Runner,
-    device_name,
-    execute,
-    facts_of,
-    find_grid,
-    parse_only,
-    plan,
-)
+from duck.bench import Results, find_grid
 from duck.bench.estimates import expected, remaining
-from duck.bench.runner import short_message
+from duck.bench.executor import Plan, Progress, RunCounts, execute, plan
+from duck.bench.grids import Grid, facts_of, parse_only
+from duck.bench.results import Result
+from duck.bench.runner import Job, Runner, short_message
 from duck.engines import ProcessEngine
 from duck.experiment import from_dict
 from duck.files import CacheWarning
@@ -35,6 +23,7 @@ from duck.methods.base import ForgetsBy, Kinds, clone
 from duck.metrics import evaluate
 from duck.models import build
 from duck.models.weights import load_weights
+from duck.runtime import device_name
 from duck.types import Task
 from tests.bench.lines import FACTS, FEW, append, cell_of, digits, line_of
 

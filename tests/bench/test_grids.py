@@ -8,8 +8,18 @@ from typing import Any
 
 import pytest
 
-from duck.bench import Block, Grid, built_in, cells, find_grid, parse_only
-from duck.bench.grids import assumed, experiment, narrow, training
+from duck.bench import find_grid
+from duck.bench.grids import (
+    Block,
+    Grid,
+    assumed,
+    built_in,
+    cells,
+    experiment,
+    narrow,
+    parse_only,
+    training,
+)
 from duck.errors import BadInput, UnknownName
 from duck.methods import METHODS, Duck
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses

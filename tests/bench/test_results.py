@@ -8,20 +8,12 @@ from typing import Any, get_args
 
 import pytest
 
-from duck.bench import (
-    Attack,
-    Block,
-    Format,
-    Grid,
-    Results,
-    find_grid,
-    make_table,
-    parse_only,
-    plan,
-    render,
-)
+from duck.bench import Attack, Results, find_grid
 from duck.bench.estimates import remaining
-from duck.bench.grids import training
+from duck.bench.executor import plan
+from duck.bench.formats import Format, render
+from duck.bench.grids import Block, Grid, parse_only, training
+from duck.bench.tables import make_table
 from duck.errors import BadInput
 from duck.experiment import to_dict
 from tests.bench.lines import FACTS, append, cell_of, line_of

@@ -9,25 +9,14 @@ from typing import Annotated, Literal
 import tyro
 
 from duck.audits.run_audit import Display
-from duck.bench import (
-    BenchOptions,
-    Format,
-    Grid,
-    GridInterrupted,
-    GridRun,
-    Planner,
-    Progress,
-    Result,
-    Results,
-    built_in,
-    check_claims,
-    find_grid,
-    grid_table,
-    render,
-    render_claims,
-    render_status,
-    run_grid,
-)
+from duck.bench import BenchOptions, Planner, Results, check_claims, find_grid, grid_table, run_grid
+from duck.bench.claims import render_claims
+from duck.bench.executor import Progress
+from duck.bench.formats import Format, render
+from duck.bench.grids import Grid, built_in
+from duck.bench.results import Result
+from duck.bench.run_bench import GridInterrupted, GridRun
+from duck.bench.status import render_status
 from duck.cli.console import emit, format_left, job_bar, number, progress_bar, say
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import EngineFlags, parse

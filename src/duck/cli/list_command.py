@@ -90,7 +90,7 @@ def _preset_row(method: str, data: str, name: str, kind: str, settings: Row) -> 
 
 
 def _list_grids() -> list[Row]:
-    from duck.bench import built_in, cells
+    from duck.bench.grids import built_in, cells
 
     return [
         {"name": name, "about": grid.about, "runs": len(cells(grid, {}))}
