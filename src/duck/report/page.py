@@ -9,8 +9,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from duck.experiment import to_dict
+from duck.printable import counted
 from duck.report import (
-    bias_descriptions,
     descriptions,
     formats,
     plots_bias,
@@ -80,9 +80,9 @@ def _environment() -> Environment:
         "separators": (",", ":"),
         "ensure_ascii": False,
     }
-    modules = bias_descriptions, descriptions, plots_bias, plots_run, reproduce
+    modules = descriptions, plots_bias, plots_run, reproduce
     environment.globals.update({module.__name__.rpartition(".")[2]: module for module in modules})
-    functions = class_rows, find_retrained, to_dict
+    functions = class_rows, counted, find_retrained, to_dict
     environment.globals.update({function.__name__: function for function in functions})
     environment.globals.update(signs=SIGNS, targets=TARGETS, bias_models=BIAS_MODELS, shares=SHARES)
     environment.filters.update(
