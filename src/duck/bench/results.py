@@ -201,7 +201,8 @@ def read_result(plain: Any) -> Result:
     try:
         experiment = from_dict(plain["experiment"])
     except DuckError as error:
-        raise InvalidRecord(f"its experiment cannot be used: {error}") from error
+        reason = str(error).removesuffix(".")
+        raise InvalidRecord(f"its experiment cannot be used: {reason}") from error
     result = structure({**plain, "experiment": experiment}, Result)
     for problem in _problems(result, plain):
         raise InvalidRecord(problem)

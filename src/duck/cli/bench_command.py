@@ -19,7 +19,8 @@ from duck.bench.run_bench import GridInterrupted, GridRun
 from duck.bench.status import render_status
 from duck.cli.console import emit, format_left, job_bar, number, progress_bar, say
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from duck.cli.inputs import EngineFlags, parse
+from duck.cli.inputs import EngineFlags
+from duck.cli.parsing import parse
 from duck.errors import BadInput
 from duck.printable import counted
 from duck.scenarios import ForgetRandomClasses
@@ -231,9 +232,9 @@ def _progress(total: int) -> Iterator[Callable[[Progress], None]]:
         def report(state: Progress) -> None:
             left = format_left(state.left, state.seconds_left)
             if state.now is not None:
-                bar.update(left, description=str(state.now))
+                bar(left=left, description=str(state.now))
             if state.line is not None:
-                bar.update(left, completed=state.done)
+                bar(left=left, completed=state.done)
                 say(f"[{state.done}/{total}] {_in_short(state.line)}; {left}")
 
         yield report

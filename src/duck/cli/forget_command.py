@@ -10,21 +10,22 @@ from duck.audits.next_step import verdict_without_audit
 from duck.cli.console import (
     CONSOLE,
     emit,
-    number,
-    percent,
     print_earlier_requests,
     print_table,
+    score_cells,
     write,
 )
 from duck.cli.exit_codes import DONE, FAILED
-from duck.cli.inputs import GivenFlags, RunFlags, given_values, load_config, parse, read_flags
-from duck.cli.original import (
+from duck.cli.inputs import (
     RequestFlags,
+    RunFlags,
     data_flags,
     data_name,
     data_samples,
+    load_config,
     unprinted_notes,
 )
+from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods import METHODS
@@ -166,11 +167,9 @@ def _print_text(forgotten: ForgetRun, row: dict[str, Any]) -> None:
     for note in unprinted_notes(run.notes, forgotten.findings):
         write(note)
     original = run.original or {}
-    rows = [
-        ["original", *_cells(original), ""],
-        [row["method"], *_cells(run.scores), f"{run.seconds:.2f}"],
-    ]
-    print_table(["", "AUS", *(f"{name} %" for name in runs.COLUMNS[1:]), "seconds"], rows)
+    before = {"": "original", **score_cells(original), "seconds": ""}
+    after = {"": row["method"], **score_cells(run.scores), "seconds": f"{run.seconds:.2f}"}
+    print_table([before, after])
     if run.samples["forget"] < SMALL and run.by_class.kind == "samples":
         for change in loss_change(original, run.scores):
             write(change)
@@ -189,7 +188,3 @@ def _drawn_classes(run: runs.Run) -> str:
         return ""
     names = run.by_class.names
     return f" ({', '.join(names[int(index)] for index in run.by_class.forget)})"
-
-
-def _cells(scores: dict[str, float | None]) -> list[str]:
-    return [number(scores.get("aus")), *(percent(scores.get(name)) for name in runs.COLUMNS[1:])]

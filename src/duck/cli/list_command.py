@@ -35,8 +35,7 @@ def main(argv: list[str]) -> int:
     if args.json:
         emit(rows)
     else:
-        cells = [[_format_cell(value) for value in row.values()] for row in rows]
-        print_table(list(rows[0]), cells)
+        print_table([{key: _format_cell(row[key]) for key in row} for row in rows])
     return DONE
 
 

@@ -91,9 +91,9 @@ def _print_scores(run: runs.Run) -> None:
     before = run.original or {}
     rows = []
     for name, score in run.scores.items():
-        samples = str(run.samples.get(name, ""))
-        rows.append([name, _format_score(before.get(name)), _format_score(score), samples])
-    print_table(["score", "original", "this run", "n"], rows)
+        row = {"score": name, "original": _format_score(before.get(name))}
+        rows.append({**row, "this run": _format_score(score), "n": str(run.samples.get(name, ""))})
+    print_table(rows)
 
 
 def _format_settings(settings: Mapping[str, Any]) -> str:
