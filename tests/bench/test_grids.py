@@ -135,7 +135,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ),
         (
             'methods = ["duck"]\n[[blocks]]\ndataset = "digits"\n',
-            "either classes or seeds: look at that of 'digits'",
+            "either classes or seeds: look",
         ),
         ('methods = []\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "'mine' has no methods"),
         (

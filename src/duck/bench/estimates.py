@@ -50,7 +50,7 @@ class Estimates:
         """
         lines = [line for line in self._runs if line.method in (None, "retrained")]
         alike = _closest(lines, experiment, scenario)
-        return self._scaled(alike, experiment, share, trains=True)
+        return _scaled(alike, experiment, share, trains=True)
 
     def run(self, experiment: Experiment, scenario: str) -> float | None:
         """Return the seconds of one unlearning, its evaluation included."""
@@ -61,26 +61,20 @@ class Estimates:
         lines = [line for line in self._runs if line.method == name]
         same_settings = [line for line in lines if line.experiment.method == experiment.method]
         alike = _closest(same_settings or lines, experiment, scenario)
-        return self._scaled(alike, experiment)
+        return _scaled(alike, experiment)
 
     def trial(self, dataset: str, scenario: str, method: str) -> float | None:
         """Return the seconds of trying one setting of a method on holdout data."""
         known = self._trial_seconds.get((dataset, scenario, method))
         return statistics.mean(known) if known else None
 
-    def _scaled(
-        self,
-        lines: Iterable[Result],
-        experiment: Experiment,
-        share: float = 1.0,
-        trains: bool = False,
-    ) -> float | None:
-        known = [
-            _seconds(line) * ratio
-            for line in lines
-            if (ratio := _ratio(experiment.training, line.training, trains)) is not None
-        ]
-        return statistics.median(known) * share if known else None
+
+def _scaled(
+    lines: Iterable[Result], experiment: Experiment, share: float = 1.0, trains: bool = False
+) -> float | None:
+    ratios = [(line, _ratio(experiment.training, line.training, trains)) for line in lines]
+    known = [_seconds(line) * ratio for line, ratio in ratios if ratio is not None]
+    return statistics.median(known) * share if known else None
 
 
 def _closest(
@@ -129,25 +123,21 @@ def expected(job: Job, results: Results, device: str) -> float | None:
 
     None if there are none.
     """
-    keys = job.keys
-    made = job.experiment.training
+    keys, made = job.keys, job.experiment.training
+    wanted = device, job.dataset, job.settings, made.model
+    lines = [line for line in results.done.values() if line.alone]
     same = [
         line
-        for line in results.done.values()
-        if line.alone
-        and line.device == device
-        and line.dataset == job.dataset
-        and line.measurement == job.settings
-        and line.training.model == made.model
+        for line in lines
+        if (line.device, line.dataset, line.measurement, line.training.model) == wanted
     ]
     if keys["method"] in (None, "retrained"):
         same = [line for line in same if line.training.recipe.epochs == made.recipe.epochs]
     alike = [line for line in same if line.method == keys["method"]]
-    closest = [
-        line for line in alike if (line.scenario, line.preset) == (keys["scenario"], keys["preset"])
-    ]
     if not alike and keys["method"] == "retrained":  # a training like that of the original
         alike = [line for line in same if line.method is None]
+    row = keys["scenario"], keys["preset"]
+    closest = [line for line in alike if (line.scenario, line.preset) == row]
     times = [_without_preparation(line) for line in closest or alike]
     return statistics.median(times) if times else None
 
@@ -166,10 +156,9 @@ def remaining(jobs: Sequence[Job], results: Results, device: str) -> float | Non
 
     A method that has not run yet counts as the mean of those that have.
     """
+    lines = [line for line in results.done.values() if line.device == device and line.alone]
+    if not jobs or not lines:
+        return None if jobs else 0
+    mean = statistics.mean(line.wall_seconds for line in lines)
     known = [expected(job, results, device) for job in jobs]
-    seen = [
-        line.wall_seconds for line in results.done.values() if line.device == device and line.alone
-    ]
-    if jobs and not seen:
-        return None
-    return sum(seconds if seconds is not None else statistics.mean(seen) for seconds in known)
+    return sum(mean if seconds is None else seconds for seconds in known)

@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
 
 
 def _draw(folders: Sequence[Path], target: Path) -> None:
-    from duck.report.analysis_figures import draw_analysis
+    from duck.report import draw_analysis
 
     for folder in folders:
         for file in draw_analysis(folder, target / _figure_folder(folder, folders), say):

@@ -8,10 +8,19 @@ import numpy as np
 
 from duck.analysis.study import PointCloud
 from duck.report.class_table import MAX_PLOT_CLASSES
-from duck.report.dot_plots import row_panel, row_points
 from duck.report.looks import INK, MODELS, PALETTE, SYMBOLS
 from duck.report.page_budget import FULL_DETAIL_POINTS, MAX_SHAP_IMAGES
-from duck.report.plots import Axis, Cells, Mark, Panel, Plot, Points, round_digits
+from duck.report.plots import (
+    Axis,
+    Cells,
+    Mark,
+    Panel,
+    Plot,
+    Points,
+    round_digits,
+    row_panel,
+    row_points,
+)
 from duck.report.records import StoredRun
 from duck.report.results import shorten_name
 
