@@ -23,12 +23,12 @@ from duck.bench.evidence import (
     values_of,
     with_results,
 )
+from duck.bench.formats import Format
 from duck.bench.results import Result, Results
 from duck.bench.tables import recipe_differences
 from duck.json_text import to_json
 
 Answer = Literal["holds", "does not hold", "in part", "not run"]
-ClaimFormat = Literal["text", "markdown", "json"]
 Verdict = Literal["yes", "weak yes", "no", "missing", "note"]
 """A weak yes has too few cases: it keeps a claim from failing, and from holding."""
 
@@ -74,8 +74,8 @@ def check_claims(results: Results) -> list[Claim]:
     return [_check(source, *entry) for entry in CLAIMS]
 
 
-def render_claims(claims: Sequence[Claim], form: ClaimFormat) -> str:
-    """Print claims as text, Markdown or JSON, without a newline at the end."""
+def render_claims(claims: Sequence[Claim], form: Format) -> str:
+    """Return claims as text, Markdown or JSON, without a newline at the end."""
     if form == "json":
         return to_json([asdict(claim) for claim in claims])
     bullet, bold = ("- ", "**") if form == "markdown" else ("  ", "")

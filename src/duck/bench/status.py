@@ -5,11 +5,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 from duck.artifacts import ArtifactStore, Key
 from duck.bench.estimates import Estimates
-from duck.bench.formats import align, pipe
+from duck.bench.formats import Format, align, pipe
 from duck.bench.grids import (
     Block,
     Cell,
@@ -375,28 +374,23 @@ def _only(grid: Grid, chosen: Iterable[Cell]) -> dict[str, list[str]]:
     return only
 
 
-StatusFormat = Literal["text", "markdown", "json"]
 HEAD = ("grid", "data set", "what", "done", "missing", "failed", "minutes left")
 
 
-def render_status(rows: Sequence[Status], form: StatusFormat, device: str | None = None) -> str:
+def render_status(rows: Sequence[Status], form: Format, device: str | None = None) -> str:
     """Return the rows as a table. `device`: the one that the minutes are of."""
     if form == "json":
         return to_json([asdict(row) for row in rows])
     table = [list(HEAD), *(_shown(row) for row in rows)]
     total = sum(row.minutes or 0.0 for row in rows)
-    missing, unmeasured = (
-        sum(getattr(row, name) for row in rows) for name in ("missing", "unmeasured")
-    )
-    below = (
-        f"Together about {total:,.0f} minutes on {device}, from measured runs."
-        if total
-        else "The time is not known: no run was measured."
-    )
-    if not missing:
+    unmeasured = sum(row.unmeasured for row in rows)
+    below = "The time is not known: no run was measured."
+    if not any(row.missing for row in rows):
         below = "Nothing is missing."
-    elif total and unmeasured:
-        below += f" For {unmeasured:,} cells or trials no similar one was measured."
+    elif total:
+        below = f"Together about {total:,.0f} minutes on {device}, from measured runs."
+        if unmeasured:
+            below += f" For {unmeasured:,} cells or trials no similar one was measured."
     if form == "markdown":
         return f"{pipe(table, HEAD[:3])}\n\n{below}"
     return f"{align(table, HEAD[:3])}\n{below}"

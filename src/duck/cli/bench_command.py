@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -80,7 +80,14 @@ def main(argv: list[str]) -> int:
         _print_table(args, results)
         return DONE
     try:
-        run = _run(args, results)
+        run = run_grid(
+            args.grids[0],
+            args.bench,
+            results,
+            engine=args.engine.create(),
+            display=Display(progress_bar, say),
+            show_jobs=_progress,
+        )
     except GridInterrupted as error:
         verb = "is" if error.stored == 1 else "are"
         ended = f"{counted(error.stored, 'run')} ended and {verb} stored"
@@ -94,17 +101,6 @@ def main(argv: list[str]) -> int:
             "methods."
         )
     return FAILED if run.counts.failed else DONE
-
-
-def _run(args: BenchFlags, results: Results) -> GridRun:
-    return run_grid(
-        args.grids[0],
-        args.bench,
-        results,
-        engine=args.engine.create(),
-        display=Display(progress_bar, say),
-        show_jobs=_progress,
-    )
 
 
 def _print_table(args: BenchFlags, results: Results) -> None:
@@ -150,12 +146,9 @@ def _warn_without_results(results: Results) -> None:
 
 def _print_overview(args: BenchFlags, results: Results) -> None:
     """Print the status of grids, what to run next, or the claims of the paper."""
-    wanted = "json" if args.json else args.format
-    if wanted in ("latex", "csv"):
-        raise BadInput(f"--format {wanted} is for tables; take text, markdown or json.")
-    form: Literal["text", "markdown", "json"] = "text"
-    if wanted in ("markdown", "json"):
-        form = wanted
+    form: Format = "json" if args.json else args.format
+    if form in ("latex", "csv"):
+        raise BadInput(f"--format {form} is for tables; take text, markdown or json.")
     _warn_without_results(results)
     if args.claims:
         print(render_claims(check_claims(results), form))
@@ -172,7 +165,11 @@ def _print_overview(args: BenchFlags, results: Results) -> None:
 def _print_next(args: BenchFlags, planner: Planner, grids: Sequence[Grid], as_json: bool) -> None:
     """Print the commands that fill the most important missing cells."""
     minutes = args.next or 0.0
-    folders = _folder_flags(args)
+    folders: list[str] = []
+    for name in ("root", "out", "models"):
+        folder = getattr(args.bench, name)
+        if folder != getattr(BenchOptions(), name):
+            folders += [f"--{name}", str(folder)]
     steps = []
     for step in planner.next_steps(list(grids), minutes):
         if step.unit == "cells":
@@ -199,16 +196,6 @@ def _print_next(args: BenchFlags, planner: Planner, grids: Sequence[Grid], as_js
             f"No missing cell whose time is known fits into {minutes:g} minutes. --status shows "
             "what is missing."
         )
-
-
-def _folder_flags(args: BenchFlags) -> list[str]:
-    """Return the flags of the folders that differ from the default ones."""
-    words: list[str] = []
-    for name in ("root", "out", "models"):
-        folder = getattr(args.bench, name)
-        if folder != getattr(BenchOptions(), name):
-            words += [f"--{name}", str(folder)]
-    return words
 
 
 def _print_counts(args: BenchFlags, run: GridRun) -> None:
@@ -251,13 +238,10 @@ HEADLINES: dict[str | None, tuple[str, str]] = {
 
 def _in_short(line: Result) -> str:
     if line.method is None:
-        name, score = (
-            f"{line.dataset}, original",
-            "test accuracy " + number(line.scores.get("test")),
-        )
+        name = f"{line.dataset}, original"
+        score = f"test accuracy {number(line.scores.get('test'))}"
     else:
-        settings = line.measurement
-        before = f"{settings['name']} of " if settings else ""
+        before = f"{line.measurement_name} of " if line.measurement_name else ""
         method = f"{line.method}, {line.variant}" if line.variant else line.method
         request = line.experiment.request
         case = f"{line.scenario} {line.case}"
@@ -266,8 +250,5 @@ def _in_short(line: Result) -> str:
         name = f"{line.dataset}, {case}, {before}{method} ({line.preset})"
         headline, words = HEADLINES.get(line.measurement_name, ("auc", "AUC"))
         score = f"{words} {number(line.scores.get(headline))}"
-    return (
-        f"{name}: failed: {line.error}"
-        if line.failed
-        else f"{name}: {score} in {line.seconds:.2f} s"
-    )
+    ending = f"failed: {line.error}" if line.failed else f"{score} in {line.seconds:.2f} s"
+    return f"{name}: {ending}"

@@ -85,12 +85,11 @@ class RequestFlags:
         if default is not None and not given:
             return default
         if len(given) != 1:
-            flags = [f"--{name.replace('_', '-')}" for name in REQUESTS]
-            named = [f"--{name.replace('_', '-')}" for name in given]
-            raise BadInput(
-                f"Give what to forget with one of {', '.join(flags)}; "
-                f"given: {', '.join(named) or 'none'}."
+            flags, named = (
+                ", ".join(f"--{name.replace('_', '-')}" for name in names)
+                for names in (REQUESTS, given)
             )
+            raise BadInput(f"Give what to forget with one of {flags}; given: {named or 'none'}.")
         return self._samples if given == ["ids"] else REQUESTS[given[0]](getattr(self, given[0]))
 
     def build(self, data: Data, default: Request | None = None) -> Request:
@@ -141,10 +140,9 @@ def unprinted_notes(notes: Sequence[str], printed: Sequence[Finding]) -> list[st
 
 def data_flags(given: GivenFlags) -> DataOptions:
     """Return the data of --run, else those of --data."""
-    run = given.get("--run")
-    if not run:
-        return DataOptions(given.get("--data") or "digits")
-    return DataOptions.of_run(Path(run))
+    if given.get("--run"):
+        return DataOptions.of_run(Path(given["--run"]))
+    return DataOptions(given.get("--data") or "digits")
 
 
 def data_name(given: GivenFlags) -> str:

@@ -87,19 +87,11 @@ def main(argv: list[str]) -> int:
     inputs = _inputs(args, given)
     try:
         with _progress() as report:
-            counts = make_pool(
-                inputs,
-                args.pool,
-                **vars(args.engine),
-                report=report,
-                message=say,
-                started_at=start,
-            )
+            options = {**vars(args.engine), "report": report, "started_at": start}
+            counts = make_pool(inputs, args.pool, message=say, **options)
     except KeyboardInterrupt:
-        say(
-            f"Interrupted: the models that ended are stored in {args.pool.out}. Rerun the same "
-            "command to resume."
-        )
+        stored = f"the models that ended are stored in {args.pool.out}"
+        say(f"Interrupted: {stored}. Rerun the same command to resume.")
         return INTERRUPTED
     _print_pool(args.pool.out, args.json, counts)
     return DONE
@@ -107,26 +99,25 @@ def main(argv: list[str]) -> int:
 
 def _default(given: GivenFlags) -> PoolFlags:
     """Return the flags with the protocol and recipe of --run, else with those for the data."""
-    pool = PoolOptions(tyro.MISSING)
-    run = given.get("--run")
-    if run:
-        experiment = runs.load(Path(run)).experiment
-        request = RequestFlags(protocol=experiment.protocol)
-        return PoolFlags(data_flags(given), request, experiment.training.recipe, pool)
+    request = RequestFlags()
     recipe = recipe_for_help(given.get("--data") or "digits")
-    return PoolFlags(data_flags(given), RequestFlags(), recipe, pool)
+    if given.get("--run"):
+        experiment = runs.load(Path(given["--run"])).experiment
+        request = RequestFlags(protocol=experiment.protocol)
+        recipe = experiment.training.recipe
+    return PoolFlags(data_flags(given), request, recipe, PoolOptions(tyro.MISSING))
 
 
 def _inputs(args: PoolFlags, given: GivenFlags) -> Inputs:
     """Load the data and return them with the request and the changes to the recipe."""
-    source = args.source
+    source, request = args.source, args.request
     data = load_data(source, not args.pool.is_foreign)
-    wishes = (args.request.fraction, args.request.random_classes, args.request.ids)
-    has_request = bool(args.request.classes) or any(wish is not None for wish in wishes)
+    wishes = (request.classes or None, request.fraction, request.random_classes, request.ids)
+    has_request = any(wish is not None for wish in wishes)
     return Inputs(
         data,
-        args.request.build(data) if has_request else None,
-        args.request.protocol,
+        request.build(data) if has_request else None,
+        request.protocol,
         given_values(args.recipe, given),
         source.image_size,
         source.mean,
@@ -147,19 +138,13 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
                 say(f"{state.done} of {total} models are there; {left}")
             elif state.about is not None:
                 accuracies = ", ".join(
-                    f"{name} {_format_accuracies(row)}"
+                    f"{name} {percent(row['train'])} / {percent(row['test'])} %"
                     for name, row in state.about["accuracy"].items()
                 )
-                say(
-                    f"[{state.done}/{total}] {state.job}: train and test accuracy {accuracies} in "
-                    f"{state.about['seconds']:.1f} s; {left}"
-                )
+                ending = f"{accuracies} in {state.about['seconds']:.1f} s; {left}"
+                say(f"[{state.done}/{total}] {state.job}: train and test accuracy {ending}")
 
         yield report
-
-
-def _format_accuracies(row: Mapping[str, float | None]) -> str:
-    return f"{percent(row['train'])} / {percent(row['test'])} %"
 
 
 def _print_pool(folder: Path, as_json: bool, counts: BuildCounts | None = None) -> None:
