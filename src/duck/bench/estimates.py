@@ -83,11 +83,11 @@ def _closest(
     """Return the lines that have most in common with an experiment: model, data, then scenario."""
 
     def alike(line: Result) -> tuple[bool, ...]:
-        same = line.training.model == made.model, line.training.data == made.data
+        same = line.training.model == training.model, line.training.data == training.data
         return (*same, line.scenario == scenario)
 
-    made = experiment.training
-    usable = [line for line in lines if _ratio(made, line.training, trains=True) is not None]
+    training = experiment.training
+    usable = [line for line in lines if _ratio(training, line.training, trains=True) is not None]
     best = max(map(alike, usable), default=None)
     return [line for line in usable if alike(line) == best]
 
@@ -107,7 +107,7 @@ def _ratio(one: Training, other: Training, trains: bool) -> float | None:
     epochs = one.recipe.epochs / other.recipe.epochs if trains else 1.0
     if (one.model, one.data) == (other.model, other.data):
         return epochs
-    works = [_pass_operations(made.model, made.data) for made in (one, other)]
+    works = [_pass_operations(training.model, training.data) for training in (one, other)]
     return None if works[0] is None or works[1] is None else epochs * works[0] / works[1]
 
 
@@ -123,8 +123,8 @@ def expected(job: Job, results: Results, device: str) -> float | None:
 
     None if there are none.
     """
-    keys, made = job.keys, job.experiment.training
-    wanted = device, job.dataset, job.settings, made.model
+    keys, training = job.keys, job.experiment.training
+    wanted = device, job.dataset, job.settings, training.model
     lines = [line for line in results.done.values() if line.alone]
     same = [
         line
@@ -132,7 +132,7 @@ def expected(job: Job, results: Results, device: str) -> float | None:
         if (line.device, line.dataset, line.measurement, line.training.model) == wanted
     ]
     if keys["method"] in (None, "retrained"):
-        same = [line for line in same if line.training.recipe.epochs == made.recipe.epochs]
+        same = [line for line in same if line.training.recipe.epochs == training.recipe.epochs]
     alike = [line for line in same if line.method == keys["method"]]
     if not alike and keys["method"] == "retrained":  # a training like that of the original
         alike = [line for line in same if line.method is None]

@@ -547,21 +547,21 @@ def experiment(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
     )
 
 
-def result_id(made: Experiment, measurement: Settings | None) -> str:
+def result_id(experiment: Experiment, measurement: Settings | None) -> str:
     """Return the id of a result: of its experiment and the settings of its attack or study."""
     if measurement is None:
-        return made.id
-    text = f"{made.id}/{to_json(measurement, sort_keys=True)}"
+        return experiment.id
+    text = f"{experiment.id}/{to_json(measurement, sort_keys=True)}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def original_of(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
     """Return how the original of a cell is trained; with a bias it depends on the case."""
-    made = training(grid, cell.block, facts)
+    unbiased = training(grid, cell.block, facts)
     if cell.block.bias is None:
-        return made
+        return unbiased
     assert isinstance(cell.case, int)
-    biased = replace(made.training, seed=cell.case)
+    biased = replace(unbiased.training, seed=cell.case)
     request = cell.block.request(cell.case)
     return from_dict({"training": to_dict(biased), "request": request, "seed": cell.case})
 
@@ -571,14 +571,14 @@ def training(grid: Grid, block: Block, facts: Facts) -> Experiment:
     usual = default_recipe(
         facts.name, facts.samples, facts.augment, block.model, block.recipe_preset
     )
-    made = {
+    plain = {
         "data": facts.name,
         "model": block.model,
         "recipe": {**asdict(usual), **block.recipe},
         "seed": grid.seed,
         "fingerprint": facts.fingerprint,
     }
-    return from_dict({"training": made, "seed": grid.seed})
+    return from_dict({"training": plain, "seed": grid.seed})
 
 
 def _method(

@@ -194,13 +194,14 @@ class Runner:
         return vars(self._attack(job) if is_attack else self._study(job))
 
     def _study(self, job: Job) -> Values:
-        study, made = job.measurement, job.experiment
+        study, experiment = job.measurement, job.experiment
         assert isinstance(study, Study)
         if study.name == "bias":
-            biased = self._prepare(job)
-            return studies.measure_bias_removal(biased.model, made, biased.data, study.images)
+            original = self._prepare(job)
+            biased, data = original.model, original.data
+            return studies.measure_bias_removal(biased, experiment, data, study.images)
         model = self._load_or_unlearn(job)
-        scenario, _ = self._prepare(job).scenario(made)
+        scenario, _ = self._prepare(job).scenario(experiment)
         return studies.measure_density(model, scenario, study.dimensions)
 
     def _load_or_unlearn(self, job: Job) -> nn.Module:
@@ -244,17 +245,17 @@ class Runner:
     def _unlearn(self, job: Job) -> tuple[Values, nn.Module]:
         prepared, experiment = self._prepare(job), job.experiment
         scenario, before = prepared.scenario(experiment)
-        made = experiment.training
+        training = experiment.training
         assert experiment.method is not None
         # Retraining has the full recipe; for a few epochs compilation costs more than it saves.
-        compiled = (made.recipe.compile or self.compiled) and job.keys["method"] == "retrained"
+        compiled = (training.recipe.compile or self.compiled) and job.keys["method"] == "retrained"
         data = prepared.data
         outcome = unlearn(
             experiment.method,
             prepared.model,
             scenario,
-            new_model=lambda: build(made.model, data.num_classes, data.train.shape),
-            recipe=replace(made.recipe, compile=compiled),
+            new_model=lambda: build(training.model, data.num_classes, data.train.shape),
+            recipe=replace(training.recipe, compile=compiled),
             original=before,
             preparations=prepared.preparations,
         )
@@ -311,10 +312,10 @@ class Runner:
             data = job.experiment.request(data, job.experiment.seed).data
         key = Key.of_original(job.experiment)
         if key in self._failed:
-            raise BadInput(f"Its original could not be made: {self._failed[key]}")
-        made = self.store, job.experiment, data, self.device
+            raise BadInput(f"Its original could not be trained: {self._failed[key]}")
+        inputs = self.store, job.experiment, data, self.device
         try:
-            model, facts = load_or_train(*made, alone=self.alone)
+            model, facts = load_or_train(*inputs, alone=self.alone)
         except Exception as error:
             self._failed[key] = short_message(error)
             raise

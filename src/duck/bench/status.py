@@ -32,7 +32,7 @@ SEARCH = "search"
 TRIAL_CASES = 2
 """Classes or seeds that a trial of a search runs on."""
 SHORTEST_PART = 120.0
-"""Seconds below which work that is made in parts is not begun."""
+"""Seconds below which work that can be stopped is not started."""
 
 
 @dataclass(frozen=True)
@@ -215,10 +215,10 @@ class _Work:
         return {experiment(self.grid, cell, facts).id for cell in some for facts in self.sources}
 
     def _task(self, cell: Cell) -> _Task:
-        made = experiment(self.grid, cell, self.facts)
+        target = experiment(self.grid, cell, self.facts)
         original = original_of(self.grid, cell, self.facts)
-        seconds = self.estimates.run(made, cell.block.scenario)
-        name = result_id(made, self.grid.measurement_settings)
+        seconds = self.estimates.run(target, cell.block.scenario)
+        name = result_id(target, self.grid.measurement_settings)
         return _Task(name, self.grid, cell, seconds, original, self.estimates.training(original))
 
     def runs(self) -> Status:
@@ -268,8 +268,8 @@ class _Work:
             return measured
         of_block = [cell for cell in self.cells if cell.block == self.block]
         cell = next(cell for cell in of_block if cell.method == method)
-        made = experiment(self.grid, cell, self.facts)
-        run = self.estimates.run(made, self.block.scenario)
+        target = experiment(self.grid, cell, self.facts)
+        run = self.estimates.run(target, self.block.scenario)
         return None if run is None else TRIAL_CASES * run
 
     def matched_pool(self) -> Status | None:

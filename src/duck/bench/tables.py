@@ -194,16 +194,20 @@ def _shadows(attack: Attack | None, lines: Iterable[Result]) -> Row:
 
 
 def recipe_differences(line: Result) -> dict[str, list[Any]]:
-    """Return how the shadow models of a line of LiRA were trained otherwise than its target.
+    """Return how the shadow models of a line of LiRA were trained differently from its target.
 
     Name of a recipe's field -> its value in the pool, and in the target.
     """
     assert line.shadows is not None
     # As files store it: a tuple is a list.
     target, pool = json.loads(to_json(to_dict(line.training.recipe))), line.shadows
-    held = pool.get("recipe") or {"epochs": pool["epochs"]}
-    names = [name for name in held if name not in ("compile", "precision")]
-    return {name: [held[name], target[name]] for name in names if held[name] != target.get(name)}
+    pool_recipe = pool.get("recipe") or {"epochs": pool["epochs"]}
+    names = [name for name in pool_recipe if name not in ("compile", "precision")]
+    return {
+        name: [pool_recipe[name], target[name]]
+        for name in names
+        if pool_recipe[name] != target.get(name)
+    }
 
 
 def find_lines(grid: Grid, results: Results) -> dict[Cell, Result | None]:
@@ -219,8 +223,8 @@ def find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results
     """Return the result of a cell, found by the id of its experiment on one of the sources."""
     if cell.method not in METHODS:
         return None
-    made = [experiment(grid, cell, facts) for facts in sources]
-    ids = [result_id(one, grid.measurement_settings) for one in made]
+    experiments = [experiment(grid, cell, facts) for facts in sources]
+    ids = [result_id(one, grid.measurement_settings) for one in experiments]
     found = [results.lines[name] for name in ids if name in results.lines]
     return min(found, key=lambda line: line.failed, default=None)
 

@@ -42,7 +42,7 @@ class _Console(Console):
         super().__init__(markup=False, emoji=False, **options)
 
     def on_broken_pipe(self) -> None:
-        """End the command if its results are not read; without a reader of the log, go on.
+        """End the command if its results are not read; without a reader of the log, continue.
 
         Rich would exit with 1, which means "not forgotten".
         """

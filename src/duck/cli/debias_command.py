@@ -68,10 +68,8 @@ def _print_record(record: RemovalRecord) -> None:
         rows.append({**row, f"square's mean SHAP for {wrong}": mean})
     print_table(rows)
     for pair, test in shap.tests.items() if shap else ():
-        write(
-            f"SHAP {pair}: p = {test.p:.2g} over {test.n} images (two-sided Wilcoxon; least "
-            f"p for so many {test.least_p:.2g})"
-        )
+        least = f"the smallest possible p is {test.least_p:.2g}"
+        write(f"SHAP {pair}: p = {test.p:.2g}, n = {test.n} (two-sided Wilcoxon; {least})")
     before = percent(record.forget["biased"])
     after = percent(record.forget["duck"])
     write(f"A_f against the wrong label: {before} % -> {after} %")
