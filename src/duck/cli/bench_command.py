@@ -8,7 +8,6 @@ from typing import Annotated
 
 import tyro
 
-from duck.audits.run_audit import Display
 from duck.bench import BenchOptions, Planner, Results, check_claims, find_grid, grid_table, run_grid
 from duck.bench.claims import render_claims
 from duck.bench.executor import Progress
@@ -17,7 +16,7 @@ from duck.bench.grids import Grid, built_in
 from duck.bench.results import Result
 from duck.bench.run_bench import GridInterrupted, GridRun
 from duck.bench.status import render_status
-from duck.cli.console import emit, format_left, job_bar, number, progress_bar, say
+from duck.cli.console import CONSOLE, emit, format_left, job_bar, number, say
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import EngineFlags
 from duck.cli.parsing import parse
@@ -85,7 +84,7 @@ def main(argv: list[str]) -> int:
             args.bench,
             results,
             engine=args.engine.create(),
-            display=Display(progress_bar, say),
+            display=CONSOLE,
             show_jobs=_progress,
         )
     except GridInterrupted as error:
