@@ -26,18 +26,6 @@ from duck.report.plots import REPORT_MARK
 from duck.report.records import BIAS_MODELS, SHARES, Contents, StoredRun
 from duck.report.results import Result
 
-SIGNS = {"forgotten": "✓", "not-forgotten": "✗", "damaged": "✗", "no-verdict": "?", "no-audit": "–"}
-TARGETS = {
-    "class": {
-        "forget": "0 %",
-        "forget_test": "0 %",
-        "retain": "as before",
-        "retain_test": "as before",
-    },
-    "samples": {"forget": "as on unseen samples", "retain": "as before", "test": "as before"},
-}
-"""What the accuracy on each split should be after unlearning."""
-
 
 def render(contents: Contents) -> str:
     """Return the page as HTML."""
@@ -84,7 +72,7 @@ def _environment() -> Environment:
     environment.globals.update({module.__name__.rpartition(".")[2]: module for module in modules})
     functions = class_rows, counted, find_retrained, to_dict
     environment.globals.update({function.__name__: function for function in functions})
-    environment.globals.update(signs=SIGNS, targets=TARGETS, bias_models=BIAS_MODELS, shares=SHARES)
+    environment.globals.update(bias_models=BIAS_MODELS, shares=SHARES)
     environment.filters.update(
         {name: item for name, item in vars(formats).items() if name.startswith("format_")},
         to_plotly=to_plotly,
