@@ -472,24 +472,22 @@ def rehearsal(grid: Grid) -> Grid:
 
 
 def _small(block: Block) -> Block:
-    changes: dict[str, Any] = {
-        "dataset": "digits",
-        "model": "convnet",
-        "recipe_preset": "standard",
-        "trials": 0,
-        "searched": (),
-    }
-    changes["recipe"] = SHORT_TRAINING
-    if block.classes:
-        first = block.classes[0]
-        changes["classes"] = (3 if isinstance(first, int) else tuple(range(min(9, len(first)))),)
-    else:
-        changes["seeds"] = block.seeds[:1]
-    if block.random_classes:
-        changes["random_classes"] = min(8, block.random_classes)
-    if block.bias:
-        changes["bias"] = Bias(count=min(30, block.bias.count), patch=min(4, block.bias.patch))
-    return replace(block, **changes)
+    first = block.classes[0] if block.classes else 0
+    classes = 3 if isinstance(first, int) else tuple(range(min(9, len(first))))
+    bias = block.bias
+    return replace(
+        block,
+        dataset="digits",
+        model="convnet",
+        recipe_preset="standard",
+        recipe=SHORT_TRAINING,
+        trials=0,
+        searched=(),
+        classes=(classes,) if block.classes else (),
+        seeds=block.seeds[:1],
+        random_classes=block.random_classes and min(8, block.random_classes),
+        bias=bias and Bias(count=min(30, bias.count), patch=min(4, bias.patch)),
+    )
 
 
 def _short(method: type[Method]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from duck.audits.verdict import RocCurve
 from duck.bench.columns import ACCURACIES, COLUMNS
 from duck.bench.grids import Facts, Grid, Settings, result_id
 from duck.errors import BadInput, DuckError
@@ -71,11 +72,9 @@ class SvmDetails:
 
 
 @dataclass(frozen=True)
-class BenchCurve:
+class BenchCurve(RocCurve):
     """The ROC curve of an attack, with its AUC and other rates."""
 
-    fpr: list[float]
-    tpr: list[float]
     others: Count | None = None
     """The number of non-members."""
 

@@ -1,6 +1,6 @@
 """The report: one HTML page about stored runs, and the same figures for print."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from duck import files
@@ -46,10 +46,11 @@ def write_figures(folder: Path, contents: Contents) -> list[Path]:
     plots.append(plots_bias.plot_all_shares(contents.removals))
     for removal in contents.removals:
         plots += plots_bias.make_plots(removal, budget.shap_images).values()
-    paths: list[Path] = []
-    for plot in filter(None, plots):
-        paths += save_figure(plot, folder)
-    return paths
+    return _save(plots, folder)
+
+
+def _save(plots: Iterable[Plot | None], folder: Path) -> list[Path]:
+    return [path for plot in plots if plot is not None for path in save_figure(plot, folder)]
 
 
 def draw_analysis(
@@ -67,8 +68,4 @@ def draw_analysis(
         plots_analysis.plot_density(run),
         plots_analysis.plot_shap(run),
     )
-    paths: list[Path] = []
-    for plot in plots:
-        if plot is not None:
-            paths += save_figure(plot, target)
-    return paths
+    return _save(plots, target)

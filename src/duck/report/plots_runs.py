@@ -48,14 +48,13 @@ def make_plots(contents: Contents) -> list[Plot]:
             plot_class_counts(same_group, looks),
             plot_bench_attacks([result for result in attacked if result.group == group]),
         )
-        for plot in group_plots:
-            if plot is not None and len(labels) > 1:
+        for plot in filter(None, group_plots):
+            if len(labels) > 1:
                 name = make_anchor(plot.name, number, label)
-                plots.append(replace(plot, name=name, title=f"{plot.title} ({label})"))
-            elif plot is not None:
-                plots.append(plot)
+                plot = replace(plot, name=name, title=f"{plot.title} ({label})")
+            plots.append(plot)
     over_all = plot_densities(contents.runs, contents.bench), plot_all_attacks(contents.runs)
-    return [*plots, *(plot for plot in over_all if plot is not None)]
+    return [*plots, *filter(None, over_all)]
 
 
 def plot_time(results: Sequence[Result], looks: Mapping[str, Look] | None = None) -> Plot | None:
