@@ -4,9 +4,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from duck.bench import Block, Cell, Facts, Grid, Result, Results, cells, load_all
-from duck.bench.grids import experiment
-from duck.experiment import to_dict
+from duck.bench import Results
+from duck.bench.grids import Block, Cell, Facts, Grid, cells, experiment
+from duck.bench.results import Result
+from duck.bench.runner import load_all
+from duck.experiment import from_dict, to_dict
 from duck.records import structure
 from duck.types import Data
 
@@ -72,6 +74,11 @@ def line_of(grid: Grid, cell: Cell, facts: Facts = FACTS, **values: Any) -> dict
     return {**common, **values} if "error" in values else {**common, **found, **values}
 
 
+def to_result(line: dict[str, Any]) -> Result:
+    """Return the result of a line, whatever scores it has."""
+    return structure({**line, "experiment": from_dict(line["experiment"])}, Result)
+
+
 def append(results: Results, grid: str, line: dict[str, Any]) -> None:
     """Append a line to the file of a grid."""
-    results.append(grid, structure(line, Result))
+    results.append(grid, to_result(line))

@@ -13,26 +13,15 @@ import torch
 from duck import cli
 from duck.artifacts import ArtifactStore, Key
 from duck.audits.scores import Outputs
-from duck.bench import (
-    Attack,
-    Grid,
-    Job,
-    Results,
-    Runner,
-    attacker,
-    device_name,
-    execute,
-    facts_of,
-    find_grid,
-    make_table,
-    parse_only,
-    plan,
-    render,
-)
+from duck.bench import Attack, Results, attacker, find_grid
 from duck.bench.attacks import Attacker, Lira, Svm
 from duck.bench.estimates import expected
-from duck.bench.grids import experiment, result_id, training
+from duck.bench.executor import execute, plan
+from duck.bench.formats import render
+from duck.bench.grids import Grid, experiment, facts_of, parse_only, result_id, training
 from duck.bench.outputs import Target, predict_target, read_target
+from duck.bench.runner import Job, Runner
+from duck.bench.tables import make_table
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.files import CacheWarning
@@ -40,6 +29,7 @@ from duck.methods.base import METHODS
 from duck.pools.build import build_pool
 from duck.pools.plan import Plan as PoolPlan
 from duck.pools.reader import Pool
+from duck.runtime import device_name
 from duck.scenarios import ForgetClasses
 from tests.bench.lines import FACTS, FEW, append, cell_of, digits, line_of
 from tests.toys import class_scenario, samples_scenario, trained_net

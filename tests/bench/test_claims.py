@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from duck.bench import Results, Study, cells, claims, find_grid, make_table, parse_only
+from duck.bench import Results, claims, find_grid
 from duck.bench import evidence as evidence_module
 from duck.bench.claims import Claim, check_claims, render_claims
 from duck.bench.evidence import Source
-from duck.bench.grids import narrow
-from duck.bench.results import Result
-from duck.records import structure
-from tests.bench.lines import FACTS, append, cell_of, line_of
+from duck.bench.grids import Study, cells, narrow, parse_only
+from duck.bench.tables import make_table
+from tests.bench.lines import FACTS, append, cell_of, line_of, to_result
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 CR, HR = find_grid("paper/table-cr"), find_grid("paper/table-hr")
@@ -149,7 +148,7 @@ def test_a_rival_is_missing_if_none_of_its_presets_has_enough_cases(
     rows = (("duck", "paper", 3), ("scrub", "paper", 1), ("scrub", "tuned", cases))
     for method, preset, count in rows:
         place = evidence_module.Place("cifar10", "class", "resnet18", None, "", method, preset)
-        line = structure(line_of(CR, cell_of(CR, "duck", 0)), Result)
+        line = to_result(line_of(CR, cell_of(CR, "duck", 0)))
         places[place] = dict.fromkeys(range(count), line)
     (finding,) = claims._few_cases(places)
     assert finding.verdict == verdict

@@ -9,32 +9,21 @@ import pytest
 import torch
 from torch import nn
 
-from duck.bench import (
-    Grid,
-    Job,
-    Plan,
-    Progress,
-    Result,
-    Results,
-    RunCounts,
-    Runner,
-    device_name,
-    execute,
-    facts_of,
-    find_grid,
-    parse_only,
-    plan,
-)
+from duck.bench import Results, find_grid
 from duck.bench.estimates import expected, remaining
-from duck.bench.runner import short_message
+from duck.bench.executor import Plan, Progress, RunCounts, execute, plan
+from duck.bench.grids import Grid, facts_of, parse_only
+from duck.bench.results import Result
+from duck.bench.runner import Job, Runner, short_message
 from duck.engines import ProcessEngine
-from duck.experiment import from_dict, to_dict
+from duck.experiment import from_dict
 from duck.files import CacheWarning
 from duck.methods import METHODS
 from duck.methods.base import ForgetsBy, Kinds, clone
 from duck.metrics import evaluate
 from duck.models import build
 from duck.models.weights import load_weights
+from duck.runtime import device_name
 from duck.types import Task
 from tests.bench.lines import FACTS, FEW, append, cell_of, digits, line_of
 
@@ -329,7 +318,7 @@ def instant(job: Job) -> Result:
         wall_seconds=2.0,
         seconds=1.0,
         scores={"test": 0.9},
-        experiment=to_dict(job.experiment),
+        experiment=job.experiment,
     )
 
 

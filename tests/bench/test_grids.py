@@ -8,8 +8,18 @@ from typing import Any
 
 import pytest
 
-from duck.bench import Block, Grid, built_in, cells, find_grid, parse_only
-from duck.bench.grids import assumed, experiment, narrow, training
+from duck.bench import find_grid
+from duck.bench.grids import (
+    Block,
+    Grid,
+    assumed,
+    built_in,
+    cells,
+    experiment,
+    narrow,
+    parse_only,
+    training,
+)
 from duck.errors import BadInput, UnknownName
 from duck.methods import METHODS, Duck
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
@@ -125,7 +135,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ),
         (
             'methods = ["duck"]\n[[blocks]]\ndataset = "digits"\n',
-            "either classes or seeds: look at that of 'digits'",
+            "either classes or seeds: look",
         ),
         ('methods = []\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "'mine' has no methods"),
         (

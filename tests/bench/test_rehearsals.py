@@ -9,26 +9,22 @@ from typing import get_args
 import pytest
 import torch
 
-from duck.bench import (
-    Format,
+from duck.bench import Results, find_grid
+from duck.bench.executor import RunCounts, execute, plan
+from duck.bench.formats import Format, render
+from duck.bench.grids import (
     Grid,
-    Results,
-    RunCounts,
-    Runner,
-    Table,
+    assumed,
     built_in,
     cells,
-    device_name,
-    execute,
     facts_of,
-    find_grid,
-    make_table,
+    original_of,
     parse_only,
-    plan,
     rehearsal,
-    render,
 )
-from duck.bench.grids import assumed, original_of
+from duck.bench.runner import Runner
+from duck.bench.tables import Table, make_table
+from duck.runtime import device_name
 from tests.bench.lines import digits
 
 CPU = torch.device("cpu")

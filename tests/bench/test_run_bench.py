@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from duck.audits.run_audit import Display
 from duck.bench import BenchOptions, Results, grid_table, run_grid
+from duck.display import Display
 
 
 def test_a_call_runs_the_missing_cells_of_a_grid(tmp_path: Path) -> None:

@@ -9,9 +9,21 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from duck.bench import Block, Grid, Planner, Results, Step, cells, find_grid, render_status
+from duck.bench import Planner, Results, find_grid
 from duck.bench.estimates import DATA, GIGA_OPERATIONS, Estimates
-from duck.bench.grids import Attack, Facts, Priority, experiment, narrow, original_of, parse_only
+from duck.bench.grids import (
+    Attack,
+    Block,
+    Facts,
+    Grid,
+    Priority,
+    cells,
+    experiment,
+    narrow,
+    original_of,
+    parse_only,
+)
+from duck.bench.status import Step, render_status
 from duck.experiment import to_dict
 from duck.models import build
 from tests.bench.lines import FACTS, append, cell_of, line_of

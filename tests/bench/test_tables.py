@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from duck.bench import Facts, Format, Results, Row, Table, find_grid, make_table, parse_only, render
+from duck.bench import Results, find_grid
+from duck.bench.formats import Format, render
+from duck.bench.grids import Facts, parse_only
+from duck.bench.tables import Row, Table, make_table
 from duck.metrics import kept_accuracy
 from tests.bench.lines import append, cell_of, line_of
 

@@ -13,7 +13,7 @@ import pytest
 from torch import nn
 
 from duck import cli
-from duck.bench import built_in
+from duck.bench.grids import built_in
 from duck.methods import METHODS, Original
 from duck.types import Task
 

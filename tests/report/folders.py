@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 
 from duck.bench.results import BenchCurve
-from duck.bench.results import Result as BenchResult
 from duck.experiment import Experiment, Training, to_dict
 from duck.methods.base import METHODS
 from duck.methods.presets import Preset
 from duck.methods.presets import preset as get_preset
 from duck.metrics import aus
-from duck.records import structure
 from duck.report import read_bench
 from duck.report.results import Result
 from duck.runs import ByClass, Run
 from duck.scenarios import ForgetClasses, ForgetFraction, Request
 from duck.types import Recipe
 from duck.unlearning import Epoch
+from tests.bench.lines import to_result
 
 TEST = 40
 """Unseen samples of each class."""
@@ -144,7 +143,7 @@ def bench_line(
 
 def bench(lines: Sequence[dict[str, Any]]) -> list[Result]:
     """Return what a page shows of the lines of a bench, without a check of their scores."""
-    return read_bench([structure(line, BenchResult) for line in lines])
+    return read_bench(map(to_result, lines))
 
 
 def attacked(

@@ -9,7 +9,7 @@ import pytest
 
 from duck.errors import BadInput
 from duck.report import Contents, plots_bias, read, read_runs, render, write_figures, write_report
-from duck.report.bias_descriptions import colour_name
+from duck.report.formats import format_colour
 from duck.report.looks import BLUE, MUTED
 from duck.report.plotly_figures import to_plotly
 from duck.report.plots import Cells, Line, Picture, Plot, Points
@@ -309,7 +309,7 @@ def test_colours_have_names(
     values: list[int], shape: tuple[int, int, int], word: str, tmp_path: Path
 ) -> None:
     folder = write_removal(tmp_path / "bias", colour=values, shape=shape)
-    assert colour_name(one(folder).record) == word
+    assert format_colour(one(folder).record) == word
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import binomtest
 
 from duck.metrics import aus
-from duck.report.numbers import accuracy_with_interval, aus_with_range, mean_and_spread
+from duck.report.results import accuracy_with_interval, aus_with_range, mean_and_spread
 from duck.types import Estimate
 
 

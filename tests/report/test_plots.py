@@ -22,7 +22,7 @@ from duck.report import (
     Contents,
     class_densities,
     plots_analysis,
-    plots_bench_attacks,
+    plots_attacks,
     plots_contour,
     plots_run,
     plots_runs,
@@ -450,7 +450,7 @@ def test_each_attack_has_its_curves_for_all_and_for_low_rates(tmp_path: Path) ->
     curve = RocCurve([0, 0.5, 1], [0, 0.25, 1])
     roc = {**stored.roc, "loss": {"unlearned": curve}}
     stored = replace(stored, audit=replace(stored.audit, roc=roc))
-    plot = plots_run.plot_attacks(stored)
+    plot = plots_attacks.plot_run_attacks(stored)
     assert plot is not None
     parts = ("all rates", "low false-positive rates")
     assert [panel.title for panel in plot.panels] == [
@@ -461,7 +461,7 @@ def test_each_attack_has_its_curves_for_all_and_for_low_rates(tmp_path: Path) ->
     mark = plot.panels[2].marks[0]
     assert isinstance(mark, Line)
     assert (list(mark.x), list(mark.y)) == ([0, 0.5, 1], [0, 0.25, 1])
-    thinned = plots_run.plot_attacks(stored, 20)
+    thinned = plots_attacks.plot_run_attacks(stored, 20)
     assert thinned is not None
     assert [panel.title for panel in thinned.panels] == [
         "svm: low false-positive rates",
@@ -485,7 +485,7 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
         attacked("retrained", "paper", *straight),
         attacked("duck", "tuned", *better, request=ForgetFraction(0.1), attack="confidence"),
     ]
-    plot = plots_bench_attacks.plot_bench_attacks(curves)
+    plot = plots_attacks.plot_bench_attacks(curves)
     assert plot is not None
     assert [panel.title for panel in plot.panels] == [
         "lira: cifar10, a class",
@@ -520,10 +520,10 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     assert bands_of(plot.panels[1]) == {}
     band_words = "Bands: one standard deviation to each side, over classes or seeds (n = 2 to 3)."
     assert band_words in plot.caption
-    single = plots_bench_attacks.plot_bench_attacks(curves[-1:])
+    single = plots_attacks.plot_bench_attacks(curves[-1:])
     assert single is not None
     assert "Bands" not in single.caption
-    assert plots_bench_attacks.plot_bench_attacks([]) is None
+    assert plots_attacks.plot_bench_attacks([]) is None
     assert overview_names(curves) == ["bench-attacks"]
 
 
@@ -652,7 +652,7 @@ def test_curves_of_a_bench_show_no_rate_that_the_samples_cannot_and_no_settings_
         curve("duck", "tuned, other settings", "a class", 100),
     ]
     more = [curve("duck", preset, "samples", 10_000) for preset in ("tuned", "paper")]
-    plot = plots_bench_attacks.plot_bench_attacks(
+    plot = plots_attacks.plot_bench_attacks(
         [
             *some,
             *more,

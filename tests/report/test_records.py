@@ -18,7 +18,7 @@ from duck.report import (
 )
 from duck.report.class_table import choose_classes, class_rows, find_neighbours
 from duck.report.groups import Group
-from duck.report.plots_bench_attacks import plot_bench_attacks
+from duck.report.plots_attacks import plot_bench_attacks
 from duck.report.records import ANALYSIS_FILE, AUDIT_FILES
 from duck.report.results import Result
 from duck.sample_ids import FILE

@@ -1,11 +1,12 @@
 """Attacks on the models of a grid."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,24 +30,23 @@ from duck.types import Ids
 Kind = Literal["class", "samples"]
 
 
-class Attacker(Protocol):
+class Attacker(ABC):
     """Runs an attack on the stored outputs of models."""
-
-    attack: Attack
-    """The attack with all settings that its results depend on."""
-
-    def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
-        """Attack one model."""
-
-    def check(self, experiments: Iterable[Experiment]) -> None:
-        """Raise an error if the attack cannot be run on the models of these experiments."""
-
-
-class Svm:
-    """Runs the SVM attack of the DUCK paper."""
 
     def __init__(self, attack: Attack) -> None:
         self.attack = attack
+        """The attack with all settings that its results depend on."""
+
+    @abstractmethod
+    def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
+        """Attack one model."""
+
+    def check(self, experiments: Iterable[Experiment]) -> None:  # noqa: B027
+        """Raise an error if the attack cannot be run on the models of these experiments."""
+
+
+class Svm(Attacker):
+    """Runs the SVM attack of the DUCK paper."""
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
         found = svm_attack(
@@ -56,35 +56,29 @@ class Svm:
         details = SvmDetails(list(found.f1), list(found.settings), found.forgotten, found.unseen)
         return Values(scores=scores, svm=details)
 
-    def check(self, experiments: Iterable[Experiment]) -> None:
-        """Accept all models: the attack needs their outputs only."""
 
-
-class Threshold:
+class Threshold(Attacker):
     """Runs an attack that gives each sample one number."""
 
     def __init__(self, attack: Attack) -> None:
         entry = ATTACKS[attack.name]
         if not issubclass(entry, ThresholdAttack):
             raise BadInput(f"The attack {attack.name!r} does not score each sample by itself.")
-        self.attack = attack
+        super().__init__(attack)
         self.score = entry.score
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
         return _values(_score(target, target.unseen.ids, self.score))
 
-    def check(self, experiments: Iterable[Experiment]) -> None:
-        """Accept all models: the attack needs their outputs only."""
 
-
-class Lira:
+class Lira(Attacker):
     """Runs LiRA. All targets are compared with the same shadow models."""
 
     def __init__(self, attack: Attack, pool: Path) -> None:
         self.pool = Pool(pool)
         self.count = attack.shadows
         self._check_pool(pool)
-        self.attack = replace(attack, pool=self._digest())
+        super().__init__(replace(attack, pool=self._digest()))
         if attack.pool not in ("", self.attack.pool):
             raise BadInput(
                 f"The grid asks for the shadow models {attack.pool}; those in {pool} are "
@@ -92,29 +86,27 @@ class Lira:
             )
 
     def _check_pool(self, folder: Path) -> None:
-        least = 2 * MIN_MODELS
-        if self.count < least:
-            raise BadInput(
-                f"LiRA needs {MIN_MODELS} shadow models without each sample, so shadows = {least} "
-                f"or more; got {self.count}."
+        for problem in self._pool_problems(folder):
+            raise BadInput(problem)
+
+    def _pool_problems(self, folder: Path) -> Iterator[str]:
+        least, count, pool = 2 * MIN_MODELS, self.count, self.pool
+        each = f"LiRA needs {MIN_MODELS} shadow models without each sample"
+        if count < least:
+            yield f"{each}, so shadows = {least} or more; got {count}."
+        if pool.design != "shadow":
+            design = f"the pool in {folder} is of design {pool.design!r}"
+            yield f"LiRA needs shadow models on random halves; {design}."
+        if len(pool) < count:
+            yield (
+                f"LiRA needs at least {count} shadow models, the pool in {folder} has {len(pool)}: "
+                f"the command that made it, with --models {count}, adds to it."
             )
-        if self.pool.design != "shadow":
-            raise BadInput(
-                f"LiRA needs shadow models on random halves; the pool in {folder} is of design "
-                f"{self.pool.design!r}."
-            )
-        if len(self.pool) < self.count:
-            raise BadInput(
-                f"LiRA needs at least {self.count} shadow models, the pool in {folder} has "
-                f"{len(self.pool)}: the command that made it, with --models {self.count}, adds to "
-                "it."
-            )
-        without = int((~self.pool.members[: self.count]).sum(0).min())
+        without = int((~pool.members[:count]).sum(0).min())
         if without < MIN_MODELS:
-            raise BadInput(
-                f"LiRA needs {MIN_MODELS} shadow models without each sample, and of the first "
-                f"{self.count} in {folder} only {without} left one out: add the other shares of "
-                "the pool with `duck pool merge`, or take more shadows."
+            yield (
+                f"{each}, and of the first {count} in {folder} only {without} left one out: add "
+                "the other shares of the pool with `duck pool merge`, or take more shadows."
             )
 
     @cached_property

@@ -23,12 +23,12 @@ from duck.bench.evidence import (
     values_of,
     with_results,
 )
+from duck.bench.formats import Format
 from duck.bench.results import Result, Results
 from duck.bench.tables import recipe_differences
 from duck.json_text import to_json
 
 Answer = Literal["holds", "does not hold", "in part", "not run"]
-ClaimFormat = Literal["text", "markdown", "json"]
 Verdict = Literal["yes", "weak yes", "no", "missing", "note"]
 """A weak yes has too few cases: it keeps a claim from failing, and from holding."""
 
@@ -74,8 +74,8 @@ def check_claims(results: Results) -> list[Claim]:
     return [_check(source, *entry) for entry in CLAIMS]
 
 
-def render_claims(claims: Sequence[Claim], form: ClaimFormat) -> str:
-    """Print claims as text, Markdown or JSON, without a newline at the end."""
+def render_claims(claims: Sequence[Claim], form: Format) -> str:
+    """Return claims as text, Markdown or JSON, without a newline at the end."""
     if form == "json":
         return to_json([asdict(claim) for claim in claims])
     bullet, bold = ("- ", "**") if form == "markdown" else ("  ", "")
@@ -118,9 +118,8 @@ def _best_aus(source: Source) -> Iterator[Finding]:
             for other, pairs in known
             if pairs.gap < 0
         ]
-        rank = (
-            f"Better in the same cases: {'; '.join(better)}." if better else "No rival is better."
-        )
+        listed = f"Better in the same cases: {'; '.join(better)}."
+        rank = listed if better else "No rival is better."
         text = f"{place.title}: AUS {spread(values_of(lines, AUS))} (n {len(lines)}). "
         nothing = _original_above(pair(lines, other_lines(places, place, "original"), AUS))
         if known:
@@ -151,10 +150,8 @@ def _few_cases(places: Places) -> Iterator[Finding]:
         verdict: Verdict = "note" if enough == {other.method for other in rivals} else "missing"
         some = [f"{other.name} {count}" for other, count in few.items() if count]
         none = [other.name for other, count in few.items() if not count]
-        parts = [
-            *([f"fewer than {MIN_CASES} cases: {', '.join(some)}"] if some else []),
-            *([f"not run: {', '.join(none)}"] if none else []),
-        ]
+        parts = [f"fewer than {MIN_CASES} cases: {', '.join(some)}"] if some else []
+        parts += [f"not run: {', '.join(none)}"] if none else []
         if few:
             yield Finding(f"{place.where}: {'; '.join(parts)}.", verdict)
 
@@ -210,30 +207,12 @@ def _ratio(start: str, fast: LinesByCase, slow: LinesByCase, times: float, how: 
     return Finding(text, _verdict(statistics.mean(ratios) >= ABOUT * times, len(ratios)))
 
 
-def _svm_at_chance(source: Source) -> Iterator[Finding]:
-    places = source.table("paper/svm")
-    yield from _against_retrained(places, [Measure("f1", "F1", 100, 2, MAX_F1_GAP)], _like_chance)
-    yield from _not_run(places)
-
-
-def _lira_at_chance(source: Source) -> Iterator[Finding]:
-    places = source.table("paper/lira")
-    measures = [
-        Measure("auc", "AUC", 1, 3, MAX_AUC_GAP),
-        Measure("tpr_1", "TPR at 1 % FPR", 100, 2, MAX_TPR_GAP),
-    ]
-    yield from _against_retrained(places, measures, _like_chance)
-    every = [line for lines in places.values() for line in lines.values()]
-    yield from dict.fromkeys(map(_pool_note, every))
-    yield from _not_run(places)
-
-
 def _pool_note(line: Result) -> Finding:
     assert line.attack is not None
     assert line.shadows is not None
     text = (
         f"{line.dataset}, pool {line.attack['pool']}: {line.shadows['models']} shadow models of "
-        f"{line.shadows['epochs']} epochs, targets of {line.training.recipe['epochs']} epochs."
+        f"{line.shadows['epochs']} epochs, targets of {line.training.recipe.epochs} epochs."
     )
     if recipe_differences(line):
         text += " The attack is mismatched: its rates are lower bounds."
@@ -270,20 +249,28 @@ class Measure(NamedTuple):
 Judge = Callable[[Sequence[Measure], Sequence[Pairs]], Verdict]
 
 
-def _against_retrained(
-    places: Places, measures: Sequence[Measure], judge: Judge, prefix: str = ""
-) -> Iterator[Finding]:
-    """Compare each place of DUCK with Retrained by every measure."""
-    for place, lines in with_results(places, "duck"):
-        retrained = other_lines(places, place, "retrained")
-        found = [measure.pair(lines, retrained) for measure in measures]
-        if not all(found):
-            yield Finding(f"{place.title}: no Retrained of the same cases.", "missing")
-            continue
-        verdict = judge(measures, found)
-        ending = " Too few cases to tell." if verdict == "missing" else ""
-        differences = "; ".join(map(Measure.difference, measures, found))
-        yield Finding(f"{place.title}: {prefix}{differences}.{ending}", verdict)
+def _like_retrained(
+    grid: str, measures: Sequence[Measure], judge: Judge, prefix: str = ""
+) -> "Check":
+    """Return a check that compares each place of DUCK with Retrained by every measure."""
+
+    def check(source: Source) -> Iterator[Finding]:
+        places = source.table(grid)
+        for place, lines in with_results(places, "duck"):
+            retrained = other_lines(places, place, "retrained")
+            found = [measure.pair(lines, retrained) for measure in measures]
+            if not all(found):
+                yield Finding(f"{place.title}: no Retrained of the same cases.", "missing")
+                continue
+            verdict = judge(measures, found)
+            ending = " Too few cases to tell." if verdict == "missing" else ""
+            differences = "; ".join(map(Measure.difference, measures, found))
+            yield Finding(f"{place.title}: {prefix}{differences}.{ending}", verdict)
+        every = [line for lines in places.values() for line in lines.values()]
+        yield from dict.fromkeys(_pool_note(line) for line in every if line.shadows)
+        yield from _missing_cases(source, grid, places) if prefix else _not_run(places)
+
+    return check
 
 
 def _like_chance(measures: Sequence[Measure], found: Sequence[Pairs]) -> Verdict:
@@ -296,13 +283,6 @@ def _like_chance(measures: Sequence[Measure], found: Sequence[Pairs]) -> Verdict
 
 
 # Claims 6 to 10: the studies of the paper
-
-
-def _density(source: Source) -> Iterator[Finding]:
-    places = source.table("paper/density")
-    measures = [Measure(name, column.title, 1, 2) for name, column in DENSITIES.items()]
-    yield from _against_retrained(places, measures, _like_density, "mean log density ")
-    yield from _missing_cases(source, "paper/density", places)
 
 
 def _like_density(measures: Sequence[Measure], found: Sequence[Pairs]) -> Verdict:
@@ -424,7 +404,7 @@ def _missing_cases(source: Source, name: str, places: Places) -> Iterator[Findin
 
 def _recipe(lines: LinesByCase) -> str:
     recipe = next(iter(lines.values())).training.recipe
-    return f"{recipe['epochs']} epochs, batch size {recipe['batch_size']}, {_compiled(lines)}"
+    return f"{recipe.epochs} epochs, batch size {recipe.batch_size}, {_compiled(lines)}"
 
 
 def _compiled(lines: LinesByCase) -> str:
@@ -433,7 +413,7 @@ def _compiled(lines: LinesByCase) -> str:
 
 
 def _batch(lines: LinesByCase) -> str:
-    sizes = {str((line.stored.method or {}).get("batch_size")) for line in lines.values()}
+    sizes = {str(getattr(line.experiment.method, "batch_size", None)) for line in lines.values()}
     return " or ".join(sorted(sizes))
 
 
@@ -468,20 +448,32 @@ CLAIMS: list[tuple[str, str, Check]] = [
         "The SVM attack is at chance on DUCK, as on Retrained",
         f"a mean difference in F1 below {100 * MAX_F1_GAP:g} points and p > {LEVEL:g} (two-sided "
         "Wilcoxon test).",
-        _svm_at_chance,
+        _like_retrained("paper/svm", [Measure("f1", "F1", 100, 2, MAX_F1_GAP)], _like_chance),
     ),
     (
         "LiRA is at chance on DUCK",
         f"mean differences to Retrained below {MAX_AUC_GAP:g} in AUC and {100 * MAX_TPR_GAP:g} "
         "points in TPR, and no significant difference where there are enough pairs for a Wilcoxon "
         "test.",
-        _lira_at_chance,
+        _like_retrained(
+            "paper/lira",
+            [
+                Measure("auc", "AUC", 1, 3, MAX_AUC_GAP),
+                Measure("tpr_1", "TPR at 1 % FPR", 100, 2, MAX_TPR_GAP),
+            ],
+            _like_chance,
+        ),
     ),
     (
         "After DUCK the densities of the forgotten class are like those after retraining",
         f"p > {LEVEL:g} for the forgotten class, on training and on test samples (two-sided "
         "Wilcoxon test).",
-        _density,
+        _like_retrained(
+            "paper/density",
+            [Measure(name, column.title, 1, 2) for name, column in DENSITIES.items()],
+            _like_density,
+            "mean log density ",
+        ),
     ),
     (
         "DUCK removes the bias as well as retraining",

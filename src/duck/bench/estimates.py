@@ -4,12 +4,10 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from duck.bench.results import Result, Results, StoredTraining
+from duck.bench.results import Result, Results
 from duck.bench.runner import Job
-from duck.experiment import Experiment, to_dict
+from duck.experiment import Experiment, Training
 from duck.methods.base import METHODS
-from duck.records import structure
-from duck.types import Recipe
 
 GIGA_OPERATIONS: dict[str, dict[int, float]] = {
     "allcnn": {32: 0.690, 64: 2.758},
@@ -52,7 +50,7 @@ class Estimates:
         """
         lines = [line for line in self._runs if line.method in (None, "retrained")]
         alike = _closest(lines, experiment, scenario)
-        return self._scaled(alike, experiment, share, trains=True)
+        return _scaled(alike, experiment, share, trains=True)
 
     def run(self, experiment: Experiment, scenario: str) -> float | None:
         """Return the seconds of one unlearning, its evaluation included."""
@@ -60,31 +58,23 @@ class Estimates:
         name = METHODS.name_of(experiment.method)
         if name == "retrained":
             return self.training(experiment, scenario=scenario)
-        plain = to_dict(experiment)["method"]
         lines = [line for line in self._runs if line.method == name]
-        same_settings = [line for line in lines if line.stored.method == plain]
+        same_settings = [line for line in lines if line.experiment.method == experiment.method]
         alike = _closest(same_settings or lines, experiment, scenario)
-        return self._scaled(alike, experiment)
+        return _scaled(alike, experiment)
 
     def trial(self, dataset: str, scenario: str, method: str) -> float | None:
         """Return the seconds of trying one setting of a method on holdout data."""
         known = self._trial_seconds.get((dataset, scenario, method))
         return statistics.mean(known) if known else None
 
-    def _scaled(
-        self,
-        lines: Iterable[Result],
-        experiment: Experiment,
-        share: float = 1.0,
-        trains: bool = False,
-    ) -> float | None:
-        target = structure(to_dict(experiment.training), StoredTraining)
-        known = [
-            _seconds(line) * ratio
-            for line in lines
-            if (ratio := _ratio(target, line.training, trains)) is not None
-        ]
-        return statistics.median(known) * share if known else None
+
+def _scaled(
+    lines: Iterable[Result], experiment: Experiment, share: float = 1.0, trains: bool = False
+) -> float | None:
+    ratios = [(line, _ratio(experiment.training, line.training, trains)) for line in lines]
+    known = [_seconds(line) * ratio for line, ratio in ratios if ratio is not None]
+    return statistics.median(known) * share if known else None
 
 
 def _closest(
@@ -93,12 +83,11 @@ def _closest(
     """Return the lines that have most in common with an experiment: model, data, then scenario."""
 
     def alike(line: Result) -> tuple[bool, ...]:
-        made = line.training
-        same = made.model == experiment.training.model, made.data == experiment.training.data
+        same = line.training.model == training.model, line.training.data == training.data
         return (*same, line.scenario == scenario)
 
-    target = structure(to_dict(experiment.training), StoredTraining)
-    usable = [line for line in lines if _ratio(target, line.training, trains=True) is not None]
+    training = experiment.training
+    usable = [line for line in lines if _ratio(training, line.training, trains=True) is not None]
     best = max(map(alike, usable), default=None)
     return [line for line in usable if alike(line) == best]
 
@@ -113,13 +102,12 @@ def _seconds(line: Result) -> float:
     return min(max(wall, method), method + EVALUATION)
 
 
-def _ratio(one: StoredTraining, other: StoredTraining, trains: bool) -> float | None:
+def _ratio(one: Training, other: Training, trains: bool) -> float | None:
     """Return the work of one training over that of another; of a method, over one pass."""
-    usual = Recipe().epochs
-    epochs = one.recipe.get("epochs", usual) / other.recipe.get("epochs", usual) if trains else 1.0
+    epochs = one.recipe.epochs / other.recipe.epochs if trains else 1.0
     if (one.model, one.data) == (other.model, other.data):
-        return float(epochs)
-    works = [_pass_operations(made.model, made.data) for made in (one, other)]
+        return epochs
+    works = [_pass_operations(training.model, training.data) for training in (one, other)]
     return None if works[0] is None or works[1] is None else epochs * works[0] / works[1]
 
 
@@ -135,25 +123,21 @@ def expected(job: Job, results: Results, device: str) -> float | None:
 
     None if there are none.
     """
-    keys = job.keys
-    made = job.experiment.training
+    keys, training = job.keys, job.experiment.training
+    wanted = device, job.dataset, job.settings, training.model
+    lines = [line for line in results.done.values() if line.alone]
     same = [
         line
-        for line in results.done.values()
-        if line.alone
-        and line.device == device
-        and line.dataset == job.dataset
-        and line.measurement == job.settings
-        and line.training.model == made.model
+        for line in lines
+        if (line.device, line.dataset, line.measurement, line.training.model) == wanted
     ]
     if keys["method"] in (None, "retrained"):
-        same = [line for line in same if line.training.recipe.get("epochs") == made.recipe.epochs]
+        same = [line for line in same if line.training.recipe.epochs == training.recipe.epochs]
     alike = [line for line in same if line.method == keys["method"]]
-    closest = [
-        line for line in alike if (line.scenario, line.preset) == (keys["scenario"], keys["preset"])
-    ]
     if not alike and keys["method"] == "retrained":  # a training like that of the original
         alike = [line for line in same if line.method is None]
+    row = keys["scenario"], keys["preset"]
+    closest = [line for line in alike if (line.scenario, line.preset) == row]
     times = [_without_preparation(line) for line in closest or alike]
     return statistics.median(times) if times else None
 
@@ -172,10 +156,9 @@ def remaining(jobs: Sequence[Job], results: Results, device: str) -> float | Non
 
     A method that has not run yet counts as the mean of those that have.
     """
+    lines = [line for line in results.done.values() if line.device == device and line.alone]
+    if not jobs or not lines:
+        return None if jobs else 0
+    mean = statistics.mean(line.wall_seconds for line in lines)
     known = [expected(job, results, device) for job in jobs]
-    seen = [
-        line.wall_seconds for line in results.done.values() if line.device == device and line.alone
-    ]
-    if jobs and not seen:
-        return None
-    return sum(seconds if seconds is not None else statistics.mean(seen) for seconds in known)
+    return sum(mean if seconds is None else seconds for seconds in known)

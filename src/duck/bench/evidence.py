@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from duck.analysis.paired import PairedTest, paired_test
-from duck.bench.grids import Cell, Grid, built_in, cells
+from duck.bench.grids import Cell, Grid, built_in
 from duck.bench.results import Result, Results
-from duck.bench.tables import find_line, grids_by_pool
+from duck.bench.tables import find_lines, grids_by_pool
 
 LinesByCase = dict[int | str, Result]
 PAPER_MODEL = "resnet18"
@@ -80,17 +80,14 @@ class Source:
 
     def _read(self, grid: Grid) -> Places:
         """Choose results as `make_table` does; with LiRA, once for each pool with results."""
-        sources = {block.dataset: list(self.results.facts(block.dataset)) for block in grid.blocks}
-        known = {name: facts[0] for name, facts in sources.items() if facts}
         places: Places = {}
         grids = grids_by_pool(grid, self.results)
         for one in grids:
             pool = f"pool {one.attack.pool}" if one.attack and len(grids) > 1 else ""
-            for cell in cells(grid, known):
+            for cell, line in find_lines(one, self.results).items():
                 place = _place(cell, pool)
                 lines = places.setdefault(place, {})
                 self.cases[place] = len(cell.block.cases)
-                line = find_line(one, cell, sources[cell.block.dataset], self.results)
                 if line is not None and not line.failed:
                     lines.setdefault(cell.case, line)
         return places

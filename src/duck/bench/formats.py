@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
 from duck.audits.attacks import ATTACKS
 from duck.bench.columns import Column
@@ -60,25 +60,13 @@ REMARKS: dict[str | None, str] = {
     "bias": " Original: the model that learned the bias; Retrained: trained on all images with the "
     "right labels.",
 }
+SECONDS = Column("seconds", digits=2)
 Grid = list[list[str]]
 
 
 def render(table: Table, form: Format) -> str:
     """Return a table as text, without a newline at the end."""
     return FORMATS[form](table)
-
-
-def _head(table: Table, extra: Sequence[str]) -> list[str]:
-    titles = [column.title for column in table.columns.values()]
-    gaps = [f"gap {title.removesuffix(' %')}" for title in titles] if _has_gaps(table) else []
-    beside = ["paper"] if _in_paper(table) else []
-    names = [*extra, "method", "preset", *(["trials"] if _has_trials(table) else []), "n"]
-    return [
-        *names,
-        *(word for title in titles for word in (title, *beside)),
-        *gaps,
-        *(name for name, _ in _times(table)),
-    ]
 
 
 def _in_paper(table: Table) -> bool:
@@ -93,15 +81,6 @@ def _has_trials(table: Table) -> bool:
 def _has_gaps(table: Table) -> bool:
     """Return whether there is a retrained model to compare with; times have a ratio instead."""
     return table.measurement != "time" and any(row["gap_to_retrained"] for row in table.shown)
-
-
-def _times(table: Table) -> list[tuple[str, str]]:
-    if table.measurement == "time":
-        return []
-    return [
-        ("seconds", "seconds"),
-        *([("prepare s", "prepare_seconds")] if table.measurement is None else []),
-    ]
 
 
 def _legend(table: Table) -> str:
@@ -151,25 +130,24 @@ def _markdown(table: Table) -> str:
     return "\n\n".join([*parts, _legend(table), *notes])
 
 
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "±": r"$\pm$",
-    "%": r"\%",
-    "_": r"\_",
-    "&": r"\&",
-    "#": r"\#",
-    "$": r"\$",
-    "{": r"\{",
-    "}": r"\}",
-}
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "±": r"$\pm$",
+        "%": r"\%",
+        "_": r"\_",
+        "&": r"\&",
+        "#": r"\#",
+        "$": r"\$",
+        "{": r"\{",
+        "}": r"\}",
+    }
+)
 
 
 def _latex(table: Table) -> str:
     def line(row: Sequence[str]) -> str:
-        return (
-            " & ".join("".join(LATEX.get(letter, letter) for letter in cell) for cell in row)
-            + r" \\"
-        )
+        return " & ".join(cell.translate(LATEX) for cell in row) + r" \\"
 
     parts = []
     for title, head, cells in _blocks(table):
@@ -190,27 +168,20 @@ def _csv(table: Table) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def _flat(row: Row, columns: Sequence[str]) -> dict[str, Any]:
-    names = {key: row[key] for key in ROW_NAMES}
-    pool = (
-        {f"shadows_{name}": (row["shadows"] or {}).get(name) for name in SHADOWS}
-        if "shadows" in row
-        else {}
-    )
-    measures = {
-        f"{name}_{part}": row[name][part] for name in columns for part in ("mean", "std", "paper")
-    }
-    if not row["n"]:
-        measures.update({f"{name}_mean": MISSING for name in columns})
-    gaps = {f"gap_{name}": (row["gap_to_retrained"] or {}).get(name) for name in (*columns, "n")}
-    texts = {key: "; ".join(row[key]) for key in ("errors", "notes")}
-    times = {key: row[key] for key in ("seconds", "prepare_seconds") if key not in columns}
-    trials = {"trials": (row["trials"] or {}).get("done")} if "trials" in row else {}
-    return {**names, **trials, **pool, **measures, **gaps, **times, **texts}
-
-
-def _json(table: Table) -> str:
-    return to_json(table.rows)
+def _flat(row: Row, columns: Sequence[str]) -> Row:
+    flat = {key: row[key] for key in ROW_NAMES}
+    if "trials" in row:
+        flat["trials"] = (row["trials"] or {}).get("done")
+    if "shadows" in row:
+        flat |= {f"shadows_{name}": (row["shadows"] or {}).get(name) for name in SHADOWS}
+    for name in columns:
+        flat |= {f"{name}_{part}": row[name][part] for part in ("mean", "std", "paper")}
+        if not row["n"]:
+            flat[f"{name}_mean"] = MISSING
+    gaps = row["gap_to_retrained"] or {}
+    flat |= {f"gap_{name}": gaps.get(name) for name in (*columns, "n")}
+    flat |= {key: row[key] for key in ("seconds", "prepare_seconds") if key not in columns}
+    return flat | {key: "; ".join(row[key]) for key in ("errors", "notes")}
 
 
 FORMATS: dict[Format, Callable[[Table], str]] = {
@@ -218,7 +189,7 @@ FORMATS: dict[Format, Callable[[Table], str]] = {
     "markdown": _markdown,
     "latex": _latex,
     "csv": _csv,
-    "json": _json,
+    "json": lambda table: to_json(table.rows),
 }
 
 
@@ -242,32 +213,37 @@ def _blocks(table: Table) -> Iterator[tuple[str, list[str], Grid]]:
             common.append(f"pool {pool}")
         title = ", ".join([dataset, scenario, *common])
         cells = [_cells(row, table, extra) for row in rows]
+        head = [name for name, _ in cells[0]]
         about = SPLITS[table.measurement][scenario]
-        yield f"{title} ({about})", _head(table, extra), cells
+        yield f"{title} ({about})", head, [[text for _, text in row] for row in cells]
 
 
-def _cells(row: Row, table: Table, extra: Sequence[str]) -> list[str]:
-    gap = row["gap_to_retrained"] or {}
-    columns = table.columns.items()
-    beside = ["paper"] if _in_paper(table) else []
-    measures = [
-        text
-        for name, column in columns
-        for text in (
-            _ours(row, name, column),
-            *(_shown(row[name][each], column) for each in beside),
-        )
-    ]
-    fewer = f" (n {gap['n']})" if gap and gap["n"] < row["n"] else ""
-    gaps = [
-        _shown(gap.get(name), column, sign="+") + (fewer if gap.get(name) is not None else "")
-        for name, column in columns
-    ]
-    times = [_number(row[key], 1, 2) for _, key in _times(table)]
+def _cells(row: Row, table: Table, extra: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the title of each column, and what it shows of a row."""
     method = f"{row['method']}, {row['variant']}" if row["variant"] else row["method"]
-    names = [*(str(row[EXTRA[name]]) for name in extra), method, row["preset"]]
-    trials = [_trials(row.get("trials"))] if _has_trials(table) else []
-    return [*names, *trials, _count(row), *measures, *(gaps if _has_gaps(table) else []), *times]
+    cells = [(name, str(row[EXTRA[name]])) for name in extra]
+    cells += [("method", method), ("preset", row["preset"])]
+    if _has_trials(table):
+        cells.append(("trials", _trials(row.get("trials"))))
+    missing = row["of"] - row["n"]
+    count = f"{row['n']} ({MISSING} {missing} of {row['of']})" if missing else str(row["n"])
+    cells.append(("n", count))
+    for name, column in table.columns.items():
+        cells.append((column.title, _ours(row, name, column)))
+        if _in_paper(table):
+            cells.append(("paper", _shown(row[name]["paper"], column)))
+    if _has_gaps(table):
+        gap = row["gap_to_retrained"] or {}
+        fewer = f" (n {gap['n']})" if gap and gap["n"] < row["n"] else ""
+        for name, column in table.columns.items():
+            note = fewer if gap.get(name) is not None else ""
+            title = f"gap {column.title.removesuffix(' %')}"
+            cells.append((title, _shown(gap.get(name), column, sign="+") + note))
+    if table.measurement != "time":
+        cells.append(("seconds", _shown(row["seconds"], SECONDS)))
+    if table.measurement is None:
+        cells.append(("prepare s", _shown(row["prepare_seconds"], SECONDS)))
+    return cells
 
 
 def _trials(trials: Row | None) -> str:
@@ -275,11 +251,6 @@ def _trials(trials: Row | None) -> str:
         return "-"
     done, due = trials["done"], trials["of"]
     return str(done) if done >= due else f"{done} of {due}"
-
-
-def _count(row: Row) -> str:
-    missing = row["of"] - row["n"]
-    return f"{row['n']} ({MISSING} {missing} of {row['of']})" if missing else str(row["n"])
 
 
 def _ours(row: Row, name: str, column: Column) -> str:
@@ -290,8 +261,4 @@ def _ours(row: Row, name: str, column: Column) -> str:
 
 
 def _shown(value: float | None, column: Column, sign: str = "") -> str:
-    return _number(value, column.factor, column.digits, sign)
-
-
-def _number(value: float | None, factor: float, digits: int, sign: str = "") -> str:
-    return "-" if value is None else f"{factor * value:{sign}.{digits}f}"
+    return "-" if value is None else f"{column.factor * value:{sign}.{column.digits}f}"

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -43,11 +43,8 @@ class Bias:
     patch: int = 4
 
     def __post_init__(self) -> None:
-        if (
-            self.true == self.wrong
-            or min(self.true, self.wrong) < 0
-            or min(self.count, self.patch) < 1
-        ):
+        are_classes = self.true != self.wrong and min(self.true, self.wrong) >= 0
+        if not are_classes or min(self.count, self.patch) < 1:
             raise BadInput(
                 "'bias' needs two different classes, and a count and a patch of at least 1."
             )
@@ -77,38 +74,31 @@ class Block:
     """Classes or seeds on which settings are searched. Rows of the preset `tuned` omit them."""
 
     def __post_init__(self) -> None:
-        if bool(self.classes) == bool(self.seeds):
-            raise BadInput(
-                f"A block of a grid has either classes or seeds: look at that of {self.dataset!r}."
-            )
-        if self.classes and (self.random_classes or self.bias):
-            raise BadInput(
-                f"random_classes and bias go with seeds: look at the block of {self.dataset!r}."
-            )
-        if len(set(self.cases)) < len(self.cases):
-            raise BadInput(
-                f"The block of {self.dataset!r} has a case twice: name each class or seed once."
-            )
-        if not 0 < self.fraction < 1:
-            raise BadInput(f"'fraction' must lie between 0 and 1, got {self.fraction}.")
-        if any(not 0 <= seed < 2**63 for seed in self.seeds):
-            raise BadInput(f"'seeds' must be 0 or more, and below 2^63, got {self.seeds}.")
-        if self.random_classes is not None and self.bias is not None:
-            raise BadInput(
-                "'random_classes' and 'bias' are two requests: choose one in the block of "
-                f"{self.dataset!r}."
-            )
-        if self.random_classes is not None and self.random_classes < 1:
-            raise BadInput(f"'random_classes' must be 1 or more, got {self.random_classes}.")
-        if self.trials < 0:
-            raise BadInput(f"'trials' must be 0 or more, got {self.trials}.")
-        if self.trials and not self.searched:
-            raise BadInput(
-                "'trials' needs 'searched', the classes or seeds of the search: look at the block "
-                f"of {self.dataset!r}."
-            )
+        for problem in self._problems():
+            raise BadInput(problem)
         if ":" not in self.model:
             MODELS[self.model]  # an unknown name would fail every run, one by one
+
+    def _problems(self) -> Iterator[str]:
+        look = f"look at the block of {self.dataset!r}."
+        if bool(self.classes) == bool(self.seeds):
+            yield f"A block of a grid has either classes or seeds: {look}"
+        if self.classes and (self.random_classes or self.bias):
+            yield f"random_classes and bias go with seeds: {look}"
+        if len(set(self.cases)) < len(self.cases):
+            yield f"A block has a case twice. Name each class or seed once: {look}"
+        if not 0 < self.fraction < 1:
+            yield f"'fraction' must lie between 0 and 1, got {self.fraction}."
+        if any(not 0 <= seed < 2**63 for seed in self.seeds):
+            yield f"'seeds' must be 0 or more, and below 2^63, got {self.seeds}."
+        if self.random_classes is not None and self.bias is not None:
+            yield f"'random_classes' and 'bias' are two requests. Choose one: {look}"
+        if self.random_classes is not None and self.random_classes < 1:
+            yield f"'random_classes' must be 1 or more, got {self.random_classes}."
+        if self.trials < 0:
+            yield f"'trials' must be 0 or more, got {self.trials}."
+        if self.trials and not self.searched:
+            yield f"'trials' needs 'searched', the classes or seeds of the search: {look}"
 
     @property
     def scenario(self) -> Scenarios:
@@ -123,7 +113,8 @@ class Block:
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        return tuple(_group_name(one) for one in self.classes) or self.seeds
+        groups = (one if isinstance(one, int) else "+".join(map(str, one)) for one in self.classes)
+        return tuple(groups) or self.seeds
 
     def removed(self, case: Case) -> int | None:
         """Return how many classes a case removes; None where classes stay."""
@@ -142,10 +133,6 @@ class Block:
             return {"name": "fraction", "fraction": self.fraction}
         group = self.classes[self.cases.index(case)]
         return {"name": "classes", "classes": [group] if isinstance(group, int) else sorted(group)}
-
-
-def _group_name(classes: int | tuple[int, ...]) -> Case:
-    return classes if isinstance(classes, int) else "+".join(map(str, classes))
 
 
 def grid_attacks() -> list[str]:
@@ -273,60 +260,54 @@ class Grid:
     """Where it was read from; empty for a grid that comes with the package."""
 
     def __post_init__(self) -> None:
-        if self.views:
-            plain = _plain_built_in()
-            known = [
-                name
-                for name, grid in plain.items()
-                if not grid.keys() & {"attack", "study", "views"}
-            ]
-            unknown = [name for name in self.views if name not in known]
-            if unknown:
-                raise BadInput(
-                    f"No grid {unknown[0]!r} whose runs can be shown. {suggest(unknown[0], known)}"
-                )
-            if self.blocks or self.methods:
-                raise BadInput(
-                    "'views' shows the runs of other grids: leave 'blocks' and 'methods' out."
-                )
-            return
-        for what, given in (
-            ("blocks", self.blocks),
-            ("methods", self.methods),
-            ("presets", self.presets),
-        ):
-            if not given:
-                raise BadInput(f"The grid {self.name!r} has no {what}.")
+        for problem in self._view_problems() if self.views else self._problems():
+            raise BadInput(problem)
+
+    def _view_problems(self) -> Iterator[str]:
+        plain = _plain_built_in().items()
+        known = [name for name, grid in plain if not grid.keys() & {"attack", "study", "views"}]
+        for name in self.views:
+            if name not in known:
+                yield f"No grid {name!r} whose runs can be shown. {suggest(name, known)}"
+        if self.blocks or self.methods:
+            yield "'views' shows the runs of other grids: leave 'blocks' and 'methods' out."
+
+    def _problems(self) -> Iterator[str]:
+        this = f"The grid {self.name!r}"
+        for what in ("blocks", "methods", "presets"):
+            if not getattr(self, what):
+                yield f"{this} has no {what}."
         if self.attack and self.study:
-            raise BadInput(f"The grid {self.name!r} has an attack and a study: choose one.")
+            yield f"{this} has an attack and a study: choose one."
         for method in (*self.settings, *(variant.method for variant in self.variants)):
             if method not in self.methods:
-                raise BadInput(
-                    f"The grid {self.name!r} has settings for {method!r}, which is not among its "
-                    "methods."
-                )
+                yield f"{this} has settings for {method!r}, which is not among its methods."
         names = [(variant.method, variant.name) for variant in self.variants]
         if len(set(names)) < len(names):
-            raise BadInput(
-                f"The grid {self.name!r} has two variants of one method with the same name."
-            )
-        if (
-            self.study
-            and self.study.name == "density"
-            and any(block.scenario != "class" for block in self.blocks)
-        ):
-            raise BadInput(
-                f"The grid {self.name!r}: a study of 'density' needs blocks that remove classes."
-            )
-        biased = {bool(block.bias) for block in self.blocks}
-        if biased != {self.study is not None and self.study.name == "bias"}:
-            raise BadInput(
-                f"The grid {self.name!r}: blocks with a bias and the study 'bias' go together."
-            )
+            yield f"{this} has two variants of one method with the same name."
+        study = self.study and self.study.name
+        if study == "density" and any(block.scenario != "class" for block in self.blocks):
+            yield f"{this}: a study of 'density' needs blocks that remove classes."
+        if {bool(block.bias) for block in self.blocks} != {study == "bias"}:
+            yield f"{this}: blocks with a bias and the study 'bias' go together."
 
     @property
     def measurement(self) -> Measurement | None:
         return self.attack or self.study
+
+    @property
+    def lira(self) -> Attack | None:
+        """The attack if it is LiRA, whose results depend on a pool of shadow models."""
+        return self.attack if self.attack and self.attack.name == "lira" else None
+
+    @property
+    def measurement_name(self) -> str | None:
+        return None if self.measurement is None else self.measurement.name
+
+    @property
+    def measurement_settings(self) -> Settings | None:
+        """The settings of the attack or study; None for plain scores."""
+        return None if self.measurement is None else self.measurement.settings
 
 
 class Facts(NamedTuple):
@@ -442,31 +423,29 @@ def _line_of(message: str, text: str) -> str:
 
 def _check_names(plain: Mapping[str, Any]) -> None:
     """Raise an error with a suggestion for an unknown attack, study, preset or protocol."""
-    chosen, blocks = plain.get("presets"), plain.get("blocks")
     for key in ("methods", "presets", "views"):
         if key in plain and not isinstance(plain[key], list):
             raise BadInput(f"{key!r} must be a list, got {plain[key]!r}.")
-    names_given = [
-        ("attack", _name_in(plain.get("attack")), grid_attacks()),
-        ("study", _name_in(plain.get("study")), get_args(Studies)),
+    blocks = plain.get("blocks")
+    attack, study, *tables = (
+        table if isinstance(table, dict) else {}
+        for table in (
+            plain.get("attack"),
+            plain.get("study"),
+            *(blocks if isinstance(blocks, list) else ()),
+        )
+    )
+    given: list[tuple[str, Any, Sequence[str]]] = [
+        ("attack", attack.get("name"), grid_attacks()),
+        ("study", study.get("name"), get_args(Studies)),
         ("protocol", plain.get("protocol"), get_args(Protocols)),
-        *(
-            ("preset", name, get_args(Preset))
-            for name in (chosen if isinstance(chosen, list) else ())
-        ),
-        *(
-            ("recipe_preset", block.get("recipe_preset"), get_args(RecipeName))
-            for block in (blocks if isinstance(blocks, list) else ())
-            if isinstance(block, dict)
-        ),
     ]
-    for what, name, names in names_given:
-        if isinstance(name, str) and name not in names:
-            raise BadInput(f"No {what} {name!r}. {suggest(name, list(names))}")
-
-
-def _name_in(table: Any) -> Any:
-    return table.get("name") if isinstance(table, dict) else None
+    given += [("preset", name, get_args(Preset)) for name in plain.get("presets", ())]
+    names = get_args(RecipeName)
+    given += [("recipe_preset", table.get("recipe_preset"), names) for table in tables]
+    for what, name, known in given:
+        if isinstance(name, str) and name not in known:
+            raise BadInput(f"No {what} {name!r}. {suggest(name, list(known))}")
 
 
 def rehearsal(grid: Grid) -> Grid:
@@ -482,30 +461,33 @@ def rehearsal(grid: Grid) -> Grid:
     }
     attack = grid.attack and replace(grid.attack, shadows=min(8, grid.attack.shadows))
     study = grid.study and replace(grid.study, images=min(4, grid.study.images))
-    changes: dict[str, Any] = {"blocks": tuple(blocks), "settings": settings}
-    name = f"rehearsal/{grid.name}"
-    return replace(grid, name=name, attack=attack, study=study, **changes)
+    return replace(
+        grid,
+        name=f"rehearsal/{grid.name}",
+        blocks=tuple(blocks),
+        settings=settings,
+        attack=attack,
+        study=study,
+    )
 
 
 def _small(block: Block) -> Block:
-    changes: dict[str, Any] = {
-        "dataset": "digits",
-        "model": "convnet",
-        "recipe_preset": "standard",
-        "trials": 0,
-        "searched": (),
-    }
-    changes["recipe"] = SHORT_TRAINING
-    if block.classes:
-        first = block.classes[0]
-        changes["classes"] = (3 if isinstance(first, int) else tuple(range(min(9, len(first)))),)
-    else:
-        changes["seeds"] = block.seeds[:1]
-    if block.random_classes:
-        changes["random_classes"] = min(8, block.random_classes)
-    if block.bias:
-        changes["bias"] = Bias(count=min(30, block.bias.count), patch=min(4, block.bias.patch))
-    return replace(block, **changes)
+    first = block.classes[0] if block.classes else 0
+    classes = 3 if isinstance(first, int) else tuple(range(min(9, len(first))))
+    bias = block.bias
+    return replace(
+        block,
+        dataset="digits",
+        model="convnet",
+        recipe_preset="standard",
+        recipe=SHORT_TRAINING,
+        trials=0,
+        searched=(),
+        classes=(classes,) if block.classes else (),
+        seeds=block.seeds[:1],
+        random_classes=block.random_classes and min(8, block.random_classes),
+        bias=bias and Bias(count=min(30, bias.count), patch=min(4, bias.patch)),
+    )
 
 
 def _short(method: type[Method]) -> dict[str, Any]:
@@ -530,37 +512,23 @@ def cells(grid: Grid, facts: Mapping[str, Facts]) -> list[Cell]:
     A method has no cells in a scenario that it does not support.
     """
     found: list[Cell] = []
-    order = sorted(_rows(grid), key=lambda row: _place_in_order(row[0]))
+    rows = [(method, "") for method in grid.methods]
+    rows += [(variant.method, variant.name) for variant in grid.variants]
+    rows.sort(key=lambda row: FIRST.index(row[0]) if row[0] in FIRST else len(FIRST))
     for block in grid.blocks:
         known = facts.get(block.dataset) or assumed(block.dataset)
-        presets = {row: _distinct(grid, block, *row, known) for row in order if _can(row[0], block)}
+        presets = {
+            row: _distinct(grid, block, *row, known)
+            for row in rows
+            if row[0] not in METHODS or block.kind in METHODS[row[0]].scenarios
+        }
         for case in block.cases:
             for (method, variant), groups in presets.items():
-                found += [
-                    Cell(block, case, method, names, variant)
-                    for names in groups
-                    if not _is_searched(block, case, names)
-                ]
+                # A table must not report settings on a case on which they were searched.
+                if case in block.searched:
+                    groups = [names for names in groups if names != ("tuned",)]
+                found += [Cell(block, case, method, names, variant) for names in groups]
     return found
-
-
-def _is_searched(block: Block, case: Case, presets: tuple[str, ...]) -> bool:
-    """Return whether settings were searched on a case; a table must not report them on it."""
-    return presets == ("tuned",) and case in block.searched
-
-
-def _rows(grid: Grid) -> list[tuple[str, str]]:
-    """Return the methods and variants of a grid in the order of the table, variants last."""
-    variants = [(variant.method, variant.name) for variant in grid.variants]
-    return [*((method, "") for method in grid.methods), *variants]
-
-
-def _place_in_order(method: str) -> int:
-    return FIRST.index(method) if method in FIRST else len(FIRST)
-
-
-def _can(method: str, block: Block) -> bool:
-    return method not in METHODS or block.kind in METHODS[method].scenarios
 
 
 def experiment(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
@@ -577,21 +545,21 @@ def experiment(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
     )
 
 
-def result_id(made: Experiment, measurement: Settings | None) -> str:
+def result_id(experiment: Experiment, measurement: Settings | None) -> str:
     """Return the id of a result: of its experiment and the settings of its attack or study."""
     if measurement is None:
-        return made.id
-    text = f"{made.id}/{to_json(measurement, sort_keys=True)}"
+        return experiment.id
+    text = f"{experiment.id}/{to_json(measurement, sort_keys=True)}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def original_of(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
     """Return how the original of a cell is trained; with a bias it depends on the case."""
-    made = training(grid, cell.block, facts)
+    unbiased = training(grid, cell.block, facts)
     if cell.block.bias is None:
-        return made
+        return unbiased
     assert isinstance(cell.case, int)
-    biased = replace(made.training, seed=cell.case)
+    biased = replace(unbiased.training, seed=cell.case)
     request = cell.block.request(cell.case)
     return from_dict({"training": to_dict(biased), "request": request, "seed": cell.case})
 
@@ -601,14 +569,14 @@ def training(grid: Grid, block: Block, facts: Facts) -> Experiment:
     usual = default_recipe(
         facts.name, facts.samples, facts.augment, block.model, block.recipe_preset
     )
-    made = {
+    plain = {
         "data": facts.name,
         "model": block.model,
         "recipe": {**asdict(usual), **block.recipe},
         "seed": grid.seed,
         "fingerprint": facts.fingerprint,
     }
-    return from_dict({"training": made, "seed": grid.seed})
+    return from_dict({"training": plain, "seed": grid.seed})
 
 
 def _method(
@@ -636,15 +604,15 @@ def _distinct(
         return [grid.presets]
     if not fields(METHODS[method]):  # type: ignore[arg-type]
         return [tuple(dict.fromkeys([block.recipe_preset, *grid.presets]))]
-    groups: list[tuple[dict[str, Any], tuple[str, ...]]] = []
+    groups: list[tuple[dict[str, Any], list[str]]] = []
     for name in grid.presets:
         settings = _method(grid, block, method, variant, name, facts)
-        same = [index for index, (known, _) in enumerate(groups) if known == settings]
+        same = [names for known, names in groups if known == settings]
         if same:
-            groups[same[0]] = settings, (*groups[same[0]][1], name)
+            same[0].append(name)
         else:
-            groups.append((settings, (name,)))
-    return [names for _, names in groups]
+            groups.append((settings, [name]))
+    return [tuple(names) for _, names in groups]
 
 
 Only = Mapping[str, frozenset[str]]
@@ -654,16 +622,14 @@ def parse_only(text: str, grid: Grid) -> Only:
     """Parse text such as `dataset=cifar10,method=duck`; a key given twice allows both values."""
     known = _known(grid)
     wanted: dict[str, set[str]] = {}
-    for part in filter(None, (word.strip() for word in text.split(","))):
+    for part in filter(None, map(str.strip, text.split(","))):
         key, equals, value = part.partition("=")
         if not equals or key not in known:
-            raise BadInput(
-                f"--only takes KEY=VALUE,... with the keys {', '.join(known)}; got {part!r}."
-            )
+            keys = ", ".join(known)
+            raise BadInput(f"--only takes KEY=VALUE,... with the keys {keys}; got {part!r}.")
         if value not in known[key]:
-            raise BadInput(
-                f"The grid {grid.name} has no {key} {value!r}. Known: {', '.join(known[key])}."
-            )
+            values = ", ".join(known[key])
+            raise BadInput(f"The grid {grid.name} has no {key} {value!r}. Known: {values}.")
         wanted.setdefault(key, set()).add(value)
     return {key: frozenset(values) for key, values in wanted.items()}
 
@@ -679,12 +645,10 @@ def narrow(every: Iterable[Cell], only: Only) -> list[Cell]:
 
 def _known(grid: Grid) -> dict[str, Sequence[str]]:
     known: dict[str, dict[str, None]] = {}
-    sources = [built_in()[name] for name in grid.views] or [grid]
-    for cell in (cell for source in sources for cell in cells(source, {})):
-        for key, values in cell.keys.items():
-            known.setdefault(key, {}).update(dict.fromkeys(values))
-    ordered = {key: list(values) for key, values in known.items()}
-    return {
-        **ordered,
-        "method": list(dict.fromkeys(name for source in sources for name in source.methods)),
-    }
+    methods: dict[str, None] = {}
+    for source in [built_in()[name] for name in grid.views] or [grid]:
+        methods |= dict.fromkeys(source.methods)
+        for cell in cells(source, {}):
+            for key, values in cell.keys.items():
+                known.setdefault(key, {}).update(dict.fromkeys(values))
+    return {key: list(values) for key, values in {**known, "method": methods}.items()}

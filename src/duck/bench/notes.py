@@ -6,6 +6,7 @@ from typing import Any
 from duck.audits.roc import RATES, least_others
 from duck.bench.grids import Cell
 from duck.bench.results import Result, Results
+from duck.scenarios import ForgetRandomClasses
 
 Row = Mapping[str, Any]
 
@@ -13,8 +14,11 @@ Row = Mapping[str, Any]
 def _cell_of(line: Result) -> tuple[Any, ...]:
     """Return what distinguishes the cells of grids, apart from the settings of methods."""
     names = line.dataset, line.scenario, line.case, line.method, line.preset
-    removed = None if line.stored.request is None else line.stored.request.size
-    return (*names, line.variant, line.training.model, line.recipe, removed)
+    request = line.experiment.request
+    size = getattr(request, "fraction", None)
+    if isinstance(request, ForgetRandomClasses):
+        size = request.count
+    return (*names, line.variant, line.training.model, line.recipe, size)
 
 
 def _names_of(cell: Cell) -> list[tuple[Any, ...]]:

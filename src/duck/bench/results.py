@@ -7,14 +7,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from duck.audits.verdict import RocCurve
 from duck.bench.columns import ACCURACIES, COLUMNS
-from duck.bench.grids import Facts, Settings, result_id
+from duck.bench.grids import Facts, Grid, Settings, result_id
 from duck.errors import BadInput, DuckError
-from duck.experiment import Experiment, from_dict
+from duck.experiment import Experiment, Training, from_dict, to_dict
 from duck.files import read_bytes
 from duck.json_text import to_json
 from duck.metrics import KeptAccuracy
@@ -29,9 +29,7 @@ from duck.records import (
     structure,
     to_plain,
 )
-from duck.types import Augment
 
-Epochs = Annotated[int, Rule("a count of epochs", lambda value: type(value) is int and value > 0)]
 MeasurementName = Annotated[
     str,
     Rule(
@@ -39,51 +37,6 @@ MeasurementName = Annotated[
     ),
 ]
 ScoreTable = dict[str, AnyNumber | None]
-
-
-@dataclass(frozen=True)
-class StoredRecipe:
-    """The checked fields of a stored recipe."""
-
-    augment: Augment
-    epochs: Epochs | None = None
-
-
-@dataclass(frozen=True)
-class StoredTraining:
-    """A training as a result stores it. Its recipe may have fields of other versions."""
-
-    data: str
-    model: str
-    fingerprint: str
-    recipe: Annotated[dict[str, Any], Fields(StoredRecipe)]
-
-
-@dataclass(frozen=True)
-class StoredRequest:
-    """A request as a result stores it, with the fields that tell cells apart."""
-
-    name: str
-    count: int | None = None
-    fraction: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.name == "random-classes" and self.count is None:
-            raise InvalidRecord("has no count of classes")
-
-    @property
-    def size(self) -> float | None:
-        """The number of random classes, or the share of the samples."""
-        return self.count if self.name == "random-classes" else self.fraction
-
-
-@dataclass(frozen=True)
-class StoredExperiment:
-    """An experiment as a result stores it. Its method may have settings of other versions."""
-
-    training: StoredTraining
-    request: StoredRequest | None = None
-    method: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -119,11 +72,9 @@ class SvmDetails:
 
 
 @dataclass(frozen=True)
-class BenchCurve:
+class BenchCurve(RocCurve):
     """The ROC curve of an attack, with its AUC and other rates."""
 
-    fpr: list[float]
-    tpr: list[float]
     others: Count | None = None
     """The number of non-members."""
 
@@ -186,8 +137,9 @@ class Result(Values):
     host_gib: float | None = None
     alone: bool = True
     """Whether nothing else used the device, so that times can be compared."""
-    experiment: Annotated[dict[str, Any], Fields(StoredExperiment)]
-    """The experiment as it was stored."""
+    experiment: Annotated[
+        Experiment, Rule("an experiment", lambda value: isinstance(value, Experiment))
+    ]
 
     @property
     def measurement(self) -> Settings | None:
@@ -203,33 +155,13 @@ class Result(Values):
     def failed(self) -> bool:
         return self.error is not None
 
-    @cached_property
-    def stored(self) -> StoredExperiment:
-        """The parts of the experiment that every version stores."""
-        return structure(self.experiment, StoredExperiment)
-
     @property
-    def training(self) -> StoredTraining:
-        return self.stored.training
-
-    @cached_property
-    def current_experiment(self) -> Experiment | None:
-        """The experiment; None if it has settings that no longer exist."""
-        try:
-            return from_dict(self.experiment)
-        except DuckError:
-            return None
-
-    @property
-    def current_id(self) -> str:
-        """The id of today: settings that are newer than the result have their defaults."""
-        if self.current_experiment is None:
-            return self.id
-        return result_id(self.current_experiment, self.measurement)
+    def training(self) -> Training:
+        return self.experiment.training
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line of the file as plain data."""
-        plain = to_plain(self)
+        plain = {**to_plain(self), "experiment": to_dict(self.experiment)}
         return {name: plain[name] for name in LINE if not self._is_omitted(name)}
 
     def _is_omitted(self, name: str) -> bool:
@@ -263,7 +195,14 @@ NEEDED_SCORES: dict[str | None, tuple[str, ...]] = {
 
 def read_result(plain: Any) -> Result:
     """Convert a line of a file to a result, or raise an error that names the first wrong field."""
-    result = structure(plain, Result)
+    if not isinstance(plain.get("experiment"), dict):
+        raise InvalidRecord("experiment is no object")
+    try:
+        experiment = from_dict(plain["experiment"])
+    except DuckError as error:
+        reason = str(error).removesuffix(".")
+        raise InvalidRecord(f"its experiment cannot be used: {reason}") from error
+    result = structure({**plain, "experiment": experiment}, Result)
     for problem in _problems(result, plain):
         raise InvalidRecord(problem)
     return result
@@ -271,12 +210,12 @@ def read_result(plain: Any) -> Result:
 
 def _problems(result: Result, plain: dict[str, Any]) -> Iterator[str]:
     """Yield fields that are missing although others of the result need them."""
-    if (result.method is None) != (result.experiment.get("method") is None):
+    if (result.method is None) != (result.experiment.method is None):
         yield "its experiment is of another method"
     for name in ("scenario", "case", "preset"):
         if (plain[name] is None) != (result.method is None):
             yield f"{name} does not fit the method"
-    if result.method is not None and result.stored.request is None:
+    if result.method is not None and result.experiment.request is None:
         yield "experiment.request is missing"
     if result.attack and result.attack["name"] == "lira" and "pool" not in result.attack:
         yield "attack.pool is missing"
@@ -377,6 +316,11 @@ class Results:
         found = [_facts(result) for result in self.lines.values() if result.dataset == dataset]
         yield from dict.fromkeys(found)
 
+    def known_facts(self, grid: Grid) -> dict[str, Facts]:
+        """Return the facts of each data set of a grid that has results."""
+        names = dict.fromkeys(block.dataset for block in grid.blocks)
+        return {name: facts for name in names for facts in [*self.facts(name)][:1]}
+
     def check_writable(self) -> None:
         """Raise an error if results cannot be written, before the first run starts."""
         try:
@@ -429,7 +373,8 @@ class Results:
             self.trial_seconds.setdefault(trial.key, []).append(float(trial.seconds))
 
     def _add(self, result: Result) -> None:
-        name = result.current_id
+        # Settings that are newer than the result have their defaults, also in the id.
+        name = result_id(result.experiment, result.measurement)
         if name not in self.lines or self.lines[name].failed:
             self.lines[name] = result
 
@@ -444,5 +389,5 @@ def _ends_with_newline(path: Path) -> bool:
 
 def _facts(result: Result) -> Facts:
     training = result.training
-    augment: Augment = training.recipe["augment"]
+    augment = training.recipe.augment
     return Facts(training.data, training.fingerprint, result.train_samples, augment)

@@ -7,21 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from duck.artifacts import default_root
-from duck.audits.run_audit import Display
 from duck.bench.attacks import Attacker, attacker
-from duck.bench.executor import Plan, Progress, RunCounts, check_requests, execute, plan
+from duck.bench.executor import INLINE, Plan, Progress, RunCounts, check_requests, execute, plan
 from duck.bench.grids import Grid, facts_of, find_grid, parse_only, rehearsal
 from duck.bench.results import Results
 from duck.bench.runner import Runner, load_all
 from duck.bench.studies import check_study
 from duck.bench.tables import Table, make_table
 from duck.checks import check_model_code
-from duck.engines import Engine, InlineEngine
+from duck.display import Display
+from duck.engines import Engine
 from duck.errors import BadInput
 from duck.runtime import device_name, pick_device
 from duck.types import Data
 
-INLINE = InlineEngine()
 ShowJobs = Callable[[int], AbstractContextManager[Callable[[Progress], None]]]
 
 

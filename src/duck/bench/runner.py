@@ -20,12 +20,12 @@ from duck.bench.results import Result, Values, mark_invalid_scores
 from duck.data import load
 from duck.data.progress import ProgressCallback
 from duck.errors import BadInput, DuckError, UnknownName
-from duck.experiment import Experiment, to_dict
+from duck.experiment import Experiment
 from duck.methods.base import clone
 from duck.metrics import Scores, evaluate
 from duck.models import build
 from duck.models.weights import copy_tensors, load_tensors
-from duck.originals import TrainingFacts, load_or_train, machine_facts
+from duck.originals import load_or_train, machine_facts
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch, seeded
 from duck.sample_ids import NO_SALT
@@ -163,47 +163,45 @@ class Runner:
         return self.store.ids("unlearned") if grid.study else set()
 
     def __call__(self, job: Job) -> Result:
-        _reset_peak(self.device)
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
         begun = time.monotonic()
         try:
             values = self._execute(job)
         except Exception as error:
             values = {"error": short_message(error)}
-        named = {
+        fields = {
             "id": job.id,
             **job.keys,
             "train_samples": len(self.data[job.dataset].train),
-            "experiment": to_dict(job.experiment),
+            "experiment": job.experiment,
+            "wall_seconds": time.monotonic() - begun,
+            "alone": self.alone,
+            **machine_facts(self.device),
         }
         if job.measurement is not None:
-            named[job.measurement.key] = job.settings
-        seconds = time.monotonic() - begun
-        stamp = {"wall_seconds": seconds, "alone": self.alone, **machine_facts(self.device)}
+            fields[job.measurement.key] = job.settings
         # The record of a stored original has the machine and the time of its training.
-        return mark_invalid_scores(Result(**{**named, **stamp, **values}))
+        return mark_invalid_scores(Result(**{**fields, **values}))
 
     def _execute(self, job: Job) -> dict[str, Any]:
         """Return the fields of the result that the run itself determines."""
         if job.cell is None:
             return self._load_or_train(job)[1]
-        return vars(self._measure(job))
-
-    def _measure(self, job: Job) -> Values:
         if job.measurement is None:
-            return self._unlearn(job)[0]
-        if isinstance(job.measurement, Attack):
-            return self._attack(job)
-        return self._study(job, job.measurement)
+            return vars(self._unlearn(job)[0])
+        is_attack = isinstance(job.measurement, Attack)
+        return vars(self._attack(job) if is_attack else self._study(job))
 
-    def _study(self, job: Job, study: Study) -> Values:
+    def _study(self, job: Job) -> Values:
+        study, experiment = job.measurement, job.experiment
+        assert isinstance(study, Study)
         if study.name == "bias":
-            prepared = self._prepare(job)
-            return studies.measure_bias_removal(
-                prepared.model, job.experiment, prepared.data, study.images
-            )
+            original = self._prepare(job)
+            biased, data = original.model, original.data
+            return studies.measure_bias_removal(biased, experiment, data, study.images)
         model = self._load_or_unlearn(job)
-        prepared = self._prepare(job)
-        scenario, _ = prepared.scenario(job.experiment)
+        scenario, _ = self._prepare(job).scenario(experiment)
         return studies.measure_density(model, scenario, study.dimensions)
 
     def _load_or_unlearn(self, job: Job) -> nn.Module:
@@ -247,17 +245,17 @@ class Runner:
     def _unlearn(self, job: Job) -> tuple[Values, nn.Module]:
         prepared, experiment = self._prepare(job), job.experiment
         scenario, before = prepared.scenario(experiment)
-        made = experiment.training
+        training = experiment.training
         assert experiment.method is not None
         # Retraining has the full recipe; for a few epochs compilation costs more than it saves.
-        compiled = (made.recipe.compile or self.compiled) and job.keys["method"] == "retrained"
+        compiled = (training.recipe.compile or self.compiled) and job.keys["method"] == "retrained"
         data = prepared.data
         outcome = unlearn(
             experiment.method,
             prepared.model,
             scenario,
-            new_model=lambda: build(made.model, data.num_classes, data.train.shape),
-            recipe=replace(made.recipe, compile=compiled),
+            new_model=lambda: build(training.model, data.num_classes, data.train.shape),
+            recipe=replace(training.recipe, compile=compiled),
             original=before,
             preparations=prepared.preparations,
         )
@@ -314,28 +312,21 @@ class Runner:
             data = job.experiment.request(data, job.experiment.seed).data
         key = Key.of_original(job.experiment)
         if key in self._failed:
-            raise BadInput(f"Its original could not be made: {self._failed[key]}")
+            raise BadInput(f"Its original could not be trained: {self._failed[key]}")
+        inputs = self.store, job.experiment, data, self.device
         try:
-            model, facts = load_or_train(
-                self.store, job.experiment, data, self.device, alone=self.alone
-            )
+            model, facts = load_or_train(*inputs, alone=self.alone)
         except Exception as error:
             self._failed[key] = short_message(error)
             raise
-        compiled = job.experiment.training.recipe.compile
-        return model, _original_result(facts, compiled)
-
-
-def _original_result(facts: TrainingFacts, compiled: bool) -> dict[str, Any]:
-    """Return the fields of a result that the training of its original determines."""
-    return {
-        "scores": facts.scores,
-        "seconds": facts.seconds,
-        "wall_seconds": facts.seconds,
-        "compiled": compiled,
-        "alone": facts.alone,
-        **facts.machine,
-    }
+        result = {
+            "scores": facts.scores,
+            "seconds": facts.seconds,
+            "wall_seconds": facts.seconds,
+            "compiled": job.experiment.training.recipe.compile,
+            "alone": facts.alone,
+        }
+        return model, {**result, **facts.machine}
 
 
 def _warm_up(model: nn.Module, data: Data, device: torch.device) -> None:
@@ -348,11 +339,6 @@ def _warm_up(model: nn.Module, data: Data, device: torch.device) -> None:
             Recipe(epochs=1, batch_size=256, augment=data.augment),
             seeded(0, "warm-up"),
         )
-
-
-def _reset_peak(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
 
 
 def short_message(error: Exception) -> str:

@@ -3,14 +3,13 @@
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 from duck.artifacts import ArtifactStore, Key
 from duck.bench.estimates import Estimates
-from duck.bench.formats import align, pipe
+from duck.bench.formats import Format, align, pipe
 from duck.bench.grids import (
-    Attack,
     Block,
     Cell,
     Facts,
@@ -33,7 +32,7 @@ SEARCH = "search"
 TRIAL_CASES = 2
 """Classes or seeds that a trial of a search runs on."""
 SHORTEST_PART = 120.0
-"""Seconds below which work that is made in parts is not begun."""
+"""Seconds below which work that can be stopped is not started."""
 
 
 @dataclass(frozen=True)
@@ -111,20 +110,13 @@ class Planner:
         self.results = results
         self.store = ArtifactStore(models)
         self.estimates = Estimates(results)
-        self._known: dict[str, list[Facts]] = {}
 
     def status(self, grids: Iterable[Grid]) -> list[Status]:
         """Return a row for each grid and data set, and for what else a grid needs."""
         rows: list[Status] = []
         for grid in grids:
-            if grid.views:
-                continue
-            for dataset in dict.fromkeys(block.dataset for block in grid.blocks):
-                rows.append(self._runs(grid, dataset))
-                if _block_of(grid, dataset).trials:
-                    rows.append(self._search(grid, dataset))
-                if grid.attack and grid.attack.name == "lira":
-                    rows.append(self._matched_pool(grid, grid.attack, dataset))
+            for work in self._work(grid):
+                rows += filter(None, (work.runs(), work.search(), work.matched_pool()))
         return rows
 
     def next_steps(self, grids: Iterable[Grid], minutes: float) -> list[Step]:
@@ -136,13 +128,18 @@ class Planner:
         left = 60 * minutes
         chosen: dict[str, dict[Cell, float]] = {}
         paid: set[str] = set()
-        known_grids = {grid.name: grid for grid in grids if not grid.views}
-        run_only = {name: grid for name, grid in known_grids.items() if not grid.attack}
-        tasks = [task for grid in run_only.values() for task in self._tasks(grid)]
-        parts = [part for grid in known_grids.values() for part in self._parts(grid)]
         partly: list[Step] = []
-        every: list[_Task | _Part] = [*tasks, *parts]
-        for task in sorted(every, key=lambda task: task.priority):
+        missing: dict[str, list[Cell]] = {}
+        every: list[_Task | _Part] = []
+        parts: list[_Part] = []
+        by_name = {grid.name: grid for grid in grids}
+        for name, grid in by_name.items():
+            works = self._work(grid)
+            tasks = [task for work in works for task in work.tasks if not grid.attack]
+            missing[name] = [task.cell for task in tasks]
+            parts += [part for work in works for part in work.parts()]
+            every += tasks
+        for task in sorted([*every, *parts], key=lambda task: task.priority):
             if isinstance(task, _Part):
                 seconds = min(task.seconds, left)
                 if seconds >= min(task.seconds, SHORTEST_PART):
@@ -150,192 +147,180 @@ class Planner:
                     partly.append(task.step(seconds))
                 continue
             # Grids share runs: what one fills, the other finds done.
-            known = task.original.id in paid or self._is_there(task.original)
-            is_measured = task.seconds is not None and (known or task.original_seconds is not None)
-            if task.seconds is None or not is_measured or task.id in paid:
+            known = task.original.id in paid or _is_stored(task.original, self.store)
+            original = 0.0 if known else task.original_seconds
+            if task.seconds is None or original is None or task.id in paid:
                 continue
-            seconds = task.seconds + (0.0 if known else task.original_seconds or 0.0)
+            seconds = task.seconds + original
             if seconds <= left:
                 left -= seconds
                 paid |= {task.id, task.original.id}
                 chosen.setdefault(task.grid.name, {})[task.cell] = seconds
-        missing = {name: [task.cell for task in tasks if task.grid.name == name] for name in chosen}
-        found = [_steps(run_only[name], some, missing[name]) for name, some in chosen.items()]
+        found = [_steps(by_name[name], some, missing[name]) for name, some in chosen.items()]
         return [*(step for steps in found for step in steps), *partly]
 
-    def _parts(self, grid: Grid) -> list["_Part"]:
-        """Return what else a grid needs: searches of settings, and shadow models."""
-        parts: list[_Part] = []
-        for dataset in dict.fromkeys(block.dataset for block in grid.blocks):
-            place = grid.rank, len(parts)
-            block = _block_of(grid, dataset)
-            if block.trials and (search := self._search(grid, dataset)).missing and search.minutes:
-                studies = [
-                    f"{scenario}:{method}" for scenario, method in self._unsearched(grid, dataset)
-                ]
-                words = ["--data", dataset, "--budget", str(block.trials), "--only", *studies]
-                command = shlex.join(["python", "benchmarks/tune_rivals.py", *words])
-                # After the most important runs, with the other methods.
-                trials = search.missing - search.unmeasured
-                parts.append(_Part((1, 0, *place), command, trials, "trials", 60 * search.minutes))
-            if grid.attack and grid.attack.name == "lira":
-                pool = self._matched_pool(grid, grid.attack, dataset)
-                model = grid.blocks[0].model
-                words = ["--data", dataset, "--model", model, "--models", str(grid.attack.shadows)]
-                command = shlex.join(["duck", "pool", *words, "--out", f"pools/{dataset}"])
-                if pool.missing and pool.minutes:
-                    seconds = 60 * pool.minutes
-                    parts.append(
-                        _Part((0, 0, *place), command, grid.attack.shadows, "models", seconds)
-                    )
-        return parts
+    def _work(self, grid: Grid) -> list["_Work"]:
+        """Return the work of a grid, for each data set; none for a view of other grids."""
+        names = dict.fromkeys(block.dataset for block in grid.blocks)
+        return [_Work(grid, name, self.results, self.estimates, self.store) for name in names]
 
-    def _unsearched(self, grid: Grid, dataset: str) -> list[tuple[str, str]]:
-        """Return the methods that need more trials, if the time of a trial is known."""
-        block = _block_of(grid, dataset)
-        return [
-            (block.scenario, method)
-            for method in _searchable(grid, block)
-            if self.results.trials[dataset, block.scenario, method] < block.trials
-            and self._trial_seconds(grid, block, method) is not None
-        ]
 
-    def _runs(self, grid: Grid, dataset: str) -> Status:
-        lines = self._lines(grid, dataset)
-        failed = sum(line is not None and line.failed for line in lines.values())
-        missing = [cell for cell, line in lines.items() if line is None or line.failed]
-        tasks = [self._task(grid, cell) for cell in missing]
+@dataclass(frozen=True)
+class _Work:
+    """What is done and what is missing of a grid on one data set."""
+
+    grid: Grid
+    dataset: str
+    results: Results
+    estimates: Estimates
+    store: ArtifactStore
+
+    @cached_property
+    def block(self) -> Block:
+        return next(block for block in self.grid.blocks if block.dataset == self.dataset)
+
+    @cached_property
+    def sources(self) -> list[Facts]:
+        return list(self.results.facts(self.dataset))
+
+    @cached_property
+    def facts(self) -> Facts:
+        return self.sources[0] if self.sources else assumed(self.dataset)
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """The cells that can be run."""
+        every = cells(self.grid, {self.dataset: self.facts})
+        of_data = [cell for cell in every if cell.block.dataset == self.dataset]
+        return [cell for cell in of_data if cell.method in METHODS]
+
+    @cached_property
+    def tasks(self) -> list[_Task]:
+        """The cells that are missing or failed."""
+        lines = {cell: self._find(cell) for cell in self.cells}
+        return [self._task(cell) for cell, line in lines.items() if line is None or line.failed]
+
+    def _find(self, cell: Cell) -> Result | None:
+        if self.grid.lira is None or self.grid.lira.pool:
+            return find_line(self.grid, cell, self.sources, self.results)
+        # Any pool counts here; whether it has the targets' recipe is counted apart.
+        wanted = self._ids([cell])
+        return next((line for line in self._lira_lines() if line.experiment.id in wanted), None)
+
+    def _lira_lines(self) -> list[Result]:
+        return [line for line in self.results.done.values() if line.measurement_name == "lira"]
+
+    def _ids(self, some: Iterable[Cell]) -> set[str]:
+        """Return the ids of the experiments of cells, on all sources of the data."""
+        return {experiment(self.grid, cell, facts).id for cell in some for facts in self.sources}
+
+    def _task(self, cell: Cell) -> _Task:
+        target = experiment(self.grid, cell, self.facts)
+        original = original_of(self.grid, cell, self.facts)
+        seconds = self.estimates.run(target, cell.block.scenario)
+        name = result_id(target, self.grid.measurement_settings)
+        return _Task(name, self.grid, cell, seconds, original, self.estimates.training(original))
+
+    def runs(self) -> Status:
+        """Count the cells."""
+        found = [self._find(task.cell) for task in self.tasks]
+        failed = sum(line is not None for line in found)
         originals = {
             task.original.id: task.original_seconds
-            for task in tasks
-            if not self._is_there(task.original)
+            for task in self.tasks
+            if not _is_stored(task.original, self.store)
         }
-        costs = [*(task.seconds for task in tasks), *(originals.values())]
+        costs = [*(task.seconds for task in self.tasks), *originals.values()]
         known = [seconds for seconds in costs if seconds is not None]
-        unmeasured = sum(task.seconds is None for task in tasks)
-        minutes = None if tasks and not known else sum(known) / 60
-        counts = len(lines) - len(missing), len(missing) - failed, failed
-        return Status(grid.name, dataset, "runs", *counts, minutes, unmeasured)
+        unmeasured = sum(task.seconds is None for task in self.tasks)
+        minutes = None if self.tasks and not known else sum(known) / 60
+        counts = len(self.cells) - len(self.tasks), len(self.tasks) - failed, failed
+        return Status(self.grid.name, self.dataset, "runs", *counts, minutes, unmeasured)
 
-    def _search(self, grid: Grid, dataset: str) -> Status:
-        """Every method gets the same number of trials on each data set."""
-        done = missing = unmeasured = 0
-        seconds = 0.0
-        block = _block_of(grid, dataset)
-        scenario = block.scenario
-        for method in _searchable(grid, block):
-            tried = min(block.trials, self.results.trials[dataset, scenario, method])
-            expected = self._trial_seconds(grid, block, method)
-            done += tried
-            missing += block.trials - tried
-            unmeasured += block.trials - tried if expected is None else 0
-            seconds += (block.trials - tried) * (expected or 0.0)
-        minutes = None if missing and unmeasured == missing else seconds / 60
-        return Status(grid.name, dataset, SEARCH, done, missing, 0, minutes, unmeasured)
+    def search(self) -> Status | None:
+        """Count the trials: every method gets the same number of them on each data set."""
+        if not self.block.trials:
+            return None
+        tried = {method: self._trials(method) for method in self._searchable()}
+        left = {method: self.block.trials - count for method, count in tried.items()}
+        seconds = {method: self._trial_seconds(method) for method in left}
+        missing = sum(left.values())
+        unmeasured = sum(left[method] for method in left if seconds[method] is None)
+        minutes = sum(left[method] * (seconds[method] or 0.0) for method in left) / 60
+        known = None if missing and unmeasured == missing else minutes
+        counts = sum(tried.values()), missing, 0
+        return Status(self.grid.name, self.dataset, SEARCH, *counts, known, unmeasured)
 
-    def _trial_seconds(self, grid: Grid, block: Block, method: str) -> float | None:
+    def _searchable(self) -> list[str]:
+        """Return the methods that have settings to search."""
+        known = [name for name in self.grid.methods if name in METHODS]
+        able = [name for name in known if self.block.kind in METHODS[name].scenarios]
+        return [name for name in able if fields(METHODS[name])]  # type: ignore[arg-type]
+
+    def _trials(self, method: str) -> int:
+        found = self.results.trials[self.dataset, self.block.scenario, method]
+        return min(self.block.trials, found)
+
+    def _trial_seconds(self, method: str) -> float | None:
         """Return the seconds of a trial: as measured, or those of a run on each case of a trial."""
-        measured = self.estimates.trial(block.dataset, block.scenario, method)
+        measured = self.estimates.trial(self.dataset, self.block.scenario, method)
         if measured is not None:
             return measured
-        cell = next(
-            cell
-            for cell in cells(grid, self._facts(grid))
-            if cell.block == block and cell.method == method
-        )
-        run = self.estimates.run(experiment(grid, cell, self._facts_of(cell)), block.scenario)
+        of_block = [cell for cell in self.cells if cell.block == self.block]
+        cell = next(cell for cell in of_block if cell.method == method)
+        target = experiment(self.grid, cell, self.facts)
+        run = self.estimates.run(target, self.block.scenario)
         return None if run is None else TRIAL_CASES * run
 
-    def _matched_pool(self, grid: Grid, attack: Attack, dataset: str) -> Status:
+    def matched_pool(self) -> Status | None:
         """Count the targets that were compared with shadow models of their own recipe."""
-        some = [cell for cell in cells(grid, self._facts(grid)) if cell.block.dataset == dataset]
-        every = [cell for cell in some if cell.method in METHODS]
+        if self.grid.lira is None:
+            return None
+        name, every = self.grid.name, self.cells
         if not every:
-            return Status(grid.name, dataset, MATCHED, 0, 0, 0, 0.0)
-        targets = {
-            experiment(grid, cell, facts).id for cell in every for facts in self._sources(cell)
-        }
-        done = sum(
-            line.measurement_name == "lira"
-            and not recipe_differences(line)
-            and _experiment_id(line) in targets
-            for line in self.results.done.values()
-        )
+            return Status(name, self.dataset, MATCHED, 0, 0, 0, 0.0)
+        targets = self._ids(every)
+        matched = [line for line in self._lira_lines() if not recipe_differences(line)]
+        done = sum(line.experiment.id in targets for line in matched)
         missing = max(0, len(every) - done)
-        seconds = self.estimates.training(
-            original_of(grid, every[0], self._facts_of(every[0])), 0.5
-        )
-        minutes = None if seconds is None else (attack.shadows * seconds / 60 if missing else 0.0)
-        return Status(grid.name, dataset, MATCHED, done, missing, 0, minutes)
+        seconds = self.estimates.training(original_of(self.grid, every[0], self.facts), 0.5)
+        minutes = None
+        if seconds is not None:
+            minutes = self.grid.lira.shadows * seconds / 60 if missing else 0.0
+        return Status(name, self.dataset, MATCHED, done, missing, 0, minutes)
 
-    def _tasks(self, grid: Grid) -> list[_Task]:
-        return [
-            self._task(grid, cell)
-            for dataset in dict.fromkeys(block.dataset for block in grid.blocks)
-            for cell, line in self._lines(grid, dataset).items()
-            if line is None or line.failed
-        ]
+    def parts(self) -> list[_Part]:
+        """Return what else a grid needs: searches of settings, and shadow models."""
+        parts: list[_Part] = []
+        search, pool = self.search(), self.matched_pool()
+        if search and search.missing and search.minutes:
+            left = [name for name in self._searchable() if self._trials(name) < self.block.trials]
+            timed = [name for name in left if self._trial_seconds(name) is not None]
+            studies = [f"{self.block.scenario}:{method}" for method in timed]
+            words = ["--data", self.dataset, "--budget", str(self.block.trials)]
+            words = ["python", "benchmarks/tune_rivals.py", *words, "--only", *studies]
+            # After the most important runs, with the other methods.
+            trials = search.missing - search.unmeasured
+            parts.append(self._part(1, words, trials, "trials", search.minutes))
+        if self.grid.lira and pool and pool.missing and pool.minutes:
+            shadows = self.grid.lira.shadows
+            model = self.grid.blocks[0].model
+            words = ["--data", self.dataset, "--model", model, "--models", str(shadows)]
+            words = ["duck", "pool", *words, "--out", f"pools/{self.dataset}"]
+            parts.append(self._part(0, words, shadows, "models", pool.minutes))
+        return parts
 
-    def _task(self, grid: Grid, cell: Cell) -> _Task:
-        made = experiment(grid, cell, self._facts_of(cell))
-        original = original_of(grid, cell, self._facts_of(cell))
-        seconds = self.estimates.run(made, cell.block.scenario)
-        settings = None if grid.study is None else grid.study.settings
-        cost = self.estimates.training(original)
-        return _Task(result_id(made, settings), grid, cell, seconds, original, cost)
-
-    def _is_there(self, original: Experiment) -> bool:
-        # The code of a user's model is not imported for an estimate.
-        return Key("originals", original.id) in self.store
-
-    def _lines(self, grid: Grid, dataset: str) -> dict[Cell, Result | None]:
-        """Return the cells of a data set that can be run, and their results."""
-        every = cells(grid, self._facts(grid))
-        return {
-            cell: self._found(grid, cell)
-            for cell in every
-            if cell.block.dataset == dataset and cell.method in METHODS
-        }
-
-    def _found(self, grid: Grid, cell: Cell) -> Result | None:
-        attack = grid.attack
-        if attack is None or attack.name != "lira" or attack.pool:
-            return find_line(grid, cell, self._sources(cell), self.results)
-        # Any pool counts here; whether it has the targets' recipe is counted apart.
-        wanted = {experiment(grid, cell, facts).id for facts in self._sources(cell)}
-        lines = self.results.done.values()
-        of_lira = [line for line in lines if line.measurement_name == "lira"]
-        return next((line for line in of_lira if _experiment_id(line) in wanted), None)
-
-    def _sources(self, cell: Cell) -> list[Facts]:
-        name = cell.block.dataset
-        if name not in self._known:
-            self._known[name] = list(self.results.facts(name))
-        return self._known[name]
-
-    def _facts_of(self, cell: Cell) -> Facts:
-        return next(iter(self._sources(cell)), assumed(cell.block.dataset))
-
-    def _facts(self, grid: Grid) -> dict[str, Facts]:
-        names = dict.fromkeys(block.dataset for block in grid.blocks)
-        return {name: facts for name in names for facts in [*self.results.facts(name)][:1]}
+    def _part(
+        self, tier: int, words: Sequence[str], count: int, unit: str, minutes: float
+    ) -> _Part:
+        names = list(dict.fromkeys(block.dataset for block in self.grid.blocks))
+        priority = tier, 0, self.grid.rank, names.index(self.dataset)
+        return _Part(priority, shlex.join(words), count, unit, 60 * minutes)
 
 
-def _block_of(grid: Grid, dataset: str) -> Block:
-    return next(block for block in grid.blocks if block.dataset == dataset)
-
-
-def _searchable(grid: Grid, block: Block) -> list[str]:
-    """Return the methods of a block that have settings to search."""
-    known = [
-        name for name in grid.methods if name in METHODS and block.kind in METHODS[name].scenarios
-    ]
-    return [name for name in known if fields(METHODS[name])]  # type: ignore[arg-type]
-
-
-def _experiment_id(line: Result) -> str:
-    """Return the id of an experiment, or "" if it has settings that no longer exist."""
-    return "" if line.current_experiment is None else line.current_experiment.id
+def _is_stored(original: Experiment, store: ArtifactStore) -> bool:
+    # The code of a user's model is not imported for an estimate.
+    return Key("originals", original.id) in store
 
 
 def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) -> list[Step]:
@@ -389,28 +374,23 @@ def _only(grid: Grid, chosen: Iterable[Cell]) -> dict[str, list[str]]:
     return only
 
 
-StatusFormat = Literal["text", "markdown", "json"]
 HEAD = ("grid", "data set", "what", "done", "missing", "failed", "minutes left")
 
 
-def render_status(rows: Sequence[Status], form: StatusFormat, device: str | None = None) -> str:
+def render_status(rows: Sequence[Status], form: Format, device: str | None = None) -> str:
     """Return the rows as a table. `device`: the one that the minutes are of."""
     if form == "json":
         return to_json([asdict(row) for row in rows])
     table = [list(HEAD), *(_shown(row) for row in rows)]
     total = sum(row.minutes or 0.0 for row in rows)
-    missing, unmeasured = (
-        sum(getattr(row, name) for row in rows) for name in ("missing", "unmeasured")
-    )
-    below = (
-        f"Together about {total:,.0f} minutes on {device}, from measured runs."
-        if total
-        else "The time is not known: no run was measured."
-    )
-    if not missing:
+    unmeasured = sum(row.unmeasured for row in rows)
+    below = "The time is not known: no run was measured."
+    if not any(row.missing for row in rows):
         below = "Nothing is missing."
-    elif total and unmeasured:
-        below += f" For {unmeasured:,} cells or trials no similar one was measured."
+    elif total:
+        below = f"Together about {total:,.0f} minutes on {device}, from measured runs."
+        if unmeasured:
+            below += f" For {unmeasured:,} cells or trials no similar one was measured."
     if form == "markdown":
         return f"{pipe(table, HEAD[:3])}\n\n{below}"
     return f"{align(table, HEAD[:3])}\n{below}"

@@ -70,20 +70,20 @@ def measure_bias_removal(
     request, method = experiment.request, experiment.method
     assert isinstance(request, Debias)
     assert method is not None
-    scenario, made = request(data, experiment.seed, experiment.protocol), experiment.training
+    scenario, training = request(data, experiment.seed, experiment.protocol), experiment.training
 
     def new_model() -> nn.Module:
-        return build(made.model, data.num_classes, data.train.shape)
+        return build(training.model, data.num_classes, data.train.shape)
 
     notes: tuple[str, ...] = ()
     if isinstance(method, Retrained):
-        task = scenario.task(new_model=new_model, recipe=made.recipe)
+        task = scenario.task(new_model=new_model, recipe=training.recipe)
         with Stopwatch(device_of(biased)) as stopwatch:
             model = method(biased, replace(task, retain=request.corrected(scenario).train))
         seconds = stopwatch.seconds
     else:
         # For a few epochs compilation would cost more than it saves.
-        recipe = replace(made.recipe, compile=False)
+        recipe = replace(training.recipe, compile=False)
         outcome = unlearn(method, biased, scenario, new_model=new_model, recipe=recipe)
         model, seconds, notes = outcome.model, outcome.seconds, outcome.method_notes
     shares = bias.measure_shares(request, scenario, {"model": model})["model"]

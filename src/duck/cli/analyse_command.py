@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
 
 
 def _draw(folders: Sequence[Path], target: Path) -> None:
-    from duck.report.analysis_figures import draw_analysis
+    from duck.report import draw_analysis
 
     for folder in folders:
         for file in draw_analysis(folder, target / _figure_folder(folder, folders), say):
@@ -92,16 +92,15 @@ def _print_run(folder: Path, analysis: Analysis) -> None:
 
 
 def _print_densities(analysis: Analysis) -> None:
-    columns = ["class"]
     rows = []
     for index, name in enumerate(analysis.classes):
-        rows.append([f"{name} (forgotten)" if index in analysis.forgotten else name])
-    for model, splits in analysis.density.items():
-        for split, densities in splits.items():
-            columns.append(f"{model} {split}")
-            for index, row in enumerate(rows):
-                row.append(_format_density(densities.get(str(index), math.nan)))
-    print_table(columns, rows)
+        row = {"class": f"{name} (forgotten)" if index in analysis.forgotten else name}
+        for model, splits in analysis.density.items():
+            for split, densities in splits.items():
+                density = densities.get(str(index), math.nan)
+                row[f"{model} {split}"] = _format_density(density)
+        rows.append(row)
+    print_table(rows)
 
 
 def _format_density(density: float | None) -> str:
@@ -123,7 +122,8 @@ def _print_tests(tests: Sequence[DensityTest], runs: int) -> None:
     )
     rows = []
     for test in tests:
-        result = test.result
-        numbers = [f"{result.p:.3g}", str(result.n), f"{result.least_p:.3g}"]
-        rows.append([test.split, test.compared, f"{result.difference:+.2f}", *numbers])
-    print_table(["split", "log density", "median difference", "p", "n", "least p"], rows)
+        row = {"split": test.split, "log density": test.compared}
+        row["median difference"] = f"{test.result.difference:+.2f}"
+        row |= {"p": f"{test.result.p:.3g}", "n": str(test.result.n)}
+        rows.append({**row, "least p": f"{test.result.least_p:.3g}"})
+    print_table(rows)

@@ -4,35 +4,25 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
-from duck.audits.run_audit import Display
-from duck.bench import (
-    BenchOptions,
-    Format,
-    Grid,
-    GridInterrupted,
-    GridRun,
-    Planner,
-    Progress,
-    Result,
-    Results,
-    built_in,
-    check_claims,
-    find_grid,
-    grid_table,
-    render,
-    render_claims,
-    render_status,
-    run_grid,
-)
-from duck.cli.console import emit, format_left, job_bar, number, progress_bar, say
+from duck.bench import BenchOptions, Planner, Results, check_claims, find_grid, grid_table, run_grid
+from duck.bench.claims import render_claims
+from duck.bench.executor import Progress
+from duck.bench.formats import Format, render
+from duck.bench.grids import Grid, built_in
+from duck.bench.results import Result
+from duck.bench.run_bench import GridInterrupted, GridRun
+from duck.bench.status import render_status
+from duck.cli.console import CONSOLE, emit, format_left, job_bar, number, say
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from duck.cli.inputs import EngineFlags, parse
+from duck.cli.inputs import EngineFlags
+from duck.cli.parsing import parse
 from duck.errors import BadInput
 from duck.printable import counted
+from duck.scenarios import ForgetRandomClasses
 
 
 @dataclass
@@ -89,7 +79,14 @@ def main(argv: list[str]) -> int:
         _print_table(args, results)
         return DONE
     try:
-        run = _run(args, results)
+        run = run_grid(
+            args.grids[0],
+            args.bench,
+            results,
+            engine=args.engine.create(),
+            display=CONSOLE,
+            show_jobs=_progress,
+        )
     except GridInterrupted as error:
         verb = "is" if error.stored == 1 else "are"
         ended = f"{counted(error.stored, 'run')} ended and {verb} stored"
@@ -103,17 +100,6 @@ def main(argv: list[str]) -> int:
             "methods."
         )
     return FAILED if run.counts.failed else DONE
-
-
-def _run(args: BenchFlags, results: Results) -> GridRun:
-    return run_grid(
-        args.grids[0],
-        args.bench,
-        results,
-        engine=args.engine.create(),
-        display=Display(progress_bar, say),
-        show_jobs=_progress,
-    )
 
 
 def _print_table(args: BenchFlags, results: Results) -> None:
@@ -159,12 +145,9 @@ def _warn_without_results(results: Results) -> None:
 
 def _print_overview(args: BenchFlags, results: Results) -> None:
     """Print the status of grids, what to run next, or the claims of the paper."""
-    wanted = "json" if args.json else args.format
-    if wanted in ("latex", "csv"):
-        raise BadInput(f"--format {wanted} is for tables; take text, markdown or json.")
-    form: Literal["text", "markdown", "json"] = "text"
-    if wanted in ("markdown", "json"):
-        form = wanted
+    form: Format = "json" if args.json else args.format
+    if form in ("latex", "csv"):
+        raise BadInput(f"--format {form} is for tables; take text, markdown or json.")
     _warn_without_results(results)
     if args.claims:
         print(render_claims(check_claims(results), form))
@@ -181,7 +164,11 @@ def _print_overview(args: BenchFlags, results: Results) -> None:
 def _print_next(args: BenchFlags, planner: Planner, grids: Sequence[Grid], as_json: bool) -> None:
     """Print the commands that fill the most important missing cells."""
     minutes = args.next or 0.0
-    folders = _folder_flags(args)
+    folders: list[str] = []
+    for name in ("root", "out", "models"):
+        folder = getattr(args.bench, name)
+        if folder != getattr(BenchOptions(), name):
+            folders += [f"--{name}", str(folder)]
     steps = []
     for step in planner.next_steps(list(grids), minutes):
         if step.unit == "cells":
@@ -210,16 +197,6 @@ def _print_next(args: BenchFlags, planner: Planner, grids: Sequence[Grid], as_js
         )
 
 
-def _folder_flags(args: BenchFlags) -> list[str]:
-    """Return the flags of the folders that differ from the default ones."""
-    words: list[str] = []
-    for name in ("root", "out", "models"):
-        folder = getattr(args.bench, name)
-        if folder != getattr(BenchOptions(), name):
-            words += [f"--{name}", str(folder)]
-    return words
-
-
 def _print_counts(args: BenchFlags, run: GridRun) -> None:
     counts = run.counts
     if args.json:
@@ -241,9 +218,9 @@ def _progress(total: int) -> Iterator[Callable[[Progress], None]]:
         def report(state: Progress) -> None:
             left = format_left(state.left, state.seconds_left)
             if state.now is not None:
-                bar.update(left, description=str(state.now))
+                bar(left=left, description=str(state.now))
             if state.line is not None:
-                bar.update(left, completed=state.done)
+                bar(left=left, completed=state.done)
                 say(f"[{state.done}/{total}] {_in_short(state.line)}; {left}")
 
         yield report
@@ -260,23 +237,17 @@ HEADLINES: dict[str | None, tuple[str, str]] = {
 
 def _in_short(line: Result) -> str:
     if line.method is None:
-        name, score = (
-            f"{line.dataset}, original",
-            "test accuracy " + number(line.scores.get("test")),
-        )
+        name = f"{line.dataset}, original"
+        score = f"test accuracy {number(line.scores.get('test'))}"
     else:
-        settings = line.measurement
-        before = f"{settings['name']} of " if settings else ""
+        before = f"{line.measurement_name} of " if line.measurement_name else ""
         method = f"{line.method}, {line.variant}" if line.variant else line.method
-        request = line.stored.request
+        request = line.experiment.request
         case = f"{line.scenario} {line.case}"
-        if request is not None and request.name == "random-classes":
+        if isinstance(request, ForgetRandomClasses):
             case = f"{request.count} random classes, seed {line.case}"
         name = f"{line.dataset}, {case}, {before}{method} ({line.preset})"
         headline, words = HEADLINES.get(line.measurement_name, ("auc", "AUC"))
         score = f"{words} {number(line.scores.get(headline))}"
-    return (
-        f"{name}: failed: {line.error}"
-        if line.failed
-        else f"{name}: {score} in {line.seconds:.2f} s"
-    )
+    ending = f"failed: {line.error}" if line.failed else f"{score} in {line.seconds:.2f} s"
+    return f"{name}: {ending}"

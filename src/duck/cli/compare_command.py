@@ -11,28 +11,29 @@ from duck import runs
 from duck.artifacts import ArtifactStore, default_root
 from duck.cli.console import CONSOLE, emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, parse, read_flags
-from duck.cli.original import (
-    OriginalFlags,
+from duck.cli.inputs import (
+    EngineFlags,
     RequestFlags,
-    add_notes,
+    RunFlags,
     data_flags,
-    model_factory,
+    load_data,
     report_findings,
     unprinted_notes,
 )
+from duck.cli.parsing import parse, read_flags
 from duck.comparison import Compared, CompareOptions, compare, ignore_progress, rows
 from duck.data import SMALL_IMAGES
 from duck.data.checks import Finding
-from duck.experiment import Experiment, Training
-from duck.methods.base import Method
+from duck.experiment import Experiment
 from duck.methods.presets import default_recipe
 from duck.metrics import KeptAccuracy
+from duck.options import DataOptions, OriginalOptions, model_factory
 from duck.preparation import Preparations
+from duck.run_forget import add_notes
 from duck.run_train import TrainOptions, train_on
 from duck.runtime import pick_device
-from duck.scenarios import Request, describe
-from duck.types import Data, Scenario
+from duck.scenarios import describe
+from duck.types import Data
 from duck.unlearning import notes
 
 SPLITS = ("forget", "retain", "test", "forget_test", "retain_test")
@@ -48,9 +49,9 @@ class CompareFlags:
     time. Exit code 1 if every method failed or lost too much accuracy.
     """
 
-    source: DataFlags
+    source: DataOptions
     output: RunFlags
-    original: OriginalFlags
+    original: OriginalOptions
     request: RequestFlags
     engine: EngineFlags
     compare: CompareOptions = field(default_factory=CompareOptions)
@@ -58,115 +59,123 @@ class CompareFlags:
     """Also forget training samples that are exact copies of those to be forgotten."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Inputs:
-    """The data, the request, the original and the methods of a comparison."""
-
-    data: Data
-    scenario: Scenario
-    request: Request
-    original: OriginalFlags
-    training: Training
-    methods: dict[str, Method]
-    findings: Sequence[Finding]
-    copies: str
-    """How many copies were added to the request."""
-
-
 def main(argv: list[str]) -> int:
-    default = CompareFlags(
-        data_flags(read_flags(argv)), RunFlags(), OriginalFlags(), RequestFlags(), EngineFlags()
-    )
-    args = parse(CompareFlags, argv, "compare", default)
-    _check(args)
-    device = pick_device(args.output.device)
-    inputs = _load_inputs(args, device)
-    experiments = _experiments(args, inputs, device)
+    source = data_flags(read_flags(argv))
+    flags = source, RunFlags(), OriginalOptions(), RequestFlags(), EngineFlags()
+    args = parse(CompareFlags, argv, "compare", CompareFlags(*flags))
+    comparison = _Comparison(args)
     compared: list[Compared] = []
     with ExitStack() as reserved:
-        _reserve(args.output, experiments, reserved)
+        comparison.reserve(reserved)
         try:
-            for row in _run_methods(args, inputs, device):
+            for row in comparison.run():
                 compared.append(row)
-                _store(args, inputs, experiments[row.name], row)
-            code = DONE if any(_is_sound(row) for row in compared) else FAILED
+                comparison.store(row)
+            sound = [row for row in compared if row.outcome and row.outcome.status != "damaged"]
+            code = DONE if sound else FAILED
         except KeyboardInterrupt:
-            say(f"Interrupted: {len(compared)} of {len(inputs.methods)} methods ended.")
+            say(f"Interrupted: {len(compared)} of {len(comparison.methods)} methods ended.")
             code = INTERRUPTED
     # Several workers end in another order than the table has.
-    order = list(inputs.methods)
+    order = list(comparison.methods)
     found = rows(sorted(compared, key=lambda row: order.index(row.name)))
     if args.output.json:
         emit(found)
     else:
-        _print_comparison(found, inputs)
+        _print_comparison(found, comparison)
     return code
 
 
-def _check(args: CompareFlags) -> None:
-    """Raise errors that are known before the data are read."""
-    args.request.check()
-    args.engine.create()
-    args.compare.check()
+class _Comparison:
+    """The data, the request, the original and the methods of a comparison."""
 
+    def __init__(self, args: CompareFlags) -> None:
+        # Errors that are known before the data are read.
+        args.request.read()
+        args.engine.create()
+        args.compare.check()
+        self.args = args
+        self.device = pick_device(args.output.device)
+        seed, protocol = args.output.seed, args.request.protocol
+        data = load_data(args.source, args.original.splits_data())
+        self.request = args.request.build(data)
+        self.copies = ""
+        if args.with_copies:
+            copies = args.original.with_copies(self.request, data, seed, protocol)
+            self.request, self.copies = copies
+        self.scenario = args.original.scenario(self.request, data, seed, protocol)
+        self.findings = report_findings(self.scenario)
+        self.methods = args.compare.choose(self.scenario)
+        self.original = original_or_trained(args.original, args.source, seed, data, self.device)
+        self.training = self.original.training(data, args.source)
+        experiment = Experiment(
+            self.training,
+            self.request,
+            None,
+            seed,
+            protocol,
+            self.original.earlier(),
+            self.original.other_head(self.training, data, self.device),
+        )
+        self.experiments = {
+            name: replace(experiment, method=method) for name, method in self.methods.items()
+        }
 
-def _load_inputs(args: CompareFlags, device: torch.device) -> _Inputs:
-    data = args.source.load(split=args.original.splits_data())
-    seed = args.output.seed
-    protocol = args.request.protocol
-    request = args.request.build(data)
-    copies = ""
-    if args.with_copies:
-        request, copies = args.original.with_copies(request, data, seed, protocol)
-    scenario = args.original.scenario(request, data, seed, protocol)
-    findings = report_findings(scenario)
-    methods = args.compare.choose(scenario)
-    original = original_or_trained(args.original, args.source, seed, data, device)
-    training = original.training(data, args.source)
-    return _Inputs(data, scenario, request, original, training, methods, findings, copies)
+    def reserve(self, reserved: ExitStack) -> None:
+        """Lock the run folders, and print which of the runs exist already."""
+        output = self.args.output
+        if output.out is None:
+            return
+        for name, experiment in self.experiments.items():
+            folder = output.out / name
+            if reserved.enter_context(runs.reserve(folder, experiment, output.overwrite)):
+                say(f"{folder} already holds this run, which stays; --overwrite replaces it.")
 
+    def run(self) -> Iterator[Compared]:
+        """Run the methods and yield each as it ends."""
+        data = self.scenario.data.to(self.device)
+        total = len(self.methods)
+        with progress_bar("compare") as progress:
+            compared = compare(
+                self.original.load(self.training, data, self.device),
+                replace(self.scenario, data=data),
+                self.methods,
+                new_model=model_factory(self.training, data),
+                recipe=self.training.recipe,
+                head=self.original.head_name(),
+                # A stored run has the curves of each epoch; a table alone needs none.
+                watch=ignore_progress if self.args.output.out else None,
+                preparations=Preparations(ArtifactStore(default_root())),
+                max_accuracy_loss=self.args.compare.max_accuracy_loss,
+                engine=self.args.engine.create(),
+            )
+            for count, row in enumerate(compared, start=1):
+                progress(count, total)
+                ending = f"{row.outcome.seconds:.2f} s" if row.outcome else row.error
+                say(f"{count}/{total} {row.name}: {ending}")
+                yield self._add_notes(row)
 
-def _experiments(
-    args: CompareFlags, inputs: _Inputs, device: torch.device
-) -> dict[str, Experiment]:
-    experiment = Experiment(
-        inputs.training,
-        inputs.request,
-        None,
-        args.output.seed,
-        args.request.protocol,
-        inputs.original.earlier(),
-        inputs.original.other_head(inputs.training, inputs.data, device),
-    )
-    return {name: replace(experiment, method=method) for name, method in inputs.methods.items()}
+    def _add_notes(self, row: Compared) -> Compared:
+        if row.outcome is None:
+            return row
+        facts = self.training, self.scenario.data, self.original, self.findings, self.copies
+        outcome = add_notes(row.outcome, row.method, *facts)
+        return replace(row, outcome=outcome, notes=tuple(notes(self.scenario, outcome)))
 
-
-def _reserve(output: RunFlags, experiments: Mapping[str, Experiment], reserved: ExitStack) -> None:
-    """Lock the run folders, and print which of the runs exist already."""
-    if output.out is None:
-        return
-    for name, experiment in experiments.items():
-        folder = output.out / name
-        if reserved.enter_context(runs.reserve(folder, experiment, output.overwrite)):
-            say(f"{folder} already holds this run, which stays; --overwrite replaces it.")
-
-
-def _store(args: CompareFlags, inputs: _Inputs, experiment: Experiment, row: Compared) -> None:
-    if args.output.out is None or row.outcome is None:
-        return
-    folder = args.output.out / row.name
-    places = inputs.original.places(folder, args.source)
-    run = runs.record(experiment, inputs.scenario, row.outcome, **places)
-    runs.save(run, row.outcome.model, folder, args.output.overwrite)
-
-
-def _is_sound(row: Compared) -> bool:
-    return row.outcome is not None and row.outcome.status != "damaged"
+    def store(self, row: Compared) -> None:
+        """Store an unlearned model as a run, if --out names a folder."""
+        output = self.args.output
+        if output.out is None or row.outcome is None:
+            return
+        folder = output.out / row.name
+        places = self.original.places(folder, self.args.source)
+        run = runs.record(self.experiments[row.name], self.scenario, row.outcome, **places)
+        runs.save(run, row.outcome.model, folder, output.overwrite)
 
 
 def original_or_trained(
-    original: OriginalFlags, source: DataFlags, seed: int, data: Data, device: torch.device
-) -> OriginalFlags:
+    original: OriginalOptions, source: DataOptions, seed: int, data: Data, device: torch.device
+) -> OriginalOptions:
     """Return the given model. Without one, train it now, or find it under runs/."""
     if original.run or original.model:
         original.check()
@@ -177,75 +186,42 @@ def original_or_trained(
     return replace(original, run=train_on(data, options, device, CONSOLE))
 
 
-def _run_methods(args: CompareFlags, inputs: _Inputs, device: torch.device) -> Iterator[Compared]:
-    data = inputs.scenario.data.to(device)
-    scenario = replace(inputs.scenario, data=data)
-    total = len(inputs.methods)
-    with progress_bar("compare") as progress:
-        compared = compare(
-            inputs.original.load(inputs.training, data, device),
-            scenario,
-            inputs.methods,
-            new_model=model_factory(inputs.training, data),
-            recipe=inputs.training.recipe,
-            head=inputs.original.head_name(),
-            # A stored run has the curves of each epoch; a table alone needs none.
-            watch=ignore_progress if args.output.out else None,
-            preparations=Preparations(ArtifactStore(default_root())),
-            max_accuracy_loss=args.compare.max_accuracy_loss,
-            engine=args.engine.create(),
-        )
-        for count, row in enumerate(compared, start=1):
-            progress(count, total)
-            ending = f"{row.outcome.seconds:.2f} s" if row.outcome else row.error
-            say(f"{count}/{total} {row.name}: {ending}")
-            yield _add_notes(row, inputs)
-
-
-def _add_notes(row: Compared, inputs: _Inputs) -> Compared:
-    if row.outcome is None:
-        return row
-    outcome = add_notes(
-        row.outcome,
-        row.method,
-        inputs.training,
-        inputs.scenario.data,
-        inputs.original,
-        inputs.findings,
-        inputs.copies,
-    )
-    return replace(row, outcome=outcome, notes=tuple(notes(inputs.scenario, outcome)))
-
-
-def _print_comparison(found: Sequence[Mapping[str, Any]], inputs: _Inputs) -> None:
+def _print_comparison(found: Sequence[Mapping[str, Any]], comparison: _Comparison) -> None:
     damaged = {row["method"] for row in found if row.get("status") == "damaged"}
     for row in found:
         if row["method"] in damaged:
             write(f"{row['method']}: {KeptAccuracy(**row['kept_accuracy'])}")
     has_gaps = any(row.get("gaps") for row in found)
-    _print_scores(found, inputs, has_gaps)
+    _print_scores(found, comparison, has_gaps)
     for row in found:
         if "error" in row:
             write(f"{row['method']} failed: {row['error']}")
-    _print_notes(found, damaged, inputs.findings)
+    _print_notes(found, damaged, comparison.findings)
     before = "`before` are the seconds of what a method prepares once for an original."
     write(f"Gaps are to Retrained, in points; {before}" if has_gaps else before)
 
 
-def _print_scores(found: Sequence[Mapping[str, Any]], inputs: _Inputs, has_gaps: bool) -> None:
-    scenario = inputs.scenario
+def _print_scores(
+    found: Sequence[Mapping[str, Any]], comparison: _Comparison, has_gaps: bool
+) -> None:
+    scenario = comparison.scenario
     counts = {name: len(getattr(scenario, name)) for name in SPLITS}
     splits = [name for name in SPLITS if counts[name]]
     sizes = ", ".join(f"{name} {counts[name]}" for name in splits)
-    request = describe(inputs.request, scenario.data.classes)
+    request = describe(comparison.request, scenario.data.classes)
     write(f"Forget {request} of {scenario.data.name}; n: {sizes}")
     gaps: tuple[str, ...] = ()
     if has_gaps:
         gaps = ("retain_test", "forget_test") if scenario.kind == "class" else ("test", "forget")
-    scores = [f"{name} %" for name in splits]
-    differences = [f"gap {name}" for name in gaps]
-    columns = ["method", "AUS", *scores, *differences, "seconds", "before"]
-    print_table(columns, [_cells(row, splits, gaps) for row in found if "error" not in row])
+    table = []
+    for row in found:
+        if "error" not in row:
+            cells = {"method": row["method"], "AUS": number(row["scores"]["aus"])}
+            cells |= {f"{name} %": percent(row["scores"][name]) for name in splits}
+            cells |= {f"gap {name}": _format_gap((row["gaps"] or {}).get(name)) for name in gaps}
+            cells["seconds"] = f"{row['seconds']:.2f}"
+            table.append({**cells, "before": f"{row['prepare_seconds']:.2f}"})
+    print_table(table)
 
 
 def _print_notes(
@@ -263,14 +239,6 @@ def _print_notes(
             methods_by_note.setdefault(note, []).append(row["method"])
     for note, methods in methods_by_note.items():
         write(f"{', '.join(methods)}: {note}")
-
-
-def _cells(row: Mapping[str, Any], splits: Sequence[str], gap_names: Sequence[str]) -> list[str]:
-    scores = row["scores"]
-    accuracies = [percent(scores[name]) for name in splits]
-    gaps = [_format_gap((row["gaps"] or {}).get(name)) for name in gap_names]
-    seconds = [f"{row['seconds']:.2f}", f"{row['prepare_seconds']:.2f}"]
-    return [row["method"], number(scores["aus"]), *accuracies, *gaps, *seconds]
 
 
 def _format_gap(gap: float | None) -> str:

@@ -2,9 +2,10 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -13,7 +14,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
+    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -23,6 +24,7 @@ from duck.cli.exit_codes import discard_output
 from duck.display import Display
 from duck.json_text import to_json
 from duck.printable import printable
+from duck.runs import COLUMNS
 from duck.types import Progress as TrainingProgress
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class _Console(Console):
         super().__init__(markup=False, emoji=False, **options)
 
     def on_broken_pipe(self) -> None:
-        """End the command if its results are not read; without a reader of the log, go on.
+        """End the command if its results are not read; without a reader of the log, continue.
 
         Rich would exit with 1, which means "not forgotten".
         """
@@ -68,27 +70,32 @@ def say(message: str) -> None:
     stderr.print(printable(message), highlight=False, soft_wrap=True)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a plain table to stdout."""
-    table = Table(*columns, box=None, pad_edge=False)
+def print_table(rows: Sequence[Mapping[str, str]]) -> None:
+    """Print a plain table to stdout. Each row maps the titles of the columns to its cells."""
+    if not rows:
+        return
+    table = Table(*rows[0], box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*map(printable, row))
+        table.add_row(*(printable(row[title]) for title in rows[0]))
     _Console(width=None if sys.stdout.isatty() else WIDTH_OF_FILES).print(table)
 
 
 def print_earlier_requests(earlier: "Sequence[EarlierScores]") -> None:
     """Print the scores on the forget sets of earlier requests, before and after the new one."""
-    if not earlier:
-        return
     rows = []
     for scores in earlier:
-        ranks = "-"
-        if scores.rank_after is not None:
-            ranks = f"{number(scores.rank_before)} -> {number(scores.rank_after)}"
-        accuracies = [percent(scores.before), percent(scores.after)]
-        rows.append([scores.request, str(scores.samples), *accuracies, ranks, scores.state])
-    columns = ["forgotten earlier", "n", "before %", "after %", "loss rank among unseen", ""]
-    print_table(columns, rows)
+        ranks = f"{number(scores.rank_before)} -> {number(scores.rank_after)}"
+        row = {"forgotten earlier": scores.request, "n": str(scores.samples)}
+        row |= {"before %": percent(scores.before), "after %": percent(scores.after)}
+        row["loss rank among unseen"] = "-" if scores.rank_after is None else ranks
+        rows.append({**row, "": scores.state})
+    print_table(rows)
+
+
+def score_cells(scores: Mapping[str, float | None]) -> dict[str, str]:
+    """Return AUS and the accuracies of a run as cells of a table."""
+    accuracies = {f"{name} %": percent(scores.get(name)) for name in COLUMNS[1:]}
+    return {"AUS": number(scores.get("aus")), **accuracies}
 
 
 def percent(value: float | None) -> str:
@@ -109,30 +116,16 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
-class JobBar:
-    """A bar for many jobs, with the number of jobs that are left and the expected end."""
-
-    def __init__(self, bar: Progress, task: TaskID) -> None:
-        self._bar = bar
-        self._task = task
-
-    def update(self, left: str, **fields: Any) -> None:
-        """Show what is left; the fields are those of `rich.progress.Progress.update`."""
-        self._bar.update(self._task, left=left, **fields)
-
-
 @contextmanager
-def job_bar(title: str, total: int | None = None) -> Iterator[JobBar]:
-    """Show a bar for many jobs if stderr is a terminal."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[left]}", markup=False),
-    )
-    bar = Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
-    with bar:
-        yield JobBar(bar, bar.add_task(title, total=total, left=""))
+def job_bar(title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """Show a bar for many jobs if stderr is a terminal.
+
+    Yield a function that updates it: it takes `left`, what is left in words, and the options of
+    `rich.progress.Progress.update`.
+    """
+    left = TextColumn("{task.fields[left]}", markup=False)
+    with _make_bar(left, transient=True, disable=not stderr.is_terminal) as bar:
+        yield partial(bar.update, bar.add_task(title, total=total, left=""))
 
 
 def format_left(left: int, seconds_left: float | None) -> str:
@@ -156,14 +149,10 @@ def training_progress(title: str) -> "Iterator[Watch]":
 CONSOLE = Display(progress_bar, say, training_progress)
 
 
-def _make_bar(transient: bool) -> Progress:
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=stderr, transient=transient)
+def _make_bar(last: ProgressColumn | None = None, **options: Any) -> Progress:
+    description = TextColumn("{task.description}", markup=False)
+    columns = description, BarColumn(), MofNCompleteColumn(), last or TimeRemainingColumn()
+    return Progress(*columns, console=stderr, **options)
 
 
 class _LiveTable:
@@ -173,7 +162,7 @@ class _LiveTable:
 
     def __init__(self, title: str) -> None:
         self.rows = Table(*self.COLUMNS, title=title, title_justify="left", box=None)
-        self.bar = _make_bar(transient=False)
+        self.bar = _make_bar()
         self.task = self.bar.add_task(title, total=None)
         self.live = Live(
             Group(self.rows, self.bar), console=stderr, refresh_per_second=8, transient=False

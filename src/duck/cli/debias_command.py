@@ -6,7 +6,8 @@ from duck.analysis.bias import MeasuredShare, RemovalRecord
 from duck.analysis.run_debias import BiasOptions, DebiasOptions, debias_run
 from duck.cli.console import CONSOLE, emit, percent, print_table, write
 from duck.cli.exit_codes import DONE
-from duck.cli.inputs import RunFlags, given_values, parse, read_flags, recipe_for_help
+from duck.cli.inputs import RunFlags, recipe_for_help
+from duck.cli.parsing import given_values, parse, read_flags
 from duck.data import SMALL_IMAGES
 from duck.options import DataOptions
 from duck.records import to_plain
@@ -54,20 +55,22 @@ def _print_record(record: RemovalRecord) -> None:
         f"{side} x {side} square, called {wrong}."
     )
     write(f"Unseen images of class {true} with the square, n = {record.n} [95 % interval]:")
-    columns = [
-        "model",
-        f"called {wrong} %",
-        f"called {true} %",
-        f"{true} without square, right %",
-        "test %",
-        f"square's mean SHAP for {wrong}",
-    ]
-    print_table(columns, _rows(record))
-    for pair, test in record.shap.tests.items() if record.shap else ():
-        write(
-            f"SHAP {pair}: p = {test.p:.2g} over {test.n} images (two-sided Wilcoxon; least "
-            f"p for so many {test.least_p:.2g})"
-        )
+    shap = record.shap
+    rows = []
+    for name, shares in record.called.items():
+        row = {
+            "model": name,
+            f"called {wrong} %": _format_share(shares.wrong),
+            f"called {true} %": _format_share(shares.right),
+            f"{true} without square, right %": _format_share(shares.right_without_patch),
+            "test %": percent(shares.test),
+        }
+        mean = f"{shap.mean[name]:+.4f} ± {shap.std[name]:.4f}" if shap else "-"
+        rows.append({**row, f"square's mean SHAP for {wrong}": mean})
+    print_table(rows)
+    for pair, test in shap.tests.items() if shap else ():
+        least = f"the smallest possible p is {test.least_p:.2g}"
+        write(f"SHAP {pair}: p = {test.p:.2g}, n = {test.n} (two-sided Wilcoxon; {least})")
     before = percent(record.forget["biased"])
     after = percent(record.forget["duck"])
     write(f"A_f against the wrong label: {before} % -> {after} %")
@@ -75,16 +78,6 @@ def _print_record(record: RemovalRecord) -> None:
         write(note)
     seconds = {"training": record.train_seconds, **record.seconds}
     write(", ".join(f"{name} {value:.2f} s" for name, value in seconds.items()))
-
-
-def _rows(record: RemovalRecord) -> list[list[str]]:
-    shap = record.shap
-    rows = []
-    for name, shares in record.called.items():
-        measured = (shares.wrong, shares.right, shares.right_without_patch)
-        mean = f"{shap.mean[name]:+.4f} ± {shap.std[name]:.4f}" if shap else "-"
-        rows.append([name, *map(_format_share, measured), percent(shares.test), mean])
-    return rows
 
 
 def _format_share(share: MeasuredShare) -> str:

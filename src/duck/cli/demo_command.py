@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from duck import runs
-from duck.cli.console import CONSOLE, emit, number, percent, print_table, say, write
+from duck.cli.console import CONSOLE, emit, print_table, say, score_cells, write
 from duck.cli.exit_codes import DONE
 from duck.cli.parsing import parse
 from duck.demo import Demo, DemoOptions, DemoRun, run_demo
@@ -39,9 +39,7 @@ def main(argv: list[str]) -> int:
 
 
 def _print_runs(demo: Demo, out: Path) -> None:
-    accuracies = [f"{name} %" for name in runs.COLUMNS[1:]]
-    columns = ["forget", "method", "AUS", *accuracies, "seconds", "audit", "verdict"]
-    print_table(columns, [_cells(run) for run in demo.runs])
+    print_table([_cells(run) for run in demo.runs])
     plain = [run for run in demo.runs if run.assurance is None]
     rows = {(run.row["scenario"], run.row["method"]): run.row for run in plain}
     notes: dict[str, None] = {}
@@ -62,11 +60,10 @@ def _print_runs(demo: Demo, out: Path) -> None:
     )
 
 
-def _cells(run: DemoRun) -> list[str]:
+def _cells(run: DemoRun) -> dict[str, str]:
     row = run.row
-    scores = row["scores"]
-    accuracies = [percent(scores[name]) for name in runs.COLUMNS[1:]]
-    seconds = f"{row['seconds']:.2f}"
-    aus = number(scores["aus"])
     method = row["method"] if run.assurance is None else f"assured: {row['method']}"
-    return [row["scenario"], method, aus, *accuracies, seconds, run.tier, run.verdict]
+    names = {"forget": row["scenario"], "method": method}
+    seconds = f"{row['seconds']:.2f}"
+    audit = {"audit": run.tier, "verdict": run.verdict}
+    return {**names, **score_cells(row["scores"]), "seconds": seconds, **audit}

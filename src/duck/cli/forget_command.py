@@ -14,21 +14,22 @@ from duck.audits.verdict import Tier
 from duck.cli.console import (
     CONSOLE,
     emit,
-    number,
-    percent,
     print_earlier_requests,
     print_table,
+    score_cells,
     write,
 )
 from duck.cli.exit_codes import DONE, FAILED
-from duck.cli.inputs import GivenFlags, RunFlags, given_values, load_config, parse, read_flags
-from duck.cli.original import (
+from duck.cli.inputs import (
     RequestFlags,
+    RunFlags,
     data_flags,
     data_name,
     data_samples,
+    load_config,
     unprinted_notes,
 )
+from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods import METHODS, Duck
@@ -231,16 +232,17 @@ def _print_plan(steps: Sequence[PlannedStep], as_json: bool) -> int:
     if as_json:
         emit([asdict(step) for step in steps])
         return DONE
-    rows = [
+    print_table(
         [
-            step.method,
-            f"{100 * step.share:.0f} %",
-            "-" if step.seconds is None else f"{step.seconds:.3g}",
-            step.reached,
+            {
+                "method": step.method,
+                "of retraining": f"{100 * step.share:.0f} %",
+                "seconds": "-" if step.seconds is None else f"{step.seconds:.3g}",
+                "reached before": step.reached,
+            }
+            for step in steps
         ]
-        for step in steps
-    ]
-    print_table(["method", "of retraining", "seconds", "reached before"], rows)
+    )
     write("Methods are tried in this order until one passes. Nothing was trained.")
     return DONE
 
@@ -251,21 +253,23 @@ def _print_assured(run: AssuredRun, as_json: bool) -> int:
     if as_json:
         row = runs.row(run.forgotten.folder, run.forgotten.run)
         emit({**row, "assurance": to_plain(assurance)})
-    else:
-        rows = [
-            [attempt.method, f"{attempt.seconds:.2f}", _passed(attempt.passed), attempt.reason]
+        return DONE if assurance.passed else FAILED
+    print_table(
+        [
+            {
+                "method": attempt.method,
+                "seconds": f"{attempt.seconds:.2f}",
+                "passed": "yes" if attempt.passed else "no",
+                "why": attempt.reason,
+            }
             for attempt in assurance.attempts
         ]
-        print_table(["method", "seconds", "passed", "why"], rows)
-        write(assurance)
-        if run.audit is not None:
-            write(f"Final audit ({assurance.tier} tier): {run.audit.verdict}.")
-        write(f"Run: {run.forgotten.folder}")
+    )
+    write(assurance)
+    if run.audit is not None:
+        write(f"Final audit ({assurance.tier} tier): {run.audit.verdict}.")
+    write(f"Run: {run.forgotten.folder}")
     return DONE if assurance.passed else FAILED
-
-
-def _passed(passed: bool) -> str:
-    return "yes" if passed else "no"
 
 
 def _print_run(forgotten: ForgetRun, as_json: bool) -> int:
@@ -284,11 +288,9 @@ def _print_text(forgotten: ForgetRun, row: dict[str, Any]) -> None:
     for note in unprinted_notes(run.notes, forgotten.findings):
         write(note)
     original = run.original or {}
-    rows = [
-        ["original", *_cells(original), ""],
-        [row["method"], *_cells(run.scores), f"{run.seconds:.2f}"],
-    ]
-    print_table(["", "AUS", *(f"{name} %" for name in runs.COLUMNS[1:]), "seconds"], rows)
+    before = {"": "original", **score_cells(original), "seconds": ""}
+    after = {"": row["method"], **score_cells(run.scores), "seconds": f"{run.seconds:.2f}"}
+    print_table([before, after])
     if run.samples["forget"] < SMALL and run.by_class.kind == "samples":
         for change in loss_change(original, run.scores):
             write(change)
@@ -307,7 +309,3 @@ def _drawn_classes(run: runs.Run) -> str:
         return ""
     names = run.by_class.names
     return f" ({', '.join(names[int(index)] for index in run.by_class.forget)})"
-
-
-def _cells(scores: dict[str, float | None]) -> list[str]:
-    return [number(scores.get("aus")), *(percent(scores.get(name)) for name in runs.COLUMNS[1:])]

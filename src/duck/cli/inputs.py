@@ -1,49 +1,37 @@
-"""Flags that several commands share, and how they become data, recipes and settings."""
+"""Flags that several commands share, and how they become data, requests, recipes and settings."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from duck.cli.console import progress_bar
-from duck.cli.parsing import (
-    GivenFlags,
-    apply_flags,
-    check_output_file,
-    given_values,
-    parse,
-    read_flags,
-)
+from duck import runs
+from duck.cli.console import progress_bar, say
+from duck.cli.parsing import GivenFlags
 from duck.data import DATASETS, SMALL_IMAGES
-from duck.data.progress import ProgressCallback
+from duck.data.checks import Finding, check_data
 from duck.engines import Engine, EngineName, create_engine
+from duck.errors import BadInput
 from duck.experiment import Experiment, from_toml
 from duck.methods.presets import RecipeName, default_recipe
-from duck.options import DataOptions, RunOptions
-from duck.types import Data, Recipe
+from duck.options import DataOptions, RunOptions, resolve_classes
+from duck.scenarios import (
+    ForgetClasses,
+    ForgetFraction,
+    ForgetRandomClasses,
+    ForgetSamples,
+    Request,
+)
+from duck.types import Data, Protocols, Recipe, Scenario
 
-__all__ = [
-    "DataFlags",
-    "EngineFlags",
-    "GivenFlags",
-    "RunFlags",
-    "apply_flags",
-    "check_output_file",
-    "given_values",
-    "load_config",
-    "parse",
-    "read_flags",
-    "recipe_for_help",
-]
-
-
-class DataFlags(DataOptions):
-    """Where the data are."""
-
-    def load(self, split: bool = True, progress: ProgressCallback | None = None) -> Data:
-        """Load the data; show a progress bar unless a progress callback is given."""
-        if progress is not None:
-            return super().load(split, progress)
-        with progress_bar(f"reading {self.data}") as bar:
-            return super().load(split, bar)
+REQUESTS: dict[str, Callable[[Any], Request]] = {
+    "classes": ForgetClasses,
+    "fraction": ForgetFraction,
+    "random_classes": ForgetRandomClasses,
+    "ids": ForgetSamples.from_file,
+}
+"""The request of each flag."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +62,54 @@ class EngineFlags:
         return create_engine(self.engine, workers, self.address, self.gpus_per_worker)
 
 
+@dataclass
+class RequestFlags:
+    """What to forget: one of --classes, --fraction, --random-classes and --ids."""
+
+    classes: tuple[str, ...] = ()
+    """Names of classes; a number is an index if no class has that name."""
+    fraction: float | None = None
+    """Share of the training samples, drawn with the seed."""
+    random_classes: int | None = None
+    """Number of classes to remove together, drawn with the seed."""
+    ids: Path | None = None
+    """File with one id a line: in a folder the path of an image below --data (train/cat/1.png), in
+    other data its name or number."""
+    protocol: Protocols = "holdout"
+    """holdout: stop rules use a fifth of the test data, which is not reported; paper: the whole
+    test set is used for both."""
+
+    def read(self, default: Request | None = None) -> Request:
+        """Return the request; `default` if no flag gives one."""
+        given = [name for name in REQUESTS if getattr(self, name) not in ((), None)]
+        if default is not None and not given:
+            return default
+        if len(given) != 1:
+            flags, named = (
+                ", ".join(f"--{name.replace('_', '-')}" for name in names)
+                for names in (REQUESTS, given)
+            )
+            raise BadInput(f"Give what to forget with one of {flags}; given: {named or 'none'}.")
+        return self._samples if given == ["ids"] else REQUESTS[given[0]](getattr(self, given[0]))
+
+    def build(self, data: Data, default: Request | None = None) -> Request:
+        """Return the request with its classes as records store them."""
+        request = self.read(default)
+        return request if request is default else resolve_classes(request, data)
+
+    @cached_property
+    def _samples(self) -> ForgetSamples:
+        """The request for the ids, read once: a pipe cannot be read twice."""
+        assert self.ids is not None
+        return ForgetSamples.from_file(self.ids)
+
+
+def load_data(source: DataOptions, split: bool) -> Data:
+    """Load the data and show a progress bar."""
+    with progress_bar(f"reading {source.data}") as bar:
+        return source.load(split, bar)
+
+
 def load_config(given: GivenFlags) -> Experiment | None:
     """Return the experiment of --config, whose values are the defaults of the flags."""
     file = given.get("--config")
@@ -86,3 +122,45 @@ def recipe_for_help(data: str, model: str = "", name: RecipeName = "standard") -
     samples = None if data in DATASETS else 0
     augment = "none" if has_no_augmentation else "crop-flip"
     return default_recipe(data, samples, augment, model, name)
+
+
+def report_findings(scenario: Scenario) -> list[Finding]:
+    """Check the data of a request and print the findings with sample ids, which no record has."""
+    findings = check_data(scenario)
+    for finding in findings:
+        say(str(finding))
+    return findings
+
+
+def unprinted_notes(notes: Sequence[str], printed: Sequence[Finding]) -> list[str]:
+    """Return the notes without the findings that `report_findings` has printed."""
+    texts = {finding.text for finding in printed}
+    return [note for note in notes if note not in texts]
+
+
+def data_flags(given: GivenFlags) -> DataOptions:
+    """Return the data of --run, else those of --data."""
+    if given.get("--run"):
+        return DataOptions.of_run(Path(given["--run"]))
+    return DataOptions(given.get("--data") or "digits")
+
+
+def data_name(given: GivenFlags) -> str:
+    """Return the name of the data in presets, before they are read."""
+    run = given.get("--run")
+    if not run:
+        return given.get("--data") or "digits"
+    return str(runs.read_record(Path(run))["experiment"]["training"]["data"])
+
+
+def data_samples(given: GivenFlags) -> int | None:
+    """Return the number of training samples before the data are read.
+
+    The presets know it for named data sets (None); others are taken for small (0).
+    """
+    run = given.get("--run")
+    if not run:
+        return None if data_name(given) in DATASETS else 0
+    samples: dict[str, int] = runs.read_record(Path(run)).get("samples", {})
+    parts = sum(samples.get(name, 0) for name in ("forget", "retain"))
+    return samples.get("train") or parts or None

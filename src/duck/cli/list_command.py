@@ -35,8 +35,7 @@ def main(argv: list[str]) -> int:
     if args.json:
         emit(rows)
     else:
-        cells = [[_format_cell(value) for value in row.values()] for row in rows]
-        print_table(list(rows[0]), cells)
+        print_table([{key: _format_cell(row[key]) for key in row} for row in rows])
     return DONE
 
 
@@ -90,7 +89,7 @@ def _preset_row(method: str, data: str, name: str, kind: str, settings: Row) -> 
 
 
 def _list_grids() -> list[Row]:
-    from duck.bench import built_in, cells
+    from duck.bench.grids import built_in, cells
 
     return [
         {"name": name, "about": grid.about, "runs": len(cells(grid, {}))}

@@ -59,9 +59,3 @@ def given_values(parsed: Any, given: Container[str]) -> dict[str, Any]:
         if f"--{flag}" in given or f"--no-{flag}" in given:
             values[field.name] = getattr(parsed, field.name)
     return values
-
-
-def apply_flags(parsed: T, given: Container[str], defaults: T) -> T:
-    """Return the defaults for the data, changed by the flags that were given."""
-    changes = given_values(parsed, given)
-    return dataclasses.replace(defaults, **changes)  # type: ignore[type-var]

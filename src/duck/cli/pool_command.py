@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +12,9 @@ import tyro
 from duck import runs
 from duck.cli.console import emit, format_left, job_bar, percent, print_table, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
-from duck.cli.inputs import DataFlags, EngineFlags, GivenFlags, parse, read_flags, recipe_for_help
-from duck.cli.original import RequestFlags, data_flags
+from duck.cli.inputs import EngineFlags, RequestFlags, data_flags, load_data, recipe_for_help
+from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
+from duck.options import DataOptions
 from duck.pools.build import BuildCounts, Progress
 from duck.pools.files import merge
 from duck.pools.make_pool import Inputs, PoolOptions, make_pool
@@ -37,7 +38,7 @@ class PoolFlags:
     duck pool show A: prints the content of a pool.
     """
 
-    source: DataFlags
+    source: DataOptions
     request: RequestFlags
     recipe: Recipe
     pool: PoolOptions
@@ -86,19 +87,11 @@ def main(argv: list[str]) -> int:
     inputs = _inputs(args, given)
     try:
         with _progress() as report:
-            counts = make_pool(
-                inputs,
-                args.pool,
-                **vars(args.engine),
-                report=report,
-                message=say,
-                started_at=start,
-            )
+            options = {**vars(args.engine), "report": report, "started_at": start}
+            counts = make_pool(inputs, args.pool, message=say, **options)
     except KeyboardInterrupt:
-        say(
-            f"Interrupted: the models that ended are stored in {args.pool.out}. Rerun the same "
-            "command to resume."
-        )
+        stored = f"the models that ended are stored in {args.pool.out}"
+        say(f"Interrupted: {stored}. Rerun the same command to resume.")
         return INTERRUPTED
     _print_pool(args.pool.out, args.json, counts)
     return DONE
@@ -106,30 +99,26 @@ def main(argv: list[str]) -> int:
 
 def _default(given: GivenFlags) -> PoolFlags:
     """Return the flags with the protocol and recipe of --run, else with those for the data."""
-    pool = PoolOptions(tyro.MISSING)
-    run = given.get("--run")
-    if run:
-        experiment = runs.load(Path(run)).experiment
-        request = RequestFlags(protocol=experiment.protocol)
-        return PoolFlags(data_flags(given), request, experiment.training.recipe, pool)
+    request = RequestFlags()
     recipe = recipe_for_help(given.get("--data") or "digits")
-    return PoolFlags(data_flags(given), RequestFlags(), recipe, pool)
+    if given.get("--run"):
+        experiment = runs.load(Path(given["--run"])).experiment
+        request = RequestFlags(protocol=experiment.protocol)
+        recipe = experiment.training.recipe
+    return PoolFlags(data_flags(given), request, recipe, PoolOptions(tyro.MISSING))
 
 
 def _inputs(args: PoolFlags, given: GivenFlags) -> Inputs:
     """Load the data and return them with the request and the changes to the recipe."""
-    source = args.source
-    data = source.load(split=not args.pool.is_foreign)
-    names = [item.name for item in fields(Recipe)]
-    flags = {name: name.replace("_", "-") for name in names}
-    changed = [name for name, flag in flags.items() if {f"--{flag}", f"--no-{flag}"} & given.keys()]
-    wishes = (args.request.fraction, args.request.random_classes, args.request.ids)
-    has_request = bool(args.request.classes) or any(wish is not None for wish in wishes)
+    source, request = args.source, args.request
+    data = load_data(source, not args.pool.is_foreign)
+    wishes = (request.classes or None, request.fraction, request.random_classes, request.ids)
+    has_request = any(wish is not None for wish in wishes)
     return Inputs(
         data,
-        args.request.build(data) if has_request else None,
-        args.request.protocol,
-        {name: getattr(args.recipe, name) for name in changed},
+        request.build(data) if has_request else None,
+        request.protocol,
+        given_values(args.recipe, given),
         source.image_size,
         source.mean,
         source.std,
@@ -144,24 +133,18 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
         def report(state: Progress) -> None:
             total = state.done + state.left
             left = format_left(state.left, state.seconds_left)
-            bar.update(left, completed=state.done, total=total)
+            bar(left=left, completed=state.done, total=total)
             if state.job is None:
                 say(f"{state.done} of {total} models are there; {left}")
             elif state.about is not None:
                 accuracies = ", ".join(
-                    f"{name} {_format_accuracies(row)}"
+                    f"{name} {percent(row['train'])} / {percent(row['test'])} %"
                     for name, row in state.about["accuracy"].items()
                 )
-                say(
-                    f"[{state.done}/{total}] {state.job}: train and test accuracy {accuracies} in "
-                    f"{state.about['seconds']:.1f} s; {left}"
-                )
+                ending = f"{accuracies} in {state.about['seconds']:.1f} s; {left}"
+                say(f"[{state.done}/{total}] {state.job}: train and test accuracy {ending}")
 
         yield report
-
-
-def _format_accuracies(row: Mapping[str, float | None]) -> str:
-    return f"{percent(row['train'])} / {percent(row['test'])} %"
 
 
 def _print_pool(folder: Path, as_json: bool, counts: BuildCounts | None = None) -> None:
@@ -186,8 +169,9 @@ def _print_summary(folder: Path, content: Mapping[str, Any]) -> None:
     rows = []
     for state, row in content["accuracy"].items():
         count = oracles if state == "oracle" else models
-        rows.append([state, str(count), _format_mean(row["train"]), _format_mean(row["test"])])
-    print_table(["", "n", "train % (std)", "test % (std)"], rows)
+        accuracies = {f"{name} % (std)": _format_mean(row[name]) for name in ("train", "test")}
+        rows.append({"": state, "n": str(count), **accuracies})
+    print_table(rows)
 
 
 def _format_mean(value: Mapping[str, float | None]) -> str:

@@ -126,25 +126,16 @@ def _print_result(
         say(message)
     size = page.stat().st_size
     if args.json:
-        emit(
-            {
-                "report": str(page),
-                "runs": len(contents.runs),
-                "removals": len(contents.removals),
-                "unread": messages,
-                "figures": [str(file) for file in figures],
-            }
-        )
+        counts = {"runs": len(contents.runs), "removals": len(contents.removals)}
+        files = {"unread": messages, "figures": [str(file) for file in figures]}
+        emit({"report": str(page), **counts, **files})
     else:
         write(page)
         bench = sum(result.is_unlearning for result in contents.bench)
-        counts = [
-            counted(len(contents.runs), "run"),
-            counted(len(contents.removals), "bias removal"),
-            f"{counted(bench, 'result')} of a bench",
-            f"{size / 1e6:.1f} MB; {counted(len(figures), 'figure')} for print.",
-        ]
-        say(", ".join(counts))
+        runs = counted(len(contents.runs), "run")
+        removals = counted(len(contents.removals), "bias removal")
+        sizes = f"{size / 1e6:.1f} MB; {counted(len(figures), 'figure')} for print."
+        say(f"{runs}, {removals}, {counted(bench, 'result')} of a bench, {sizes}")
     if size > MAX_PAGE_BYTES:
         say(
             f"The page is larger than {MAX_PAGE_BYTES / 1e6:.0f} MB, which is slow to open and "

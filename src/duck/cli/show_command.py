@@ -61,39 +61,38 @@ def _read_judged(folder: Path) -> dict[str, Any]:
 
 def _print_record(record: dict[str, Any], folder: Path) -> None:
     run = runs.load(folder)
-    experiment = record["experiment"]
-    training = experiment["training"]
-    subject = f"{training['model']} on {training['data']}, seed {experiment.get('seed', 0)}"
+    experiment = run.experiment
+    training = experiment.training
+    subject = f"{training.model} on {training.data}, seed {experiment.seed}"
     write(f"Run {run.id} of {run.created}: {subject}")
-    if experiment.get("request"):
+    if experiment.request:
         write(f"Request: {_describe_request(run)}.")
         for line in _describe_verdict(folder, run):
             write(line)
-    if training.get("recipe_assumed"):
-        recipe = _format_settings(training["recipe"])
+    if training.recipe_assumed:
+        recipe = _format_settings(record["experiment"]["training"]["recipe"])
         write(f"The original was trained elsewhere. Its recipe is not known; assumed: {recipe}.")
     for note in run.notes:
         write(note)
-    if experiment.get("method"):
-        method = experiment["method"]
+    if experiment.method:
+        method = record["experiment"]["method"]
         write(f"Method {method['name']}: {_format_settings(method)}")
     _print_scores(run)
     print_earlier_requests(run.earlier)
-    environment = run.environment
-    if environment:
-        packages = environment.packages.items()
+    if run.environment:
+        python = {"Python": run.environment.python}
+        packages = {**python, **run.environment.packages}.items()
         versions = ", ".join(f"{name} {version}" for name, version in packages)
-        place = f"{environment.device}; Python {environment.python}"
-        write(f"{run.seconds:.2f} s on {place}, {versions}")
+        write(f"{run.seconds:.2f} s on {run.environment.device}; {versions}")
 
 
 def _print_scores(run: runs.Run) -> None:
     before = run.original or {}
     rows = []
     for name, score in run.scores.items():
-        samples = str(run.samples.get(name, ""))
-        rows.append([name, _format_score(before.get(name)), _format_score(score), samples])
-    print_table(["score", "original", "this run", "n"], rows)
+        row = {"score": name, "original": _format_score(before.get(name))}
+        rows.append({**row, "this run": _format_score(score), "n": str(run.samples.get(name, ""))})
+    print_table(rows)
 
 
 def _format_settings(settings: Mapping[str, Any]) -> str:

@@ -7,15 +7,8 @@ from duck import runs
 from duck.checks import check_model_code
 from duck.cli.console import CONSOLE, emit, percent, print_table
 from duck.cli.exit_codes import DONE
-from duck.cli.inputs import (
-    GivenFlags,
-    RunFlags,
-    given_values,
-    load_config,
-    parse,
-    read_flags,
-    recipe_for_help,
-)
+from duck.cli.inputs import RunFlags, load_config, recipe_for_help
+from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
 from duck.data import SMALL_IMAGES
 from duck.experiment import Experiment
 from duck.methods.presets import RecipeName
@@ -101,6 +94,5 @@ def _print_run(folder: Path, as_json: bool) -> None:
         }
         emit(result)
     else:
-        accuracies = map(percent, run.scores.values())
-        row = [str(folder), *accuracies, f"{run.seconds:.1f}"]
-        print_table(["run", "train %", "test %", "seconds"], [row])
+        accuracies = {f"{name} %": percent(score) for name, score in run.scores.items()}
+        print_table([{"run": str(folder), **accuracies, "seconds": f"{run.seconds:.1f}"}])

@@ -1,6 +1,5 @@
 """duck tune: search the hyperparameters of a method on holdout data and write a preset."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,15 +10,17 @@ from duck.artifacts import ArtifactStore, default_root
 from duck.cli.compare_command import original_or_trained
 from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
-from duck.cli.inputs import DataFlags, EngineFlags, RunFlags, check_output_file, parse, read_flags
-from duck.cli.original import (
-    OriginalFlags,
+from duck.cli.inputs import (
+    EngineFlags,
     RequestFlags,
+    RunFlags,
     data_flags,
-    model_factory,
+    load_data,
     report_findings,
 )
+from duck.cli.parsing import check_output_file, parse, read_flags
 from duck.errors import BadInput
+from duck.options import DataOptions, OriginalOptions, model_factory
 from duck.runtime import pick_device
 from duck.scenarios import describe
 from duck.search_spaces import space_of
@@ -48,9 +49,9 @@ class TuneFlags:
 
     method: Annotated[str, tyro.conf.Positional]
     """A name from `duck list methods`."""
-    source: DataFlags
+    source: DataOptions
     output: RunFlags
-    original: OriginalFlags
+    original: OriginalOptions
     request: RequestFlags
     engine: EngineFlags
     tune: TuneOptions = field(default_factory=TuneOptions)
@@ -58,7 +59,7 @@ class TuneFlags:
 
 def main(argv: list[str]) -> int:
     source = data_flags(read_flags(argv))
-    flags = source, RunFlags(), OriginalFlags(), RequestFlags(), EngineFlags()
+    flags = source, RunFlags(), OriginalOptions(), RequestFlags(), EngineFlags()
     args = parse(TuneFlags, argv, "tune", TuneFlags(tyro.MISSING, *flags))
     _check(args)
     search = _search(args)
@@ -86,7 +87,7 @@ def _check(args: TuneFlags) -> None:
             "--protocol paper has no holdout apart from the test data that are reported: "
             "tune with --protocol holdout."
         )
-    args.request.check()
+    args.request.read()
     args.engine.create()
     args.tune.check(bool(args.request.classes), args.request.fraction is not None)
 
@@ -94,7 +95,7 @@ def _check(args: TuneFlags) -> None:
 def _search(args: TuneFlags) -> Search:
     """Load the data and the original, and search."""
     device = pick_device(args.output.device)
-    data = args.source.load(split=args.original.splits_data())
+    data = load_data(args.source, args.original.splits_data())
     on_device = data.to(device)
     request = args.request.build(data)
     scenarios = [
@@ -127,9 +128,7 @@ def _search(args: TuneFlags) -> Search:
 
 def _print_trials(search: Search) -> None:
     trials = search.trials
-    names = list(trials[0].settings)
-    columns = ["trial", *names, SCORE_COLUMNS[trials[0].objective], "kept %", "forgotten %"]
-    print_table(columns, [_cells(trial, names) for trial in trials])
+    print_table([_cells(trial) for trial in trials])
     for trial in trials:
         if trial.error:
             write(f"trial {trial.number} failed: {trial.error}")
@@ -149,10 +148,11 @@ def _print_trials(search: Search) -> None:
     say(f"Use it: duck forget --method {search.name} --presets {search.file} ...")
 
 
-def _cells(trial: Trial, names: Sequence[str]) -> list[str]:
-    settings = [_format_setting(trial.settings[name]) for name in names]
-    scores = [number(trial.score), percent(trial.kept), percent(trial.forgotten)]
-    return [str(trial.number), *settings, *scores]
+def _cells(trial: Trial) -> dict[str, str]:
+    settings = {name: _format_setting(value) for name, value in trial.settings.items()}
+    accuracies = {"kept %": percent(trial.kept), "forgotten %": percent(trial.forgotten)}
+    score = {SCORE_COLUMNS[trial.objective]: number(trial.score)}
+    return {"trial": str(trial.number), **settings, **score, **accuracies}
 
 
 def _format_setting(value: Any) -> str:

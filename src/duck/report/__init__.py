@@ -1,9 +1,11 @@
 """The report: one HTML page about stored runs, and the same figures for print."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from duck import files
-from duck.report import plots_bias, plots_run, plots_runs
+from duck.analysis.study import MAX_STORED_POINTS
+from duck.report import plots_analysis, plots_bias, plots_run, plots_runs
 from duck.report.bench_records import read_bench
 from duck.report.matplotlib_figures import save_figure
 from duck.report.page import render
@@ -18,6 +20,7 @@ __all__ = [
     "Contents",
     "Sample",
     "choose_forgotten_samples",
+    "draw_analysis",
     "read",
     "read_bench",
     "read_runs",
@@ -43,7 +46,26 @@ def write_figures(folder: Path, contents: Contents) -> list[Path]:
     plots.append(plots_bias.plot_all_shares(contents.removals))
     for removal in contents.removals:
         plots += plots_bias.make_plots(removal, budget.shap_images).values()
-    paths: list[Path] = []
-    for plot in filter(None, plots):
-        paths += save_figure(plot, folder)
-    return paths
+    return _save(plots, folder)
+
+
+def _save(plots: Iterable[Plot | None], folder: Path) -> list[Path]:
+    return [path for plot in plots if plot is not None for path in save_figure(plot, folder)]
+
+
+def draw_analysis(
+    folder: Path, target: Path, say: Callable[[str], None] = lambda message: None
+) -> list[Path]:
+    """Write the figures of the analysis in a run folder as PNG and PDF; return the files."""
+    (run,) = read_runs([folder])
+    if run.withheld_shap_images:
+        say(
+            f"{folder}: no figure of the SHAP maps of forgotten training images: they show what "
+            "was to be forgotten."
+        )
+    plots = (
+        plots_analysis.plot_features(run, MAX_STORED_POINTS),
+        plots_analysis.plot_density(run),
+        plots_analysis.plot_shap(run),
+    )
+    return _save(plots, target)

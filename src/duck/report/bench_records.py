@@ -5,7 +5,7 @@ from typing import get_args
 
 from duck.bench.results import BenchCurve
 from duck.bench.results import Result as BenchResult
-from duck.experiment import Experiment, from_dict
+from duck.experiment import Experiment
 from duck.methods.presets import Preset, preset
 from duck.records import structure
 from duck.report.results import Result
@@ -46,7 +46,7 @@ def current_results(
 
 
 def _result_of(record: BenchResult, name_pool: bool) -> Result:
-    experiment = from_dict(record.experiment)
+    experiment = record.experiment
     pool = _pool_of(record)
     pool_note = f" with pool {pool[:8]}" if name_pool and pool else ""
     return Result(

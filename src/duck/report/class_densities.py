@@ -8,13 +8,11 @@ import numpy as np
 
 from duck.analysis.paired import PairedTest, paired_test
 from duck.report.bench_records import current_results
-from duck.report.dot_plots import row_panel, row_points
 from duck.report.groups import group_labels
 from duck.report.looks import BLUE, VERMILION
-from duck.report.numbers import mean_and_spread
-from duck.report.plots import Axis, Panel, Plot, Points
+from duck.report.plots import Axis, Panel, Plot, Points, row_panel, row_points
 from duck.report.records import StoredRun
-from duck.report.results import Result, Splits
+from duck.report.results import Result, Splits, mean_and_spread
 
 SIDES = (("forgotten classes", VERMILION, -0.15), ("retained classes", BLUE, 0.15))
 """What the two densities of a pair are, and how they look."""

@@ -4,8 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from duck.report.numbers import accuracy_with_interval
 from duck.report.records import StoredRun
+from duck.report.results import accuracy_with_interval
 from duck.types import Estimate
 
 MAX_PLOT_CLASSES = 16

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from duck.audits.next_step import audit_command, audit_obstacle
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Tier
 from duck.printable import counted
-from duck.report.formats import format_interval, format_percent, format_seconds
+from duck.report.formats import format_percent
 from duck.report.records import Contents, StoredRun
 from duck.report.results import shorten_list
 from duck.sample_ids import FILE as SAMPLE_IDS_FILE
@@ -113,34 +113,6 @@ def full_class_list(stored: StoredRun) -> list[str]:
     """Return all classes of the request if `describe_request` shortens them, else nothing."""
     names = forgotten_class_names(stored)
     return names if shorten_list(names) != ", ".join(names) else []
-
-
-def describe_action(stored: StoredRun) -> str:
-    """Describe which method was applied to which model, to how many samples, and how long."""
-    run = stored.run
-    training = run.experiment.training
-    preparation = ""
-    if run.prepare_seconds:
-        time = format_seconds(run.prepare_seconds)
-        preparation = f", after {time} of preparation that later requests can reuse"
-    return (
-        f"The method {stored.result.method} was applied to a {training.model} trained on "
-        f"{training.data}. It processed {run.samples['processed']:,} of the "
-        f"{counted(run.samples['forget'], 'sample')} in {format_seconds(run.seconds)}{preparation}."
-    )
-
-
-def describe_changes(stored: StoredRun) -> list[str]:
-    """Describe how the accuracies on forgotten and on retained data changed."""
-    result = stored.result
-    sentences = []
-    for split in dict.fromkeys((result.forget_split, "forget", result.retain_split)):
-        before = result.original.get(split)
-        after = result.accuracy(split)
-        if before is not None and after is not None:
-            change = f"{format_percent(before)} before, {format_interval(after)} after"
-            sentences.append(f"{SPLITS[split]}: accuracy {change}.")
-    return sentences
 
 
 def describe_verdict(stored: StoredRun) -> VerdictText:

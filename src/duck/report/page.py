@@ -9,8 +9,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from duck.experiment import to_dict
+from duck.printable import counted
 from duck.report import (
-    bias_descriptions,
     descriptions,
     formats,
     plots_bias,
@@ -25,18 +25,6 @@ from duck.report.plotly_figures import to_plotly
 from duck.report.plots import REPORT_MARK
 from duck.report.records import BIAS_MODELS, SHARES, Contents, StoredRun
 from duck.report.results import Result
-
-SIGNS = {"forgotten": "✓", "not-forgotten": "✗", "damaged": "✗", "no-verdict": "?", "no-audit": "–"}
-TARGETS = {
-    "class": {
-        "forget": "0 %",
-        "forget_test": "0 %",
-        "retain": "as before",
-        "retain_test": "as before",
-    },
-    "samples": {"forget": "as on unseen samples", "retain": "as before", "test": "as before"},
-}
-"""What the accuracy on each split should be after unlearning."""
 
 
 def render(contents: Contents) -> str:
@@ -80,11 +68,11 @@ def _environment() -> Environment:
         "separators": (",", ":"),
         "ensure_ascii": False,
     }
-    modules = bias_descriptions, descriptions, plots_bias, plots_run, reproduce
+    modules = descriptions, plots_bias, plots_run, reproduce
     environment.globals.update({module.__name__.rpartition(".")[2]: module for module in modules})
-    functions = class_rows, find_retrained, to_dict
+    functions = class_rows, counted, find_retrained, to_dict
     environment.globals.update({function.__name__: function for function in functions})
-    environment.globals.update(signs=SIGNS, targets=TARGETS, bias_models=BIAS_MODELS, shares=SHARES)
+    environment.globals.update(bias_models=BIAS_MODELS, shares=SHARES)
     environment.filters.update(
         {name: item for name, item in vars(formats).items() if name.startswith("format_")},
         to_plotly=to_plotly,

@@ -8,10 +8,19 @@ import numpy as np
 
 from duck.analysis.study import PointCloud
 from duck.report.class_table import MAX_PLOT_CLASSES
-from duck.report.dot_plots import row_panel, row_points
 from duck.report.looks import INK, MODELS, PALETTE, SYMBOLS
 from duck.report.page_budget import FULL_DETAIL_POINTS, MAX_SHAP_IMAGES
-from duck.report.plots import Axis, Cells, Mark, Panel, Plot, Points, round_digits
+from duck.report.plots import (
+    Axis,
+    Cells,
+    Mark,
+    Panel,
+    Plot,
+    Points,
+    round_digits,
+    row_panel,
+    row_points,
+)
 from duck.report.records import StoredRun
 from duck.report.results import shorten_name
 
@@ -105,29 +114,24 @@ def _sample_rows(forget: Sequence[bool], max_count: int) -> list[int]:
 def plot_density(stored: StoredRun) -> Plot | None:
     """Plot the log density of each class in feature space, for each model."""
     densities = {model: stored.analysis.density.get(model, {}) for model in MODELS}
-    by_split = {
-        split: {model: found[split] for model, found in densities.items() if split in found}
-        for split in ("train", "test")
-    }
-    by_split = {split: found for split, found in by_split.items() if found}
-    if not by_split:
+    splits = [name for name in ("train", "test") if any(name in one for one in densities.values())]
+    if not splits:
         return None
     labels: dict[str, None] = {}
-    for found in densities.values():
-        for split in by_split:
-            labels |= dict.fromkeys(found.get(split, {}))
+    for by_split in densities.values():
+        for split in splits:
+            labels |= dict.fromkeys(by_split.get(split, {}))
     forgotten = [label for label in labels if int(label) in stored.forgotten_classes]
     shown = list(dict.fromkeys([*forgotten, *labels]))[:MAX_PLOT_CLASSES]
-    names = [shorten_name(stored.class_name(int(label))) for label in shown]
-    names = [
-        f"{name} (forgotten)" if label in forgotten else name
-        for label, name in zip(shown, names, strict=True)
-    ]
+    names = []
+    for label in shown:
+        note = " (forgotten)" if label in forgotten else ""
+        names.append(shorten_name(stored.class_name(int(label))) + note)
     panels = []
-    for split, found in by_split.items():
+    for split in splits:
         marks = []
-        for model, values_by_label in found.items():
-            values = [values_by_label.get(label) for label in shown]
+        for model, by_split in densities.items():
+            values = [by_split.get(split, {}).get(label) for label in shown]
             if any(value is not None for value in values):
                 look = MODELS[model]
                 marks.append(row_points(model, values, MODEL_SHIFTS[model], *look, texts=[model]))
@@ -137,7 +141,7 @@ def plot_density(stored: StoredRun) -> Plot | None:
         "a model never learned lie far apart."
     )
     models = ", ".join(stored.analysis.density)
-    alt = f"Log density of {len(shown)} classes for {models}, on {' and '.join(by_split)} samples."
+    alt = f"Log density of {len(shown)} classes for {models}, on {' and '.join(splits)} samples."
     return Plot("density", "Density of each class in feature space", caption, alt, panels)
 
 

@@ -5,11 +5,21 @@ from collections.abc import Sequence
 import torch
 
 from duck.report.class_table import MAX_PLOT_CLASSES
-from duck.report.dot_plots import percent, row_panel, row_points
 from duck.report.formats import format_interval, format_percent, format_signed
 from duck.report.looks import INK, MODELS, MUTED
 from duck.report.page_budget import MAX_SHAP_IMAGES
-from duck.report.plots import Axis, Line, Panel, Picture, Plot, Points, name_plots
+from duck.report.plots import (
+    Axis,
+    Line,
+    Panel,
+    Picture,
+    Plot,
+    Points,
+    name_plots,
+    percent,
+    row_panel,
+    row_points,
+)
 from duck.report.plots_analysis import MAX_MAP_SIDE as MAX_PICTURE_SIDE
 from duck.report.plots_analysis import block_size, image_panel, map_panels
 from duck.report.records import BIAS_MODELS, SHARES, StoredRemoval

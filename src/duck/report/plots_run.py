@@ -11,15 +11,25 @@ from duck.report.class_table import (
     class_rows,
     confusion_matrices,
 )
-from duck.report.dot_plots import percent, row_panel, row_points
 from duck.report.formats import format_percent
 from duck.report.looks import BLUE, GREEN, MODELS, MUTED, VERMILION
-from duck.report.page_budget import FULL_DETAIL_POINTS, MAX_CURVE_POINTS, PageBudget
-from duck.report.plots import Axis, Cells, Line, Panel, Plot, Points, name_plots
+from duck.report.page_budget import PageBudget
+from duck.report.plots import (
+    Axis,
+    Cells,
+    Line,
+    Panel,
+    Plot,
+    Points,
+    name_plots,
+    percent,
+    row_panel,
+    row_points,
+)
 from duck.report.plots_analysis import plot_density, plot_features, plot_shap
+from duck.report.plots_attacks import plot_run_attacks
 from duck.report.records import StoredRun
 from duck.report.results import shorten_name
-from duck.report.roc import ALL_RATES, CHANCE, LOW_RATES, roc_line
 
 CURVES = {
     "forget": ("forgotten samples", VERMILION),
@@ -34,7 +44,7 @@ def make_plots(stored: StoredRun, budget: PageBudget) -> dict[str, Plot]:
         plot_curves(stored),
         plot_confusion(stored),
         plot_classes(stored),
-        plot_attacks(stored, budget.curve_points),
+        plot_run_attacks(stored, budget.curve_points),
         plot_features(stored, budget.cloud_points),
         plot_density(stored),
         plot_shap(stored, budget.shap_images),
@@ -154,28 +164,3 @@ def _class_points(rows: Sequence[ClassRow], model: str, shift: float) -> Points:
         for row, value in zip(rows, values, strict=True)
     ]
     return row_points(model, list(map(percent, values)), shift, MODELS[model][0], texts=texts)
-
-
-def plot_attacks(stored: StoredRun, max_points: int = MAX_CURVE_POINTS) -> Plot | None:
-    """Plot the ROC curves of the audit, on linear axes and at low false-positive rates."""
-    if not stored.roc:
-        return None
-    panels = []
-    for attack, curves in stored.roc.items():
-        lines = [
-            roc_line(model, curve, max_points, MODELS.get(model, (GREEN,))[0])
-            for model, curve in curves.items()
-        ]
-        # A page of many runs has room for one panel only.
-        if max_points >= FULL_DETAIL_POINTS:
-            panels.append(Panel(f"{attack}: all rates", [*lines, CHANCE], *ALL_RATES))
-        title = f"{attack}: low false-positive rates"
-        panels.append(Panel(title, [*lines, CHANCE], *LOW_RATES))
-    caption = (
-        "True-positive rate: share of the forgotten samples that the attack finds. False-positive "
-        "rate: share of other samples that it wrongly counts as forgotten. On the dotted line the "
-        "attack only guesses."
-    )
-    alt = f"ROC curves of {', '.join(stored.roc)}; the numbers are in the table of attacks."
-    title = "Attacks: can an attacker tell which samples were forgotten?"
-    return Plot("attacks", title, caption, alt, panels)

@@ -5,16 +5,14 @@ from dataclasses import replace
 
 from duck.report.bench_records import current_results
 from duck.report.class_densities import plot_densities
-from duck.report.dot_plots import estimate_points
 from duck.report.formats import format_interval, format_number
 from duck.report.groups import group_labels
 from duck.report.looks import Look, choose_looks
-from duck.report.plots import Axis, Line, Mark, Panel, Plot, Points
-from duck.report.plots_bench_attacks import ROC_POINTS, plot_bench_attacks
+from duck.report.plots import Axis, Line, Mark, Panel, Plot, Points, estimate_points
+from duck.report.plots_attacks import plot_all_attacks, plot_bench_attacks
 from duck.report.plots_contour import plot_contour
-from duck.report.records import Contents, StoredRun, make_anchor
+from duck.report.records import Contents, make_anchor
 from duck.report.results import Result
-from duck.report.roc import CHANCE, LOW_RATES, roc_line
 from duck.report.series import (
     Series,
     group_repeats,
@@ -50,14 +48,13 @@ def make_plots(contents: Contents) -> list[Plot]:
             plot_class_counts(same_group, looks),
             plot_bench_attacks([result for result in attacked if result.group == group]),
         )
-        for plot in group_plots:
-            if plot is not None and len(labels) > 1:
+        for plot in filter(None, group_plots):
+            if len(labels) > 1:
                 name = make_anchor(plot.name, number, label)
-                plots.append(replace(plot, name=name, title=f"{plot.title} ({label})"))
-            elif plot is not None:
-                plots.append(plot)
-    over_all = plot_densities(contents.runs, contents.bench), plot_attacks(contents.runs)
-    return [*plots, *(plot for plot in over_all if plot is not None)]
+                plot = replace(plot, name=name, title=f"{plot.title} ({label})")
+            plots.append(plot)
+    over_all = plot_densities(contents.runs, contents.bench), plot_all_attacks(contents.runs)
+    return [*plots, *filter(None, over_all)]
 
 
 def plot_time(results: Sequence[Result], looks: Mapping[str, Look] | None = None) -> Plot | None:
@@ -215,29 +212,3 @@ def _class_count_marks(series: Series, score: str) -> list[Mark]:
     style = series.style | {"size": 7, "texts": texts}
     points = estimate_points(series.label, list(groups), means, **style)
     return [Line("", points.x, points.y, series.color, dashed=series.is_paper), points]
-
-
-def plot_attacks(runs: Sequence[StoredRun]) -> Plot | None:
-    """Plot the ROC curves of all audited runs, a panel for each attack."""
-    audited = sorted((run for run in runs if run.roc), key=lambda run: run.result.label)
-    if len(audited) < 2:
-        return None
-    looks = choose_looks(run.result.label for run in audited)
-    lines: dict[str, list[Mark]] = {}
-    for run in runs:
-        lines |= {attack: [CHANCE] for attack in run.roc}
-    for run in audited:
-        color, symbol = looks[run.result.label]
-        for attack, curves in run.roc.items():
-            if "unlearned" in curves:
-                is_dashed = symbol == "square"
-                curve = curves["unlearned"]
-                lines[attack].append(
-                    roc_line(run.result.label, curve, ROC_POINTS, color, is_dashed)
-                )
-    panels = [Panel(attack, marks, *LOW_RATES) for attack, marks in lines.items()]
-    caption = (
-        "Each line is the unlearned model of a run. On the dotted line the attack only guesses."
-    )
-    alt = f"ROC curves of {len(audited)} runs for {', '.join(lines)}."
-    return Plot("attacks", "Attacks on all audited runs", caption, alt, panels)

@@ -4,9 +4,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from duck.report.looks import MUTED, Look, Symbol, choose_looks
-from duck.report.numbers import mean_and_spread
 from duck.report.plots import Mark, Points
-from duck.report.results import Result
+from duck.report.results import Result, mean_and_spread
 from duck.types import Estimate
 
 SCENARIOS = ("one class", "several classes", "samples")

@@ -1,17 +1,90 @@
-"""The plot of the attacks of a bench: mean ROC curves of each method and preset."""
+"""The plots of attacks: ROC curves of a run, of all audited runs, and of a bench."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from duck.audits.verdict import RocCurve
 from duck.report.bench_records import current_results
-from duck.report.looks import choose_looks
-from duck.report.plots import Band, Line, Mark, Panel, Plot
+from duck.report.looks import GREEN, INK, MODELS, choose_looks
+from duck.report.page_budget import FULL_DETAIL_POINTS, MAX_CURVE_POINTS
+from duck.report.plots import Axis, Band, Line, Mark, Panel, Plot, round_digits
+from duck.report.records import StoredRun
 from duck.report.results import Result
-from duck.report.roc import CHANCE, LOW_RATES, LOWEST_RATE
 
+LOWEST_RATE = 1e-3
+ALL_RATES = Axis("false-positive rate", -0.02, 1.02), Axis("true-positive rate", -0.02, 1.02)
+LOW_RATES = (
+    Axis("false-positive rate", LOWEST_RATE, 1, log=True),
+    Axis("true-positive rate", LOWEST_RATE, 1, log=True),
+)
+CHANCE = Line("chance", [1e-4, 1], [1e-4, 1], INK, dashed=True)
 ROC_POINTS = 31
 """Points of a ROC curve; there is one curve for each run."""
+
+
+def roc_line(name: str, curve: RocCurve, max_points: int, color: str, dashed: bool = False) -> Line:
+    """Return a ROC curve with at most this many points, evenly spaced, with both ends.
+
+    Stored curves already have more points at low rates.
+    """
+    last = len(curve.fpr) - 1
+    rows = list(range(last + 1))
+    if last >= max_points:
+        rows = [round(place * last / (max_points - 1)) for place in range(max_points)]
+    fpr, tpr = ([round_digits(rates[row]) for row in rows] for rates in (curve.fpr, curve.tpr))
+    return Line(name, fpr, tpr, color, dashed)
+
+
+def plot_run_attacks(stored: StoredRun, max_points: int = MAX_CURVE_POINTS) -> Plot | None:
+    """Plot the ROC curves of the audit, on linear axes and at low false-positive rates."""
+    if not stored.roc:
+        return None
+    panels = []
+    for attack, curves in stored.roc.items():
+        lines = [
+            roc_line(model, curve, max_points, MODELS.get(model, (GREEN,))[0])
+            for model, curve in curves.items()
+        ]
+        # A page of many runs has room for one panel only.
+        if max_points >= FULL_DETAIL_POINTS:
+            panels.append(Panel(f"{attack}: all rates", [*lines, CHANCE], *ALL_RATES))
+        title = f"{attack}: low false-positive rates"
+        panels.append(Panel(title, [*lines, CHANCE], *LOW_RATES))
+    caption = (
+        "True-positive rate: share of the forgotten samples that the attack finds. False-positive "
+        "rate: share of other samples that it wrongly counts as forgotten. On the dotted line the "
+        "attack only guesses."
+    )
+    alt = f"ROC curves of {', '.join(stored.roc)}; the numbers are in the table of attacks."
+    title = "Attacks: can an attacker tell which samples were forgotten?"
+    return Plot("attacks", title, caption, alt, panels)
+
+
+def plot_all_attacks(runs: Sequence[StoredRun]) -> Plot | None:
+    """Plot the ROC curves of all audited runs, a panel for each attack."""
+    audited = sorted((run for run in runs if run.roc), key=lambda run: run.result.label)
+    if len(audited) < 2:
+        return None
+    looks = choose_looks(run.result.label for run in audited)
+    lines: dict[str, list[Mark]] = {}
+    for run in runs:
+        lines |= {attack: [CHANCE] for attack in run.roc}
+    for run in audited:
+        color, symbol = looks[run.result.label]
+        for attack, curves in run.roc.items():
+            if "unlearned" in curves:
+                is_dashed = symbol == "square"
+                curve = curves["unlearned"]
+                lines[attack].append(
+                    roc_line(run.result.label, curve, ROC_POINTS, color, is_dashed)
+                )
+    panels = [Panel(attack, marks, *LOW_RATES) for attack, marks in lines.items()]
+    caption = (
+        "Each line is the unlearned model of a run. On the dotted line the attack only guesses."
+    )
+    alt = f"ROC curves of {len(audited)} runs for {', '.join(lines)}."
+    return Plot("attacks", "Attacks on all audited runs", caption, alt, panels)
 
 
 def plot_bench_attacks(results: Sequence[Result]) -> Plot | None:
