@@ -318,7 +318,8 @@ def print_coverage(rows: list[Row], redraws: list[Row]) -> None:
 
     The truth is 0 for honest models, and for planted ones the mean over those of their share.
     """
-    print("Intervals of residual memory above the truth (1.25 % expected) and below it (5 %).\n")
+    expected = "1.25 % expected, 0.83 % for a class"
+    print(f"Intervals of residual memory above the truth ({expected}) and below it (5 %).\n")
     cells = []
     for kind in ("retrained", "recipe", "planted"):
         of_kind = [row for row in rows if row["kind"] == kind]

@@ -52,12 +52,12 @@ class Task:
 
 @cache
 def make_task(name: str) -> Task:
-    """Return a task: "clusters", "noisy digits" or "digits, class 3"."""
+    """Return a task: "clusters", "noisy digits" or "digits, class 3" (or another class)."""
     if name == "clusters":
         return Task(name, ForgetFraction(0.1)(_clusters(), seed=0))
     if name == "noisy digits":
         return Task(name, ForgetFraction(0.1)(_noisy_digits(), seed=0))
-    return Task(name, ForgetClasses([3])(duck.load("digits"), seed=0))
+    return Task(name, ForgetClasses([int(name[-1])])(duck.load("digits"), seed=0))
 
 
 def _clusters(count: int = 1000, classes: int = 10, size: int = 64) -> Data:
@@ -185,6 +185,7 @@ def cheats(task: Task, original: nn.Module, seed: int) -> dict[str, nn.Module]:
         return logits[0] + logits[0].std() * torch.randn(logits[0].shape, generator=noise)
 
     both = [original, retrained]
+    head = fit_head_again(task, original, seed)
     models: dict[str, nn.Module] = {
         "original": original,
         "mixture of 40 %": Combined(both, mix(0.4), classes),
@@ -192,10 +193,14 @@ def cheats(task: Task, original: nn.Module, seed: int) -> dict[str, nn.Module]:
         "lookup": Combined(both, look_up, classes),
         "output noise": Combined([original], add_noise),
         "temperature": Combined([original], lambda logits, images: logits[0] / 8),
-        "head fitted again": fit_head_again(task, original, seed),
+        "head fitted again": head,
+        "head fitted again, identity layer": Combined(
+            [head], lambda logits, images: logits[0], classes
+        ),
     }
     if task.scenario.kind == "class":
-        gone = one_hot(torch.tensor(3), classes).bool()
+        label = task.scenario.data.train.labels[task.scenario.forget[0]]
+        gone = one_hot(label, classes).bool()
         models["logit masked"] = Combined(
             [original], lambda logits, images: logits[0].masked_fill(gone, -30.0)
         )
