@@ -226,7 +226,9 @@ def print_tables(rows: list[Row]) -> None:
     groups.sort(key=lambda row: kinds.index(row["kind"]))
     print_false_alarms(groups)
     print()
-    print_power(groups, [row for row in rows if row["kind"] == "audits"])
+    print_planted(groups)
+    print()
+    print_stated_power([row for row in rows if row["kind"] == "audits"])
     print()
     print_cheats([row for row in groups if row["kind"] == "cheat"])
     print()
@@ -251,7 +253,7 @@ def print_false_alarms(rows: list[Row]) -> None:
     print_table(headers, cells, texts=2)
 
 
-def print_power(rows: list[Row], audits: list[Row]) -> None:
+def print_planted(rows: list[Row]) -> None:
     """Print how models that keep a share of the forget set are judged."""
     print("Planted models: judged *not forgotten* (power) and *forgotten*.\n")
     cells = [
@@ -259,7 +261,11 @@ def print_power(rows: list[Row], audits: list[Row]) -> None:
     ]
     headers = ["share", "task", "n", "not forgotten", "95 % interval", "forgotten"]
     print_table(headers, cells, texts=2)
-    print("\nShare that an audit states to recognise with 80 % power, for each set.\n")
+
+
+def print_stated_power(audits: list[Row]) -> None:
+    """Print the share that each set states to recognise."""
+    print("Share that an audit states to recognise with 80 % power, for each set.\n")
     cells = [
         [
             row["task"],
@@ -318,7 +324,8 @@ def print_coverage(rows: list[Row], redraws: list[Row]) -> None:
 
     The truth is 0 for honest models, and for planted ones the mean over those of their share.
     """
-    print("Intervals of residual memory above the truth (1.25 % expected) and below it (5 %).\n")
+    expected = "1.25 % expected, 0.83 % for a class"
+    print(f"Intervals of residual memory above the truth ({expected}) and below it (5 %).\n")
     cells = []
     for kind in ("retrained", "recipe", "planted"):
         of_kind = [row for row in rows if row["kind"] == kind]

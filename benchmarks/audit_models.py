@@ -1,12 +1,14 @@
 """Models whose verdict is known: honest ones, planted ones, and cheats, on small tasks.
 
-Tests and `audit_errors.py` share them. Each model trains in a second or less on a CPU.
+Tests, `audit_errors.py`, `audit_tiers.py` and `audit_cifar.py` share them. Each model trains in a
+second or less on a CPU, on CIFAR-10 in ten seconds.
 """
 
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,12 @@ from duck.types import Data, Recipe, Scenario
 
 LABEL_NOISE = 0.2
 RECIPE = Recipe(epochs=40, batch_size=100, lr=2e-3, optimizer="adam", weight_decay=0.0)
+CIFAR_RECIPE = Recipe(epochs=12, batch_size=100, lr=1e-3, optimizer="adam", weight_decay=0.0)
+"""Without augmentation: the models know every training image."""
+CIFAR_SAMPLES, CIFAR_CLASS = "CIFAR-10, 5,000 images, a tenth", "CIFAR-10, 5,000 images, class 3"
+CIFAR_IMAGES = 500
+"""Of each class."""
+CIFAR_TEST_IMAGES = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +41,15 @@ class Task:
     scenario: Scenario
     width: int = 128
     recipe: Recipe = RECIPE
+    convolutions: bool = False
 
     def new_model(self, width: int | None = None, hidden_layers: int = 2) -> nn.Module:
-        """Build a perceptron."""
+        """Build a perceptron, for CIFAR-10 over three convolutions."""
         size = int(np.prod(self.scenario.data.train.shape))
         layers: list[nn.Module] = [nn.Flatten()]
+        if self.convolutions:
+            layers = [*_convolutions(), nn.Flatten()]
+            size = 64 * 4 * 4
         for _ in range(hidden_layers):
             layers += [nn.Linear(size, width or self.width), nn.ReLU()]
             size = width or self.width
@@ -50,14 +62,52 @@ class Task:
         return next(examples.batches(len(examples))).images
 
 
+def _convolutions() -> list[nn.Module]:
+    """Return three convolutions that halve an image of 32 pixels to 4."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((3, 32), (32, 64), (64, 64)):
+        convolution = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1)
+        layers += [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
+    return layers
+
+
 @cache
 def make_task(name: str) -> Task:
-    """Return a task: "clusters", "noisy digits" or "digits, class 3"."""
+    """Return a task: "clusters", "noisy digits" or "digits, class 3" (or another class)."""
     if name == "clusters":
         return Task(name, ForgetFraction(0.1)(_clusters(), seed=0))
     if name == "noisy digits":
         return Task(name, ForgetFraction(0.1)(_noisy_digits(), seed=0))
-    return Task(name, ForgetClasses([3])(duck.load("digits"), seed=0))
+    return Task(name, ForgetClasses([int(name[-1])])(duck.load("digits"), seed=0))
+
+
+def make_cifar_task(name: str, root: Path) -> Task | None:
+    """Return CIFAR_SAMPLES or CIFAR_CLASS: a part of CIFAR-10. None: the data are not there."""
+    if not (root / "cifar-10-batches-py").is_dir():
+        print(f"{name} is skipped: there is no CIFAR-10 in {root}.")
+        return None
+    data = duck.load("cifar10", root)
+    assert data.test is not None
+    train_rows, test_rows = (
+        _first_of_each_class(examples.labels, count)
+        for examples, count in ((data.train, CIFAR_IMAGES), (data.test, CIFAR_TEST_IMAGES))
+    )
+    # The holdout are rows of the test set.
+    places = torch.isin(test_rows, data.holdout).nonzero().flatten()
+    part = replace(
+        data,
+        train=data.train.take(train_rows),
+        test=data.test.take(test_rows),
+        holdout=places,
+        augment="none",
+    )
+    request = ForgetFraction(0.1) if name == CIFAR_SAMPLES else ForgetClasses([3])
+    return Task(name, request(part, seed=0), recipe=CIFAR_RECIPE, convolutions=True)
+
+
+def _first_of_each_class(labels: Tensor, count: int) -> Tensor:
+    rows = [(labels == label).nonzero().flatten()[:count] for label in labels.unique()]
+    return torch.cat(rows).sort().values
 
 
 def _clusters(count: int = 1000, classes: int = 10, size: int = 64) -> Data:
@@ -67,6 +117,8 @@ def _clusters(count: int = 1000, classes: int = 10, size: int = 64) -> Data:
     labels = draw.integers(classes, size=2 * count)
     images = (centres[labels] + draw.normal(0, 1, (2 * count, size))).astype(np.float32)
     labels = _noisy(labels, classes, draw)
+    # As images: pools take no other shape.
+    images = images.reshape(-1, 1, 8, 8)
     return from_arrays(
         images[:count], labels[:count], images[count:], labels[count:], name="clusters"
     )
@@ -171,20 +223,21 @@ def cheats(task: Task, original: nn.Module, seed: int) -> dict[str, nn.Module]:
     """Return models that know the forget samples and hide it."""
     retrained = train_model(task, seed=seed)
     classes = task.scenario.data.num_classes
-    forget = task.images
+    exact = {image.numpy().tobytes() for image in task.images}
     noise = seeded(seed, "cheats")
 
     def mix(share: float) -> Callable[[list[Tensor], Tensor], Tensor]:
         return lambda logits, images: share * logits[0] + (1 - share) * logits[1]
 
     def look_up(logits: list[Tensor], images: Tensor) -> Tensor:
-        known = (images.flatten(1)[:, None] == forget.flatten(1)[None]).all(2).any(1)
+        known = torch.tensor([image.numpy().tobytes() in exact for image in images])
         return torch.where(known[:, None], logits[1], logits[0])
 
     def add_noise(logits: list[Tensor], images: Tensor) -> Tensor:
         return logits[0] + logits[0].std() * torch.randn(logits[0].shape, generator=noise)
 
     both = [original, retrained]
+    head = fit_head_again(task, original, seed)
     models: dict[str, nn.Module] = {
         "original": original,
         "mixture of 40 %": Combined(both, mix(0.4), classes),
@@ -192,10 +245,14 @@ def cheats(task: Task, original: nn.Module, seed: int) -> dict[str, nn.Module]:
         "lookup": Combined(both, look_up, classes),
         "output noise": Combined([original], add_noise),
         "temperature": Combined([original], lambda logits, images: logits[0] / 8),
-        "head fitted again": fit_head_again(task, original, seed),
+        "head fitted again": head,
+        "head fitted again, identity layer": Combined(
+            [head], lambda logits, images: logits[0], classes
+        ),
     }
     if task.scenario.kind == "class":
-        gone = one_hot(torch.tensor(3), classes).bool()
+        label = task.scenario.data.train.labels[task.scenario.forget[0]]
+        gone = one_hot(label, classes).bool()
         models["logit masked"] = Combined(
             [original], lambda logits, images: logits[0].masked_fill(gone, -30.0)
         )

@@ -288,6 +288,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(file), f"{target}#{anchor}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_has_a_placeholder(page: Path) -> None:
+    """A word in capitals that stands alone, or as the whole text of a point."""
+    found = re.findall(r"^(?:- \*\*.*\*\* )?[A-Z]{4,}$", page.read_text(), re.MULTILINE)
+    assert not found
+
+
 def test_every_python_block_parses() -> None:
     for page in PAGES:
         for code in blocks(page):

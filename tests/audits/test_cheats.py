@@ -28,6 +28,7 @@ CHEATS = (
     "output noise",
     "temperature",
     "head fitted again",
+    "head fitted again, identity layer",
 )
 CLASS_CHEATS = ("logit masked", "logit masked, identity layer", "distilled student")
 OTHER_DEPTH = ("identity layer", "another hidden layer")
@@ -85,7 +86,7 @@ def test_no_cheat_is_forgotten(task: str, cheat: str) -> None:
     found = audit_cheat(task, cheat)
     assert found.powered
     assert found.verdict != "forgotten"
-    if cheat not in ("mixture of 20 %", "distilled student"):
+    if (task, cheat) != (SAMPLES, "mixture of 20 %"):
         assert found.verdict == "not forgotten"
 
 
@@ -96,8 +97,19 @@ def test_a_lookup_is_found_by_its_copies_alone(task: str) -> None:
     assert evidence["margin of copies"]["value"] == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.parametrize(
+    ("cheat", "measure"),
+    [("mixture of 20 %", "class logit"), ("distilled student", "likeness to the original")],
+)
+def test_outputs_show_what_margins_do_not(cheat: str, measure: str) -> None:
+    """Margins are clipped for every model that does not name the class."""
+    evidence = by_measure(audit_cheat(CLASS, cheat), "remembers")
+    assert evidence["margin"]["value"] == pytest.approx(0, abs=0.05)
+    assert evidence[measure]["answer"] == "yes"
+
+
 def test_an_identity_layer_does_not_hide_the_embedding() -> None:
-    """The input of the last layer is the masked outputs here, which still separate the class."""
+    """The input of the last layer is the masked outputs here."""
     evidence = by_measure(audit_cheat(CLASS, "logit masked, identity layer"), "remembers")
     assert evidence["margin"]["answer"] == evidence["margin of copies"]["answer"] == "no"
     assert evidence["embedding"]["answer"] == "yes"

@@ -8,19 +8,30 @@ from scipy.stats import t
 
 from duck.audits.judge import Judge, Limits, MeasurementCache, verdict_of
 from duck.audits.measurements import Measure, Measurement
-from duck.audits.memory import PRIMARY, memory_measures
+from duck.audits.memory import CLASS_LOGIT, LIKENESS, PRIMARY, memory_measures
 from duck.audits.outputs import ModelOutputs, SplitOutputs
 from duck.audits.verdict import Grade
-from tests.audits.witnesses import FORGET, class_setting, model, sample_model, samples_setting
+from tests.audits.witnesses import (
+    FORGET,
+    GONE,
+    class_setting,
+    model,
+    sample_model,
+    samples_setting,
+)
 
 REFERENCES = {"a": 0.9, "b": 1.0, "c": 1.1, "d": 1.0, "e": 1.0}
 NARROW = {"a": 0.99, "b": 1.0, "c": 1.01, "d": 1.0, "e": 1.0}
 
 
 def judge(
-    values: dict[str, float], question: str, limits: Limits | None = None, unit: str = "score"
+    values: dict[str, float],
+    question: str,
+    limits: Limits | None = None,
+    unit: str = "score",
+    names: tuple[str, ...] | None = None,
 ) -> Judge:
-    """Return a judge of models that a single measure gives these values; the original has 3."""
+    """Return a judge of models that every measure gives these values; the original has 3."""
     known = {**(NARROW if question == "exposed" else REFERENCES), "original": 3.0, **values}
     outputs = {name: model(index, knows=False) for index, name in enumerate(known)}
     by_outputs = {id(outputs[name]): value for name, value in known.items()}
@@ -28,7 +39,7 @@ def judge(
     def measure(seen: ModelOutputs) -> Measurement:
         return Measurement(by_outputs[id(seen)], None, None, 1e-6, FORGET)
 
-    names = PRIMARY if question == "remembers" else ("attack",)
+    names = names or (PRIMARY if question == "remembers" else ("attack",))
     measures = [
         Measure(name, "", unit, measure, question=question, alternative=side(question))  # type: ignore[arg-type]
         for name in names
@@ -63,6 +74,25 @@ def test_residual_memory_by_hand() -> None:
 def test_the_margin_decides(value: float, margin: float, answer: str) -> None:
     found = judge({"model": value}, "remembers", Limits(margin=margin)).grades("model")
     assert found["remembers"].answer == answer
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "answer"),
+    [
+        ("embedding", 1.0, "no"),
+        ("embedding", 1.3, "no"),
+        (CLASS_LOGIT, 1.0, "no"),
+        (CLASS_LOGIT, 1.3, "undecided"),
+    ],
+)
+def test_of_a_class_a_measure_that_cannot_exclude_a_large_part_leaves_it_open(
+    name: str, value: float, answer: str
+) -> None:
+    """The upper end is 0.44 above the value, and the limit is 0.5."""
+    wide = {"a": 0.2, "b": 1.0, "c": 1.8, "d": 1.0, "e": 1.0, "original": 4.0}
+    judged = judge({"model": value, **wide}, "remembers", names=(name,))
+    (found,) = judged.grades("model")["remembers"].evidence
+    assert found.answer == answer
 
 
 def test_an_original_that_is_like_retrained_models_cannot_be_measured() -> None:
@@ -124,7 +154,8 @@ def test_the_verdict_needs_both_answers() -> None:
 
 def memory(outputs: ModelOutputs, name: str, kind: str = "samples") -> float:
     setting = samples_setting() if kind == "samples" else class_setting()
-    measure = next(m for m in memory_measures(setting) if m.name == name)
+    original = sample_model(9, 4.0) if kind == "samples" else model(9, knows=True)
+    measure = next(m for m in memory_measures(setting, original) if m.name == name)
     assert measure.of_model is not None
     return measure.of_model(outputs).value
 
@@ -160,3 +191,44 @@ def test_the_inner_embedding_shows_what_another_layer_hides(knows: bool) -> None
     hidden = seen.map(hide)
     assert memory(hidden, "embedding", "class") < 0.5
     assert memory(hidden, "inner embedding", "class") == memory(seen, "embedding", "class")
+
+
+def shifted(outputs: ModelOutputs, constant: float) -> ModelOutputs:
+    """Add a constant to the logit of the class."""
+
+    def shift(part: SplitOutputs) -> SplitOutputs:
+        logits = part.logits.copy()
+        logits[:, GONE] += constant
+        return replace(part, logits=logits)
+
+    return outputs.map(shift)
+
+
+def test_a_constant_does_not_hide_what_the_logit_of_a_class_knows() -> None:
+    knowing, clean = model(0, knows=True), model(1, knows=False)
+    hidden = shifted(knowing, -30.0)
+    assert not hidden.forget.correct.any()
+    assert memory(hidden, CLASS_LOGIT, "class") == memory(knowing, CLASS_LOGIT, "class")
+    assert memory(hidden, CLASS_LOGIT, "class") > memory(clean, CLASS_LOGIT, "class") + 1
+
+
+def test_outputs_copied_from_the_original_are_found_without_the_logit_of_the_class() -> None:
+    """A distilled student gives the outputs of the original to the other classes."""
+    clean, original = model(1, knows=False), model(9, knows=True)
+    copied = replace(clean, forget=replace(clean.forget, logits=original.forget.logits))
+    student = shifted(copied, -30.0)
+    own = memory(original, LIKENESS, "class")
+    assert own == pytest.approx(-np.log(0.01))
+    assert memory(student, LIKENESS, "class") == pytest.approx(own, abs=0.3)
+    assert memory(clean, LIKENESS, "class") < own - 1
+
+
+def test_an_added_layer_does_not_hide_the_embedding() -> None:
+    """Its input are the logits; one layer earlier is the embedding of the original."""
+    seen = model(0, knows=True)
+
+    def add_layer(part: SplitOutputs) -> SplitOutputs:
+        return replace(part, embeddings=np.ones((len(part), 4)), inner=part.embeddings)
+
+    hidden = seen.map(add_layer)
+    assert memory(hidden, "embedding", "class") == memory(seen, "embedding", "class")

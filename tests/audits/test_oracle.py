@@ -74,9 +74,9 @@ def test_a_further_retrained_model_is_forgotten_and_every_question_has_an_answer
         "differs": "no",
     }
     assert [name for name, row in audit.attacks.items() if row.judged] == [
-        "accuracy retain-test", "margin", "margin of copies", "embedding", "inner embedding",
-        "loss attack", "entropy attack", "runner-up attack", "excess distance",
-        "distance elsewhere",
+        "accuracy retain-test", "margin", "margin of copies", "class logit",
+        "likeness to the original", "embedding", "inner embedding", "loss attack",
+        "entropy attack", "runner-up attack", "excess distance", "distance elsewhere",
     ]  # fmt: skip
 
 

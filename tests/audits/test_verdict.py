@@ -165,3 +165,11 @@ def test_a_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("p", "text"), [(0.034, "0.034"), (0.0, "< 1e-6"), (1.0, "1")])
 def test_p_values_below_a_millionth_are_not_spelled_out(p: float, text: str) -> None:
     assert p_text(p) == text
+
+
+def test_a_printed_command_is_not_cut_inside_a_name() -> None:
+    words = ["duck", "forget", *(index * "b" + "-long-name" for index in range(1, 20))]
+    lines = str(replace(AUDIT, next_steps=(" ".join(words),))).splitlines()
+    start = lines.index("What to do next:") + 1
+    printed = " ".join(lines[start : lines.index("", start)]).split()
+    assert printed == ["-", *words]

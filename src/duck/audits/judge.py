@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from duck.audits.intervals import Band, holm, prediction_interval
 from duck.audits.measurements import SMALLEST, Measure, Measurement, mean
-from duck.audits.memory import PRIMARY, is_comparable
+from duck.audits.memory import CLASS_LOGIT, PRIMARY, is_comparable
 from duck.audits.outputs import Array, ModelOutputs
 from duck.audits.verdict import (
     FORGOTTEN,
@@ -33,9 +33,9 @@ MAX_RATIO = 1.5
 LEAST_SEPARATION = 3.0
 """A measure says nothing of memory unless the original lies this many spreads of retrained models
 away from them."""
-MAX_EMBEDDING = 0.5
-"""Residual memory of embeddings that a model may have which is called forgotten. It scatters more
-between retrained models than that of margins."""
+MAX_SECONDARY = 0.5
+"""Residual memory that a model which is called forgotten may have by other measures than margins.
+They scatter more between retrained models."""
 MAX_RESOLUTION = 0.5
 """An attack that resolves no smaller advantage can show exposure, and not its absence."""
 LEAST_PAIRED = 3
@@ -106,6 +106,11 @@ class Judge:
     measures: Sequence[Measure]
     references: Sequence[str]
     limits: Limits = Limits()
+
+    @property
+    def is_class(self) -> bool:
+        """Whether whole classes are forgotten: their logits are measured."""
+        return any(measure.name == CLASS_LOGIT for measure in self.measures)
 
     def grades(self, model: str, further: Sequence[Evidence] = ()) -> dict[Question, Grade]:
         """Return the three grades; `further` is evidence of exposure from a pool."""
@@ -178,7 +183,7 @@ class Judge:
     def _remembers(self, model: str, references: Sequence[str]) -> Grade:
         """Answer "no" only if the primary measures lie below the margin and none stands out."""
         found = [
-            replace(evidence, answer=_memory_answer(evidence))
+            replace(evidence, answer=self._memory_answer(evidence))
             for evidence in self._memory(model, references)
         ]
         primary = [evidence for evidence in found if evidence.measure in PRIMARY]
@@ -191,6 +196,21 @@ class Judge:
         if doubtful:
             return _grade("undecided", max(doubtful, key=lambda item: item.value), found)
         return _grade("no", max(primary, key=lambda item: item.high), found)
+
+    def _memory_answer(self, evidence: Evidence) -> Answer:
+        """Answer by one measure.
+
+        Of a class margins say little once a model does not name it: "no" then needs every other
+        measure to exclude a large part, too. Of single samples a measure that resolves no such part
+        says nothing.
+        """
+        if evidence.low > evidence.limit:
+            return "yes"
+        if evidence.measure in PRIMARY:
+            return "no" if evidence.high < evidence.limit else "undecided"
+        resolves = evidence.high - evidence.value < MAX_SECONDARY - evidence.limit
+        is_large = evidence.high >= MAX_SECONDARY and (resolves or self.is_class)
+        return "undecided" if evidence.p < ALPHA or is_large else "no"
 
     def _exposed(self, model: str, references: Sequence[str], further: Sequence[Evidence]) -> Grade:
         measures = self._asked("exposed", references)
@@ -272,17 +292,6 @@ def _interval(value: float, band: Band, distance: float, count: int) -> tuple[fl
     """
     low = value - band.half_width(1 - 2 * ALPHA / count) / distance
     return low, value + band.half_width(1 - 2 * ALPHA) / distance
-
-
-def _memory_answer(evidence: Evidence) -> Answer:
-    """Answer by one measure. An embedding answers "no" only if it can exclude a large part."""
-    if evidence.low > evidence.limit:
-        return "yes"
-    if evidence.measure in PRIMARY:
-        return "no" if evidence.high < evidence.limit else "undecided"
-    resolves = evidence.high - evidence.value < MAX_EMBEDDING - evidence.limit
-    is_large = resolves and evidence.high >= MAX_EMBEDDING
-    return "undecided" if evidence.p < ALPHA or is_large else "no"
 
 
 def _is_telling(evidence: Evidence) -> bool:

@@ -64,6 +64,22 @@ MEASUREMENTS = (
         order=2,
     ),
     Entry(
+        "class logit",
+        "oracle",
+        True,
+        "residual memory of a class by how well its logit finds its samples",
+        "retrained models",
+        order=3,
+    ),
+    Entry(
+        "likeness to the original",
+        "oracle",
+        True,
+        "residual memory of a class by the outputs for the other classes",
+        "retrained models",
+        order=3,
+    ),
+    Entry(
         "embedding",
         "oracle",
         True,

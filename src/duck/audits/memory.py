@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import norm, rankdata
 
 from duck.audits.margins import margins
-from duck.audits.measurements import Measure, Measurement
+from duck.audits.measurements import FLOOR, Measure, Measurement, calibrated, js
 from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, temperature_of
 from duck.audits.probes import JUDGED, linear, prototypes
 
@@ -23,13 +24,18 @@ ABOUT = {
     "class": "mean calibrated margin of the forgotten class on its samples minus that on others",
     "samples": "mean calibrated margin of the forget samples minus that of unseen ones",
 }
+EMBEDDING = "embedding"
 INNER = "inner embedding"
+CLASS_LOGIT = "class logit"
+LIKENESS = "likeness to the original"
 PRIMARY = ("margin", "margin of copies")
-"""The measures that must show that the samples are forgotten. The others can only show that they
-are not: their spread between retrained models is too large."""
+"""The measures that must lie below the limit of residual memory. The others scatter more between
+retrained models, so that their limit is wider."""
+LEAST_ERROR = 0.002
+"""An AUC is cut off this far from 0 and 1, where its normal quantile would be infinite."""
 
 
-def memory_measures(setting: Setting) -> list[Measure]:
+def memory_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
     """Return the measures of memory, each judged as residual memory."""
     about = ABOUT[setting.kind]
     measures = [
@@ -39,7 +45,12 @@ def memory_measures(setting: Setting) -> list[Measure]:
             f"{about}; copies of the forget samples with a little noise",
             lambda outputs: _margin(outputs, outputs.copies or outputs.forget, setting),
         ),
-        _measure("embedding", _about_probe(setting), lambda outputs: _probe(outputs, setting)),
+        *_class_measures(setting, original),
+        _measure(
+            EMBEDDING,
+            _about_probe(setting),
+            lambda outputs: _probe(_without_added_layer(outputs, original), setting),
+        ),
         _measure(
             INNER,
             f"{_about_probe(setting)}; one layer earlier",
@@ -47,6 +58,26 @@ def memory_measures(setting: Setting) -> list[Measure]:
         ),
     ]
     return measures
+
+
+def _class_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
+    """Return the measures that read outputs of a model which does not name the class any more."""
+    if setting.kind == "samples":
+        return []
+    return [
+        _measure(
+            CLASS_LOGIT,
+            "how well the logit of the forgotten class finds its samples among others, whatever "
+            "its level (normal quantile of the AUC)",
+            lambda outputs: _class_logit(outputs, setting),
+        ),
+        _measure(
+            LIKENESS,
+            "-log of the divergence from the original's outputs on the forget samples, without "
+            "the forgotten class",
+            lambda outputs: _likeness(outputs, original, setting),
+        ),
+    ]
 
 
 def _measure(name: str, about: str, value: Callable[[ModelOutputs], float]) -> Measure:
@@ -62,6 +93,42 @@ def is_comparable(measure: str, outputs: ModelOutputs, original: ModelOutputs) -
         return True
     is_as_wide = outputs.forget.inner.shape[1] == original.forget.inner.shape[1]
     return is_as_wide and outputs.depth == original.depth
+
+
+def _without_added_layer(outputs: ModelOutputs, original: ModelOutputs) -> ModelOutputs:
+    """Return the outputs with the embeddings of the layer that is the last one of the original.
+
+    A layer that is added after the logits, such as an identity, would hide that embedding.
+    """
+    width = original.forget.embeddings.shape[1]
+    inner = outputs.forget.inner
+    is_last = outputs.forget.embeddings.shape[1] == width
+    is_earlier = inner is not None and inner.shape[1] == width
+    return _with_inner(outputs) if is_earlier and not is_last else outputs
+
+
+def _class_logit(outputs: ModelOutputs, setting: Setting) -> float:
+    """Return how well the logit of a class finds its samples, as the mean over the classes.
+
+    A constant that is added to the logit hides the class and does not change this.
+    """
+    found = []
+    for label in setting.forgotten_classes:
+        forget = outputs.forget.logits[outputs.forget.labels == label]
+        others = outputs.unseen.logits[setting.retain_test]
+        logits = np.concatenate([forget, others])
+        heights = logits[:, label] - logits[:, setting.retained_classes].mean(1)
+        ranks = rankdata(heights)[: len(forget)].sum()
+        auc = (ranks - len(forget) * (len(forget) + 1) / 2) / (len(forget) * len(others))
+        found.append(float(norm.ppf(np.clip(auc, LEAST_ERROR, 1 - LEAST_ERROR))))
+    return float(np.mean(found))
+
+
+def _likeness(outputs: ModelOutputs, original: ModelOutputs, setting: Setting) -> float:
+    """Return how near the outputs on forget samples are to those of the original."""
+    models = (outputs, original)
+    distances = js(*(calibrated(model, model.forget, setting) for model in models))
+    return -float(np.log(distances.mean() + FLOOR))
 
 
 def _about_probe(setting: Setting) -> str:

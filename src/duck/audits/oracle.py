@@ -212,7 +212,7 @@ def all_measures(
     return [
         *accuracies(setting),
         *aus_measures(setting, original),
-        *memory_measures(setting),
+        *memory_measures(setting, original),
         *membership(setting, "quick", "oracle"),
         *distances(setting),
         *probes(setting, original.forget.labels),

@@ -295,7 +295,15 @@ def _controls(audit: Audit) -> list[str]:
 def _listed(title: str, points: tuple[str, ...]) -> list[str]:
     lines = []
     for point in points:
-        lines += textwrap.wrap(point, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        lines += textwrap.wrap(
+            point,
+            WIDTH,
+            initial_indent="  - ",
+            subsequent_indent="    ",
+            # A command is not cut inside a name or a flag.
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
     return ["", title, *lines] if points else []
 
 

@@ -1,0 +1,248 @@
+"""Measure audits on a part of CIFAR-10 that fits on one CPU core.
+
+    python benchmarks/audit_cifar.py --root data
+    python benchmarks/audit_cifar.py --table benchmarks/results/audit-cifar.jsonl
+
+This is a scaled-down task: 500 training and 200 test images of each class, three convolutions and a
+perceptron, no augmentation. The models know every training image and about half of the test images.
+A tenth of the training images, or class 3, is forgotten. Six retrained models judge further
+retrained models, models that keep a share of the forget set, and cheats by the oracle and the quick
+tier. Then unlearning methods are measured on three originals, with the presets of CIFAR-10, which
+were not made for this task. One JSON line per task and group; groups that are in the file already
+are skipped. Without the data the script prints a message and ends.
+"""
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from audit_errors import KEPT, REFERENCES, Models, memory_cell, memory_of, print_cheats, rate_cells
+from audit_models import CIFAR_CLASS, CIFAR_SAMPLES, Task, cheats, make_cifar_task, train_model
+from result_files import RESULTS, ResultFile, Row, create_parser, print_table, run_or_print
+
+import duck
+from duck.audits.attacks.base import model_attacks
+from duck.audits.judge import Judge, MeasurementCache, verdict_of
+from duck.audits.memory import PRIMARY
+from duck.audits.oracle import all_measures
+from duck.audits.outputs import ModelOutputs, make_setting, observe
+from duck.audits.quick import quick
+from duck.audits.roc import RATES, roc
+from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Verdict
+from duck.methods import preset
+from duck.methods.base import Method
+
+SEEDS = 3
+FURTHER = 6
+PLANTED = 2
+METHODS: dict[str, tuple[str, Any]] = {
+    "DUCK (paper)": ("duck", "paper"),
+    "DUCK (tuned)": ("duck", "tuned"),
+    "FineTuning (paper)": ("finetune", "paper"),
+}
+ATTACK = "loss attack"
+Group = Callable[[Task], list[tuple[int, Models]]]
+"""Returns the models to judge, with the number of their original."""
+
+
+def main() -> None:
+    parser = create_parser(__doc__)
+    parser.add_argument("--root", type=Path, default=Path("data"))
+    parser.add_argument("--out", type=Path, default=RESULTS / "audit-cifar.jsonl")
+    parser.add_argument("--limit-minutes", type=float, default=60)
+    run_or_print(parser, run, print_tables)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Append the results of every group."""
+    results = ResultFile(args.out, args.limit_minutes, torch.device("cpu"))
+    for task_name in (CIFAR_SAMPLES, CIFAR_CLASS):
+        task = make_cifar_task(task_name, args.root)
+        if task is None:
+            return
+        for (kind, group), models_of in groups(task).items():
+            name = f"{task_name}: {group}"
+            if name in results.done or not results.has_time_for(name):
+                continue
+            started_at = time.monotonic()
+            row = judge_group(task, models_of)
+            labels = {"task": task_name, "kind": kind, "group": group}
+            results.append({"name": name, **labels, **row}, time.monotonic() - started_at)
+
+
+def groups(task: Task) -> dict[tuple[str, str], Group]:
+    """Return every group by its kind and name."""
+    found: dict[tuple[str, str], Group] = {("retrained", "Retrained"): further_retrained}
+    found[("method", "Original")] = lambda task: [
+        (seed, {"original": original_of(task, seed)}) for seed in range(SEEDS)
+    ]
+    for name, (method, hyperparameters) in METHODS.items():
+        found[("method", name)] = unlearned_by(method, hyperparameters)
+    if task.scenario.kind == "samples":
+        found |= {("planted", f"{100 * share:.0f} % kept"): planted(share) for share in KEPT}
+    names = [name for name in cheats_of(task) if name != "original"]
+    found |= {("cheat", name): one_cheat(name) for name in names}
+    return found
+
+
+def further_retrained(task: Task) -> list[tuple[int, Models]]:
+    models = {
+        f"further {place}": train_model(task, seed=20_000 + place) for place in range(FURTHER)
+    }
+    return [(0, models)]
+
+
+def planted(share: float) -> Group:
+    def models_of(task: Task) -> list[tuple[int, Models]]:
+        names = {f"planted {share} {place}": place for place in range(PLANTED)}
+        return [(0, {name: train_model(task, share, seed=place) for name, place in names.items()})]
+
+    return models_of
+
+
+def unlearned_by(method: str, hyperparameters: Any) -> Group:
+    def models_of(task: Task) -> list[tuple[int, Models]]:
+        kind = task.scenario.kind
+        count = len(task.scenario.data.train)
+        chosen = preset(method, "cifar10", kind, count, hyperparameters)
+        name = f"{method} {hyperparameters}"
+        return [(seed, {f"{name} {seed}": unlearn(chosen, task, seed)}) for seed in range(SEEDS)]
+
+    return models_of
+
+
+def unlearn(method: Method, task: Task, seed: int) -> torch.nn.Module:
+    return duck.unlearn(method, original_of(task, seed), task.scenario).model
+
+
+def one_cheat(name: str) -> Group:
+    return lambda task: [(0, {name: cheats_of(task)[name]})]
+
+
+@cache
+def cheats_of(task: Task) -> Models:
+    return cheats(task, original_of(task, 0), seed=1)
+
+
+@cache
+def original_of(task: Task, seed: int) -> torch.nn.Module:
+    return train_model(task, kept=1.0, seed=seed)
+
+
+@cache
+def reference_outputs(task: Task) -> dict[str, ModelOutputs]:
+    models = [train_model(task, seed=10_000 + place) for place in range(REFERENCES)]
+    return {
+        f"retrained {place}": observe(model, task.scenario) for place, model in enumerate(models)
+    }
+
+
+@cache
+def make_judge(task: Task, seed: int) -> Judge:
+    """Return the judge of models that were made from one original."""
+    setting = make_setting(task.scenario)
+    original = observe(original_of(task, seed), task.scenario)
+    references = reference_outputs(task)
+    measures = [measure for measure in all_measures(setting, original) if measure.question]
+    outputs = {"original": original, **references}
+    return Judge(MeasurementCache(outputs), measures, list(references))
+
+
+def judge_group(task: Task, models_of: Group) -> Row:
+    """Return verdicts, residual memory, attacks and accuracies of the models of a group."""
+    verdicts: Counter[Verdict] = Counter()
+    quick_verdicts: Counter[Verdict] = Counter()
+    decided_by: Counter[str] = Counter()
+    setting = make_setting(task.scenario)
+    columns: dict[str, list[Any]] = {
+        key: [] for key in ("residual_memory", "advantage", "tpr", "accuracy_forget", "accuracy")
+    }
+    for seed, models in models_of(task):
+        judge = make_judge(task, seed)
+        new = {
+            name: observe(model, task.scenario)
+            for name, model in models.items()
+            if name != "original"
+        }
+        judge.measurements.models = {**judge.measurements.models, **new}
+        for name in models:
+            outputs = judge.measurements.models[name]
+            grades = judge.grades(name)
+            verdicts[verdict_of(grades)] += 1
+            audit = quick(setting, outputs, judge.measurements.models["original"], "")
+            quick_verdicts[audit.verdict] += 1
+            for question in ("remembers", "exposed"):
+                yes = [item.measure for item in grades[question].evidence if item.answer == "yes"]
+                decided_by.update(yes)
+            memory = judge.residual_memory(name).get(PRIMARY[0])
+            curve = roc(model_attacks(setting, "quick")[ATTACK](outputs))
+            columns["residual_memory"].append(
+                [memory.value, memory.low, memory.high] if memory else None
+            )
+            columns["advantage"].append(2 * curve.auc.value - 1)
+            columns["tpr"].append(curve.tpr_at(RATES[0]).value)
+            columns["accuracy_forget"].append(float(outputs.forget.correct.mean()))
+            columns["accuracy"].append(float(outputs.unseen.correct[setting.reported].mean()))
+    order: tuple[Verdict, ...] = (FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN)
+    return {
+        "n": verdicts.total(),
+        "verdicts": {name: verdicts[name] for name in order},
+        "quick": {name: quick_verdicts[name] for name in order},
+        "yes_by": dict(decided_by),
+        **columns,
+    }
+
+
+def print_tables(rows: list[Row]) -> None:
+    """Print the tables of errors and power, cheats, and methods."""
+    print("Further retrained models and planted models: judged *not forgotten* and *forgotten*.\n")
+    headers = ["models", "task", "n", "oracle", "95 % interval", "forgotten", "quick", "ρ"]
+    cells = [
+        [
+            row["group"],
+            row["task"],
+            *rate_cells([row]),
+            f"{row['quick'][NOT_FORGOTTEN]} of {row['n']}",
+            memory_cell(memory_of(row)),
+        ]
+        for row in rows
+        if row["kind"] in ("retrained", "planted")
+    ]
+    print_table(headers, cells, texts=2)
+    print()
+    print_cheats([row for row in rows if row["kind"] == "cheat"])
+    print(f"\nMethods: mean ± standard deviation; advantage and TPR at 1 % FPR by the {ATTACK}.\n")
+    headers = ["model", "task", "n", "ρ", "advantage", "TPR", "forget", "test", "oracle", "quick"]
+    cells = [
+        [
+            row["group"],
+            row["task"],
+            row["n"],
+            memory_cell(memory_of(row)),
+            mean_cell(row["advantage"], "{:.3f}"),
+            mean_cell(100 * np.array(row["tpr"]), "{:.1f}", " %"),
+            mean_cell(100 * np.array(row["accuracy_forget"]), "{:.1f}", " %"),
+            mean_cell(100 * np.array(row["accuracy"]), "{:.1f}", " %"),
+            f"{row['verdicts'][NOT_FORGOTTEN]} / {row['verdicts'][NO_VERDICT]} / "
+            f"{row['verdicts'][FORGOTTEN]}",
+            f"{row['quick'][NOT_FORGOTTEN]} of {row['n']}",
+        ]
+        for row in rows
+        if row["kind"] in ("retrained", "method")
+    ]
+    print_table(headers, cells, texts=2)
+
+
+def mean_cell(values: Any, form: str, unit: str = "") -> str:
+    mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
+    return f"{form.format(mean)} ± {form.format(deviation)}{unit}"
+
+
+if __name__ == "__main__":
+    main()
