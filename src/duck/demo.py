@@ -29,7 +29,7 @@ from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
 from duck.types import Data, Original, Scenario
 from duck.unlearning import Outcome, unlearn
 
-REQUESTS: dict[str, Request] = {"class": ForgetClasses([3]), "tenth": ForgetFraction(0.1)}
+REQUESTS: dict[str, Request] = {"class": ForgetClasses([3]), "quarter": ForgetFraction(0.25)}
 ROLES = {"original": "original", "retrained": "retrained", "duck": "unlearned"}
 """The methods, and what their models are called in the analysis."""
 DATA = "noisy-digits"

@@ -61,6 +61,12 @@ class ForgetOptions:
         """Raise errors that are known before the data are read."""
         self.original.check()
         check_limit(self.max_accuracy_loss)
+        has_settings = self.settings or self.presets is not None or self.preset != "tuned"
+        if self.method == AUTO and has_settings:
+            raise BadInput(
+                "Presets and settings belong to a method: add --method duck, or another name from "
+                "`duck list methods`."
+            )
         if self.source is None and self.original.run is None:
             raise BadInput("The data are missing: only a run says where its data are.")
 

@@ -56,7 +56,8 @@ def test_train_stores_a_run_and_does_it_once(
 
 def test_forget_a_class(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "forgot"
-    printed = duck(capsys, *split("forget --run {} --classes 3 --out {} --json", original, out))
+    words = split("forget --run {} --classes 3 --method duck --out {} --json", original, out)
+    printed = duck(capsys, *words)
     assert printed["method"] == "duck"
     assert printed["scenario"] == "class 3"
     assert printed["scores"]["forget_test"] == 0
@@ -87,7 +88,8 @@ def test_settings_of_the_method_are_flags_and_presets_fill_the_rest(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "forgot"
-    words = split("--fraction 0.2 --seed 3 --batch-ratio 2 --low-epochs 1 --protocol paper")
+    words = split("--fraction 0.2 --seed 3 --method duck --batch-ratio 2 --low-epochs 1")
+    words += ["--protocol", "paper"]
     printed = duck(capsys, "forget", "--run", str(original), *words, "--out", str(out), "--json")
     assert printed["scores"]["forget_test"] is None
     assert printed["protocol"] == "paper"
@@ -132,7 +134,7 @@ def test_a_flag_wins_also_where_it_asks_for_the_default_of_other_data(
     """Without a count of samples DUCK's preset has these values; for digits it has others."""
     method = method_of(
         monkeypatch,
-        *split("--run {} --classes 3", original),
+        *split("--run {} --classes 3 --method duck", original),
         *words,
         "--out",
         str(tmp_path / "forgot"),
@@ -184,7 +186,7 @@ def test_the_help_shows_the_preset_of_the_data(
 ) -> None:
     for words in (["--run", str(original)], ["--data", "digits"], ["--data", "images"]):
         with pytest.raises(SystemExit):
-            cli.main(["forget", *words, "--classes", "3", "--help"])
+            cli.main(["forget", *words, "--classes", "3", "--method", "duck", "--help"])
         printed = " ".join(capsys.readouterr().out.split())
         assert "--lr FLOAT (default: 0.002)" in printed
         assert "--batch-size INT (default: 128)" in printed
@@ -217,7 +219,8 @@ def test_a_file_of_presets_that_is_not_about_the_run_is_refused(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "found.toml"
-    words = split("forget --run {} --presets {} --out {}", original, file, tmp_path / "forgot")
+    words = split("forget --run {} --method duck --presets {}", original, file)
+    words += ["--out", str(tmp_path / "forgot")]
     for text, who, there in (
         ("[scrub.digits.tuned.class]\nlr = 0.1", ["--classes", "3"], "[scrub.digits.tuned.class]"),
         ("[duck.digits.tuned.class]\nlr = 0.1", ["--fraction", "0.1"], "[duck.digits.tuned.class]"),
@@ -280,7 +283,8 @@ def test_an_experiment_as_toml_runs_again_and_flags_go_on_top(
 ) -> None:
     file = tmp_path / "experiment.toml"
     words = split(
-        "--classes 4 --seed 7 --batch-ratio 3 --protocol paper --out {}", tmp_path / "first"
+        "--classes 4 --seed 7 --method duck --batch-ratio 3 --protocol paper --out {}",
+        tmp_path / "first",
     )
     first = duck(capsys, "forget", "--run", str(original), *words, "--json")
     assert cli.main(["show", str(tmp_path / "first"), "--toml"]) == 0
@@ -328,7 +332,9 @@ def test_random_classes_are_forgotten_together(
 ) -> None:
     out = tmp_path / "two"
     row = duck(
-        capsys, *split("forget --run {} --random-classes 2 --seed 1 --out {} --json", original, out)
+        capsys,
+        *split("forget --run {} --random-classes 2 --method duck --seed 1 --out {}", original, out),
+        "--json",
     )
     assert row["scenario"] == "2 random classes"
     assert row["processed"] == row["forget_samples"] > 200
@@ -356,7 +362,7 @@ def test_forgetting_nothing_says_so_first_and_exits_1(
 def test_a_ruined_model_is_the_first_line_a_field_and_exit_1(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = split("forget --run {} --fraction 0.1 --stop accuracy --lr 1e9", original)
+    words = split("forget --run {} --fraction 0.1 --method duck --stop accuracy --lr 1e9", original)
     words += ["--out", str(tmp_path / "ruined")]
     printed = duck(capsys, *words, "--json", code=1)
     kept = printed["kept_accuracy"]
@@ -405,13 +411,14 @@ def test_another_head_is_another_run_and_is_checked_before_a_stored_one_is_shown
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    words = ["forget", "--run", str(original), "--classes", "3", "--json"]
+    request = ["forget", "--run", str(original), "--classes", "3", "--json"]
+    words = [*request, "--method", "duck"]
     first = duck(capsys, *words, "--out", str(out))
     assert "no module 'nosuch'" in duck(
         capsys, *words, *split("--head nosuch --out {}", out), code=2
     )
     assert "nosuch" in duck(
-        capsys, *words, *split("--method finetune --head nosuch --out {}", tmp_path / "x"), code=2
+        capsys, *request, *split("--method finetune --head nosuch --out {}", tmp_path / "x"), code=2
     )
     # The head that the probe finds: the same run, the same id.
     assert duck(capsys, *words, "--head", "head", "--out", str(out)) == first
@@ -676,11 +683,11 @@ WRONG: dict[str, tuple[list[str], str]] = {
         "seed must be a whole number from 0 to 2^63 - 1",
     ),
     "negative setting": (
-        ["forget", "--run", "RUN", "--classes", "1", "--temperature", "-1"],
+        ["forget", "--run", "RUN", "--classes", "1", "--method", "duck", "--temperature", "-1"],
         "temperature must be 0 or more, got -1.0",
     ),
     "nan setting": (
-        ["forget", "--run", "RUN", "--classes", "1", "--lambda-forget", "nan"],
+        ["forget", "--run", "RUN", "--classes", "1", "--method", "duck", "--lambda-forget", "nan"],
         "lambda_forget must be a finite number",
     ),
     "a superscript": (
@@ -910,11 +917,12 @@ def test_ctrl_c_leaves_no_run(tmp_path: Path) -> None:
 
 def test_the_demo_reaches_what_it_promises(demo: Path) -> None:
     rows = json.loads(demo.with_suffix(".json").read_text())
-    scores = {(row["scenario"], row["method"]): row["scores"] for row in rows}
-    assert scores["class 3", "original"]["test"] >= 0.97
-    assert scores["class 3", "duck"]["forget_test"] == 0
-    assert scores["class 3", "duck"]["aus"] >= 0.98
-    assert scores["10 % of the samples", "duck"]["aus"] >= 0.97
+    scores = {Path(row["run"]).name: row["scores"] for row in rows}
+    assert scores["class-original"]["test"] > 0.85
+    assert scores["class-duck"]["forget_test"] == 0
+    assert scores["class-assured"]["forget_test"] == 0
+    assert scores["class-assured"]["retain_test"] > scores["class-retrained"]["retain_test"] - 0.03
+    assert scores["quarter-original"]["forget"] > scores["quarter-retrained"]["forget"] + 0.03
     assert all(
         row["processed"] == row["forget_samples"] for row in rows if row["method"] != "original"
     )
@@ -923,12 +931,19 @@ def test_the_demo_reaches_what_it_promises(demo: Path) -> None:
     assert page.count("Feature space: ") >= 1
     assert page.count("Density of") >= 1
     assert (demo / "class-duck" / "model.safetensors").exists()
-    audits = {
-        name: (demo / name / "audit-quick.json").read_text()
-        for name in ("class-original", "class-retrained")
+
+
+def test_in_the_demo_duck_fails_the_audit_and_the_assured_run_passes(demo: Path) -> None:
+    verdicts = {
+        name: json.loads((demo / f"class-{name}" / "audit-oracle.json").read_text())["verdict"]
+        for name in ("original", "retrained", "duck", "assured")
     }
-    verdicts = {name: json.loads(text)["verdict"] for name, text in audits.items()}
-    assert verdicts == {"class-original": "not forgotten", "class-retrained": "no verdict"}
+    assert verdicts == {
+        "original": "not forgotten",
+        "retrained": "forgotten",
+        "duck": "not forgotten",
+        "assured": "forgotten",
+    }
 
 
 def _code(words: list[str]) -> object:

@@ -13,7 +13,7 @@ from duck.demo import Demo, DemoOptions, DemoRun, run_demo
 
 @dataclass
 class DemoFlags:
-    """Train a small net on noisy digits and make it forget the class 3, then a random tenth.
+    """Train a small net on noisy digits and make it forget the class 3, then a random quarter.
 
     Both are compared with retraining and audited. The class is also forgotten with assurance:
     methods are tried until one passes the audit.
