@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import duck
-from duck.assurance import Assured, AssureOptions, assure, split_for_choice
+from duck.assurance import Assured, AssureOptions, assure
+from duck.audits.parts import split_for_choice
 from duck.errors import BadInput
 from duck.methods.base import METHODS, Method
 from duck.methods.ladder import Candidate, choose_method, ladder

@@ -4,6 +4,7 @@ methods."""
 import dataclasses
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -33,7 +34,7 @@ from duck.tuning import (
     widened,
     with_settings,
 )
-from duck.types import Task
+from duck.types import Scenario, Task
 from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, trained_net
 
 DUCK = Duck(batch_size=64, lr=3e-3, low_batch=32, max_epochs=2, low_epochs=1)
@@ -125,13 +126,15 @@ def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
     task = scenario.task(recipe=RECIPE)
     retrained = toy_net()
     loop.train(retrained, task.retain, RECIPE, seeded(3, "retrained"))
-    judge = _Judge(trained_net(), task, "samples", retrained.eval())
+    judge = _Judge(trained_net(), scenario, task, "gap", retrained.eval())
     itself = judge(0, Fixed(retrained), {})  # type: ignore[arg-type]
     assert (itself.score, itself.objective) == (1.0, "gap")
     trial = judge(0, Fixed(toy_net().eval()), {})  # type: ignore[arg-type]
     values = [trial.kept or 0.0, trial.forgotten or 0.0, trial.auc or 0.0]
+    assert judge.reference is not None
+    references = [known or 0.0 for known in judge.reference[:3]]
     assert trial.score == pytest.approx(
-        1 - sum(abs(value - known) for value, known in zip(values, judge.reference, strict=True))
+        1 - sum(abs(value - known) for value, known in zip(values, references, strict=True))
     )
     assert trial.score < 0.5
     # AUC by counting pairs: how often a forget sample has the higher confidence.
@@ -147,8 +150,46 @@ def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
                 DUCK, trained_net(), [scenario], 1, recipe=RECIPE, retrained=[retrained, retrained]
             )
         )
-    with pytest.raises(BadInput, match="whole classes the objective is AUS"):
+    with pytest.raises(BadInput, match="gap is for single samples"):
         next(tune(DUCK, trained_net(), [class_scenario()], 1, recipe=RECIPE, retrained=[retrained]))
+
+
+@pytest.mark.parametrize("make_scenario", [class_scenario, samples_scenario])
+def test_the_objective_memory_is_one_without_memory_and_loss(
+    make_scenario: Callable[[], Scenario],
+) -> None:
+    scenario = make_scenario()
+    task = scenario.task(recipe=RECIPE)
+    retrained = toy_net()
+    loop.train(retrained, task.retain, RECIPE, seeded(3, "retrained"))
+    judge = _Judge(trained_net(), scenario, task, "memory", retrained.eval())
+    itself = judge(0, Fixed(retrained), {})  # type: ignore[arg-type]
+    assert (itself.score, itself.memory) == (1.0, 0.0)
+    assert itself.aus is not None
+    # A model that lost accuracy pays for it, and one with more accuracy gains nothing.
+    ruined = judge(0, Fixed(toy_net().eval()), {})  # type: ignore[arg-type]
+    assert itself.kept is not None
+    assert ruined.kept is not None
+    assert ruined.memory is not None
+    lost = itself.kept - ruined.kept
+    assert lost > 0.2
+    assert ruined.score == pytest.approx(1 - ruined.memory - lost)
+
+
+def test_an_original_has_all_of_its_memory_of_a_class() -> None:
+    scenario = class_scenario()
+    task = scenario.task(recipe=RECIPE)
+    retrained = toy_net()
+    loop.train(retrained, task.retain, RECIPE, seeded(3, "retrained"))
+    judge = _Judge(trained_net(), scenario, task, "memory", retrained.eval())
+    untouched = judge(0, Fixed(trained_net()), {})  # type: ignore[arg-type]
+    assert untouched.memory == pytest.approx(1.0)
+    assert untouched.score < 0.1
+
+
+def test_the_objective_memory_needs_retrained_models() -> None:
+    with pytest.raises(BadInput, match="needs retrained models"):
+        next(tune(DUCK, trained_net(), [class_scenario()], 1, recipe=RECIPE, objective="memory"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +205,8 @@ class Fixed:
 def test_a_trial_that_cannot_become_the_best_is_pruned_and_counts() -> None:
     scenarios = [ForgetClasses([label])(toy_data()) for label in (1, 2)]
     judges = [
-        _Judge(trained_net(), scenario.task(recipe=RECIPE), "class") for scenario in scenarios
+        _Judge(trained_net(), scenario, scenario.task(recipe=RECIPE), "aus")
+        for scenario in scenarios
     ]
     idle = METHODS["original"]()
     work = _ScenarioTrial(judges, idle)
@@ -283,8 +325,9 @@ def test_test_data_are_never_looked_at() -> None:
 
 
 def test_what_steers_the_stop_rule_does_not_score() -> None:
-    task = class_scenario().task(recipe=RECIPE)
-    judge = _Judge(trained_net(), task, "class")
+    scenario = class_scenario()
+    task = scenario.task(recipe=RECIPE)
+    judge = _Judge(trained_net(), scenario, task, "aus")
     assert judge.task.holdout is not None
     assert task.holdout is not None
     steering, scoring = set(judge.task.holdout.ids), set(judge.holdout.ids)

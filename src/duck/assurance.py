@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
 from duck.audits.judge import Limits
+from duck.audits.parts import split_for_choice
 from duck.audits.planting import SHARES, plant
 from duck.audits.quick import Coverage
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, Audit, Tier, Verdict
@@ -23,12 +23,9 @@ from duck.errors import BadInput, DuckError
 from duck.methods.ladder import Candidate
 from duck.pools.reader import Pool
 from duck.retraining import Retraining
-from duck.runtime import seeded
 from duck.types import Original, Scenario
 from duck.unlearning import Outcome
 
-MIN_SAMPLES_TO_SPLIT = 50
-"""Forget samples. Of fewer, both audits look at all of them."""
 RETRAINED = "retrained"
 OTHER_SAMPLES = (
     "This audit looked at samples that the choice of the method did not see: half of the forget "
@@ -338,44 +335,3 @@ class _Ladder:
             return True
         spent = time.monotonic() - self.started_at
         return spent + self._expected(candidate) <= self.options.budget_seconds
-
-
-def split_for_choice(scenario: Scenario) -> tuple[Scenario, Scenario]:
-    """Return the scenario on the samples for the choice, and on those for the final audit."""
-    forget = scenario.forget
-    if len(forget) < MIN_SAMPLES_TO_SPLIT:
-        return (
-            _restrict(scenario, forget, scenario.holdout),
-            _restrict(scenario, forget, scenario.test),
-        )
-    generator = seeded(scenario.seed, "assurance")
-    order = torch.randperm(len(forget), generator=generator)
-    first, second = (forget[rows].sort().values for rows in order.chunk(2))
-    return (
-        _restrict(scenario, first, scenario.holdout),
-        _restrict(scenario, second, scenario.test),
-    )
-
-
-def _restrict(scenario: Scenario, forget: Tensor, unseen: Tensor) -> Scenario:
-    """Return a scenario whose audit looks at these forget samples and unseen samples alone."""
-    data = scenario.data
-    if data.test is None or not len(unseen):
-        raise BadInput(
-            "Assurance needs unseen samples for the choice and for the final audit: give test data."
-        )
-    test = data.test.take(unseen)
-    rows = torch.arange(len(unseen))
-    forgotten = data.train.labels[scenario.forget].unique()
-    is_forgotten = torch.isin(test.labels, forgotten)
-    none = rows[:0]
-    is_class = scenario.kind == "class"
-    return replace(
-        scenario,
-        data=replace(data, test=test, holdout=rows),
-        forget=forget,
-        holdout=rows,
-        test=rows,
-        forget_test=rows[is_forgotten] if is_class else none,
-        retain_test=rows[~is_forgotten] if is_class else none,
-    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from duck.artifacts import ArtifactStore
+from duck.audits.parts import restrict
+from duck.audits.residual import ResidualMemory
 from duck.data.progress import ProgressCallback
 from duck.display import Display
 from duck.engines import Engine, InlineEngine
@@ -48,7 +50,7 @@ from duck.search_spaces import (
 from duck.types import Examples, Recipe, Scenario, Task
 
 INLINE = InlineEngine()
-Objective = Literal["aus", "gap"]
+Objective = Literal["aus", "gap", "memory"]
 MIN_TRIALS_TO_WIDEN = 3
 """Trials before a range is widened. The best of fewer trials means little."""
 FAILED = -2.0
@@ -75,6 +77,10 @@ class Trial:
     objective: Objective = "aus"
     auc: float | None = None
     """How well confidence separates forget from holdout samples, for the objective `gap`."""
+    memory: float | None = None
+    """Residual memory, for the objective `memory`: 0 as a retrained model, 1 as the original."""
+    aus: float | None = None
+    """AUS on holdout data, whatever the objective is."""
     pruned: bool = False
     """Whether scenarios were skipped because no scores on them could have made it the best."""
 
@@ -89,6 +95,7 @@ def tune(
     recipe: Recipe | None = None,
     head: str | None = None,
     retrained: Sequence[nn.Module] | None = None,
+    objective: Objective | None = None,
     done: Sequence[Trial] = (),
     also: Sequence[Method] = (),
     engine: Engine = INLINE,
@@ -99,9 +106,9 @@ def tune(
     scenarios, which are of one kind, and its score is the mean. A trial that cannot become the
     best is pruned, but counts. A range is widened if the best setting is at its edge.
 
-    retrained   models trained without the forget set, one for each scenario: the objective is then
-                `gap`, 1 minus the differences from them in holdout accuracy, forget accuracy and
-                confidence AUC; without them it is `aus`
+    retrained   models trained without the forget set, one for each scenario, for the objectives
+                `memory` and `gap`
+    objective   as in `TuneOptions`; None: `gap` if there are retrained models, else `aus`
     done        the first trials of the same search, which is resumed after them
     also        known settings to try before the search suggests others; they count as trials
     engine      with several workers, the scenarios of a trial run at the same time; the trials are
@@ -111,11 +118,12 @@ def tune(
     if budget < 1:
         raise BadInput(f"The budget is a number of trials and must be at least 1, got {budget}.")
     published = space_of(METHODS.name_of(method))
-    _check_scenarios(scenarios, retrained)
+    chosen: Objective = objective or ("aus" if retrained is None else "gap")
+    _check_scenarios(scenarios, retrained, chosen)
     options = {"new_model": new_model, "recipe": recipe or Recipe(), "head": head}
     references: Sequence[nn.Module | None] = retrained or [None] * len(scenarios)
     judges = [
-        _Judge(model, scenario.task(**options), scenario.kind, reference)
+        _Judge(model, scenario, scenario.task(**options), chosen, reference)
         for scenario, reference in zip(scenarios, references, strict=True)
     ]
     study = create_study(scenarios[0].seed, budget)
@@ -159,16 +167,17 @@ def _import_optuna() -> Callable[[int, int], Any]:
     return create_study
 
 
-def _check_scenarios(scenarios: Sequence[Scenario], retrained: Sequence[nn.Module] | None) -> None:
+def _check_scenarios(
+    scenarios: Sequence[Scenario], retrained: Sequence[nn.Module] | None, objective: Objective
+) -> None:
     if len({scenario.kind for scenario in scenarios}) != 1:
         raise BadInput(
             "Tuning needs one or more scenarios, all of one kind: whole classes, or single samples."
         )
-    if retrained is not None and scenarios[0].kind == "class":
-        raise BadInput(
-            "Retrained models are for the removal of single samples. For whole classes the "
-            "objective is AUS: leave them out."
-        )
+    if objective == "gap" and scenarios[0].kind == "class":
+        raise BadInput("The objective gap is for single samples: take memory or aus for classes.")
+    if objective != "aus" and retrained is None:
+        raise BadInput(f"The objective {objective} needs retrained models.")
     if retrained is not None and len(retrained) != len(scenarios):
         raise BadInput(
             f"Tuning needs one retrained model for each scenario: there are {len(retrained)} for "
@@ -207,7 +216,7 @@ def retrain(
     engine: Engine = INLINE,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[nn.Module]:
-    """Return a model without the forget set of each scenario, for the objective `gap`.
+    """Return a model without the forget set of each scenario, for objectives that compare.
 
     training, store   models that were stored for this training of the original are reused
     report            progress callback: called with (done, total)
@@ -247,11 +256,11 @@ class TuneOptions:
     suit another."""
     draws: int = 1
     """With --fraction: run a trial on this many random fractions and take the mean."""
-    objective: Literal["auto", "aus", "gap"] = "auto"
-    """What is maximised on holdout data. aus: the score AUS. gap: 1 minus the differences to a
-    retrained model in holdout accuracy, forget accuracy and confidence AUC; the retrained models
-    are trained first. auto: gap for single samples, for which AUS rewards doing nothing, and aus
-    for classes."""
+    objective: Objective = "memory"
+    """What is maximised on holdout data. memory: 1 minus residual memory and the accuracy lost,
+    compared with a retrained model, which is trained first. gap: 1 minus the differences to it in
+    holdout accuracy, forget accuracy and confidence AUC, for single samples. aus: the score AUS,
+    which rewards a model that hides a class, and for single samples doing nothing."""
 
     def check(self, has_classes: bool, has_fraction: bool) -> None:
         """Raise an error for options that do not fit the request."""
@@ -272,16 +281,6 @@ class TuneOptions:
         if self.each and isinstance(request, ForgetClasses):
             return [(ForgetClasses([name]), seed) for name in request.classes]
         return [(request, seed + draw) for draw in range(self.draws)]
-
-    def objective_for(self, kind: str) -> Objective:
-        """Return the objective for whole classes or single samples."""
-        if self.objective == "auto":
-            return "gap" if kind == "samples" else "aus"
-        if self.objective == "gap" and kind == "class":
-            raise BadInput(
-                "--objective gap is for single samples: for whole classes the objective is AUS."
-            )
-        return self.objective
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,7 +354,7 @@ def search_preset(
     name        of the method
     scenarios   of `TuneOptions.requests`
     request     in words, for the file
-    training, store   where retrained models for the objective `gap` are stored and found
+    training, store   where retrained models are stored and found
     progress    called with a title; its context gives a progress callback
     """
     scenario = scenarios[0]
@@ -363,12 +362,21 @@ def search_preset(
     method = preset(name, data.name, scenario.kind, len(data.train), options.start)
     common: dict[str, Any] = {"new_model": new_model, "recipe": recipe, "engine": engine}
     retrained = None
-    if options.objective_for(scenario.kind) == "gap":
+    if options.objective != "aus":
         with progress("retrained models") as report:
             stored: dict[str, Any] = {"training": training, "store": store}
             retrained = retrain(model, scenarios, **common, **stored, report=report)
     search = Search(name, method, options, file)
-    found = tune(method, model, scenarios, options.budget, **common, head=head, retrained=retrained)
+    found = tune(
+        method,
+        model,
+        scenarios,
+        options.budget,
+        **common,
+        head=head,
+        retrained=retrained,
+        objective=options.objective,
+    )
     try:
         with progress(f"tune {name}") as report:
             for trial in found:
@@ -396,7 +404,7 @@ def mean(parts: Sequence[Trial]) -> Trial:
         return replace(failed, seconds=seconds)
     names = [
         name
-        for name in ("score", "kept", "forgotten", "auc")
+        for name in ("score", "kept", "forgotten", "auc", "memory", "aus")
         if getattr(parts[0], name) is not None
     ]
     means: dict[str, Any] = {
@@ -501,25 +509,44 @@ def _in_order(results: Iterator[tuple[int, Trial]]) -> Iterator[Trial]:
             next_place += 1
 
 
+class _Measures(NamedTuple):
+    """What a judge measures of a model on holdout data."""
+
+    kept: float
+    forgotten: float
+    auc: float | None
+    """How well confidence separates forget from holdout samples."""
+    memory: float | None
+
+
 class _Judge:
     """Runs a setting and scores it on the half of the holdout that its stop rule does not use."""
 
     def __init__(
-        self, model: nn.Module, task: Task, kind: str, retrained: nn.Module | None = None
+        self,
+        model: nn.Module,
+        scenario: Scenario,
+        task: Task,
+        objective: Objective,
+        retrained: nn.Module | None = None,
     ) -> None:
         if task.holdout is None or len(task.holdout) < 2:
             raise BadInput("Tuning needs holdout data: give data with a test split.")
         self.model = model
-        self.kind = kind
+        self.kind = scenario.kind
+        self.objective = objective
         self.preparations = Preparations()
         rows = torch.arange(len(task.holdout))
         self.task = replace(task, holdout=task.holdout.take(rows[::2]))
         self.holdout = task.holdout.take(rows[1::2])
         is_retained = torch.isin(self.holdout.labels, task.retain.labels)
-        self.retained = is_retained if kind == "class" else torch.ones_like(is_retained)
+        self.retained = is_retained if self.kind == "class" else torch.ones_like(is_retained)
         self.original = self._accuracy(model, self.retained)
-        self.objective: Objective = "aus" if retrained is None else "gap"
-        self.reference = () if retrained is None else self._measures(retrained)
+        self.memory: ResidualMemory | None = None
+        if objective == "memory" and retrained is not None:
+            part = restrict(scenario, scenario.forget, scenario.holdout[1::2])
+            self.memory = ResidualMemory(part, model, retrained, task.head)
+        self.reference = None if retrained is None else self._measure(retrained)
 
     @property
     def highest(self) -> float:
@@ -528,40 +555,46 @@ class _Judge:
 
     def __call__(self, number: int, method: Method, settings: Settings) -> Trial:
         stopwatch = Stopwatch(device_of(self.model))
-        measures: tuple[float, ...] = ()
-        message = None
         try:
             prepared, _ = self.preparations(method, self.model, self.task)
             with stopwatch:
                 unlearned = method(self.model, replace(self.task, prepared=prepared))
-            measures = self._measures(unlearned)
+            found = self._measure(unlearned)
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
-        kept, forgotten, auc = (*measures, None, None, None)[:3]
+            return Trial(
+                number, settings, FAILED, None, None, stopwatch.seconds, message, self.objective
+            )
         return Trial(
             number,
             settings,
-            FAILED if message else self._score(measures),
-            kept,
-            forgotten,
+            self._score(found),
+            found.kept,
+            found.forgotten,
             stopwatch.seconds,
-            message,
+            None,
             self.objective,
-            auc,
+            found.auc,
+            found.memory,
+            aus(self.kind, self.original, found.kept, found.forgotten),
         )
 
-    def _score(self, measures: Sequence[float]) -> float:
-        if self.objective == "aus":
-            return aus(self.kind, self.original, *measures)
-        return 1 - sum(
-            abs(value - reference)
-            for value, reference in zip(measures, self.reference, strict=True)
-        )
+    def _score(self, found: "_Measures") -> float:
+        reference = self.reference
+        if self.objective == "aus" or reference is None:
+            return aus(self.kind, self.original, found.kept, found.forgotten)
+        if self.objective == "memory":
+            return 1 - (found.memory or 0.0) - max(0.0, reference.kept - found.kept)
+        pairs = zip(found[:3], reference[:3], strict=True)
+        return 1 - sum(abs((value or 0.0) - (other or 0.0)) for value, other in pairs)
 
-    def _measures(self, model: nn.Module) -> tuple[float, ...]:
-        """Return holdout accuracy, forget accuracy and, for the objective `gap`, confidence AUC."""
-        accuracies = self._accuracy(model, self.retained), self._forget_accuracy(model)
-        return accuracies if self.objective == "aus" else (*accuracies, self._auc(model))
+    def _measure(self, model: nn.Module) -> "_Measures":
+        return _Measures(
+            self._accuracy(model, self.retained),
+            self._forget_accuracy(model),
+            self._auc(model) if self.objective == "gap" else None,
+            self.memory(model) if self.memory else None,
+        )
 
     def _forget_accuracy(self, model: nn.Module) -> float:
         if self.kind == "class" and not self.retained.all():

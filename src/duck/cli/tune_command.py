@@ -34,7 +34,11 @@ from duck.tuning import (
     search_preset,
 )
 
-SCORE_COLUMNS: dict[Objective, str] = {"aus": "holdout AUS", "gap": "1 - gap to retrained"}
+SCORE_COLUMNS: dict[Objective, str] = {
+    "aus": "holdout AUS",
+    "gap": "1 - gap to retrained",
+    "memory": "1 - memory - loss",
+}
 
 
 @dataclass
@@ -102,7 +106,6 @@ def _search(args: TuneFlags) -> Search:
         args.original.scenario(part, on_device, seed, args.request.protocol)
         for part, seed in args.tune.requests(request, args.output.seed)
     ]
-    args.tune.objective_for(scenarios[0].kind)
     report_findings(scenarios[0])
     file = args.output.out or Path(f"{args.method}-{data.name}-{scenarios[0].kind}.toml")
     check_output_file(file)
@@ -150,9 +153,11 @@ def _print_trials(search: Search) -> None:
 
 def _cells(trial: Trial) -> dict[str, str]:
     settings = {name: _format_setting(value) for name, value in trial.settings.items()}
+    scores = {SCORE_COLUMNS[trial.objective]: number(trial.score)}
+    if trial.objective == "memory":
+        scores |= {"memory": number(trial.memory), "AUS": number(trial.aus)}
     accuracies = {"kept %": percent(trial.kept), "forgotten %": percent(trial.forgotten)}
-    score = {SCORE_COLUMNS[trial.objective]: number(trial.score)}
-    return {"trial": str(trial.number), **settings, **score, **accuracies}
+    return {"trial": str(trial.number), **settings, **scores, **accuracies}
 
 
 def _format_setting(value: Any) -> str:

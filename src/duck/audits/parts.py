@@ -1,0 +1,50 @@
+"""Parts of a scenario: an audit on some of the forget samples and some of the unseen samples."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from duck.errors import BadInput
+from duck.runtime import seeded
+from duck.types import Scenario
+
+MIN_SAMPLES_TO_SPLIT = 50
+"""Forget samples. Of fewer, both parts have all of them."""
+
+
+def split_for_choice(scenario: Scenario) -> tuple[Scenario, Scenario]:
+    """Return the part for the choice of a method, and the part for the final audit.
+
+    The first has one half of the forget samples and the holdout, the second the other half and the
+    test samples.
+    """
+    first = second = scenario.forget
+    if len(scenario.forget) >= MIN_SAMPLES_TO_SPLIT:
+        generator = seeded(scenario.seed, "assurance")
+        order = torch.randperm(len(scenario.forget), generator=generator)
+        first, second = (scenario.forget[rows].sort().values for rows in order.chunk(2))
+    return restrict(scenario, first, scenario.holdout), restrict(scenario, second, scenario.test)
+
+
+def restrict(scenario: Scenario, forget: Tensor, unseen: Tensor) -> Scenario:
+    """Return a scenario whose audit looks at these forget samples and unseen samples alone.
+
+    unseen   rows of the test split
+    """
+    data = scenario.data
+    if data.test is None or not len(unseen):
+        raise BadInput("There are no unseen samples to audit with: give test data.")
+    test = data.test.take(unseen)
+    rows = torch.arange(len(unseen))
+    is_forgotten = torch.isin(test.labels, data.train.labels[scenario.forget].unique())
+    is_class = scenario.kind == "class"
+    return replace(
+        scenario,
+        data=replace(data, test=test, holdout=rows),
+        forget=forget,
+        holdout=rows,
+        test=rows,
+        forget_test=rows[is_forgotten] if is_class else rows[:0],
+        retain_test=rows[~is_forgotten] if is_class else rows[:0],
+    )
