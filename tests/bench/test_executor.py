@@ -275,7 +275,7 @@ def test_an_original_that_cannot_be_made_fails_its_cells_without_being_tried_for
     found = lines(tmp_path)
     assert found[None, None, None]["error"].startswith("Diverged: The loss became")
     assert found["class", 8, "original"]["error"].startswith(
-        "BadInput: Its original could not be made: Diverged: The loss became"
+        "BadInput: Its original could not be trained: Diverged: The loss became"
     )
     assert list((tmp_path / "models").glob("*")) == []
 

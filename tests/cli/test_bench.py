@@ -215,9 +215,9 @@ def test_a_line_that_is_not_whole_is_named_and_passed_over(
     (here / "results" / "odd.jsonl").write_text(
         '{"id": "x", "experiment": {}, "dataset": "digits"}\n'
     )
-    said = "Skipped 1 of the lines in odd.jsonl: scenario is missing."
-    assert said in bench(capsys, "--table", "small.toml")[1]
-    assert said in bench(capsys, "small.toml", "--only", "case=0,method=original")[1]
+    message = "Skipped 1 of the lines in odd.jsonl: its experiment"
+    assert message in bench(capsys, "--table", "small.toml")[1]
+    assert message in bench(capsys, "small.toml", "--only", "case=0,method=original")[1]
 
 
 def test_the_status_what_to_run_next_and_the_claims(

@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 
 from duck.bench.columns import DENSITIES
 from duck.bench.evidence import (
-    AUS,
     PAPER_MODEL,
     LinesByCase,
     Pairs,
@@ -18,7 +17,6 @@ from duck.bench.evidence import (
     pair,
     rivals_of,
     same_device,
-    score_of,
     spread,
     values_of,
     with_results,
@@ -111,7 +109,7 @@ def _best_aus(source: Source) -> Iterator[Finding]:
     places = {**source.table("paper/table-cr"), **source.table("paper/table-hr")}
     for place, lines in with_results(places, "duck"):
         rivals = rivals_of(places, place)
-        compared = [(other, pair(lines, theirs, AUS)) for other, theirs in rivals.items()]
+        compared = [(other, pair(lines, theirs, "aus")) for other, theirs in rivals.items()]
         known = [(other, pairs) for other, pairs in compared if pairs]
         better = [
             f"{other.name} {spread(pairs.second)} ({-pairs.gap:+.4f}, n {pairs.n})"
@@ -120,8 +118,8 @@ def _best_aus(source: Source) -> Iterator[Finding]:
         ]
         listed = f"Better in the same cases: {'; '.join(better)}."
         rank = listed if better else "No rival is better."
-        text = f"{place.title}: AUS {spread(values_of(lines, AUS))} (n {len(lines)}). "
-        nothing = _original_above(pair(lines, other_lines(places, place, "original"), AUS))
+        text = f"{place.title}: AUS {spread(values_of(lines, 'aus'))} (n {len(lines)}). "
+        nothing = _original_above(pair(lines, other_lines(places, place, "original"), "aus"))
         if known:
             fewest = min(pairs.n for _, pairs in known)
             yield Finding(text + rank + nothing, _verdict(not better, fewest))
@@ -228,10 +226,6 @@ class Measure(NamedTuple):
     digits: int = 3
     max_gap: float = 0.0
 
-    def pair(self, ours: LinesByCase, theirs: LinesByCase) -> Pairs:
-        """Return the values of the cases that both have."""
-        return pair(ours, theirs, score_of(self.score))
-
     def difference(self, pairs: Pairs, other: str = "Retrained") -> str:
         """Return both values, their mean difference, and its p."""
         unit, points = (" %", " points") if self.factor == 100 else ("", "")
@@ -258,7 +252,7 @@ def _like_retrained(
         places = source.table(grid)
         for place, lines in with_results(places, "duck"):
             retrained = other_lines(places, place, "retrained")
-            found = [measure.pair(lines, retrained) for measure in measures]
+            found = [pair(lines, retrained, measure.score) for measure in measures]
             if not all(found):
                 yield Finding(f"{place.title}: no Retrained of the same cases.", "missing")
                 continue
@@ -307,7 +301,7 @@ def _bias(source: Source) -> Iterator[Finding]:
         found = []
         texts = []
         for measure, method, other in BIAS_MEASURES:
-            pairs = measure.pair(lines, other_lines(places, place, method))
+            pairs = pair(lines, other_lines(places, place, method), measure.score)
             found.append(pairs)
             texts += [measure.difference(pairs, other)] if pairs else []
         if not all(found):
@@ -326,7 +320,7 @@ def _ablation(source: Source) -> Iterator[Finding]:
         if not place.method.startswith("duck, ") or not lines:
             continue
         whole = dict(comparable(places, place, "duck"))
-        pairs = pair(whole.get(place._replace(method="duck"), {}), lines, AUS)
+        pairs = pair(whole.get(place._replace(method="duck"), {}), lines, "aus")
         if not pairs.n:
             yield Finding(f"{place.title}: not run with both losses.", "missing")
             continue
@@ -345,14 +339,14 @@ def _many_classes(source: Source) -> Iterator[Finding]:
     places = source.table("paper/multi-class")
     measure = Measure("retain_test", "kept", 100, 2)
     for place, lines in with_results(places, "duck"):
-        forgotten = values_of(lines, score_of("forget_test"))
+        forgotten = values_of(lines, "forget_test")
         others = [
             (other, theirs) for other, theirs in comparable(places, place, "finetune") if theirs
         ]
         if not others:
             yield Finding(f"{place.title}: finetune not run.", "missing")
         for other, theirs in others:
-            pairs = measure.pair(lines, theirs)
+            pairs = pair(lines, theirs, measure.score)
             if not pairs.n or not forgotten:
                 yield Finding(f"{place.title}: no {other.name} of the same cases.", "missing")
                 continue
@@ -369,13 +363,13 @@ def _architectures(source: Source) -> Iterator[Finding]:
         yield Finding(f"Not run: there are no results but those of {PAPER_MODEL}.", "missing")
         return
     for place, lines in with_results(places, "duck"):
-        pairs = pair(lines, other_lines(places, place, "retrained"), AUS)
+        pairs = pair(lines, other_lines(places, place, "retrained"), "aus")
         title = f"{place.dataset}, {place.scenario}, {place.model}, {place.name}"
         if pairs.n:
             text = f"{title}: {Measure('aus', 'AUS').difference(pairs)}."
             yield Finding(text, _verdict(pairs.gap > -MAX_AUS_GAP, pairs.n))
         else:
-            values = spread(values_of(lines, AUS))
+            values = spread(values_of(lines, "aus"))
             yield Finding(f"{title}: AUS {values} (n {len(lines)}), Retrained not run.", "missing")
     yield from _missing_cases(source, "paper/architectures", places)
 

@@ -1,7 +1,7 @@
 """Evidence for claims: results by their row and case, and pairs of results."""
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from duck.analysis.paired import PairedTest, paired_test
@@ -156,26 +156,17 @@ class Pairs(list[tuple[float, float]]):
         return paired_test(self.first, self.second)
 
 
-Value = Callable[[Result], float | None]
-
-
-def pair(ours: LinesByCase, theirs: LinesByCase, value: Value) -> Pairs:
-    """Return the values of the cases that both have."""
-    both = [(value(ours[case]), value(theirs[case])) for case in ours if case in theirs]
+def pair(ours: LinesByCase, theirs: LinesByCase, score: str) -> Pairs:
+    """Return the values of a score in the cases that both have."""
+    shared = [(ours[case].scores, theirs[case].scores) for case in ours if case in theirs]
+    both = [(first.get(score), second.get(score)) for first, second in shared]
     return Pairs((a, b) for a, b in both if a is not None and b is not None)
 
 
-def score_of(name: str) -> Value:
-    """Return a function that reads a score from a result."""
-    return lambda line: line.scores.get(name)
-
-
-AUS = score_of("aus")
-
-
-def values_of(lines: LinesByCase, value: Value) -> list[float]:
-    """Return the known values of all cases."""
-    return [number for number in map(value, lines.values()) if number is not None]
+def values_of(lines: LinesByCase, score: str) -> list[float]:
+    """Return the known values of a score in all cases."""
+    values = [line.scores.get(score) for line in lines.values()]
+    return [value for value in values if value is not None]
 
 
 def same_device(fast: LinesByCase, slow: LinesByCase) -> LinesByCase:

@@ -9,18 +9,10 @@ import torch
 
 from duck import runs
 from duck.artifacts import ArtifactStore, default_root
+from duck.cli import inputs
 from duck.cli.console import CONSOLE, emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from duck.cli.inputs import (
-    EngineFlags,
-    RequestFlags,
-    RunFlags,
-    data_flags,
-    load_data,
-    report_findings,
-    unprinted_notes,
-)
-from duck.cli.parsing import parse, read_flags
+from duck.cli.parsing import parse
 from duck.comparison import Compared, CompareOptions, compare, ignore_progress, rows
 from duck.data import SMALL_IMAGES
 from duck.data.checks import Finding
@@ -50,19 +42,18 @@ class CompareFlags:
     """
 
     source: DataOptions
-    output: RunFlags
+    output: inputs.RunFlags
     original: OriginalOptions
-    request: RequestFlags
-    engine: EngineFlags
+    request: inputs.RequestFlags
+    engine: inputs.EngineFlags
     compare: CompareOptions = field(default_factory=CompareOptions)
     with_copies: bool = False
     """Also forget training samples that are exact copies of those to be forgotten."""
 
 
 def main(argv: list[str]) -> int:
-    source = data_flags(read_flags(argv))
-    flags = source, RunFlags(), OriginalOptions(), RequestFlags(), EngineFlags()
-    args = parse(CompareFlags, argv, "compare", CompareFlags(*flags))
+    default = CompareFlags(*inputs.default_flags(argv))
+    args = parse(CompareFlags, argv, "compare", default)
     comparison = _Comparison(args)
     compared: list[Compared] = []
     with ExitStack() as reserved:
@@ -97,14 +88,14 @@ class _Comparison:
         self.args = args
         self.device = pick_device(args.output.device)
         seed, protocol = args.output.seed, args.request.protocol
-        data = load_data(args.source, args.original.splits_data())
+        data = inputs.load_data(args.source, args.original.splits_data())
         self.request = args.request.build(data)
         self.copies = ""
         if args.with_copies:
             copies = args.original.with_copies(self.request, data, seed, protocol)
             self.request, self.copies = copies
         self.scenario = args.original.scenario(self.request, data, seed, protocol)
-        self.findings = report_findings(self.scenario)
+        self.findings = inputs.report_findings(self.scenario)
         self.methods = args.compare.choose(self.scenario)
         self.original = original_or_trained(args.original, args.source, seed, data, self.device)
         self.training = self.original.training(data, args.source)
@@ -182,7 +173,7 @@ def original_or_trained(
         return original
     recipe = default_recipe(data.name, len(data.train), data.augment)
     name = "convnet" if data.name in SMALL_IMAGES else "resnet18"
-    options = TrainOptions(source, name, recipe, output=RunFlags(seed=seed))
+    options = TrainOptions(source, name, recipe, output=inputs.RunFlags(seed=seed))
     return replace(original, run=train_on(data, options, device, CONSOLE))
 
 
@@ -235,7 +226,7 @@ def _print_notes(
             continue
         # The first note of a damaged model says that, and is printed already.
         own_notes = row.get("notes", [])[row["method"] in damaged :]
-        for note in unprinted_notes(own_notes, printed):
+        for note in inputs.unprinted_notes(own_notes, printed):
             methods_by_note.setdefault(note, []).append(row["method"])
     for note, methods in methods_by_note.items():
         write(f"{', '.join(methods)}: {note}")

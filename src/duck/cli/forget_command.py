@@ -11,6 +11,7 @@ from duck.audits.auditing import DEFAULT_MODELS
 from duck.audits.judge import MARGIN, Limits
 from duck.audits.next_step import verdict_without_audit
 from duck.audits.verdict import Tier
+from duck.cli import inputs
 from duck.cli.console import (
     CONSOLE,
     emit,
@@ -20,15 +21,6 @@ from duck.cli.console import (
     write,
 )
 from duck.cli.exit_codes import DONE, FAILED
-from duck.cli.inputs import (
-    RequestFlags,
-    RunFlags,
-    data_flags,
-    data_name,
-    data_samples,
-    load_config,
-    unprinted_notes,
-)
 from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
 from duck.errors import BadInput
 from duck.experiment import Experiment
@@ -104,9 +96,9 @@ class ForgetFlags:
     """
 
     source: DataOptions
-    output: RunFlags
+    output: inputs.RunFlags
     original: OriginalOptions
-    request: RequestFlags
+    request: inputs.RequestFlags
     assurance: AssureFlags
     method: str = AUTO
     """A name from `duck list methods`, or auto: the method that fits the request."""
@@ -127,7 +119,7 @@ class ForgetFlags:
 
 def main(argv: list[str]) -> int:
     given = read_flags(argv)
-    config = load_config(given)
+    config = inputs.load_config(given)
     config_method = None if config is None else _method_of_config(config, given)
     args = _parse(argv, given, config, config_method or _method_for_help(given))
     options = ForgetOptions(
@@ -185,10 +177,10 @@ def _parse(
     )
     flags.__doc__ = ForgetFlags.__doc__
     default = flags(
-        source=data_flags(given),
-        output=RunFlags(seed=config.seed if config else 0),
+        source=inputs.data_flags(given),
+        output=inputs.RunFlags(seed=config.seed if config else 0),
         original=OriginalOptions(head=config.head if config else None),
-        request=RequestFlags(protocol=config.protocol if config else "holdout"),
+        request=inputs.RequestFlags(protocol=config.protocol if config else "holdout"),
         assurance=AssureFlags(),
         method=AUTO if method is None else METHODS.name_of(method),
         settings=settings,
@@ -208,12 +200,12 @@ def _method_for_help(given: GivenFlags) -> Method | None:
     kind = "class" if given.get("--classes") else "samples"
     if kind not in METHODS[name].scenarios:
         return METHODS[name]()
-    data = data_name(given)
+    data = inputs.data_name(given)
     which: Any = given.get("--preset") or "tuned"
     file = Path(given["--presets"]) if given.get("--presets") else None
     if file is not None and not has_settings(file, name, data, kind):
         file = None
-    return preset(name, data, kind, data_samples(given), which, file)
+    return preset(name, data, kind, inputs.data_samples(given), which, file)
 
 
 def _refuse_settings(given: GivenFlags) -> None:
@@ -285,7 +277,7 @@ def _print_run(forgotten: ForgetRun, as_json: bool) -> int:
 
 def _print_text(forgotten: ForgetRun, row: dict[str, Any]) -> None:
     run = forgotten.run
-    for note in unprinted_notes(run.notes, forgotten.findings):
+    for note in inputs.unprinted_notes(run.notes, forgotten.findings):
         write(note)
     original = run.original or {}
     before = {"": "original", **score_cells(original), "seconds": ""}

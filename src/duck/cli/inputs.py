@@ -8,14 +8,14 @@ from typing import Any
 
 from duck import runs
 from duck.cli.console import progress_bar, say
-from duck.cli.parsing import GivenFlags
+from duck.cli.parsing import GivenFlags, read_flags
 from duck.data import DATASETS, SMALL_IMAGES
 from duck.data.checks import Finding, check_data
 from duck.engines import Engine, EngineName, create_engine
 from duck.errors import BadInput
 from duck.experiment import Experiment, from_toml
 from duck.methods.presets import RecipeName, default_recipe
-from duck.options import DataOptions, RunOptions, resolve_classes
+from duck.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
 from duck.scenarios import (
     ForgetClasses,
     ForgetFraction,
@@ -143,6 +143,14 @@ def data_flags(given: GivenFlags) -> DataOptions:
     if given.get("--run"):
         return DataOptions.of_run(Path(given["--run"]))
     return DataOptions(given.get("--data") or "digits")
+
+
+def default_flags(
+    argv: Sequence[str],
+) -> tuple[DataOptions, RunFlags, OriginalOptions, RequestFlags, EngineFlags]:
+    """Return the defaults of the flags that `duck compare` and `duck tune` share."""
+    source = data_flags(read_flags(argv))
+    return source, RunFlags(), OriginalOptions(), RequestFlags(), EngineFlags()
 
 
 def data_name(given: GivenFlags) -> str:

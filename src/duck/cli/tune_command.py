@@ -7,18 +7,11 @@ from typing import Annotated, Any
 import tyro
 
 from duck.artifacts import ArtifactStore, default_root
+from duck.cli import inputs
 from duck.cli.compare_command import original_or_trained
 from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
-from duck.cli.inputs import (
-    EngineFlags,
-    RequestFlags,
-    RunFlags,
-    data_flags,
-    load_data,
-    report_findings,
-)
-from duck.cli.parsing import check_output_file, parse, read_flags
+from duck.cli.parsing import check_output_file, parse
 from duck.errors import BadInput
 from duck.options import DataOptions, OriginalOptions, model_factory
 from duck.runtime import pick_device
@@ -54,17 +47,16 @@ class TuneFlags:
     method: Annotated[str, tyro.conf.Positional]
     """A name from `duck list methods`."""
     source: DataOptions
-    output: RunFlags
+    output: inputs.RunFlags
     original: OriginalOptions
-    request: RequestFlags
-    engine: EngineFlags
+    request: inputs.RequestFlags
+    engine: inputs.EngineFlags
     tune: TuneOptions = field(default_factory=TuneOptions)
 
 
 def main(argv: list[str]) -> int:
-    source = data_flags(read_flags(argv))
-    flags = source, RunFlags(), OriginalOptions(), RequestFlags(), EngineFlags()
-    args = parse(TuneFlags, argv, "tune", TuneFlags(tyro.MISSING, *flags))
+    default = TuneFlags(tyro.MISSING, *inputs.default_flags(argv))
+    args = parse(TuneFlags, argv, "tune", default)
     _check(args)
     search = _search(args)
     if not search.is_complete:
@@ -99,14 +91,14 @@ def _check(args: TuneFlags) -> None:
 def _search(args: TuneFlags) -> Search:
     """Load the data and the original, and search."""
     device = pick_device(args.output.device)
-    data = load_data(args.source, args.original.splits_data())
+    data = inputs.load_data(args.source, args.original.splits_data())
     on_device = data.to(device)
     request = args.request.build(data)
     scenarios = [
         args.original.scenario(part, on_device, seed, args.request.protocol)
         for part, seed in args.tune.requests(request, args.output.seed)
     ]
-    report_findings(scenarios[0])
+    inputs.report_findings(scenarios[0])
     file = args.output.out or Path(f"{args.method}-{data.name}-{scenarios[0].kind}.toml")
     check_output_file(file)
     check_preset_file(file, args.output.overwrite)
