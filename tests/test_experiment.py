@@ -93,6 +93,8 @@ WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
         {"name": "samples", "ids": [1]},
         "request: 'ids[0]' is a number, not text",
     ),
+    "text for a request": (("request",), "classes", "'request' is text, not an object"),
+    "a request without a name": (("request",), {"classes": [1]}, "No scenario ''"),
     "a list for a biased class": (
         ("request",),
         {"name": "debias", "true": [1], "wrong": 2},

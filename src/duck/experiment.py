@@ -17,7 +17,7 @@ from duck.errors import BadInput
 from duck.files import read_text
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
-from duck.records import RULES, InvalidRecord, Rule, build_converter, explain
+from duck.records import OBJECT, RULES, InvalidRecord, Rule, build_converter, explain
 from duck.registry import Registry
 from duck.sample_ids import hide_ids, names_samples, without_ids
 from duck.scenarios import SCENARIOS, Request, data_after, scenario_after
@@ -249,8 +249,8 @@ def _tag(converter: cattrs.Converter, protocol: Any, registry: Registry[Any]) ->
         return {"name": registry.name_of(value), **fields}
 
     def structure(plain: dict[str, Any], _: Any) -> Any:
-        rest = dict(plain)
-        cls = registry[rest.pop("name")]
+        rest = dict(OBJECT.check(plain))
+        cls = registry[rest.pop("name", "")]
         return converter.structure(rest, cls)
 
     converter.register_unstructure_hook_func(

@@ -232,7 +232,8 @@ def _sequence_hook(kind: Any, converter: cattrs.Converter) -> Hook:
 def explain(error: BaseException, quoted: bool = False) -> str:
     """Return the first problem of an error of a converter, in one line.
 
-    quoted   the name of the field is in quotes, to be found in a file
+    quoted   for files that a user wrote: the name of the field is in quotes, to be found there, and
+             an error with a message of its own needs no field
     """
     place, problem = _first_problem(error)
     if quoted and place:
@@ -242,7 +243,7 @@ def explain(error: BaseException, quoted: bool = False) -> str:
         wrong = sorted(problem.extra_fields)[0]
         known = [field.name for field in dataclasses.fields(problem.cl)]
         return f"{problem.cl.__name__} has no setting {wrong!r}. {suggest(wrong, known)}"
-    if isinstance(problem, DuckError):
+    if quoted and isinstance(problem, DuckError):
         return str(problem)
     if type(problem) is KeyError:
         return f"{place} is missing"
