@@ -156,6 +156,17 @@ def test_samples_stop_when_their_losses_are_not_lower_than_unseen_ones(shift: fl
     assert rule() == (shift <= 0)
 
 
+def test_a_model_that_lost_its_accuracy_has_not_forgotten() -> None:
+    net, task = rank_task(1.0)
+    rule = make_stop_rule(net, task, "distribution")
+    with torch.no_grad():
+        net.weight.zero_()
+        net.bias[1] = 1.0
+    assert task.holdout is not None
+    assert loss_auc(net, task.holdout, task) == 0.5
+    assert not rule()
+
+
 def test_losses_are_compared_within_a_class() -> None:
     # The losses of class 1 are all higher than those of class 0.
     net = nn.Linear(1, 2)

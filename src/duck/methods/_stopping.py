@@ -23,6 +23,8 @@ FEW_SAMPLES = 200
 """Below this number, forcing each forget sample to be misclassified would forget too much."""
 MIN_SAMPLES_OF_AUC = 20
 """Below this number, the AUC of forget losses is too imprecise to stop by."""
+MIN_KEPT_ACCURACY = 0.9
+"""Share of the original's holdout accuracy that a model must have for its AUC to count."""
 MIN_TARGET_RANK = 0.2
 MAX_TARGET_RANK = 0.8
 """Limits of the rank among unseen samples that is the target of a forget sample."""
@@ -279,7 +281,11 @@ def _condition(
             >= float(outcomes(model, retain, precision).losses.quantile(0.95))
         )
     if stop == "distribution":
-        return lambda: loss_auc(model, holdout, task) >= 0.5
+        # The losses of a model that lost everything are equal, too.
+        needed = MIN_KEPT_ACCURACY * accuracy(model, holdout, precision)
+        return lambda: (
+            loss_auc(model, holdout, task) >= 0.5 and accuracy(model, holdout, precision) >= needed
+        )
     if stop == "loss" or (stop == "auto" and len(remains) < FEW_SAMPLES):
         return lambda: mean_loss(model, task.forget, task) >= unseen_loss(model, holdout, task)
     target = max(tolerance, float(remains.double().mean()) * accuracy(model, holdout, precision))
