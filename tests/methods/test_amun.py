@@ -35,11 +35,13 @@ def plane_task(labels: list[int], notes: list[str] | None = None) -> Task:
     return Task(forget, NoData(), None, 2, recipe=Recipe(precision="float32"), note=note)
 
 
-def test_the_radius_grows_until_the_prediction_changes() -> None:
+@pytest.mark.parametrize("steps", [10, 15])
+def test_the_radius_grows_until_the_prediction_changes(steps: int) -> None:
     # The extent is 2, so that a radius of 0.25 is 0.5 here. The first sample is at 0.5 after a
     # radius of 0.25 and at 0 after one of 0.5. In the next, a step is 0.2: it is at -0.2, which is
     # class 1. The second is at -0.5, then makes four steps of 0.1 to -0.1, which is class 0.
-    method = Amun(radius=0.25, attack_steps=10)
+    # Further steps do not leave the radius.
+    method = Amun(radius=0.25, attack_steps=steps)
     found = method.adversarial_examples(half_plane(), plane_task(LABELS))
     torch.testing.assert_close(found.images, ADVERSARIAL)
     assert found.labels.tolist() == [1, 0]
