@@ -118,6 +118,18 @@ def _duck(kind: str) -> Method:
     return METHODS["duck"](batch_size=64, lr=3e-3, batch_ratio=5, low_batch=32)  # type: ignore[call-arg]
 
 
+def _duck_soft(kind: str) -> Method:
+    return METHODS["duck-soft"](batch_size=64, lr=3e-3, low_batch=32, check_every=1)  # type: ignore[call-arg]
+
+
+def _delete(kind: str) -> Method:
+    return METHODS["delete"](lr=3e-3, batch_size=32)  # type: ignore[call-arg]
+
+
+def _amun(kind: str) -> Method:
+    return METHODS["amun"](lr=3e-3, batch_size=32, attack_steps=10)  # type: ignore[call-arg]
+
+
 def _scrub(kind: str) -> Method:
     return METHODS["scrub"](lr=5e-3, batch_size=32, forget_batch=64, epochs=5, forget_epochs=3)  # type: ignore[call-arg]
 
@@ -178,7 +190,7 @@ def _neg_grad_plus(kind: str) -> Method:
 
 
 def _warm_restart(kind: str) -> Method:
-    return METHODS["warm-restart"](epochs=10)  # type: ignore[call-arg]
+    return METHODS["warm-restart"](epochs=10, shrink=0.5)  # type: ignore[call-arg]
 
 
 # Class removal: accuracy on the forgotten training samples, and on the retained ones.
@@ -204,4 +216,8 @@ TOYS = {
     # The forgotten class keeps a logit of 0, which wins where all others are negative.
     "erm-ktp": Toy(_erm_ktp, 0.1, 0.95),
     "warm-restart": Toy(_warm_restart, 0.01, 0.95),
+    "duck-soft": Toy(_duck_soft, 0.01, 0.95),
+    "delete": Toy(_delete, 0.01, 0.95),
+    # Only for single samples, so no class is forgotten.
+    "amun": Toy(_amun, 1.0, 0.95),
 }

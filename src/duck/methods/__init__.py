@@ -3,11 +3,14 @@
 Other packages register methods through the entry point `duck.methods`.
 """
 
+from duck.methods.amun import Amun
 from duck.methods.bad_teacher import BadTeacher
 from duck.methods.base import METHODS
 from duck.methods.boundary_expand import BoundaryExpand
 from duck.methods.boundary_shrink import BoundaryShrink, BoundaryShrinkRetain
+from duck.methods.delete import Delete
 from duck.methods.duck import Duck
+from duck.methods.duck_soft import DuckSoft
 from duck.methods.erm_ktp import ErmKtp
 from duck.methods.finetune import FineTuning
 from duck.methods.l1_sparse import L1Sparse
@@ -24,11 +27,14 @@ from duck.methods.warm_restart import WarmRestart
 
 __all__ = [
     "METHODS",
+    "Amun",
     "BadTeacher",
     "BoundaryExpand",
     "BoundaryShrink",
     "BoundaryShrinkRetain",
+    "Delete",
     "Duck",
+    "DuckSoft",
     "ErmKtp",
     "FineTuning",
     "L1Sparse",

@@ -16,3 +16,12 @@ def divergence(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Te
     target = (teacher / temperature).log_softmax(1)
     log_p = (student / temperature).log_softmax(1)
     return temperature**2 * kl_div(log_p, target, reduction="batchmean", log_target=True)
+
+
+def divergences_from(target: Tensor, student: Tensor) -> Tensor:
+    """Return KL(target || student) of each sample.
+
+    target    probabilities, which may be 0
+    student   logits
+    """
+    return kl_div(student.log_softmax(1), target, reduction="none").sum(1)

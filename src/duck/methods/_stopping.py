@@ -16,11 +16,15 @@ from duck.training.batching import Batches
 from duck.training.loop import Loss
 from duck.types import Examples, Task
 
-Stop = Literal["auto", "accuracy", "loss"]
+Stop = Literal["auto", "accuracy", "loss", "distribution"]
 MAX_RETAIN_COMPARED = 2000
 """Retain samples that a stop rule evaluates after each epoch, at most."""
 FEW_SAMPLES = 200
 """Below this number, forcing each forget sample to be misclassified would forget too much."""
+MIN_SAMPLES_OF_AUC = 20
+"""Below this number, the AUC of forget losses is too imprecise to stop by."""
+MIN_KEPT_ACCURACY = 0.9
+"""Share of the original's holdout accuracy that a model must have for its AUC to count."""
 MIN_TARGET_RANK = 0.2
 MAX_TARGET_RANK = 0.8
 """Limits of the rank among unseen samples that is the target of a forget sample."""
@@ -248,12 +252,15 @@ def make_stop_rule(
     - Whole classes, and samples whose labels were wrong from the start (`mislabelled`): the forget
       accuracy is below `tolerance`.
     - Samples of classes that remain: the forget accuracy is below the original's holdout accuracy.
+    - The same with `distribution`: the AUC of forget losses against those of unseen samples of the
+      same classes reaches 0.5.
     - Few samples of classes that remain: `RankStopRule`.
     - Without a holdout set: the mean forget loss reaches the 95th percentile of the losses of
       retain samples of the same classes.
     """
     remains = torch.isin(task.forget.labels, task.retain.labels)
-    is_small_request = len(remains) < FEW_SAMPLES and bool(remains.all())
+    few = MIN_SAMPLES_OF_AUC if stop == "distribution" else FEW_SAMPLES
+    is_small_request = len(remains) < few and bool(remains.all())
     if is_small_request and not mislabelled and stop != "accuracy":
         return RankStopRule(model, task)
     return StopRule(_condition(model, task, stop, tolerance, mislabelled))
@@ -272,6 +279,12 @@ def _condition(
         return lambda: (
             mean_loss(model, task.forget, task)
             >= float(outcomes(model, retain, precision).losses.quantile(0.95))
+        )
+    if stop == "distribution":
+        # The losses of a model that lost everything are equal, too.
+        needed = MIN_KEPT_ACCURACY * accuracy(model, holdout, precision)
+        return lambda: (
+            loss_auc(model, holdout, task) >= 0.5 and accuracy(model, holdout, precision) >= needed
         )
     if stop == "loss" or (stop == "auto" and len(remains) < FEW_SAMPLES):
         return lambda: mean_loss(model, task.forget, task) >= unseen_loss(model, holdout, task)
@@ -298,3 +311,19 @@ def unseen_loss(model: nn.Module, holdout: Examples, task: Task) -> float:
     losses_by_class = [losses[holdout.labels == label] for label in labels]
     means = torch.stack([part.mean() if len(part) else losses.mean() for part in losses_by_class])
     return float((means * counts).sum() / counts.sum())
+
+
+def loss_auc(model: nn.Module, unseen: Examples, task: Task) -> float:
+    """Return how often a forget sample has a higher loss than an unseen sample of its class.
+
+    0.5: the losses of forget samples are not lower than those of unseen samples. Equal losses count
+    half.
+    """
+    precision = task.recipe.precision
+    forget = outcomes(model, task.forget, precision).losses
+    others = outcomes(model, unseen, precision).losses
+    labels = task.forget.labels
+    lower = _ranks(forget, labels, others, unseen.labels)
+    # The share of unseen samples with a higher loss, from the negative losses.
+    higher = _ranks(-forget, labels, -others, unseen.labels)
+    return float((1 + lower - higher).mean() / 2)

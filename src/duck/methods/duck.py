@@ -1,7 +1,8 @@
 """DUCK: Distance-based Unlearning via Centroid Kinematics (Cotogni et al. 2023)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from duck.models.head import PROBE_IMAGES, WithEmbedding, with_embeddings
 from duck.runtime import autocast, evaluating, seeded
 from duck.training.batching import Batches, JoinedBatches, NestedBatches, Step
 from duck.training.loop import Loss
-from duck.types import Augment, Examples, Recipe, Task
+from duck.types import Augment, Batch, Examples, Recipe, Task
 
 MAX_ROUNDS = 8
 """Rounds of training on few samples, at most. Each has another learning rate."""
@@ -53,8 +54,10 @@ class Duck(BaseMethod):
     """Epochs of the high-forget phase if the stop rule is never met."""
     stop: Stop = "auto"
     """accuracy: the forget accuracy falls below its target; loss: the forget loss reaches that of
-    unseen samples of the same classes, sample by sample below 200 samples; auto: loss for fewer
-    than 200 forget samples of classes that remain, else accuracy."""
+    unseen samples of the same classes, sample by sample below 200 samples; distribution: the losses
+    of single forget samples are no longer lower than those of unseen samples of the same classes
+    (AUC 0.5), sample by sample below 20 samples; auto: loss for fewer than 200 forget samples of
+    classes that remain, else accuracy."""
     tolerance: float = 0.01
     """Target of the forget accuracy if whole classes are forgotten."""
     check_every: int = 0
@@ -116,19 +119,23 @@ class Duck(BaseMethod):
 
         def compute(net: nn.Module, step: Step) -> Tensor:
             forget, retain = step["forget"], step["retain"]
-            embeddings, logits = _outputs(net, forget.images, retain.images, joint)
-            distances = 1 - cosine_similarity(embeddings.float(), targets[forget.rows])
-            softened = logits.float() / self.temperature
+            outputs = _outputs(net, forget.images, retain.images, joint)
+            losses = self.forget_losses(outputs, targets[forget.rows])
+            softened = outputs.retain_logits.float() / self.temperature
             smoothing = self.label_smoothing
             retain_loss = cross_entropy(softened, retain.labels, label_smoothing=smoothing)
             if active is None:
-                return forget_weight * distances.mean() + retain_weight * retain_loss
+                return forget_weight * losses.mean() + retain_weight * retain_loss
             chosen = active[forget.rows]
             # In this order: dividing before weighting would round differently.
-            forget_term = forget_weight * (distances * chosen).sum() / chosen.sum().clamp(min=1)
+            forget_term = forget_weight * (losses * chosen).sum() / chosen.sum().clamp(min=1)
             return forget_term + retain_weight * retain_loss
 
         return compute
+
+    def forget_losses(self, outputs: "StepOutputs", targets: Tensor) -> Tensor:
+        """Return the cosine distance of each forget sample to its target (eq. 3)."""
+        return 1 - cosine_similarity(outputs.embeddings.float(), targets)
 
     def _targets(self, net: WithEmbedding, task: Task) -> Tensor:
         """Return the centroid that each forget sample is pulled to, by row (eq. 1 and 2)."""
@@ -142,15 +149,10 @@ class Duck(BaseMethod):
         labels = task.forget.labels.unique().to(present.device)
         check_other_class(present.sum() - present[labels].long() >= 1)
         nearest = torch.empty(len(task.forget), dtype=torch.int64, device=centroids.device)
-        directions = normalize(centroids)
-        with evaluating(net), autocast(task.recipe.precision, task.forget.device):
-            for batch in task.forget.batches(1000):
-                embeddings = net(batch.images)[1].float()
-                with torch.autocast(task.forget.device.type, enabled=False):
-                    closeness = normalize(embeddings) @ directions.T
-                closeness[:, ~present] = -torch.inf
-                closeness[torch.arange(len(batch.rows)), batch.labels] = -torch.inf
-                nearest[batch.rows] = closeness.argmax(1)
+        for batch, closeness in closeness_to(net, centroids, task.forget, task.recipe):
+            closeness[:, ~present] = -torch.inf
+            closeness[torch.arange(len(batch.rows)), batch.labels] = -torch.inf
+            nearest[batch.rows] = closeness.argmax(1)
         return centroids[nearest]
 
 
@@ -233,13 +235,22 @@ class _Training:
         return NestedBatches(task.forget, task.retain, method.batch_size, ratio, method.augment)
 
 
-def _outputs(net: nn.Module, forget: Tensor, retain: Tensor, joint: bool) -> tuple[Tensor, Tensor]:
-    """Return the embeddings of the forget images and the logits of the retain images."""
+class StepOutputs(NamedTuple):
+    """What the model returns for the batches of a step."""
+
+    embeddings: Tensor
+    """Of the forget samples, as `forget_logits`."""
+    forget_logits: Tensor
+    retain_logits: Tensor
+
+
+def _outputs(net: nn.Module, forget: Tensor, retain: Tensor, joint: bool) -> StepOutputs:
     if joint:
+        count = len(forget)
         logits, embeddings = net(torch.cat([forget, retain]))
-        return embeddings[: len(forget)], logits[len(forget) :]
-    embeddings = net(forget)[1]
-    return embeddings, net(retain)[0]
+        return StepOutputs(embeddings[:count], logits[:count], logits[count:])
+    forget_logits, embeddings = net(forget)
+    return StepOutputs(embeddings, forget_logits, net(retain)[0])
 
 
 @dataclass
@@ -260,6 +271,19 @@ class FewSampleRates:
         elif self.rising:
             self.lr *= RATE_FACTOR
         return self.lr
+
+
+def closeness_to(
+    net: WithEmbedding, centroids: Tensor, examples: Examples, recipe: Recipe
+) -> Iterator[tuple[Batch, Tensor]]:
+    """Iterate over batches and the cosine of each embedding with each centroid."""
+    directions = normalize(centroids)
+    with evaluating(net), autocast(recipe.precision, examples.device):
+        for batch in examples.batches(1000):
+            embeddings = net(batch.images)[1].float()
+            with torch.autocast(examples.device.type, enabled=False):
+                closeness = normalize(embeddings) @ directions.T
+            yield batch, closeness
 
 
 def class_centroids(
