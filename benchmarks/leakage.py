@@ -28,7 +28,8 @@ are skipped. Models and outputs stay in --work, the artifact store (DUCK_ARTIFAC
 that a second call adds variants.
 
 A variant is a method with its tuned preset, `name@paper` with that of its paper; settings follow
-after a colon.
+after a colon. `warm-restart:epochs=4,shrink=1` starts from fresh weights: it shows what the weights
+of the original are worth.
 """
 
 import argparse
@@ -75,6 +76,10 @@ VARIANTS = (
     "warm-restart:epochs=4,shrink=0.3",
     "warm-restart:epochs=4,shrink=0.5",
     "warm-restart:epochs=4,shrink=0.7",
+    "warm-restart:epochs=4,shrink=1",
+    "warm-restart:epochs=8,shrink=0.5",
+    "warm-restart:epochs=8,shrink=0.7",
+    "warm-restart:epochs=4,shrink=0.7,distillation=0.5",
     "warm-restart:epochs=4,distillation=0.5",
     "warm-restart:epochs=4,average=2",
     "ssd",

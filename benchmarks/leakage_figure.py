@@ -51,7 +51,8 @@ def draw(panels: list[list[Row]]) -> Figure:
     for axis, rows in zip(axes, panels, strict=True):
         draw_panel(axis, rows)
     axes[0].set_ylabel("leak AUC")
-    axes[0].legend(loc="upper right", frameon=False)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure
 
 

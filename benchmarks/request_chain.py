@@ -1,15 +1,15 @@
 """Measure the drift of a model that forgets one request after another.
 
     python benchmarks/request_chain.py
-    python benchmarks/request_chain.py --methods duck warm-restart --seeds 5 --lengths 1 5 20
+    python benchmarks/request_chain.py --methods warm-restart:epochs=4,shrink=0.7 --seeds 5
     python benchmarks/request_chain.py --data cifar10 --model resnet18 --root data --size 100
     python benchmarks/request_chain.py --table benchmarks/results/request-chain.jsonl
 
-A model forgets random requests of 20 samples. "in a row": each request starts from the result of
-the one before (`duck.forget` with the earlier Result). "together": the original forgets all of
-them at once. After 1, 2, 5, 10 and 20 requests everything that was forgotten so far is compared
-with reported test samples by the margin (AUC; 0.5 is chance), beside models that were retrained
-without all of it.
+A model forgets random requests of 20 samples, by methods that are named as in `leakage.py`. "in a
+row": each request starts from the result of the one before (`duck.forget` with the earlier Result).
+"together": the original forgets all of them at once. After 1, 2, 5, 10 and 20 requests everything
+that was forgotten so far is compared with reported test samples by the margin (AUC; 0.5 is chance),
+beside models that were retrained without all of it.
 
 gap        A measurement minus its mean over the retrained models of the same seed. The AUC and the
            accuracy of retrained models change with the number of requests, too: less data is left.
@@ -29,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from leakage import parse_variant
 from result_files import RESULTS, ResultFile, Row, create_parser, print_table, run_or_print
 from torch import nn
 
@@ -46,6 +47,7 @@ from duck.scenarios import ForgetSamples
 from duck.types import Data, Examples, Recipe
 
 LENGTHS = (1, 2, 5, 10, 20)
+METHODS = ("duck", "warm-restart", "warm-restart:epochs=4,shrink=0.7")
 RETRAINED = "retrained"
 IN_A_ROW = "in a row"
 TOGETHER = "together"
@@ -92,13 +94,15 @@ class Chain:
         self, model: nn.Module | Result, ids: Sequence[str], method: str, seed: int | None = None
     ) -> Result:
         """Forget samples; `seed` is that of the chain if there is none."""
+        # For a few epochs compilation would cost more than it saves.
+        compiled = self.recipe.compile and method == RETRAINED
         return duck.forget(
             model,
             None if isinstance(model, Result) else self.data,
             ForgetSamples(ids),
-            method=method,
+            method=parse_variant(method, self.data.name, "samples", len(self.data.train)),
             seed=self.seed if seed is None else seed,
-            recipe=self.recipe,
+            recipe=replace(self.recipe, compile=compiled),
             new_model=self.new_model,
             # Damage is a result here, not a reason to stop.
             max_accuracy_loss=1.0,
@@ -151,7 +155,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument("--model", default="convnet")
     parser.add_argument("--epochs", type=int, help="of the original; default: its recipe's")
-    parser.add_argument("--methods", nargs="+", default=["duck", "warm-restart"])
+    parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--size", type=int, default=20, help="samples of a request")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="requests so far")
