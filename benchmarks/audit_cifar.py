@@ -38,14 +38,17 @@ from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Verdict
 from duck.methods import preset
 from duck.methods.base import Method
 
+TASKS = (CIFAR_SAMPLES, CIFAR_CLASS)
 SEEDS = 3
-FURTHER = 6
+FURTHER = {"samples": 6, "class": 3}
 PLANTED = 2
 METHODS: dict[str, tuple[str, Any]] = {
-    "DUCK (paper)": ("duck", "paper"),
     "DUCK (tuned)": ("duck", "tuned"),
-    "FineTuning (paper)": ("finetune", "paper"),
+    "DUCK (paper)": ("duck", "paper"),
+    "FineTuning (tuned)": ("finetune", "tuned"),
 }
+SLOW_METHODS: dict[str, tuple[str, Any]] = {"FineTuning (paper)": ("finetune", "paper")}
+"""Run last: it takes longer than all others together."""
 ATTACK = "loss attack"
 Group = Callable[[Task], list[tuple[int, Models]]]
 """Returns the models to judge, with the number of their original."""
@@ -53,6 +56,7 @@ Group = Callable[[Task], list[tuple[int, Models]]]
 
 def main() -> None:
     parser = create_parser(__doc__)
+    parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=RESULTS / "audit-cifar.jsonl")
     parser.add_argument("--limit-minutes", type=float, default=60)
@@ -62,7 +66,7 @@ def main() -> None:
 def run(args: argparse.Namespace) -> None:
     """Append the results of every group."""
     results = ResultFile(args.out, args.limit_minutes, torch.device("cpu"))
-    for task_name in (CIFAR_SAMPLES, CIFAR_CLASS):
+    for task_name in args.tasks:
         task = make_cifar_task(task_name, args.root)
         if task is None:
             return
@@ -88,12 +92,15 @@ def groups(task: Task) -> dict[tuple[str, str], Group]:
         found |= {("planted", f"{100 * share:.0f} % kept"): planted(share) for share in KEPT}
     names = [name for name in cheats_of(task) if name != "original"]
     found |= {("cheat", name): one_cheat(name) for name in names}
+    for name, (method, hyperparameters) in SLOW_METHODS.items():
+        found[("method", name)] = unlearned_by(method, hyperparameters)
     return found
 
 
 def further_retrained(task: Task) -> list[tuple[int, Models]]:
     models = {
-        f"further {place}": train_model(task, seed=20_000 + place) for place in range(FURTHER)
+        f"further {place}": train_model(task, seed=20_000 + place)
+        for place in range(FURTHER[task.scenario.kind])
     }
     return [(0, models)]
 
