@@ -15,7 +15,7 @@ from duck.audits.parts import split_for_choice
 from duck.errors import BadInput
 from duck.methods.base import METHODS, Method
 from duck.methods.ladder import Candidate, choose_method, ladder
-from duck.methods.presets import default_recipe
+from duck.methods.presets import default_recipe, preset
 from duck.methods.retrained import Retrained
 from duck.models import build
 from duck.retraining import Retraining
@@ -78,16 +78,11 @@ def test_a_method_that_forgets_nothing_is_not_chosen() -> None:
     assert [attempt.passed for attempt in assured.assurance.attempts] == [False, True]
 
 
-def test_the_first_method_that_passes_is_chosen_and_audited_again() -> None:
-    options = AssureOptions("oracle", models=5, planted=False)
-    assured = run_toy([NOTHING, EXACT, LAST], class_scenario(), options)
+def test_the_first_method_that_passes_is_chosen() -> None:
+    assured = run_toy([NOTHING, EXACT, LAST], class_scenario(), AssureOptions("quick"))
     assert assured.assurance.chosen == "exact"
-    assert assured.assurance.verdict == "forgotten"
     assert [attempt.method for attempt in assured.assurance.attempts] == ["nothing", "exact"]
-    assert assured.assurance.attempts[1].verdict == "forgotten"
-    assert assured.assurance.retraining_seconds is not None
     assert assured.audit is not None
-    assert assured.audit.models == 5
 
 
 def test_a_method_that_fails_is_recorded_and_the_next_one_is_tried() -> None:
@@ -112,18 +107,6 @@ def test_a_method_that_fails_is_recorded_and_the_next_one_is_tried() -> None:
     assert not first.passed
     assert "It cannot run here." in first.reason
     assert assured.assurance.chosen == "retrained"
-
-
-def test_a_budget_ends_with_the_best_so_far() -> None:
-    weak = Candidate("weak", METHODS["neg-grad"](batch_size=32, lr=1e-6, max_epochs=1), 0.1)  # type: ignore[call-arg]
-    options = AssureOptions("oracle", models=3, planted=False, budget_seconds=1e-3)
-    assured = run_toy([weak, EXACT, LAST], samples_scenario(), options)
-    assert not assured.assurance.passed
-    assert assured.assurance.chosen == "weak"
-    assert assured.audit is None
-    skipped = assured.assurance.attempts[1]
-    assert skipped.method == "exact"
-    assert skipped.seconds == 0
 
 
 def test_the_oracle_tier_needs_a_way_to_retrain() -> None:
@@ -183,6 +166,48 @@ def test_the_final_audit_looks_at_samples_that_the_choice_did_not_see() -> None:
     assert assured.audit.verdict == "no verdict"
 
 
+def run_noisy(candidates: list[Candidate], options: AssureOptions) -> Assured:
+    data, recipe, model, new_model = noisy()
+    scenario = duck.ForgetClasses([3])(data)
+
+    def unlearn_with(candidate: Candidate) -> Outcome:
+        return unlearn(candidate.method, model, scenario, new_model=new_model, recipe=recipe)
+
+    def retraining(part: Scenario) -> Retraining:
+        return Retraining(part, model, new_model, recipe)
+
+    original = Original(model, new_model, recipe)
+    return assure(original, scenario, candidates, unlearn_with, options, retraining)
+
+
+DUCK = Candidate("duck", preset("duck", "noisy-digits", "class"), 0.1)
+
+
+@pytest.mark.slow
+def test_by_the_oracle_tier_duck_fails_and_a_retrained_model_passes() -> None:
+    assured = run_noisy([DUCK, EXACT, LAST], AssureOptions("oracle", planted=False))
+    first, second = assured.assurance.attempts
+    assert (first.method, first.passed) == ("duck", False)
+    assert (second.method, second.passed) == ("exact", True)
+    assert first.residual_memory is not None
+    assert first.residual_memory > 0.2
+    assert assured.assurance.verdict == "forgotten"
+    assert assured.assurance.retraining_seconds is not None
+    assert assured.audit is not None
+    assert assured.audit.models == 6
+
+
+@pytest.mark.slow
+def test_a_budget_ends_with_the_best_so_far() -> None:
+    options = AssureOptions("oracle", models=3, planted=False, budget_seconds=1e-3)
+    assured = run_noisy([DUCK, EXACT, LAST], options)
+    assert not assured.assurance.passed
+    assert assured.assurance.chosen == "duck"
+    assert assured.audit is None
+    skipped = assured.assurance.attempts[1]
+    assert (skipped.method, skipped.seconds) == ("exact", 0)
+
+
 def test_forget_with_assurance_returns_a_model_that_passed() -> None:
     data, recipe, model, new_model = noisy()
     result = duck.forget(
@@ -212,7 +237,7 @@ def name_of(method: Method) -> str:
 def test_the_automatic_choice() -> None:
     data, recipe, *_ = noisy()
     class_request = duck.ForgetClasses([3])(data)
-    many, few = ForgetThird()(data), duck.ForgetFraction(0.05)(data)
+    many, few = ForgetThird()(data), duck.ForgetFraction(0.02)(data)
     assert name_of(choose_method(class_request, recipe)[0]) == "warm-restart"
     assert name_of(choose_method(many, recipe)[0]) == "warm-restart"
     assert name_of(choose_method(few, recipe)[0]) == "duck"

@@ -11,20 +11,24 @@ from duck.types import Scenario
 
 MIN_SAMPLES_TO_SPLIT = 50
 """Forget samples. Of fewer, both parts have all of them."""
+CHOICE_SHARE = 1 / 3
+"""Share of the forget samples for the choice. A screen needs fewer than the final verdict."""
 
 
 def split_for_choice(scenario: Scenario) -> tuple[Scenario, Scenario]:
     """Return the part for the choice of a method, and the part for the final audit.
 
-    The first has one half of the forget samples and the holdout, the second the other half and the
-    test samples.
+    The first has a third of the forget samples and the holdout, the second the other forget samples
+    and the test samples.
     """
     first = second = scenario.forget
     if len(scenario.forget) >= MIN_SAMPLES_TO_SPLIT:
         generator = seeded(scenario.seed, "assurance")
         order = torch.randperm(len(scenario.forget), generator=generator)
-        first, second = (scenario.forget[rows].sort().values for rows in order.chunk(2))
-    return restrict(scenario, first, scenario.holdout), restrict(scenario, second, scenario.test)
+        count = round(len(order) * CHOICE_SHARE)
+        first, second = scenario.forget[order[:count]], scenario.forget[order[count:]]
+    choice = restrict(scenario, first.sort().values, scenario.holdout)
+    return choice, restrict(scenario, second.sort().values, scenario.test)
 
 
 def restrict(scenario: Scenario, forget: Tensor, unseen: Tensor) -> Scenario:
