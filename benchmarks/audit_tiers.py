@@ -38,7 +38,8 @@ from result_files import RESULTS, ResultFile, Row, create_parser, print_table, r
 from torch import nn
 
 from duck.audits.full import evidence_of
-from duck.audits.judge import Judge, Limits, verdict_of
+from duck.audits.judge import Judge, verdict_of
+from duck.audits.limits import Limits
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import make_setting
 from duck.audits.quick import quick

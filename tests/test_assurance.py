@@ -252,5 +252,7 @@ def test_the_ladder_rises_to_retraining(request_: Callable[[Data], Scenario]) ->
     assert shares == sorted(shares)
     assert steps[-1].name == "retrained"
     assert all(0 < share <= 1 for share in shares)
+    short = ladder(request_(data), replace(recipe, epochs=8))
+    assert "warm-restart, long" not in [step.name for step in short]  # as long as retraining
     named = ladder(request_(data), recipe, "scrub")
     assert [step.name for step in named] == ["scrub", "retrained"]

@@ -32,7 +32,7 @@ from duck.registry import Registry
 from duck.scenarios import SCENARIOS
 from duck.unlearning import unlearn
 from tests.audits.witnesses import sample_model, samples_setting
-from tests.toys import RECIPE, class_scenario, toy_data, toy_examples, trained_net
+from tests.toys import RECIPE, class_scenario, toy_data, toy_examples, toy_net, trained_net
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -103,11 +103,16 @@ def test_the_code_of_the_first_page_forgets_and_audits(
     assert "Verdict (quick tier)" in capsys.readouterr().out
 
 
-def test_the_readme_changes_a_hyperparameter() -> None:
-    names = user_names()
-    exec(blocks(ROOT / "README.md")[1], names)
-    assert names["result"].method == replace(names["preset"], lr=1e-4)
-    assert names["result"].method != names["preset"]
+@pytest.mark.parametrize(
+    ("page", "block"), [("README.md", 1), ("docs/assurance.md", 0)], ids=["readme", "assurance"]
+)
+def test_the_code_with_assurance_ends_with_a_model_that_passed(page: str, block: int) -> None:
+    names = {**user_names(), "new_model": toy_net, "recipe": RECIPE, "duck": duck}
+    exec(blocks(ROOT / page)[block], names)
+    assured = names["result"].assured
+    assert assured.assurance.tier == "oracle"
+    assert assured.assurance.passed
+    assert assured.audit.models == 6
 
 
 @pytest.mark.slow
@@ -135,7 +140,8 @@ def test_every_page_with_python_code_is_run_by_a_test() -> None:
         "docs/index.md": 1,
         "docs/data.md": 1,
         "docs/analysis.md": 1,
-        "docs/tutorial.md": 5,
+        "docs/assurance.md": 1,
+        "docs/tutorial.md": 6,
     }
 
 
@@ -266,8 +272,8 @@ def test_the_commands_of_the_readme_run_on_digits(
     assert train[1:6] == cifar10
     digits = ["train", "--data", "digits", "--epochs", "6", *train[6:]]
     codes = [cli.main(words) for words in (digits, *others)]
-    # The first page says what the audit finds: DUCK does not pass it.
-    assert codes == [0, 0, 1, 0]
+    # After so short a training six retrained models differ too much for a verdict on a fast method.
+    assert codes == [0, 0, 3, 0, 0]
     assert Path("report.html").stat().st_size > 100_000
 
 

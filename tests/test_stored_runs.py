@@ -37,9 +37,9 @@ def forget_options(original: Path, out: Path, **rest: Any) -> duck.ForgetOptions
 
 def test_a_call_stores_the_run_that_the_command_stores(original: Path, tmp_path: Path) -> None:
     called = duck.forget_run(
-        forget_options(original, tmp_path / "called", settings={"low_epochs": 1})
+        forget_options(original, tmp_path / "called", method="duck", settings={"low_epochs": 1})
     )
-    words = ["--run", str(original), "--classes", "3", "--low-epochs", "1"]
+    words = ["--run", str(original), "--classes", "3", "--method", "duck", "--low-epochs", "1"]
     assert cli.main(["forget", *words, "--out", str(tmp_path / "typed")]) == 0
     by_call, by_command = (runs.load(tmp_path / name) for name in ("called", "typed"))
     assert called.run.experiment == by_call.experiment == by_command.experiment

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from duck.assurance import Assured, AssureOptions
 from duck.assurance import assure as assure_methods
-from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
+from duck.audits.auditing import Case, audit_oracle, audit_quick
+from duck.audits.limits import DEFAULT_MODELS
 from duck.audits.next_step import audit_obstacle
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage

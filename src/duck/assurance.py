@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from torch import nn
 
-from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
-from duck.audits.judge import Limits
+from duck.audits.auditing import Case, audit_oracle, audit_quick
+from duck.audits.limits import DEFAULT_MODELS, Limits
 from duck.audits.memory import PRIMARY
 from duck.audits.parts import split_for_choice
 from duck.audits.planting import SHARES, plant

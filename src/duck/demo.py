@@ -11,7 +11,8 @@ from duck.analysis.study import RESULT, analyse
 from duck.artifacts import ArtifactStore, default_root
 from duck.assurance import Assurance, AssureOptions, assure
 from duck.audits import verdict
-from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
+from duck.audits.auditing import Case, audit_oracle, audit_quick
+from duck.audits.limits import DEFAULT_MODELS
 from duck.audits.quick import Coverage
 from duck.audits.verdict import Audit, Tier
 from duck.display import Display

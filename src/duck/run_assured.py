@@ -9,12 +9,13 @@ from duck import files, runs
 from duck.artifacts import ArtifactStore, default_root
 from duck.assurance import Assurance, Assured, AssureOptions, assure
 from duck.audits import verdict
+from duck.audits.run_audit import DEFAULT_POOL_MODELS, POOLS_FOLDER
 from duck.audits.verdict import Audit
 from duck.data.checks import Finding
 from duck.display import Display
 from duck.errors import BadInput
 from duck.methods.ladder import AUTO, Candidate, ladder
-from duck.pools.build import build_pool, suitable_workers
+from duck.pools.build import build_request_pool
 from duck.pools.plan import Plan
 from duck.pools.reader import Pool
 from duck.records import to_plain
@@ -22,9 +23,6 @@ from duck.retraining import Retraining
 from duck.run_forget import ForgetOptions, ForgetRun, PreparedRequest, prepare
 from duck.runtime import pick_device
 from duck.types import Original, Scenario
-
-POOLS_FOLDER = ".pools"
-POOL_MODELS = 32
 
 
 @dataclass(frozen=True)
@@ -137,18 +135,13 @@ class _AssuredRun:
 
     def _pool(self, candidate: Candidate) -> Pool:
         experiment = self.prepared.experiment(candidate.method)
-        folder = self.parent.resolve() / POOLS_FOLDER / experiment.public_id
-        self.display.message(f"The pool of {POOL_MODELS} models is made, or resumed, in {folder}.")
-        with self.display.progress("pool") as progress:
-            build_pool(
-                folder,
-                Plan("request", experiment),
-                self.prepared.scenario.data,
-                POOL_MODELS,
-                device=self.device,
-                workers=suitable_workers(self.device),
-                report=lambda state: progress(state.done, state.done + state.left),
-            )
+        out = self.options.output.out
+        name = out.name if out is not None else experiment.public_id
+        step = candidate.name.replace(", ", "-")
+        folder = self.parent.resolve() / POOLS_FOLDER / f"{name}-{step}"
+        plan = Plan("request", experiment)
+        data = self.prepared.scenario.data
+        build_request_pool(folder, plan, data, DEFAULT_POOL_MODELS, self.device, self.display)
         return Pool(folder)
 
     def _store(self, assured: Assured, findings: Sequence[Finding]) -> AssuredRun:

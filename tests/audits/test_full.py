@@ -20,7 +20,7 @@ from duck.audits.full import (
     evidence_of,
     ulira_excess,
 )
-from duck.audits.judge import Limits
+from duck.audits.limits import Limits
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import ModelOutputs, make_setting, observe
 from duck.audits.scores import Margins, Scored

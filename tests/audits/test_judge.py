@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from duck.audits.judge import Judge, Limits, MeasurementCache, verdict_of
+from duck.audits.judge import Judge, MeasurementCache, verdict_of
+from duck.audits.limits import Limits
 from duck.audits.measurements import Measure, Measurement
 from duck.audits.memory import CLASS_LOGIT, LIKENESS, PRIMARY, memory_measures
 from duck.audits.outputs import ModelOutputs, SplitOutputs

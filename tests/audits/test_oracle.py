@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from duck.audits import controls
-from duck.audits.judge import Limits
+from duck.audits.limits import Limits
 from duck.audits.oracle import Models, PoolEvidence, decide, oracle
 from duck.audits.outputs import ModelOutputs, Rows, Setting, SplitOutputs
 from duck.audits.quick import Coverage, quick

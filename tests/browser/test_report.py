@@ -264,7 +264,7 @@ def test_the_page_that_the_demo_writes(
         opened(browser, demo / "report.html", size, scheme)
         assert checked(browser, size) > 30
         assert browser.find_elements(By.CSS_SELECTOR, "figure[id$=-features]")
-        assert len(texts(browser, 1)) == 6
+        assert len(texts(browser, 1)) == 7
         browser.find_element(By.NAME, "text").send_keys("class duck")
         assert texts(browser, 1) == ["class-duck"]
         shot(browser, tmp_path / f"demo-{size}-{scheme}.png")

@@ -54,7 +54,8 @@ def test_compare_tells_each_methods_scores_and_gaps(
     assert sorted(path.name for path in Path("kept").iterdir()) == ["duck", "retrained"]
     assert duck(capsys, "show", "kept/duck")["scores"]["aus"] == found["duck"]["scores"]["aus"]
     # The curves are those that `duck forget` stores.
-    duck(capsys, "forget", "--run", original, "--fraction", "0.1", "--out", "alone")
+    alone = ["--run", original, "--fraction", "0.1", "--method", "duck", "--out", "alone"]
+    duck(capsys, "forget", *alone)
     curves = {
         folder: json.loads(Path(folder, "run.json").read_text())["history"]
         for folder in ("kept/duck", "kept/retrained", "alone")
@@ -463,7 +464,8 @@ def test_what_tune_finds_is_never_worse_on_holdout_than_going_without_its_file(
     assert "Best: the preset 'tuned'" in capsys.readouterr().out
     ids = []
     for name, more in (("without", []), ("with", ["--presets", "found.toml"])):
-        duck(capsys, "forget", "--run", original, "--classes", "3", *more, "--out", name)
+        words = ["--run", original, "--classes", "3", "--method", "duck", *more, "--out", name]
+        duck(capsys, "forget", *words)
         ids.append(json.loads(Path(name, "run.json").read_text())["id"])
     assert ids[0] == ids[1]
 

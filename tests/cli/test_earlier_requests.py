@@ -145,9 +145,8 @@ def test_a_request_that_forgot_nothing_is_not_called_forgotten_later(
         "--json",
         code=1,
     )
-    printed = duck(
-        capsys, *split("forget --run {} --classes 5 --out {} --json", first, second), code=1
-    )
+    words = split("forget --run {} --classes 5 --method duck --out {} --json", first, second)
+    printed = duck(capsys, *words, code=1)
     assert (printed["status"], printed["earlier"][0]["state"]) == ("done", "was never forgotten")
 
 

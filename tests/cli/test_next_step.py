@@ -109,7 +109,8 @@ def test_a_compared_run_names_its_original(
 def test_the_audit_of_a_single_sample_is_suggested_and_works(
     foreign: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--ids", "one.txt", "--lr", "1e-3", "--out", "one", "--max-accuracy-loss", "1"]
+    words = ["--ids", "one.txt", "--method", "duck", "--lr", "1e-3", "--out", "one"]
+    words += ["--max-accuracy-loss", "1"]
     _, out = duck(capsys, "forget", *foreign, *words)
     assert runs.load(Path("one")).forgot is not False
     words = suggested(out)

@@ -20,7 +20,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     train_digits(root / "original", 4)
     (root / "ids.txt").write_text("1\n2\n5\n")
-    quick = ["--max-epochs", "1", "--low-epochs", "1"]
+    quick = ["--method", "duck", "--max-epochs", "1", "--low-epochs", "1"]
     for name, who in (("class", ["--classes", "3"]), ("ids", ["--ids", str(root / "ids.txt")])):
         assert (
             cli.main(

@@ -56,7 +56,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     fast = ["--device", "cpu", "--json"]
     main(["train", "--data", "digits", "--out", str(original), "--epochs", "1", *fast])
     request = ["--run", str(original), "--classes", "3", "--out", str(unlearned)]
-    main(["forget", *request, "--max-epochs", "1", "--low-epochs", "0", *fast])
+    words = ["--method", "duck", "--max-epochs", "1", "--low-epochs", "0"]
+    main(["forget", *request, *words, *fast])
     return original, unlearned
 
 
@@ -109,7 +110,8 @@ def test_forgetting_imports_nothing_that_it_does_not_use(
     unused = '("joblib", "scipy", "sklearn.manifold", "plotly", "matplotlib", "captum")'
     script = SCRIPT.replace('("torch", "numpy", "scipy", "sklearn")', unused)
     request = ["--run", str(runs[0]), "--classes", "3", "--out", str(tmp_path / "forgot")]
-    start = run_fresh("forget", *request, "--low-epochs", "0", "--device", "cpu", script=script)
+    request += ["--method", "duck", "--low-epochs", "0", "--device", "cpu"]
+    start = run_fresh("forget", *request, script=script)
     assert start.code == "0"
     assert start.slow_packages == ""
 

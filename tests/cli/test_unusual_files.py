@@ -58,6 +58,8 @@ def test_a_named_pipe_in_place_of_an_input_is_refused(
         words = ["--model", "convnet", "--data", "digits"]
     if flag != "--ids":
         words += ["--classes", "3"]
+    if flag == "--presets":
+        words += ["--method", "duck"]
     message = fails(capsys, "forget", *words, flag, pipe, "--out", tmp_path / "out")
     assert str(pipe) in message
     assert "not a regular file" in message

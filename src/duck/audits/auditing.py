@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from duck.audits.full import evidence_of
-from duck.audits.judge import Limits
+from duck.audits.limits import Limits
 from duck.audits.oracle import Models, oracle
 from duck.audits.outputs import ModelOutputs, check_unseen, make_setting, observe
 from duck.audits.quick import Coverage, quick
@@ -21,9 +21,6 @@ from duck.pools.reader import Pool
 from duck.printable import counted
 from duck.runtime import device_of, global_seed, seeded
 from duck.types import Scenario
-
-DEFAULT_MODELS = 6
-"""Retrained models. One more than an interval needs: each of them is judged by five others."""
 
 
 @dataclass(frozen=True, eq=False)

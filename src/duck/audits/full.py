@@ -16,8 +16,8 @@ from duck.audits.attacks.ulira import (
 )
 from duck.audits.epsilon import epsilon_per_sample
 from duck.audits.intervals import SampleEstimate, binomial_error
-from duck.audits.judge import MAX_ADVANTAGE, Limits
 from duck.audits.klom import klom, p95, span_of
+from duck.audits.limits import MAX_ADVANTAGE, Limits
 from duck.audits.measurements import Measure, Measurement, ScoringFunction, auc_of, mean
 from duck.audits.memorisation import memorisation, retained_leakage
 from duck.audits.oracle import PoolEvidence

@@ -1,13 +1,14 @@
 """Measure every model once, and judge one model by the spread of retrained ones."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import exp, log
 
 import numpy as np
 from scipy.stats import norm
 
 from duck.audits.intervals import Band, holm, prediction_interval
+from duck.audits.limits import MAX_ADVANTAGE, Limits
 from duck.audits.measurements import SMALLEST, Measure, Measurement, mean
 from duck.audits.memory import CLASS_LOGIT, PRIMARY, is_comparable
 from duck.audits.outputs import Array, ModelOutputs
@@ -25,9 +26,6 @@ from duck.audits.verdict import (
 from duck.types import Estimate
 
 ALPHA = 0.05
-MARGIN = 0.1
-MAX_ADVANTAGE = 0.05
-MAX_EPSILON = 1.0
 MAX_RATIO = 1.5
 """Limit of the excess distance, as a multiple of that between retrained models."""
 LEAST_SEPARATION = 3.0
@@ -41,19 +39,6 @@ MAX_RESOLUTION = 0.5
 LEAST_PAIRED = 3
 LEAST_SPREAD = 0.01
 """Of residual memory: clipped margins may have no spread at all."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much may be left in a model that is called forgotten."""
-
-    margin: float = MARGIN
-    """Residual memory ρ."""
-    max_advantage: float | None = None
-    """Membership advantage, 2 AUC - 1, beyond that of retrained models. None: 0.05, or what this
-    audit can resolve where that is more."""
-    max_epsilon: float = MAX_EPSILON
-    """ε of the full tier."""
 
 
 class MeasurementCache:
@@ -105,7 +90,7 @@ class Judge:
     measurements: MeasurementCache
     measures: Sequence[Measure]
     references: Sequence[str]
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def is_class(self) -> bool:

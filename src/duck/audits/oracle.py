@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from duck.audits import controls, text
 from duck.audits.attacks.base import model_attacks
-from duck.audits.judge import Judge, Limits, MeasurementCache, table_rows, verdict_of
+from duck.audits.judge import Judge, MeasurementCache, table_rows, verdict_of
+from duck.audits.limits import Limits
 from duck.audits.measurements import (
     Measure,
     ScoringFunction,

@@ -6,6 +6,8 @@ from duck.audits.memory import CLASS_LOGIT, PRIMARY, memory_measures
 from duck.audits.outputs import ModelOutputs, make_setting, observe
 from duck.types import Scenario
 
+READ = (PRIMARY[0], CLASS_LOGIT)
+"""The measures that a search reads: those of outputs. Embeddings scatter more."""
 LEAST_DISTANCE = 0.1
 """Between the original and the retrained model. A measure that separates them less is left out."""
 
@@ -26,24 +28,33 @@ class ResidualMemory:
     ) -> None:
         self.scenario = scenario
         self.head = head
-        before, after = self._observe(original), self._observe(retrained)
-        known = memory_measures(make_setting(scenario), before)
-        self.measures = []
-        for measure in known:
-            if measure.name not in (PRIMARY[0], CLASS_LOGIT) or measure.of_model is None:
-                continue
-            low = measure.of_model(after).value
-            distance = measure.of_model(before).value - low
-            if distance > LEAST_DISTANCE:
-                self.measures.append((measure.of_model, low, distance))
+        self.original = self._observe(original)
+        before, after = self._values(self.original), self._values(self._observe(retrained))
+        self.low = after
+        self.distance = {
+            name: before[name] - after[name]
+            for name in after
+            if before[name] - after[name] > LEAST_DISTANCE
+        }
 
     def _observe(self, model: nn.Module) -> ModelOutputs:
         return observe(model, self.scenario, self.head)
 
+    def _values(self, outputs: ModelOutputs) -> dict[str, float]:
+        # The measures are functions of this scenario, which cannot be sent to other processes.
+        measures = memory_measures(make_setting(self.scenario), self.original)
+        return {
+            measure.name: measure.of_model(outputs).value
+            for measure in measures
+            if measure.name in READ and measure.of_model is not None
+        }
+
     def __call__(self, model: nn.Module) -> float:
         """Return the largest residual memory over the measures; 0 where there are none."""
-        outputs = self._observe(model)
-        values = [(read(outputs).value - low) / distance for read, low, distance in self.measures]
+        values = self._values(self._observe(model))
+        shares = [
+            (values[name] - self.low[name]) / distance for name, distance in self.distance.items()
+        ]
         if self.scenario.kind == "samples":
-            values = [abs(value) for value in values]
-        return max([0.0, *values])
+            shares = [abs(share) for share in shares]
+        return max([0.0, *shares])

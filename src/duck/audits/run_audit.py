@@ -1,28 +1,26 @@
 """Audit a stored run: load its models, train the missing ones, attack, and store the audit."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
 
 from duck import runs
-from duck.audits.auditing import DEFAULT_MODELS, Case, audit_oracle, audit_quick
+from duck.audits.auditing import Case, audit_oracle, audit_quick
 from duck.audits.full import MIN_MODELS, check_size
-from duck.audits.judge import MARGIN, MAX_EPSILON, Limits
+from duck.audits.limits import DEFAULT_MODELS, MARGIN, MAX_EPSILON, Limits
 from duck.audits.next_step import next_steps
 from duck.audits.oracle import ENOUGH
 from duck.audits.outputs import make_setting
 from duck.audits.planting import SHARES, plant
 from duck.audits.quick import Coverage
 from duck.audits.verdict import Audit, Tier, file_of, save
-from duck.data.progress import ProgressCallback
+from duck.display import Display
 from duck.errors import BadInput
 from duck.experiment import Training
 from duck.methods.base import METHODS
-from duck.pools.build import build_pool, suitable_workers
+from duck.pools.build import build_request_pool
 from duck.pools.plan import Plan
 from duck.pools.reader import Pool, mismatch
 from duck.retraining import Retraining
@@ -133,21 +131,6 @@ class RunAudit:
     run: runs.Run
     not_stored: str = ""
     """Why the audit was not stored in the folder of the run; "" if it was."""
-
-
-@contextmanager
-def no_progress(title: str) -> Iterator[ProgressCallback]:
-    """Show no progress."""
-    yield lambda done, total: None
-
-
-@dataclass(frozen=True)
-class Display:
-    """How progress and messages are shown; by default they are not."""
-
-    progress: Callable[[str], AbstractContextManager[ProgressCallback]] = no_progress
-    """Called with a title; its callback is called with (done, total)."""
-    message: Callable[[str], None] = lambda text: None
 
 
 def audit_run(
@@ -346,17 +329,10 @@ class _RunAudit:
             )
         name = self.opened.run.id or self.opened.experiment.public_id
         folder = self.folder.resolve().parent / POOLS_FOLDER / name
-        self.display.message(f"The pool of {models} models is made, or resumed, in {folder}.")
-        with self.display.progress("pool") as progress:
-            build_pool(
-                folder,
-                Plan("request", self.opened.experiment),
-                self.opened.scenario.data,
-                models,
-                device=self.device,
-                workers=suitable_workers(self.device),
-                report=lambda state: progress(state.done, state.done + state.left),
-            )
+        plan = Plan("request", self.opened.experiment)
+        build_request_pool(
+            folder, plan, self.opened.scenario.data, models, self.device, self.display
+        )
         return folder
 
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import tyro
 
-from duck.audits.run_audit import AuditOptions, Display, RunAudit, audit_run
+from duck.audits.run_audit import AuditOptions, RunAudit, audit_run
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN
 from duck.cli import exit_codes
-from duck.cli.console import emit, progress_bar, say, write
+from duck.cli.console import CONSOLE, emit, say, write
 from duck.cli.parsing import parse
 
 EXIT_CODES = {
@@ -44,7 +44,7 @@ class AuditFlags:
 
 def main(argv: list[str]) -> int:
     args = parse(AuditFlags, argv, "audit")
-    found = audit_run(args.run, args.audit, Display(progress_bar, say))
+    found = audit_run(args.run, args.audit, CONSOLE)
     if args.json:
         emit(found.audit.to_dict())
     else:

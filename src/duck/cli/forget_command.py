@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from duck import runs
-from duck.assurance import AssureOptions
-from duck.audits.auditing import DEFAULT_MODELS
-from duck.audits.judge import MARGIN, Limits
+from duck.audits.limits import DEFAULT_MODELS, MARGIN, Limits
 from duck.audits.next_step import verdict_without_audit
 from duck.audits.verdict import Tier
 from duck.cli import inputs
@@ -32,10 +30,13 @@ from duck.metrics import SMALL, loss_change
 from duck.options import DataOptions, OriginalOptions
 from duck.printable import counted
 from duck.records import to_plain
-from duck.run_assured import AssuredRun, PlannedStep, assure_run, plan_assurance
 from duck.run_forget import ForgetOptions, ForgetRun, forget_run
 from duck.scenarios import ForgetRandomClasses
 from duck.unlearning import Status
+
+if TYPE_CHECKING:
+    from duck.assurance import AssureOptions
+    from duck.run_assured import AssuredRun, PlannedStep
 
 EXIT_CODES: dict[Status, int] = {"done": DONE, "nothing forgotten": FAILED, "damaged": FAILED}
 
@@ -59,7 +60,10 @@ class AssureFlags:
     """With --assure: largest membership advantage beyond that of retrained models."""
 
     @property
-    def options(self) -> AssureOptions:
+    def options(self) -> "AssureOptions":
+        """The options of the assurance."""
+        from duck.assurance import AssureOptions
+
         assert self.assure is not None
         limits = Limits(self.margin, self.max_advantage)
         return AssureOptions(self.assure, self.models, limits, budget_seconds=self.budget_seconds)
@@ -142,11 +146,8 @@ def main(argv: list[str]) -> int:
             "other."
         )
     args.assurance.check()
-    if args.assurance.dry_run:
-        return _print_plan(plan_assurance(options, CONSOLE), args.output.json)
     if args.assurance.assure:
-        assured = assure_run(options, args.assurance.options, CONSOLE)
-        return _print_assured(assured, args.output.json)
+        return _assure(options, args.assurance, args.output.json)
     forgotten = forget_run(options, CONSOLE)
     return _print_run(forgotten, args.output.json) if forgotten.is_first else DONE
 
@@ -208,6 +209,16 @@ def _method_for_help(given: GivenFlags) -> Method | None:
     return preset(name, data, kind, inputs.data_samples(given), which, file)
 
 
+def _assure(options: ForgetOptions, flags: AssureFlags, as_json: bool) -> int:
+    """Print the plan, or try methods until one passes."""
+    # Audits import scipy, which a plain `duck forget` does not need.
+    from duck.run_assured import assure_run, plan_assurance
+
+    if flags.dry_run:
+        return _print_plan(plan_assurance(options, CONSOLE), as_json)
+    return _print_assured(assure_run(options, flags.options, CONSOLE), as_json)
+
+
 def _refuse_settings(given: GivenFlags) -> None:
     """Raise an error for settings of a method where none is named."""
     known = {field.name for field in fields(Duck)}
@@ -219,7 +230,7 @@ def _refuse_settings(given: GivenFlags) -> None:
         )
 
 
-def _print_plan(steps: Sequence[PlannedStep], as_json: bool) -> int:
+def _print_plan(steps: "Sequence[PlannedStep]", as_json: bool) -> int:
     """Print the methods that would be tried."""
     if as_json:
         emit([asdict(step) for step in steps])
@@ -239,7 +250,7 @@ def _print_plan(steps: Sequence[PlannedStep], as_json: bool) -> int:
     return DONE
 
 
-def _print_assured(run: AssuredRun, as_json: bool) -> int:
+def _print_assured(run: "AssuredRun", as_json: bool) -> int:
     """Print a run that was chosen by audits and return the exit code."""
     assurance = run.assurance
     if as_json:

@@ -49,7 +49,8 @@ def ladder(scenario: Scenario, recipe: Recipe, method: str | Method = AUTO) -> l
         tried = replace(tried, **step.get("settings", {}))  # type: ignore[type-var]
         share = step.get("share") or min(1.0, getattr(tried, "epochs", 1) / recipe.epochs)
         found.append(Candidate(step.get("name", step["method"]), tried, share, step["reached"]))
-    return [*sorted(found, key=lambda candidate: candidate.share), exact]
+    cheaper = [candidate for candidate in found if candidate.share < exact.share]
+    return [*sorted(cheaper, key=lambda candidate: candidate.share), exact]
 
 
 def configure(

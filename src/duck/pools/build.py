@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from duck.checks import check_settings
+from duck.display import Display
 from duck.engines import create_engine
 from duck.errors import BadInput
 from duck.experiment import fingerprint
@@ -98,6 +99,23 @@ def build_pool(
             seconds_left = clock.remaining_seconds(missing)
             report(Progress(len(jobs) - len(missing), len(missing), seconds_left, job, info))
     return BuildCounts(len(jobs) - len(done) - len(missing), len(done), len(missing))
+
+
+def build_request_pool(
+    folder: Path, plan: Plan, data: Data, models: int, device: torch.device, display: Display
+) -> None:
+    """Train the missing models of a pool for an audit, and show how far it is."""
+    display.message(f"The pool of {models} models is made, or resumed, in {folder}.")
+    with display.progress("pool") as progress:
+        build_pool(
+            folder,
+            plan,
+            data,
+            models,
+            device=device,
+            workers=suitable_workers(device),
+            report=lambda state: progress(state.done, state.done + state.left),
+        )
 
 
 def suitable_workers(device: torch.device) -> int:
