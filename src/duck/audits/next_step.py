@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Audit, Tier
+from duck.methods.base import METHODS
 from duck.runs import Run, place_of
 
 WEIGHTS = "WEIGHTS"
 """Placeholder for the file of the original's weights where its path is unknown or private."""
 CONFIG = "experiment.toml"
-OTHER_METHODS = {"finetune": "Another method", "retrained": "Retraining, which forgets exactly"}
+ASSURED = "assured"
+OTHER_METHODS = {
+    "warm-restart": "A short new training cycle",
+    ASSURED: "Methods in turn, until one passes this audit",
+    "retrained": "Retraining, which forgets exactly",
+}
 NO_UNSEEN_DATA = (
     "This run cannot be audited: an audit compares with unseen samples, and there are no test data."
 )
@@ -87,10 +93,15 @@ def _forget_again(run: Run, folder: Path, audit: Audit, original: Path | None) -
         steps.append(
             "The samples were pushed too far: a smaller learning rate or fewer epochs are softer."
         )
+    tried = run.experiment.method and METHODS.name_of(run.experiment.method)
     for method, what in OTHER_METHODS.items():
+        if method == tried:
+            continue
         out = folder.parent / f"{folder.name}-{method}"
         words = ["duck", "forget", "--run", _from_here(original), "--config", str(config)]
-        words += ["--method", method, "--out", str(out)]
+        words += ["--method", method] if method != ASSURED else ["--method", "auto", "--assure"]
+        words += [audit.tier] if method == ASSURED else []
+        words += ["--out", str(out)]
         if ":" in run.experiment.training.model:
             words.append("--trust-model-code")
         steps.append(f"{what}: `{shlex.join(words)}`.")
