@@ -18,7 +18,15 @@ from duck.audits.memory import PRIMARY
 from duck.audits.parts import split_for_choice
 from duck.audits.planting import SHARES, plant
 from duck.audits.quick import Coverage
-from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Audit, Tier, Verdict
+from duck.audits.verdict import (
+    FORGOTTEN,
+    NO_VERDICT,
+    NOT_FORGOTTEN,
+    TIERS,
+    Audit,
+    Tier,
+    Verdict,
+)
 from duck.display import Display
 from duck.errors import BadInput, DuckError
 from duck.methods.ladder import Candidate
@@ -53,6 +61,8 @@ class AssureOptions:
 
     def check(self) -> None:
         """Raise an error for options out of range."""
+        if self.tier not in TIERS:
+            raise BadInput(f"The tier is one of {', '.join(TIERS)}, got {self.tier!r}.")
         if self.models < 1:
             raise BadInput(f"models is at least 1, got {self.models}.")
         if self.budget_seconds is not None and self.budget_seconds <= 0:
@@ -95,22 +105,33 @@ class Assurance:
         return sum(attempt.seconds for attempt in self.attempts)
 
     def __str__(self) -> str:
-        paid = f"after {self.method_seconds:.3g} s"
+        return f"{self._result} {self._cost}"
+
+    @property
+    def _result(self) -> str:
         if not self.passed:
+            reasons = [item.reason for item in self.attempts if item.method == self.chosen]
             return (
-                f"No method passed within the budget. {self.chosen}, the best so far, was kept "
-                f"{paid}. A larger budget goes on to retraining."
+                f"No method passed within the budget. The model of {self.chosen} was kept, the "
+                f"best so far. {' '.join(reasons)}"
             )
         if self.chosen == RETRAINED:
-            return f"Retrained {paid}: no faster method passed the audits."
-        retraining = (
-            f"; retraining would have taken {self.retraining_seconds:.3g} s"
-            if self.retraining_seconds is not None
-            else ""
-        )
+            return "Retrained: no faster method passed. The model never saw the samples."
+        if self.tier == "quick":
+            return (
+                f"No trace was found after {self.chosen}. The quick tier cannot show that a model "
+                "forgot."
+            )
+        return f"Passed: {self.chosen}."
+
+    @property
+    def _cost(self) -> str:
+        retraining = ""
+        if self.retraining_seconds is not None and self.chosen != RETRAINED:
+            retraining = f"; one retraining takes {self.retraining_seconds:.3g} s"
         return (
-            f"Passed with {self.chosen} {paid}{retraining}. "
-            f"The audits took {self.audit_seconds:.3g} s."
+            f"The methods took {self.method_seconds:.3g} s{retraining}. The audits, with the "
+            f"models that they compare with, took {self.audit_seconds:.3g} s."
         )
 
 
@@ -169,7 +190,9 @@ class _Auditor:
         self.original = original
         self.pool_of = pool_of
         self.options = options
-        self.choice, self.final = split_for_choice(scenario)
+        self.choice = self.final = scenario
+        if options.tier != "quick":
+            self.choice, self.final = split_for_choice(scenario)
         self.references: list[nn.Module] = []
         self.planted: Mapping[float, Sequence[nn.Module]] = {}
         self.retraining_seconds: float | None = None
@@ -195,6 +218,8 @@ class _Auditor:
     ) -> None:
         references = retraining(scenario)
         missing = references.missing(self.options.models)
+        if missing:
+            display.message(f"{missing} models are retrained to compare with.")
         started_at = time.monotonic()
         with display.progress("retrained models to compare with") as progress:
             self.references = references(self.options.models, progress)
@@ -208,15 +233,20 @@ class _Auditor:
 
     def __call__(self, candidate: Candidate, outcome: Outcome, is_final: bool) -> Audit:
         started_at = time.monotonic()
+        part = self.final if is_final else self.choice
+        is_complete = outcome.processed == outcome.forget_samples
+        processed = len(part.forget) if is_complete else outcome.processed
         case = Case(
-            self.final if is_final else self.choice,
+            part,
             self.original.model,
             outcome.model,
             candidate.name,
-            coverage=Coverage(outcome.processed, outcome.forget_samples),
+            coverage=Coverage(
+                processed, len(part.forget) if is_complete else outcome.forget_samples
+            ),
             head=self.original.head,
             new_model=self.original.new_model,
-            notes=(OTHER_SAMPLES,) if is_final else (),
+            notes=(OTHER_SAMPLES,) if is_final and self.options.tier != "quick" else (),
         )
         if self.options.tier == "quick":
             audit = audit_quick(case)
@@ -293,7 +323,7 @@ class _Ladder:
     def _try(self, candidate: Candidate) -> Outcome | None:
         """Run a method; return its outcome if it passes the audit for the choice."""
         if self.best is not None and not self._has_time_for(candidate):
-            reason = f"Not tried: about {self._expected(candidate):.3g} s would exceed the budget."
+            reason = "Not tried: it would exceed the budget."
             self.attempts.append(Attempt(candidate.name, 0.0, False, reason))
             return None
         self._say(candidate)

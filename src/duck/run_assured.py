@@ -137,8 +137,7 @@ class _AssuredRun:
         experiment = self.prepared.experiment(candidate.method)
         out = self.options.output.out
         name = out.name if out is not None else experiment.public_id
-        step = candidate.name.replace(", ", "-")
-        folder = self.parent.resolve() / POOLS_FOLDER / f"{name}-{step}"
+        folder = self.parent.resolve() / POOLS_FOLDER / f"{name}-{candidate.name}"
         plan = Plan("request", experiment)
         data = self.prepared.scenario.data
         build_request_pool(folder, plan, data, DEFAULT_POOL_MODELS, self.device, self.display)

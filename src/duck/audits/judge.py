@@ -235,7 +235,8 @@ class Judge:
             difference,
             difference - half,
             difference + half,
-            limit,
+            # "Yes" is beyond what was asked for, "no" within what this audit can resolve.
+            target if answer == "yes" else limit,
             band.p_value(value, measure.alternative),
             answer,
         )

@@ -51,7 +51,8 @@ class AssureFlags:
     dry_run: bool = False
     """With --assure: print the methods that would be tried, and do nothing."""
     budget_seconds: float | None = None
-    """With --assure: start no method that is expected to end later, and keep the best so far."""
+    """With --assure: start no further method that is expected to end later, and keep the best so
+    far. The models to compare with count; the first method is always tried."""
     models: int = DEFAULT_MODELS
     """With --assure: retrained models that the audits compare with."""
     margin: float = MARGIN
@@ -214,7 +215,10 @@ def _assure(options: ForgetOptions, flags: AssureFlags, as_json: bool) -> int:
     # Audits import scipy, which a plain `duck forget` does not need.
     from duck.run_assured import assure_run, plan_assurance
 
+    flags.options.check()
     if flags.dry_run:
+        if flags.assure != "quick":
+            say(f"First, {flags.models} models are retrained to compare with.")
         return _print_plan(plan_assurance(options, CONSOLE), as_json)
     return _print_assured(assure_run(options, flags.options, CONSOLE), as_json)
 

@@ -42,15 +42,23 @@ def ladder(scenario: Scenario, recipe: Recipe, method: str | Method = AUTO) -> l
     if method != AUTO:
         chosen, _ = configure(method, scenario, recipe)
         name = METHODS.name_of(chosen)
-        return [exact] if name == exact.name else [Candidate(name, chosen, 0.0), exact]
+        if name == exact.name:
+            return [exact]
+        shares = {step["method"]: step.get("share") for step in _steps()[scenario.kind]}
+        return [Candidate(name, chosen, _share(chosen, recipe, shares.get(name))), exact]
     found = []
     for step in _steps()[scenario.kind]:
         tried = _preset(step["method"], scenario)
         tried = replace(tried, **step.get("settings", {}))  # type: ignore[type-var]
-        share = step.get("share") or min(1.0, getattr(tried, "epochs", 1) / recipe.epochs)
+        share = _share(tried, recipe, step.get("share"))
         found.append(Candidate(step.get("name", step["method"]), tried, share, step["reached"]))
     cheaper = [candidate for candidate in found if candidate.share < exact.share]
     return [*sorted(cheaper, key=lambda candidate: candidate.share), exact]
+
+
+def _share(method: Method, recipe: Recipe, known: float | None) -> float:
+    """Return the expected time of a method as a share of retraining: measured, or by its epochs."""
+    return known or min(1.0, getattr(method, "epochs", 1) / recipe.epochs)
 
 
 def configure(

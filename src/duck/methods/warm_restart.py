@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel, update_bn
 
+from duck.errors import BadInput
 from duck.methods._distillation import divergence, frozen_copy
 from duck.methods._training import fit_task, new_model
 from duck.methods.base import METHODS, BaseMethod, ForgetsBy, clone
@@ -125,6 +126,9 @@ class _Averaging:
 @torch.no_grad()
 def _mix(model: nn.Module, fresh: nn.Module, share: float) -> None:
     """Move all weights towards those of a fresh model (shrink and perturb, Ash and Adams 2020)."""
+    shapes = [[tuple(weight.shape) for weight in net.parameters()] for net in (model, fresh)]
+    if shapes[0] != shapes[1]:
+        raise BadInput("new_model= builds a model of another architecture than the original.")
     for weight, other in zip(model.parameters(), fresh.parameters(), strict=True):
         if weight.requires_grad:
             weight.lerp_(other.to(weight.dtype), share)
