@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import nn
 
 from duck.audits.auditing import Case, audit_oracle, audit_quick
 from duck.audits.limits import DEFAULT_MODELS, Limits
 from duck.audits.memory import PRIMARY
+from duck.audits.oracle import ENOUGH
+from duck.audits.outputs import make_setting
 from duck.audits.parts import split_for_choice
 from duck.audits.planting import SHARES, plant
 from duck.audits.quick import Coverage
@@ -28,7 +31,7 @@ from duck.audits.verdict import (
     Verdict,
 )
 from duck.display import Display
-from duck.errors import BadInput, DuckError
+from duck.errors import BadInput, Diverged, DuckError, OutOfMemory
 from duck.methods.ladder import Candidate
 from duck.pools.reader import Pool
 from duck.retraining import Retraining
@@ -38,7 +41,11 @@ from duck.unlearning import Outcome
 RETRAINED = "retrained"
 OTHER_SAMPLES = (
     "This audit looked at samples that the choice of the method did not see: two thirds of the "
-    "forget samples, or all of fewer than 50, and the test samples."
+    "forget samples, and the test samples."
+)
+SAME_FORGET_SAMPLES = (
+    "This audit looked at test samples that the choice of the method did not see. The forget "
+    "samples are the same, as there are too few to split."
 )
 MAX_SECONDARY = 0.2
 """Residual memory in the choice by other measures than margins. They scatter between retrained
@@ -63,8 +70,11 @@ class AssureOptions:
         """Raise an error for options out of range."""
         if self.tier not in TIERS:
             raise BadInput(f"The tier is one of {', '.join(TIERS)}, got {self.tier!r}.")
-        if self.models < 1:
-            raise BadInput(f"models is at least 1, got {self.models}.")
+        if self.models < (1 if self.tier == "quick" else ENOUGH):
+            raise BadInput(
+                f"With fewer than {ENOUGH} retrained models no model is called forgotten, got "
+                f"{self.models}."
+            )
         if self.budget_seconds is not None and self.budget_seconds <= 0:
             raise BadInput(f"The budget must be positive, got {self.budget_seconds} seconds.")
 
@@ -115,6 +125,8 @@ class Assurance:
                 f"No method passed within the budget. The model of {self.chosen} was kept, the "
                 f"best so far. {' '.join(reasons)}"
             )
+        if self.chosen == RETRAINED and len(self.attempts) == 1:
+            return "Retrained. The model never saw the samples."
         if self.chosen == RETRAINED:
             return "Retrained: no faster method passed. The model never saw the samples."
         if self.tier == "quick":
@@ -193,6 +205,9 @@ class _Auditor:
         self.choice = self.final = scenario
         if options.tier != "quick":
             self.choice, self.final = split_for_choice(scenario)
+        if len(scenario.forget) > 1:
+            for part in (self.choice, self.final):
+                make_setting(part)  # an error before anything is trained
         self.references: list[nn.Module] = []
         self.planted: Mapping[float, Sequence[nn.Module]] = {}
         self.retraining_seconds: float | None = None
@@ -246,7 +261,7 @@ class _Auditor:
             ),
             head=self.original.head,
             new_model=self.original.new_model,
-            notes=(OTHER_SAMPLES,) if is_final and self.options.tier != "quick" else (),
+            notes=self._notes(is_final),
         )
         if self.options.tier == "quick":
             audit = audit_quick(case)
@@ -257,6 +272,13 @@ class _Auditor:
             audit = audit_oracle(case, self.references, pool, planted, self.options.limits)
         self.seconds += time.monotonic() - started_at
         return audit
+
+    def _notes(self, is_final: bool) -> tuple[str, ...]:
+        """Return what the final audit looked at."""
+        if not is_final or self.options.tier == "quick":
+            return ()
+        is_split = not torch.equal(self.choice.forget, self.final.forget)
+        return (OTHER_SAMPLES,) if is_split else (SAME_FORGET_SAMPLES,)
 
     def objection(self, audit: Audit) -> str:
         """Return why a model is not chosen; "" where the audit for the choice found nothing.
@@ -270,10 +292,11 @@ class _Auditor:
             return ""
         if not audit.grades:
             return f"{audit.verdict}. {audit.reasons[0]}"
-        limits = dict.fromkeys(PRIMARY, self.options.limits.margin)
+        margin = self.options.limits.margin
+        limits = dict.fromkeys(PRIMARY, margin)
         for item in audit.grades["remembers"].evidence:
-            limit = limits.get(item.measure, MAX_SECONDARY)
-            if item.value > limit:
+            limit = limits.get(item.measure, max(MAX_SECONDARY, margin))
+            if not item.value <= limit:  # NaN does not pass
                 return f"Residual memory {item.value:.2f} by the {item.measure} (limit {limit:g})."
         return ""
 
@@ -302,6 +325,7 @@ class _Ladder:
     def climb(self) -> Assured:
         """Return the first model that passes, the last one, or the best within the budget."""
         *candidates, last = self.candidates
+        audit = None
         for candidate in candidates:
             tried = self._try(candidate)
             if tried is None:
@@ -311,14 +335,25 @@ class _Ladder:
                 return self._finish(candidate, tried, audit, passed=True)
             break
         if self.best is not None and not self._has_time_for(last):
+            # The final audit, if there was one, is that of the best model: it passed the choice.
             candidate, outcome = self.best
-            return self._finish(candidate, outcome, None, passed=False)
+            return self._finish(candidate, outcome, audit, passed=False)
+        return self._retrain(last)
+
+    def _retrain(self, last: Candidate) -> Assured:
+        """Return the retrained model. It needs no proof, but must not be damaged."""
         self._say(last)
         outcome = self.unlearn_with(last)
         seconds = outcome.seconds + outcome.prepare_seconds
-        self.attempts.append(Attempt(last.name, seconds, True, last.reached))
+        reason = _failure(outcome)
+        self.attempts.append(Attempt(last.name, seconds, not reason, reason or last.reached))
         self.auditor.retraining_seconds = seconds
-        return self._finish(last, outcome, self.auditor(last, outcome, True), passed=True)
+        try:
+            audit = self.auditor(last, outcome, True)
+        except DuckError as error:
+            self.display.message(f"The retrained model was not audited: {error}")
+            audit = None
+        return self._finish(last, outcome, audit, passed=not reason)
 
     def _try(self, candidate: Candidate) -> Outcome | None:
         """Run a method; return its outcome if it passes the audit for the choice."""
@@ -329,13 +364,12 @@ class _Ladder:
         self._say(candidate)
         try:
             outcome = self.unlearn_with(candidate)
-        except DuckError as error:
+        except (Diverged, OutOfMemory) as error:
             self._record(Attempt(candidate.name, 0.0, False, f"It failed: {error}"))
             return None
         seconds = outcome.seconds + outcome.prepare_seconds
-        if outcome.status != "done":
-            kept = outcome.kept_accuracy
-            reason = str(kept) if kept.damaged else "It forgot nothing."
+        reason = _failure(outcome)
+        if reason:
             self._record(Attempt(candidate.name, seconds, False, reason))
             return None
         audit = self.auditor(candidate, outcome, False)
@@ -345,7 +379,8 @@ class _Ladder:
         reason = objection or "The audit for the choice found nothing."
         seen = Attempt(candidate.name, seconds, not objection, reason, audit.verdict, memory)
         self._record(seen)
-        if self.best is None or (memory is not None and memory < self.least_memory):
+        is_better = memory is not None and memory < self.least_memory
+        if self.best is None or is_better or not objection:
             self.best = candidate, outcome
             self.least_memory = memory if memory is not None else self.least_memory
         return None if objection else outcome
@@ -389,3 +424,12 @@ class _Ladder:
             return True
         spent = time.monotonic() - self.started_at
         return spent + self._expected(candidate) <= self.options.budget_seconds
+
+
+def _failure(outcome: Outcome) -> str:
+    """Return why a model is of no use, whatever an audit says; "" where it is."""
+    if outcome.kept_accuracy.damaged:
+        return str(outcome.kept_accuracy)
+    if any(scores.is_known for scores in outcome.earlier):
+        return "It knows what an earlier request was to forget."
+    return "" if outcome.status == "done" else "It forgot nothing."

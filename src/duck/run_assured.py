@@ -96,9 +96,7 @@ class _AssuredRun:
         self.parent = (options.output.out or runs.default_folder(exact)).parent
 
     def __call__(self) -> AssuredRun:
-        out = self.options.output.out
-        if out is not None and runs.is_run(out) and not self.options.output.overwrite:
-            raise BadInput(f"{out} holds a run already: choose another --out, or --overwrite it.")
+        self._check_output()
         for step in _plan(self.prepared, self.candidates):
             self.display.message(f"Planned: {step}")
         findings = self.prepared.check_data(self.display)
@@ -121,6 +119,15 @@ class _AssuredRun:
             self.display,
         )
         return self._store(assured, findings)
+
+    def _check_output(self) -> None:
+        """Raise an error for a folder that cannot be written, before anything is trained."""
+        out, overwrite = self.options.output.out, self.options.output.overwrite
+        if out is None:
+            return
+        if runs.is_run(out) and not overwrite:
+            raise BadInput(f"{out} holds a run already: choose another --out, or --overwrite it.")
+        runs.check_free(out, self.prepared.experiment(self.candidates[-1].method), overwrite)
 
     def _retraining(self, scenario: Scenario) -> Retraining:
         prepared = self.prepared
@@ -149,8 +156,9 @@ class _AssuredRun:
         folder = self.options.output.out or runs.default_folder(experiment)
         note = str(assured.assurance)
         outcome = replace(assured.outcome, method_notes=(*assured.outcome.method_notes, note))
-        with runs.reserve(folder, experiment, self.options.output.overwrite):
-            stored = self.prepared.store(outcome, method, folder, findings)
+        # The same run may have been stored before, by another audit: all of its files are replaced.
+        with runs.reserve(folder, experiment, overwrite=True):
+            stored = self.prepared.store(outcome, method, folder, findings, overwrite=True)
             files.write_json(folder / runs.ASSURANCE, to_plain(assured.assurance))
             if assured.audit is not None:
                 verdict.save(assured.audit, folder)
@@ -167,6 +175,11 @@ def _candidates(prepared: PreparedRequest) -> list[Candidate]:
             "audit with --default-recipe."
         )
     options = prepared.options
+    if options.protocol == "paper":
+        raise BadInput(
+            "--protocol paper has no holdout apart from the test data, and assurance needs both: "
+            "leave it out."
+        )
     if options.method == AUTO:
         return ladder(prepared.scenario, recipe)
     method, _ = options.build_method(prepared)

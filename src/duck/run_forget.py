@@ -126,7 +126,7 @@ def _forget(options: ForgetOptions, device: torch.device, display: Display) -> F
         findings = prepared.check_data(display)
         outcome = prepared.unlearn(method, folder, display)
         outcome = replace(outcome, method_notes=(*outcome.method_notes, *why))
-        return prepared.store(outcome, method, folder, findings)
+        return prepared.store(outcome, method, folder, findings, options.output.overwrite)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +197,12 @@ class PreparedRequest:
             )
 
     def store(
-        self, outcome: Outcome, method: Method, folder: Path, findings: Sequence[Finding]
+        self,
+        outcome: Outcome,
+        method: Method,
+        folder: Path,
+        findings: Sequence[Finding],
+        overwrite: bool,
     ) -> ForgetRun:
         """Write the run; in a distributed training only the first process does."""
         original = self.options.original
@@ -207,7 +212,7 @@ class PreparedRequest:
         places = original.places(folder, self.source)
         run = runs.record(self.experiment(method), self.scenario, noted, **places)
         if is_first():
-            runs.save(run, noted.model, folder, self.options.output.overwrite)
+            runs.save(run, noted.model, folder, overwrite)
         return ForgetRun(folder, run, findings, is_first())
 
 

@@ -62,7 +62,7 @@ def test_a_budget_that_is_too_small_is_exit_code_1(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     request = split("forget --run {} --classes 3 --method duck --assure oracle", original)
-    words = [*request, *split("--models 3 --budget-seconds 0.01 --out {} --json", tmp_path / "run")]
+    words = [*request, *split("--models 5 --budget-seconds 0.01 --out {} --json", tmp_path / "run")]
     printed = duck(capsys, *words, code=1)
     assert not printed["assurance"]["passed"]
     assert printed["method"] == "duck"
@@ -86,3 +86,60 @@ def test_the_default_method_is_chosen_and_named_in_the_notes(
     printed = duck(capsys, *request)
     assert printed["method"] == "warm-restart"
     assert any("warm-restart was chosen" in note for note in printed["notes"])
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--assure oracle --models 4",
+        "--assure quick --budget-seconds -1",
+        "--assure quick --protocol paper",
+        "--assure quick --method warm-restart --epochs 0",
+        "--assure quick --method warm-restart --shrink 1.5",
+    ],
+)
+def test_wrong_values_are_refused(
+    flags: str, original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = split("forget --run {} --classes 3 --out {}", original, tmp_path / "run")
+    duck(capsys, *request, *flags.split(), code=2)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_no_run_is_refused_before_the_work(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes").mkdir()
+    words = split(
+        "forget --run {} --classes 3 --assure quick --out {}", original, tmp_path / "notes"
+    )
+    assert "is not a run" in duck(capsys, *words, code=2)
+
+
+def test_a_model_that_knows_an_earlier_request_does_not_pass(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    weak = split("--classes 3 --method finetune --epochs 1 --lr 1e-9 --out {} --json", first)
+    duck(capsys, "forget", "--run", str(original), *weak, code=1)
+    words = split("forget --run {} --classes 5 --method delete --out {}", first, second)
+    printed = duck(capsys, *words, "--assure", "quick", "--json")
+    attempts = printed["assurance"]["attempts"]
+    assert [attempt["passed"] for attempt in attempts] == [False, True]
+    assert printed["method"] == "retrained"
+
+
+def test_a_second_assurance_replaces_all_files_of_the_same_run(
+    original: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = split("forget --run {} --classes 3 --method retrained --assure quick --json", original)
+    first = duck(capsys, *words)
+    (Path(first["run"]) / "audit-oracle.json").write_text("{}")
+    second = duck(capsys, *words)
+    assert second["run"] == first["run"]
+    assert not (Path(first["run"]) / "audit-oracle.json").exists()
+    assert second["notes"][-1] != first["notes"][-1]  # it has the times of the second

@@ -4,6 +4,7 @@ from torch import nn
 
 from duck.audits.memory import CLASS_LOGIT, PRIMARY, memory_measures
 from duck.audits.outputs import ModelOutputs, make_setting, observe
+from duck.errors import BadInput
 from duck.types import Scenario
 
 READ = (PRIMARY[0], CLASS_LOGIT)
@@ -36,6 +37,11 @@ class ResidualMemory:
             for name in after
             if before[name] - after[name] > LEAST_DISTANCE
         }
+        if not self.distance:
+            raise BadInput(
+                "The original does not stand out from a retrained model on these samples: there "
+                "is no memory to measure. Take another objective, gap or aus."
+            )
 
     def _observe(self, model: nn.Module) -> ModelOutputs:
         return observe(model, self.scenario, self.head)
@@ -50,7 +56,7 @@ class ResidualMemory:
         }
 
     def __call__(self, model: nn.Module) -> float:
-        """Return the largest residual memory over the measures; 0 where there are none."""
+        """Return the largest residual memory over the measures."""
         values = self._values(self._observe(model))
         shares = [
             (values[name] - self.low[name]) / distance for name, distance in self.distance.items()

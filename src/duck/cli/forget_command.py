@@ -15,6 +15,7 @@ from duck.cli.console import (
     emit,
     print_earlier_requests,
     print_table,
+    say,
     score_cells,
     write,
 )
@@ -260,7 +261,7 @@ def _print_assured(run: "AssuredRun", as_json: bool) -> int:
     if as_json:
         row = runs.row(run.forgotten.folder, run.forgotten.run)
         emit({**row, "assurance": to_plain(assurance)})
-        return DONE if assurance.passed else FAILED
+        return _exit_code(run.forgotten.run) if assurance.passed else FAILED
     print_table(
         [
             {
@@ -275,8 +276,9 @@ def _print_assured(run: "AssuredRun", as_json: bool) -> int:
     write(assurance)
     if run.audit is not None:
         write(f"Final audit ({assurance.tier} tier): {run.audit.verdict}.")
+    print_earlier_requests(run.forgotten.run.earlier)
     write(f"Run: {run.forgotten.folder}")
-    return DONE if assurance.passed else FAILED
+    return _exit_code(run.forgotten.run) if assurance.passed else FAILED
 
 
 def _print_run(forgotten: ForgetRun, as_json: bool) -> int:
@@ -287,6 +289,10 @@ def _print_run(forgotten: ForgetRun, as_json: bool) -> int:
         emit(row)
     else:
         _print_text(forgotten, row)
+    return _exit_code(run)
+
+
+def _exit_code(run: runs.Run) -> int:
     return FAILED if any(scores.is_known for scores in run.earlier) else EXIT_CODES[run.status]
 
 

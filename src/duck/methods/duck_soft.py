@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from duck.errors import BadInput
 from duck.methods._distillation import divergences_from
 from duck.methods._relabelling import check_other_class
 from duck.methods._stopping import Stop
@@ -57,6 +58,8 @@ class _ClassRemoval(Duck):
         centroids, present = class_centroids(net, task.retain, task.num_classes, task.recipe)
         check_other_class(present.any())
         temperature = self.target_temperature
+        if temperature == 0:
+            raise BadInput("target_temperature must be above 0.")
         if temperature is None:
             temperature = self._fitted_temperature(net, centroids, present, task)
         targets = torch.empty(len(task.forget), task.num_classes, device=centroids.device)

@@ -50,6 +50,11 @@ class WarmRestart(BaseMethod):
     """Average the weights after this many of the last epochs; 0 and 1: the last weights."""
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
+        for name in ("shrink", "distillation"):
+            if getattr(self, name) > 1:
+                raise BadInput(f"{name} must be in [0, 1], got {getattr(self, name)}.")
+        if self.temperature == 0:
+            raise BadInput("temperature must be above 0.")
         generator = seeded(task.seed, NAME)
         unlearned = clone(model)
         if self.shrink:
