@@ -1,15 +1,15 @@
-"""Measure audits on a part of CIFAR-10 that fits on one CPU core.
+"""Measure audits on parts of CIFAR-10 and CIFAR-100 that fit on one CPU core.
 
     python benchmarks/audit_cifar.py --root data
     python benchmarks/audit_cifar.py --table benchmarks/results/audit-cifar.jsonl
 
-This is a scaled-down task: 500 training and 200 test images of each class, three convolutions and a
-perceptron, no augmentation. The models know every training image and about half of the test images.
-A tenth of the training images, or class 3, is forgotten. Six retrained models judge further
-retrained models, models that keep a share of the forget set, and cheats by the oracle and the quick
-tier. Then unlearning methods are measured on three originals, with the presets of CIFAR-10, which
-were not made for this task. One JSON line per task and group; groups that are in the file already
-are skipped. Without the data the script prints a message and ends.
+These are scaled-down tasks: 5,000 training and 2,000 test images of all classes, three convolutions
+and a perceptron, no augmentation. The models know every training image and, of CIFAR-10, about half
+of the test images. A tenth of the training images, or class 3, is forgotten. Six retrained models
+judge further retrained models, models that keep a share of the forget set, and cheats by the oracle
+and the quick tier. Unlearning methods are measured on three originals, with the presets of the data
+set, which were not made for these tasks. One JSON line per task and group; groups that are in the
+file already are skipped. Tasks without data are skipped with a message.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from audit_errors import KEPT, REFERENCES, Models, memory_cell, memory_of, print_cheats, rate_cells
-from audit_models import CIFAR_CLASS, CIFAR_SAMPLES, Task, cheats, make_cifar_task, train_model
+from audit_models import CIFAR_TASKS, Task, cheats, make_cifar_task, train_model
 from result_files import RESULTS, ResultFile, Row, create_parser, print_table, run_or_print
 
 import duck
@@ -38,7 +38,7 @@ from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Verdict
 from duck.methods import preset
 from duck.methods.base import Method
 
-TASKS = (CIFAR_SAMPLES, CIFAR_CLASS)
+TASKS = tuple(CIFAR_TASKS)
 SEEDS = 3
 FURTHER = {"samples": 6, "class": 3}
 PLANTED = 2
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
     for task_name in args.tasks:
         task = make_cifar_task(task_name, args.root)
         if task is None:
-            return
+            continue
         for (kind, group), models_of in groups(task).items():
             name = f"{task_name}: {group}"
             if name in results.done or not results.has_time_for(name):
@@ -117,7 +117,7 @@ def unlearned_by(method: str, hyperparameters: Any) -> Group:
     def models_of(task: Task) -> list[tuple[int, Models]]:
         kind = task.scenario.kind
         count = len(task.scenario.data.train)
-        chosen = preset(method, "cifar10", kind, count, hyperparameters)
+        chosen = preset(method, CIFAR_TASKS[task.name][0], kind, count, hyperparameters)
         name = f"{method} {hyperparameters}"
         return [(seed, {f"{name} {seed}": unlearn(chosen, task, seed)}) for seed in range(SEEDS)]
 

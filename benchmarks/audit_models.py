@@ -18,8 +18,9 @@ from torch.nn.functional import kl_div, log_softmax, one_hot, softmax
 
 import duck
 from duck.data.arrays import from_arrays
+from duck.errors import BadInput
 from duck.runtime import global_seed, seeded
-from duck.scenarios import ForgetClasses, ForgetFraction
+from duck.scenarios import ForgetClasses, ForgetFraction, Request
 from duck.training.loop import train
 from duck.types import Data, Recipe, Scenario
 
@@ -27,7 +28,13 @@ LABEL_NOISE = 0.2
 RECIPE = Recipe(epochs=40, batch_size=100, lr=2e-3, optimizer="adam", weight_decay=0.0)
 CIFAR_RECIPE = Recipe(epochs=12, batch_size=100, lr=1e-3, optimizer="adam", weight_decay=0.0)
 """Without augmentation: the models know every training image."""
-CIFAR_SAMPLES, CIFAR_CLASS = "CIFAR-10, 5,000 images, a tenth", "CIFAR-10, 5,000 images, class 3"
+CIFAR_TASKS: dict[str, tuple[str, Request]] = {
+    "CIFAR-10, 5,000 images, a tenth": ("cifar10", ForgetFraction(0.1)),
+    "CIFAR-10, 5,000 images, class 3": ("cifar10", ForgetClasses([3])),
+    "CIFAR-100, 5,000 images, a tenth": ("cifar100", ForgetFraction(0.1)),
+    "CIFAR-100, 5,000 images, class 3": ("cifar100", ForgetClasses([3])),
+}
+"""Parts of data sets, by data set and request."""
 CIFAR_IMAGES = 500
 """Of each class."""
 CIFAR_TEST_IMAGES = 200
@@ -82,14 +89,17 @@ def make_task(name: str) -> Task:
 
 
 def make_cifar_task(name: str, root: Path) -> Task | None:
-    """Return CIFAR_SAMPLES or CIFAR_CLASS: a part of CIFAR-10. None: the data are not there."""
-    if not (root / "cifar-10-batches-py").is_dir():
-        print(f"{name} is skipped: there is no CIFAR-10 in {root}.")
+    """Return one of CIFAR_TASKS. None: the data are not there."""
+    source, request = CIFAR_TASKS[name]
+    try:
+        data = duck.load(source, root)
+    except BadInput as error:
+        print(f"{name} is skipped: {error}")
         return None
-    data = duck.load("cifar10", root)
     assert data.test is not None
+    share = 10 / data.num_classes
     train_rows, test_rows = (
-        _first_of_each_class(examples.labels, count)
+        _first_of_each_class(examples.labels, round(count * share))
         for examples, count in ((data.train, CIFAR_IMAGES), (data.test, CIFAR_TEST_IMAGES))
     )
     # The holdout are rows of the test set.
@@ -101,7 +111,6 @@ def make_cifar_task(name: str, root: Path) -> Task | None:
         holdout=places,
         augment="none",
     )
-    request = ForgetFraction(0.1) if name == CIFAR_SAMPLES else ForgetClasses([3])
     return Task(name, request(part, seed=0), recipe=CIFAR_RECIPE, convolutions=True)
 
 

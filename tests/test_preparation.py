@@ -64,7 +64,7 @@ def test_it_is_made_once_for_an_original_whoever_is_forgotten_and_timed_apart() 
     assert MADE == [2]
 
 
-def test_other_settings_weights_or_data_make_it_anew() -> None:
+def test_other_settings_weights_or_data_make_it_again() -> None:
     cache, model, task = Preparations(), trained_net(), toy_task(class_scenario())
     cache(Slow(), model, task)
     cache(Slow(power=3), model, task)
@@ -76,7 +76,7 @@ def test_other_settings_weights_or_data_make_it_anew() -> None:
     assert MADE == [2, 3, 2, 2]
 
 
-def test_other_pixels_or_another_normalisation_under_the_same_ids_make_it_anew() -> None:
+def test_other_pixels_or_another_normalisation_under_the_same_ids_make_it_again() -> None:
     cache, model, data = Preparations(), trained_net(), toy_data()
     train = data.train
     darker = examples(train.images // 2, train.labels, train.ids, train.pixels)  # type: ignore[attr-defined]
@@ -87,7 +87,7 @@ def test_other_pixels_or_another_normalisation_under_the_same_ids_make_it_anew()
     assert MADE == [2, 2, 2]
 
 
-def test_other_labels_another_head_or_other_frozen_weights_make_it_anew() -> None:
+def test_other_labels_another_head_or_other_frozen_weights_make_it_again() -> None:
     cache, model, data = Preparations(), trained_net(), toy_data()
     train = data.train
     rotated = examples(train.images, train.labels.roll(1), train.ids, train.pixels)  # type: ignore[attr-defined]

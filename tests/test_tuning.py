@@ -299,14 +299,14 @@ def test_settings_known_from_elsewhere_come_before_drawn_ones_and_after_those_do
             tune(DUCK, trained_net(), [class_scenario()], 4, recipe=RECIPE, done=done, also=[known])
         )
 
-    drawn, anew = list(tune(DUCK, trained_net(), [class_scenario()], 2, recipe=RECIPE)), search([])
-    assert [(trial.settings["lr"], trial.settings["lambda_forget"]) for trial in anew[:2]] == [
+    drawn, fresh = list(tune(DUCK, trained_net(), [class_scenario()], 2, recipe=RECIPE)), search([])
+    assert [(trial.settings["lr"], trial.settings["lambda_forget"]) for trial in fresh[:2]] == [
         (DUCK.lr, DUCK.lambda_forget),
         (2e-4, 5.0),
     ]
-    assert anew[2].settings == drawn[1].settings
+    assert fresh[2].settings == drawn[1].settings
     later = search(drawn)
-    assert [trial.settings for trial in later] == [anew[1].settings, anew[3].settings]
+    assert [trial.settings for trial in later] == [fresh[1].settings, fresh[3].settings]
     again = search([*drawn, later[0]])
     assert [trial.settings for trial in again] == [later[1].settings]
 

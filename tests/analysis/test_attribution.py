@@ -99,7 +99,7 @@ def test_modes_are_put_back() -> None:
     assert [module.training for module in model.modules()] == before
 
 
-def test_values_that_do_not_add_up_are_told() -> None:
+def test_values_that_do_not_add_up_are_reported() -> None:
     model = TwoClasses(torch.full((1, 1, 1), 40.0))
     with pytest.warns(
         IncompleteAttribution,

@@ -92,7 +92,7 @@ def test_missing_retrained_models_are_trained_where_it_is_known_how() -> None:
         duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="oracle")
 
 
-def test_no_recipe_is_made_up_for_an_original_that_was_trained_in_a_way_nobody_told() -> None:
+def test_no_recipe_is_made_up_for_an_original_that_was_trained_by_an_unknown_recipe() -> None:
     result = duck.forget(
         trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net
     )

@@ -65,7 +65,7 @@ def checked(original_seed: int, count: int = 6, odd: int = 0) -> dict[str, Contr
     return controls.check(judge, ["original", *forgeries])
 
 
-def test_every_control_is_told_and_retrained_models_pass() -> None:
+def test_every_control_is_listed_and_retrained_models_pass() -> None:
     found = checked(0)
     assert {name: control.passed for name, control in found.items()} == dict.fromkeys(
         [

@@ -129,7 +129,7 @@ def test_nothing_is_said_of_where_it_ran(ran: Path) -> None:
     assert str(Path.cwd()) not in text
 
 
-def test_errors_are_told_in_one_line_without_the_machines_paths() -> None:
+def test_errors_are_reported_in_one_line_without_the_machines_paths() -> None:
     printed = short_message(
         OSError("'/home/someone/data/x.bin' is\n  1/2 read/written, see https://a.org/b/c")
     )

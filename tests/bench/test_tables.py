@@ -196,7 +196,7 @@ def test_a_preset_that_was_never_run_is_named_below_and_has_a_row_for_programs(
     assert ([(r["preset"], r["n"]) for r in alone.shown], alone.notes) == ([("paper", 0)], [])
 
 
-def test_failures_and_notes_are_told(results: Results) -> None:
+def test_failures_and_notes_are_reported(results: Results) -> None:
     table = make_table(CR, results, parse_only("dataset=cifar10", CR))
     assert row(table, "scrub")["n"] == 0
     assert row(table, "scrub")["errors"] == {"Diverged: a & b_c": 1}

@@ -314,7 +314,7 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
     assert reply["models"] == len(list(tmp_path.glob(".artifacts/retrained/*"))) == 1
 
 
-def test_a_run_that_is_made_anew_has_no_audit(
+def test_a_run_that_is_made_again_has_no_audit(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"

@@ -256,7 +256,9 @@ def test_an_original_from_elsewhere_has_no_recipe_to_take(
     )
 
 
-def test_wrong_words_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_words_are_reported_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = ["--out", str(tmp_path / "p")]
     for words, message in (
         (["--share", "two"], "--share is K/N"),
@@ -289,7 +291,7 @@ def test_after_a_start_that_failed_the_corrected_command_works(
     assert (printed["models"], printed["trained"]) == (2, 2)
 
 
-def test_broken_files_of_a_pool_are_told_in_a_line(
+def test_broken_files_of_a_pool_are_reported_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "p"

@@ -1,4 +1,4 @@
-"""Random Label: labels drawn anew in every step, from the classes of the retain set."""
+"""Random Label: labels drawn again in every step, from the classes of the retain set."""
 
 from itertools import product
 

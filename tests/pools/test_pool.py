@@ -477,7 +477,7 @@ def test_a_start_without_a_model_does_not_block_its_folder(tmp_path: Path, whole
     assert same(Pool(tmp_path / "begun"), whole)
 
 
-def test_a_run_that_the_pool_is_not_about_is_told_field_by_field(whole: Pool) -> None:
+def test_a_run_that_the_pool_is_not_about_is_described_field_by_field(whole: Pool) -> None:
     right = experiment()
     assert mismatch(whole, right) == []
     compiled = replace(right.training, recipe=replace(RECIPE, compile=True), seed=4)

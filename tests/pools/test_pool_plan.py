@@ -99,7 +99,7 @@ def test_only_so_many_retained_and_unseen_samples_are_watched(
     assert len(make_layout(plan("shadow"), data).test) == 20
 
 
-def test_ids_that_train_and_test_share_are_told_apart() -> None:
+def test_ids_that_train_and_test_share_are_distinguished() -> None:
     data = toy_data()
     assert data.test is not None
     counted = replace(data, test=toy_examples(200, seed=1))

@@ -44,7 +44,7 @@ def points(plot: Plot, panel: int = 0) -> list[Points]:
     return [mark for mark in plot.panels[panel].marks if isinstance(mark, Points)]
 
 
-def test_folders_are_told_apart_and_each_is_read_once(tmp_path: Path) -> None:
+def test_folders_are_distinguished_and_each_is_read_once(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
     for name in ("b", "a", ".hidden"):
         write_removal(tmp_path / name)

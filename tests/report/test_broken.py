@@ -352,7 +352,7 @@ def test_a_broken_bias_removal_among_others_is_named(
 
 
 @pytest.mark.slow
-def test_runs_of_equal_names_are_told_apart(
+def test_runs_of_equal_names_are_distinguished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for at, name in enumerate(("a/same", "b/same", "x/c/far", "y/c/far", "b/other")):

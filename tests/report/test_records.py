@@ -146,7 +146,7 @@ def test_no_runs(tmp_path: Path) -> None:
         read_runs([tmp_path / "nowhere"])
 
 
-def test_a_real_run_keeps_who_is_taken_for_whom(tmp_path: Path) -> None:
+def test_a_real_run_keeps_its_confusion_matrix(tmp_path: Path) -> None:
     scenario, model = class_scenario(), trained_net()
     outcome = unlearn(
         TOYS["duck"].method("class"), model, scenario, recipe=RECIPE, watch=lambda _: None

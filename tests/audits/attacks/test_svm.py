@@ -77,7 +77,7 @@ def test_it_finds_what_scikit_learns_search_over_both_settings_finds(
     forgotten, unseen = outputs(0, 500, 3), outputs(1, 130, 1, "t")
     found = svm_attack(forgotten, unseen, kind, seed=5, splits=3)
     generator = seeded(5, "svm")
-    # Each split draws anew from the many forgotten samples.
+    # Each split draws again from the many forgotten samples.
     drawn = [
         [torch.randperm(len(side), generator=generator).numpy() for side in (forgotten, unseen)]
         for _ in range(3)

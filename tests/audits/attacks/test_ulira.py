@@ -144,7 +144,7 @@ def test_the_interval_of_a_jackknife_by_hand() -> None:
 
 
 def test_the_interval_covers_what_other_models_would_have_shown() -> None:
-    """Equal models, dealt out anew to both sides; each interval must hold 0.5, nearly always."""
+    """Equal models, dealt out again to both sides; each interval must hold 0.5, nearly always."""
     models = memorisers.oracles(48).at(CANDIDATES[:40])
     generator, held = np.random.default_rng(0), 0
     for _ in range(20):
