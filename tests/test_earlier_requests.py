@@ -2,6 +2,7 @@
 again."""
 
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -336,3 +337,16 @@ def test_a_state_is_stored_and_its_exit_code_follows() -> None:
         assert records.structure(asdict(known), EarlierScores) == known
     with pytest.raises(records.InvalidRecord, match="state"):
         records.structure({**asdict(scores), "state": "stays forgotten"}, EarlierScores)
+
+
+@pytest.mark.parametrize(("method", "is_advised"), [("finetune", True), ("retrained", False)])
+def test_after_many_requests_in_a_row_retraining_is_advised(method: str, is_advised: bool) -> None:
+    data = toy_data()
+    rest: dict[str, Any] = {"new_model": toy_net, "recipe": RECIPE, "method": method}
+    first = duck.forget(trained_net(), data, ForgetSamples(["1"]), **rest)
+    few = duck.forget(first, forget=ForgetSamples(["2"]), **rest)
+    assert not [note for note in few.notes if note.startswith("Retrain now")]
+    # A class is a quarter of the samples.
+    many = duck.forget(few, forget=ForgetClasses([3]), **rest)
+    advice = [note for note in many.notes if note.startswith("Retrain now: 3 requests")]
+    assert bool(advice) == is_advised

@@ -30,6 +30,10 @@ from duck.records import Loss, Share
 from duck.runtime import Stopwatch, device_of
 from duck.types import Augment, Batch, Examples, Ids, Progress, Recipe, Scenario, Task
 
+MAX_REQUESTS = 10
+MAX_FORGOTTEN = 0.2
+"""Requests in a row, and the share of the samples, after which models were seen to be a point less
+accurate than retrained ones, or to leak (benchmarks/notes.md, requests in a row)."""
 MAX_RETAIN_WATCHED = 2000
 """Retain samples that are scored after each epoch for the live table, about."""
 
@@ -207,7 +211,7 @@ def unlearn(
         confusions=(confusion(model_float32, scenario), confusion(unlearned, scenario)),
         kept_accuracy=judge_kept(scenario, original, scores, max_accuracy_loss),
         forgot=_has_forgotten(method, scenario, original, scores),
-        method_notes=execution.notes,
+        method_notes=(*execution.notes, *_drift_notes(method, scenario)),
         earlier=score_earlier(model_float32, unlearned, scenario, _is_retraining(method)),
     )
     return outcome if recipe else note_guessed_recipe(outcome, method, task.recipe)
@@ -321,6 +325,20 @@ def _outcome_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
         yield (
             "The scores do not show whether the samples were forgotten: on them the model is no "
             "worse than before, and no better than on unseen samples."
+        )
+
+
+def _drift_notes(method: Method, scenario: Scenario) -> Iterator[str]:
+    """Advise to retrain where the errors of requests in a row have added up."""
+    if not scenario.earlier or _is_retraining(method):
+        return
+    forgotten = len(scenario.forget) + sum(len(request.forget) for request in scenario.earlier)
+    share = forgotten / (forgotten + len(scenario.retain))
+    requests = len(scenario.earlier) + 1
+    if requests >= MAX_REQUESTS or share >= MAX_FORGOTTEN:
+        yield (
+            f"Retrain now: {requests} requests in a row have forgotten {100 * share:.0f} % of the "
+            "training samples. Lost accuracy and traces of earlier requests add up."
         )
 
 
