@@ -62,7 +62,10 @@ def test_a_budget_that_is_too_small_is_exit_code_1(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     request = split("forget --run {} --classes 3 --method duck --assure oracle", original)
-    words = [*request, *split("--models 5 --budget-seconds 0.01 --out {} --json", tmp_path / "run")]
+    words = [
+        *request,
+        *split("--models 5 --margin 0.001 --budget-seconds 0.01 --out {} --json", tmp_path / "run"),
+    ]
     printed = duck(capsys, *words, code=1)
     assert not printed["assurance"]["passed"]
     assert printed["method"] == "duck"
