@@ -1,6 +1,7 @@
 """Model code that a stored run or a config names is imported only when the user allows it."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,12 +47,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def runs(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same runs, with the code not imported yet and no trace of it."""
-    monkeypatch.chdir(made)
-    (made / "executed").unlink(missing_ok=True)
+def runs(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the runs, with the code not imported yet and no trace of it.
+
+    Tests of one process come in any order: what one writes must not reach another.
+    """
+    folder = shutil.copytree(made, tmp_path / "runs")
+    monkeypatch.chdir(folder)
+    (folder / "executed").unlink(missing_ok=True)
     monkeypatch.delitem(sys.modules, "hostile", raising=False)
-    return made
+    return folder
 
 
 COMMANDS = {
