@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from duck.artifacts import ArtifactStore
-from duck.data.examples import examples
+from duck.data.examples import Pixels, examples
 from duck.files import CacheWarning
 from duck.methods import METHODS, Original
 from duck.methods.base import ForgetsBy, Kinds, clone
@@ -80,7 +80,7 @@ def test_other_pixels_or_another_normalisation_under_the_same_ids_make_it_again(
     cache, model, data = Preparations(), trained_net(), toy_data()
     train = data.train
     darker = examples(train.images // 2, train.labels, train.ids, train.pixels)  # type: ignore[attr-defined]
-    scaled = examples(train.images, train.labels, train.ids, replace(train.pixels, std=(0.7,)))  # type: ignore[attr-defined]
+    scaled = replace(train, pixels=Pixels((0.3,), (0.7,)))
     for one in (train, darker, scaled, train):
         for label in (0, 1):
             cache(Slow(), model, toy_task(ForgetClasses([label])(replace(data, train=one))))

@@ -319,14 +319,14 @@ def test_test_data_are_never_looked_at() -> None:
     assert test is not None
     images = test.images.clone()  # type: ignore[attr-defined]
     images[scenario.test] = 0
-    dark = replace(data, test=examples(images, test.labels, test.ids, test.pixels))  # type: ignore[attr-defined]
+    dark = replace(data, test=examples(images, test.labels, test.ids, test.pixels))
     seen = [
         list(tune(DUCK, trained_net(), [replace(scenario, data=one)], 2, recipe=RECIPE))
         for one in (data, dark)
     ]
     assert [trial.score for trial in seen[0]] == [trial.score for trial in seen[1]]
     images[scenario.holdout] = 0
-    blind = replace(data, test=examples(images, test.labels, test.ids, test.pixels))  # type: ignore[attr-defined]
+    blind = replace(data, test=examples(images, test.labels, test.ids, test.pixels))
     assert [
         t.score
         for t in tune(DUCK, trained_net(), [replace(scenario, data=blind)], 2, recipe=RECIPE)

@@ -431,7 +431,7 @@ def _data(
         outputs=outputs,
     )
     remarks = []
-    pixels = getattr(data.train, "pixels", None)
+    pixels = data.train.pixels
     if pixels is not None and not is_normalised:
         remarks.append(
             f"Pixels were normalised by the data's own {pixels}: give mean= and std= if the model "

@@ -244,7 +244,7 @@ class OriginalOptions:
                 "The original had forgotten something before (digest of the request: "
                 f"{digest}), which was ignored: it may be known again."
             )
-        pixels = getattr(data.train, "pixels", None)
+        pixels = data.train.pixels
         if pixels is not None and not training.mean and not training.std:
             yield (
                 f"Pixels were normalised by the data's own {pixels}: give --mean and --std if the "

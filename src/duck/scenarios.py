@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from duck.data.checks import copies_in_retain, is_random
+from duck.data.checks import copies_in_retain
 from duck.data.patch import Patch, relabelled
 from duck.errors import BadInput
 from duck.files import read_text
@@ -312,7 +312,7 @@ def add_copies(
     count = len(scenario.forget)
     requested = "the requested sample" if count == 1 else f"the {count:,} requested samples"
     if not len(copies):
-        note = "" if is_random(data.train) else f"No exact copies of {requested} were found."
+        note = "" if data.train.random else f"No exact copies of {requested} were found."
         return WithCopies(request, note)
     rows = torch.cat([scenario.forget, copies]).sort().values
     added = counted(len(copies), "exact copy", "exact copies")

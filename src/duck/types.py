@@ -1,19 +1,19 @@
 """The data types that the stages pass to each other. Nothing here computes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from duck.data.examples import Augment as Augment
+from duck.data.examples import Batch as Batch
+from duck.data.examples import Examples as Examples
+from duck.data.examples import Ids as Ids
 from duck.records import Measured
 
-Augment = Literal["none", "crop", "crop-flip"]
 Protocols = Literal["holdout", "paper"]
-Ids = npt.NDArray[np.str_]
 
 
 @dataclass(frozen=True)
@@ -23,57 +23,6 @@ class Estimate:
     value: Measured
     low: Measured | None = None
     high: Measured | None = None
-
-
-class Batch(NamedTuple):
-    """Normalised images on the device, their labels, and their rows in the source Examples."""
-
-    images: Tensor
-    labels: Tensor
-    rows: Tensor
-
-
-class Examples(Protocol):
-    """Labelled images, each with a stable id.
-
-    Labels and ids are always on the host. The images may be on any device or on disk.
-    """
-
-    @property
-    def labels(self) -> Tensor: ...
-    @property
-    def ids(self) -> Ids: ...
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one image, channels first."""
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the batches."""
-
-    def __len__(self) -> int: ...
-    def take(self, rows: Tensor) -> "Examples":
-        """Return a view of these rows, in this order. No image is copied."""
-
-    def to(self, device: torch.device | str) -> "Examples":
-        """Return the same examples with batches on that device."""
-
-    def batches(
-        self, size: int, generator: torch.Generator | None = None, augment: Augment = "none"
-    ) -> Iterator[Batch]:
-        """Iterate over all samples once.
-
-        With a generator the order is random and every batch is full: the last one is filled up
-        from the beginning of the order, because a short batch would disturb BatchNorm.
-        Without a generator the samples come in order and the last batch may be short.
-        """
-
-    @property
-    def digests(self) -> list[bytes]:
-        """A hash of the pixels of each sample, in order. Exact copies have equal hashes."""
-
-    def fingerprint(self) -> str:
-        """Return a hash of all ids, labels and pixels."""
 
 
 @dataclass(frozen=True, eq=False)

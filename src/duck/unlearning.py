@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from duck.checks import check_settings
 from duck.earlier_requests import EarlierScores, earlier_note, score_earlier
@@ -28,7 +28,7 @@ from duck.preparation import Preparations
 from duck.printable import counted
 from duck.records import Loss, Share
 from duck.runtime import Stopwatch, device_of
-from duck.types import Augment, Batch, Examples, Ids, Progress, Recipe, Scenario, Task
+from duck.types import Progress, Recipe, Scenario, Task
 
 MAX_REQUESTS = 10
 MAX_FORGOTTEN = 0.2
@@ -93,65 +93,6 @@ class Outcome:
     def status(self) -> Status:
         """Whether it succeeded, forgot nothing, or damaged the model."""
         return status_of(self.forgot, self.kept_accuracy.damaged)
-
-
-class CountingExamples:
-    """Examples that record which of them were drawn for training."""
-
-    def __init__(
-        self, examples: Examples, seen: Tensor | None = None, positions: Tensor | None = None
-    ) -> None:
-        """Make a view.
-
-        seen        by sample of the whole set, whether it was drawn; views of a set share it
-        positions   by sample of this view, its position in the whole set
-        """
-        count = len(examples)
-        unseen = torch.zeros(count, dtype=torch.bool, device=examples.device)
-        self.examples = examples
-        self.seen = unseen if seen is None else seen
-        self.positions = torch.arange(count) if positions is None else positions
-
-    @property
-    def labels(self) -> Tensor:
-        return self.examples.labels
-
-    @property
-    def ids(self) -> Ids:
-        return self.examples.ids
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.examples.shape
-
-    @property
-    def device(self) -> torch.device:
-        return self.examples.device
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def take(self, rows: Tensor) -> "CountingExamples":
-        return CountingExamples(self.examples.take(rows), self.seen, self.positions[rows])
-
-    def to(self, device: torch.device | str) -> "CountingExamples":
-        return CountingExamples(self.examples.to(device), self.seen.to(device), self.positions)
-
-    def batches(
-        self, size: int, generator: torch.Generator | None = None, augment: Augment = "none"
-    ) -> Iterator[Batch]:
-        positions = self.positions.to(self.device)
-        for batch in self.examples.batches(size, generator, augment):
-            if generator is not None:
-                self.seen[positions[batch.rows]] = True
-            yield batch
-
-    @property
-    def digests(self) -> list[bytes]:
-        return self.examples.digests
-
-    def fingerprint(self) -> str:
-        return self.examples.fingerprint()
 
 
 def unlearn(
@@ -229,14 +170,14 @@ class _Execution(NamedTuple):
 
 def _execute(method: Method, model: nn.Module, task: Task, watch: Watch | None) -> _Execution:
     """Call the method, measure its time and count the forget samples that it used."""
-    forget = CountingExamples(task.forget)
+    forget, drawn = task.forget.counting()
     stopwatch = Stopwatch(device_of(model))
     history: list[Epoch] = []
     notes: list[str] = []
     report = _make_report(task, stopwatch, history, watch) if watch else None
     with stopwatch:
         unlearned = method(model, replace(task, forget=forget, report=report, note=notes.append))
-    processed = {"training": int(forget.seen.sum()), "omission": len(forget), "nothing": 0}
+    processed = {"training": int(drawn.sum()), "omission": len(forget), "nothing": 0}
     return _Execution(
         unlearned, stopwatch.seconds, processed[method.forgets_by], tuple(history), tuple(notes)
     )

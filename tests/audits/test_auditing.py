@@ -107,7 +107,7 @@ def test_no_recipe_is_made_up_for_an_original_that_was_trained_by_an_unknown_rec
 def test_references_that_were_not_trained_as_the_original_was_give_no_verdict() -> None:
     """They were trained on pixels of another mean and std, as a careless cache would give."""
     scenario = class_scenario()
-    dark = replace(scenario.data.train, pixels=Pixels((0.9,), (0.05,)))  # type: ignore[type-var]
+    dark = replace(scenario.data.train, pixels=Pixels((0.9,), (0.05,)))
     odd = Retraining(
         replace(scenario, data=replace(scenario.data, train=dark)), trained_net(), toy_net, RECIPE
     )(5)

@@ -28,15 +28,7 @@ def resident(count: int = 37, shape: tuple[int, ...] = (3, 8, 8), seed: int = 0)
 
 
 def streamed(source: Resident) -> Streamed:
-    return Streamed(
-        source.labels,
-        source.ids,
-        source.pixels,
-        source.rows,
-        source.device,
-        source.images.__getitem__,
-        source.shape,
-    )
+    return source.streamed(source.images.__getitem__, source.shape)
 
 
 def seeded(seed: int = 3) -> torch.Generator:
@@ -189,10 +181,7 @@ def test_an_error_while_fetching_is_raised_in_the_caller() -> None:
             raise BadInput("the disk is gone")
         return source.images[rows]
 
-    broken = Streamed(
-        source.labels, source.ids, source.pixels, source.rows, source.device, fetch, source.shape
-    )
-    batches = broken.batches(10)
+    batches = source.streamed(fetch, source.shape).batches(10)
     assert [next(batches).rows[0].item(), next(batches).rows[0].item()] == [0, 10]
     with pytest.raises(BadInput, match="the disk is gone"):
         next(batches)

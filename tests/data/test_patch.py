@@ -44,15 +44,7 @@ def test_rows_are_those_of_the_view() -> None:
 
 def test_streamed_images_are_painted_alike() -> None:
     part = pictures()
-    streamed = Streamed(
-        part.labels,
-        part.ids,
-        part.pixels,
-        part.rows,
-        part.device,
-        part.images.__getitem__,
-        part.shape,
-    )
+    streamed = part.streamed(part.images.__getitem__, part.shape)
     rows = torch.tensor([0, 5])
     assert torch.equal(
         pixels(Patch(3, (1, 2, 3)).paint(streamed, rows)),

@@ -11,7 +11,6 @@ from duck.errors import BadInput
 from duck.methods._distillation import divergence
 from duck.methods.bad_teacher import BadTeacher
 from duck.types import Batch, Examples
-from duck.unlearning import CountingExamples
 from tests.toys import class_scenario, toy_net, toy_task, trained_net
 
 
@@ -37,10 +36,10 @@ def test_each_sample_learns_from_its_own_teacher() -> None:
 
 def test_only_a_share_of_the_retain_samples_is_drawn_and_the_same_in_every_epoch() -> None:
     task = toy_task(class_scenario())
-    retain = CountingExamples(task.retain)
+    retain, drawn = task.retain.counting()
     method = BadTeacher(epochs=4, batch_size=32, retain_share=0.3)
     method(trained_net(), replace(task, retain=retain))
-    assert int(retain.seen.sum()) == round(0.3 * len(task.retain))
+    assert int(drawn.sum()) == round(0.3 * len(task.retain))
 
 
 def test_forget_samples_come_near_the_random_net_and_retain_samples_stay_near_the_original() -> (

@@ -13,7 +13,6 @@ from duck.methods._relabelling import label_loss
 from duck.methods.boundary_shrink import BoundaryShrink, BoundaryShrinkRetain, limits
 from duck.methods.presets import preset
 from duck.types import Batch, Examples, Task
-from duck.unlearning import CountingExamples
 from tests.methods.test_duck import points
 from tests.toys import class_scenario, toy_examples, toy_task, trained_net
 
@@ -51,7 +50,6 @@ def test_the_step_is_in_pixels_and_crosses_the_boundary() -> None:
     forget = dots([(128, 128)], [0])
     assert targets(forget, [5.0, 1.11, 0.0, 0.0]) == [2]
     assert targets(forget, [5.0, 1.11, 0.0, 0.0], epsilon=0.0) == [1]
-    assert targets(CountingExamples(forget), [5.0, 1.11, 0.0, 0.0]) == [2]
 
 
 def test_the_step_ends_at_white() -> None:
@@ -101,9 +99,9 @@ def test_retain_samples_are_used_by_the_variant_alone() -> None:
         BoundaryShrink(lr=1e-3, batch_size=32, epochs=1),
         BoundaryShrinkRetain(lr=1e-3, batch_size=32, epochs=1),
     ):
-        retain = CountingExamples(task.retain)
+        retain, is_drawn = task.retain.counting()
         method(trained_net(), replace(task, retain=retain))
-        drawn.append(int(retain.seen.sum()))
+        drawn.append(int(is_drawn.sum()))
     # 60 forget samples are two batches of 32, each with as many retain samples.
     assert drawn == [0, 64]
 

@@ -11,7 +11,7 @@ from duck.errors import BadInput
 from duck.methods._distillation import divergences_from
 from duck.methods.delete import Delete, masked_outputs
 from duck.predict import accuracy, logits_on
-from duck.types import Recipe, Task
+from duck.types import Examples, Recipe, Task
 from tests.methods.test_duck import points
 from tests.methods.test_warm_restart import START, linear
 from tests.toys import TOYS, class_scenario, toy_task, trained_net
@@ -19,8 +19,11 @@ from tests.toys import TOYS, class_scenario, toy_task, trained_net
 UNITS = [(1.0, 0.0), (0.0, 1.0)]
 
 
-class NoData:
+class NoData(Examples):
     """A retain set that cannot be used."""
+
+    def __init__(self) -> None:
+        pass
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(name)

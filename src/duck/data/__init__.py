@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
 from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
@@ -122,12 +122,10 @@ def _normalised(data: "Data", mean: Sequence[float], std: Sequence[float]) -> "D
     from duck.data.assemble import check_pixels
     from duck.data.examples import Pixels
 
-    train: Any = data.train
-    test: Any = data.test
     pixels = Pixels(tuple(mean), tuple(std))
-    check_pixels(data.name, pixels, train.shape[0], is_float=getattr(train, "pixels", None) is None)
-    test = None if test is None else replace(test, pixels=pixels)
-    return replace(data, train=replace(train, pixels=pixels), test=test)
+    check_pixels(data.name, pixels, data.train.shape[0], is_float=data.train.pixels is None)
+    test = None if data.test is None else replace(data.test, pixels=pixels)
+    return replace(data, train=replace(data.train, pixels=pixels), test=test)
 
 
 def _is_path(word: str) -> bool:

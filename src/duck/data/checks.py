@@ -42,7 +42,7 @@ def copies_in_retain(scenario: Scenario) -> Tensor:
 
     Data that change at random have none.
     """
-    if is_random(scenario.data.train):
+    if scenario.data.train.random:
         return torch.empty(0, dtype=torch.int64)
     digests = scenario.data.train.digests
     forget = _forget_digests(scenario)
@@ -57,10 +57,10 @@ def _forget_digests(scenario: Scenario) -> set[bytes]:
 
 def _copies(scenario: Scenario) -> list[Finding]:
     data = scenario.data
-    if is_random(data.train):
+    if data.train.random:
         return []
     findings = []
-    if data.test is not None and not is_random(data.test):
+    if data.test is not None and not data.test.random:
         findings = _copies_in_test(scenario, data.test)
     retain = tuple(data.train.ids[copies_in_retain(scenario).numpy()].tolist())
     if retain:
@@ -101,7 +101,7 @@ def _copies_in_test(scenario: Scenario, test: Examples) -> list[Finding]:
 
 def _random_samples(scenario: Scenario) -> list[Finding]:
     parts = {"training": scenario.data.train, "test": scenario.data.test}
-    names = [name for name, part in parts.items() if part is not None and is_random(part)]
+    names = [name for name, part in parts.items() if part is not None and part.random]
     if not names:
         return []
     text = (
@@ -112,13 +112,8 @@ def _random_samples(scenario: Scenario) -> list[Finding]:
     return [Finding(text)]
 
 
-def is_random(examples: Examples) -> bool:
-    """Return whether samples change each time they are read."""
-    return bool(getattr(examples, "random", False))
-
-
 def _unscaled_pixels(train: Examples) -> list[Finding]:
-    if len(train.shape) != 3 or getattr(train, "pixels", None) is not None:
+    if len(train.shape) != 3 or train.pixels is not None:
         return []
     rows = evenly_spaced_rows(len(train), RANGE_SAMPLES)
     images = torch.cat([batch.images for batch in train.take(rows).batches(RANGE_SAMPLES)])

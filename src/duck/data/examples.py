@@ -1,26 +1,36 @@
-"""Images as uint8 on the device, or streamed to it; normalised and augmented on the device."""
+"""Labelled images: as uint8 on the device, or streamed to it; augmented on the device."""
 
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self, TypeVar
+from typing import Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from duck.errors import BadInput
 from duck.runtime import host_generators
-from duck.types import Augment, Batch, Examples, Ids
 
 EPOCH_BYTES = 2**29
 """Images are augmented in parts of this size; smaller epochs are augmented at once."""
 
 T = TypeVar("T")
 Fetch = Callable[[Tensor], Tensor]
+Augment = Literal["none", "crop", "crop-flip"]
+Ids = npt.NDArray[np.str_]
+
+
+class Batch(NamedTuple):
+    """Normalised images on the device, their labels, and their rows in the source Examples."""
+
+    images: Tensor
+    labels: Tensor
+    rows: Tensor
 
 
 @dataclass(frozen=True)
@@ -78,8 +88,11 @@ def _reflect(index: Tensor, size: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class _Indexed:
-    """The common base of Resident and Streamed: rows, labels, ids, batches and fingerprints."""
+class Examples:
+    """Labelled images, each with a stable id.
+
+    Labels and ids are always on the host. The images may be on any device or on disk.
+    """
 
     labels: Tensor
     ids: Ids
@@ -88,13 +101,16 @@ class _Indexed:
     rows: Tensor
     """Rows of the underlying images, in the order of `labels` and `ids`."""
     device: torch.device
+    """The device of the batches."""
+    shape: tuple[int, ...]
+    """The shape of one image, channels first."""
+    random: bool = field(default=False, kw_only=True)
+    """Whether samples change each time they are read."""
+    drawn: Tensor | None = field(default=None, kw_only=True)
+    """By underlying row, whether it was drawn for training. All views share it."""
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        raise NotImplementedError
 
     def _epoch(
         self, rows: Tensor, crops: RandomCrops | None, size: int, generator: torch.Generator | None
@@ -106,19 +122,31 @@ class _Indexed:
         """Return underlying images as they are stored; the same ones each time."""
         raise NotImplementedError
 
+    def to(self, device: torch.device | str) -> "Examples":
+        """Return the same examples with batches on that device."""
+        raise NotImplementedError
+
     def take(self, rows: Tensor) -> Self:
+        """Return a view of these rows, in this order. No image is copied."""
         return replace(
             self, labels=self.labels[rows], ids=self.ids[rows.numpy()], rows=self.rows[rows]
         )
 
+    def counting(self) -> tuple[Self, Tensor]:
+        """Return the same examples and their `drawn`, which is false everywhere at first."""
+        drawn = torch.zeros(int(self.rows.max()) + 1, dtype=torch.bool)
+        return replace(self, drawn=drawn), drawn
+
     @cached_property
     def digests(self) -> list[bytes]:
+        """A hash of the pixels of each sample, in order. Exact copies have equal hashes."""
         digests: list[bytes] = []
         for images in self._stored_bytes():
             digests += [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in images]
         return digests
 
     def fingerprint(self) -> str:
+        """Return a hash of all ids, labels and pixels."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update("\n".join(self.ids.tolist()).encode())
         digest.update(np.ascontiguousarray(self.labels.numpy()).tobytes())
@@ -126,7 +154,7 @@ class _Indexed:
             digest.update(images.tobytes())
         return digest.hexdigest()
 
-    def _stored_bytes(self) -> Iterator[np.typing.NDArray[np.uint8]]:
+    def _stored_bytes(self) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield the stored images in the order of the ids, each as a row of bytes."""
         for rows in self.rows.split(4096):
             images = self._stored_images(rows).cpu().reshape(len(rows), -1).contiguous()
@@ -136,6 +164,12 @@ class _Indexed:
     def batches(
         self, size: int, generator: torch.Generator | None = None, augment: Augment = "none"
     ) -> Iterator[Batch]:
+        """Iterate over all samples once.
+
+        With a generator the order is random and every batch is full: the last one is filled up
+        from the beginning of the order, because a short batch would disturb BatchNorm.
+        Without a generator the samples come in order and the last batch may be short.
+        """
         if size < 1:
             raise BadInput(f"The batch size must be at least 1, got {size}.")
         if augment != "none" and generator is None:
@@ -156,6 +190,8 @@ class _Indexed:
             for images in part.split(size):
                 rows = slice(start, start + len(images))
                 start += len(images)
+                if self.drawn is not None and generator is not None:
+                    self.drawn[self.rows[order[rows]]] = True
                 yield Batch(normalise(images), labels[rows], positions[rows])
 
 
@@ -169,16 +205,12 @@ def _order(count: int, size: int, generator: torch.Generator | None) -> tuple[Te
 
 
 @dataclass(frozen=True, eq=False)
-class Resident(_Indexed):
+class Resident(Examples):
     """Examples whose images are all in the memory of the device."""
 
     images: Tensor
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.images.shape[1:])
-
-    def to(self, device: torch.device | str) -> "Examples":
+    def to(self, device: torch.device | str) -> Examples:
         """Move the images to the device or, if they do not fit there, stream them to it."""
         device = torch.device(device)
         if device == self.device:
@@ -189,7 +221,8 @@ class Resident(_Indexed):
 
     def streamed(self, fetch: Fetch, shape: tuple[int, ...]) -> "Streamed":
         """Return the same samples with images from another function."""
-        return Streamed(self.labels, self.ids, self.pixels, self.rows, self.device, fetch, shape)
+        facts = self.labels, self.ids, self.pixels, self.rows, self.device
+        return Streamed(*facts, shape, fetch, drawn=self.drawn)
 
     def _epoch(
         self, rows: Tensor, crops: RandomCrops | None, size: int, generator: torch.Generator | None
@@ -205,22 +238,16 @@ class Resident(_Indexed):
 
 
 @dataclass(frozen=True, eq=False)
-class Streamed(_Indexed):
+class Streamed(Examples):
     """Examples whose images are fetched from the host, the next batch while the device works.
 
-    The batches are the same as those of Resident.
+    The batches are the same as those of Resident. If they are random, fetching draws from the
+    global generators. The draws depend on the generator of a pass; all passes without one draw the
+    same.
     """
 
     fetch: Fetch
     """Maps underlying rows to images on the host, by a memory map or by decoding."""
-    size: tuple[int, ...]
-    random: bool = False
-    """Whether fetching draws from the global generators. The draws depend on the generator of a
-    pass; all passes without one draw the same."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.size
 
     def to(self, device: torch.device | str) -> "Streamed":
         return replace(self, device=torch.device(device))
@@ -296,7 +323,7 @@ def stream(
 ) -> Streamed:
     """Make examples whose images are fetched from the host."""
     rows = torch.arange(len(labels))
-    return Streamed(labels, ids, pixels, rows, torch.device("cpu"), fetch, shape, random)
+    return Streamed(labels, ids, pixels, rows, torch.device("cpu"), shape, fetch, random=random)
 
 
 def fits(size: int, device: torch.device) -> bool:
@@ -314,6 +341,6 @@ def examples(images: Tensor, labels: Tensor, ids: Ids, pixels: Pixels | None = N
         raise BadInput("There are no samples.")
     if (images.dtype == torch.uint8) != (pixels is not None):
         raise BadInput("uint8 images need a mean and std per channel; float images must have none.")
-    return Resident(
-        labels.to("cpu", torch.int64), ids, pixels, torch.arange(len(labels)), images.device, images
-    )
+    rows = torch.arange(len(labels))
+    shape = tuple(images.shape[1:])
+    return Resident(labels.to("cpu", torch.int64), ids, pixels, rows, images.device, shape, images)

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from duck.data.decode import scaled_size
-from duck.data.examples import Resident
+from duck.data.examples import Examples, Resident
 from duck.errors import BadInput
-from duck.types import Examples
 
 MAX_STATISTICS_IMAGES = 4096
 """Number of images for mean and std, if the images are not all in memory."""
@@ -43,7 +42,7 @@ def resized(examples: Resident, size: int | None, max_bytes: int | None = None) 
     result = torch.empty(len(images), *shape, dtype=images.dtype)
     for source, target in zip(images.split(256), result.split(256), strict=True):
         target.copy_(resize(source, size))
-    return replace(examples, images=result)
+    return replace(examples, images=result, shape=shape)
 
 
 def evenly_spaced_rows(count: int, most: int = MAX_STATISTICS_IMAGES) -> Tensor:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from duck.data.examples import Resident, Streamed
+from duck.data.examples import Examples, Resident, Streamed
 from duck.errors import BadInput
-from duck.types import Examples
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Patch:
 
     def paint(self, examples: Examples, rows: Tensor) -> Examples:
         """Return a copy of the examples with the patch on these rows."""
-        if not isinstance(examples, Resident | Streamed) or examples.pixels is None:
+        if examples.pixels is None:
             raise BadInput("A patch needs uint8 images, and these images are floats.")
         paint = self._painter(examples.shape)
         chosen = examples.rows[rows]
@@ -37,6 +36,7 @@ class Patch:
             images = examples.images.clone()
             images[chosen.to(images.device)] = paint(images[chosen.to(images.device)])
             return replace(examples, images=images)
+        assert isinstance(examples, Streamed)
         fetch = examples.fetch
 
         def fetch_painted(rows: Tensor) -> Tensor:
@@ -66,8 +66,6 @@ class Patch:
 
 def relabelled(examples: Examples, rows: Tensor, label: int) -> Examples:
     """Return a copy of the examples with another label on these rows."""
-    if not isinstance(examples, Resident | Streamed):
-        raise BadInput(f"The labels of {type(examples).__name__} cannot be changed.")
     labels = examples.labels.clone()
     labels[rows] = label
     return replace(examples, labels=labels)

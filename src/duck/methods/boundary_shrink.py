@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.data.examples import Pixels
 from duck.methods._relabelling import RelabelledBatches, fixed_labels, label_loss, other_classes
 from duck.methods._training import method_recipe, train_copy
 from duck.methods.base import METHODS, BaseMethod, Kinds
@@ -91,9 +90,8 @@ def limits(examples: Examples) -> tuple[Tensor, Tensor]:
 
     For images that are stored as floats these are the extremes of the given samples.
     """
-    # `CountingExamples` wraps other examples.
-    pixels = getattr(getattr(examples, "examples", examples), "pixels", None)
-    if isinstance(pixels, Pixels):
+    pixels = examples.pixels
+    if pixels is not None:
         values = torch.tensor([0, 255], dtype=torch.uint8, device=examples.device)
         images = values.view(2, 1, 1, 1).repeat(1, len(pixels.mean), 1, 1)
         black, white = pixels.on(examples.device)(images)
