@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from duck.assurance import Assured, AssureOptions
@@ -47,7 +46,6 @@ from duck.scenarios import (
     ForgetSamples,
     Request,
     add_copies,
-    data_after,
     describe_forget_set,
     scenario_after,
 )
@@ -371,24 +369,24 @@ def _scenario(
 ) -> tuple[Scenario, tuple[str, ...]]:
     """Apply the request to the data; return the scenario and what must be known about it."""
     data = source.data
-    previous = source.previous
     remarks = list(source.remarks)
     request = forget if callable(forget) and not isinstance(forget, type) else _by_ids(forget, data)
+    scenario = _applied(request, source, seed)
     if with_copies:
-        left = data
-        if previous is not None:
-            scenario_after(previous.scenario, request, seed)  # an error if it was forgotten before
-            left = data_after(previous.scenario)
-        request, copies = add_copies(request, left, seed)
+        request, copies = add_copies(request, scenario)
+        scenario = _applied(request, source, seed)
         remarks += [copies] if copies else []
-    if previous is None:
-        scenario = request(data, seed)
-    else:
-        has_forgotten = surely_forgot(previous.method, previous.outcome.forgot)
-        scenario = scenario_after(previous.scenario, request, seed)
-        scenario = with_history(scenario, previous.earlier, has_forgotten)
     remarks += map(str, check_data(scenario))
     return scenario, tuple(remarks)
+
+
+def _applied(request: Request, source: _Source, seed: int) -> Scenario:
+    previous = source.previous
+    if previous is None:
+        return request(source.data, seed)
+    scenario = scenario_after(previous.scenario, request, seed)
+    has_forgotten = surely_forgot(previous.method, previous.outcome.forgot)
+    return with_history(scenario, previous.earlier, has_forgotten)
 
 
 def _adapted(new_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Module] | None:
@@ -421,7 +419,10 @@ def _data(
                 "duck.load."
             )
         return train_set.to(device), ()
-    outputs = _OutputCount(model, device)
+
+    def outputs(images: Tensor) -> int:
+        return compute_logits(model, images.to(device)).shape[1]
+
     data = from_dataset(
         train_set,
         test,
@@ -438,25 +439,13 @@ def _data(
             "was trained with others."
         )
     highest = max(int(part.labels.max()) for part in (data.train, data.test) if part is not None)
-    if outputs.last > highest + 1:
+    count = outputs(next(data.train.batches(1)).images)
+    if count > highest + 1:
         remarks.append(
-            f"The model has {outputs.last} outputs, and the labels go up to {highest}: does it "
+            f"The model has {count} outputs, and the labels go up to {highest}: does it "
             "return the logits first, and are the labels those of its training?"
         )
     return data, tuple(remarks)
-
-
-class _OutputCount:
-    """Counts the outputs of a model for images of the data."""
-
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
-        self.model = model
-        self.device = device
-        self.last = 0
-
-    def __call__(self, images: Tensor) -> int:
-        self.last = compute_logits(self.model, images.to(self.device)).shape[1]
-        return self.last
 
 
 def audit(

@@ -20,7 +20,7 @@ from duck.methods.base import METHODS, Method
 from duck.records import OBJECT, RULES, InvalidRecord, Rule, build_converter, explain
 from duck.registry import Registry
 from duck.sample_ids import hide_ids, names_samples, without_ids
-from duck.scenarios import SCENARIOS, Request, data_after, scenario_after
+from duck.scenarios import SCENARIOS, Request, scenario_after
 from duck.training.loop import check_recipe
 from duck.types import Data, Protocols, Recipe, Scenario
 
@@ -146,23 +146,11 @@ def scenario_of(
     earlier: Sequence[EarlierRequest], request: Request, data: Data, seed: int, protocol: Protocols
 ) -> Scenario:
     """Apply a request to the data, after the earlier requests."""
-    previous = _last_scenario(earlier, data)
-    if previous is None:
-        return request(data, seed, protocol)
-    return scenario_after(previous, request, seed, protocol)
-
-
-def data_left(earlier: Sequence[EarlierRequest], data: Data) -> Data:
-    """Return the data without the forget sets of the earlier requests."""
-    previous = _last_scenario(earlier, data)
-    return data if previous is None else data_after(previous)
-
-
-def _last_scenario(earlier: Sequence[EarlierRequest], data: Data) -> Scenario | None:
     if not earlier:
-        return None
+        return request(data, seed, protocol)
     *before, last = earlier
-    return scenario_of(before, last.request, data, last.seed, last.protocol)
+    previous = scenario_of(before, last.request, data, last.seed, last.protocol)
+    return scenario_after(previous, request, seed, protocol)
 
 
 def fingerprint(data: Data) -> str:

@@ -15,13 +15,13 @@ from duck.data import DATASETS, load
 from duck.data.progress import ProgressCallback
 from duck.earlier_requests import with_history
 from duck.errors import BadInput, DuckError
-from duck.experiment import EarlierRequest, Training, data_left, fingerprint, scenario_of
+from duck.experiment import EarlierRequest, Training, fingerprint, scenario_of
 from duck.methods.presets import default_recipe
 from duck.models import build
 from duck.models.head import PROBE_IMAGES, find_head
 from duck.models.user_models import in_float32
 from duck.models.weights import digest_of, load_weights, request_digest
-from duck.scenarios import ForgetClasses, Request, WithCopies, add_copies, class_from_word
+from duck.scenarios import ForgetClasses, Request, class_from_word
 from duck.types import Data, Protocols, Recipe, Scenario
 from duck.unlearning import surely_forgot
 
@@ -174,13 +174,6 @@ class OriginalOptions:
             return scenario
         forgot = surely_forgot(self._run.experiment.method, self._run.forgot)
         return with_history(scenario, self._run.earlier, forgot)
-
-    def with_copies(
-        self, request: Request, data: Data, seed: int, protocol: Protocols
-    ) -> WithCopies:
-        """Add exact copies of its samples to a request, from what the requests of the run left."""
-        self.scenario(request, data, seed, protocol)  # an error if it was forgotten before
-        return add_copies(request, data_left(self.earlier(), data), seed, protocol)
 
     def training(self, data: Data, source: DataOptions) -> Training:
         """Return how the original was trained, as far as it is known."""

@@ -28,7 +28,7 @@ from duck.options import (
 )
 from duck.preparation import Preparations
 from duck.runtime import distributed, is_first, pick_device
-from duck.scenarios import Request
+from duck.scenarios import Request, add_copies
 from duck.types import Data, Protocols, Recipe, Scenario
 from duck.unlearning import Outcome, note_guessed_recipe, unlearn
 
@@ -223,16 +223,18 @@ def prepare(options: ForgetOptions, device: torch.device, display: Display) -> P
     data, source = options.load_data(display)
     request = resolve_classes(options.request, data)
     training = original.training(data, source)
+    scenario = original.scenario(request, data, seed, protocol)
     copies = ""
     if options.with_copies:
-        request, copies = original.with_copies(request, data, seed, protocol)
+        request, copies = add_copies(request, scenario)
+        scenario = original.scenario(request, data, seed, protocol)
     return PreparedRequest(
         options,
         source,
         data,
         training,
         request,
-        original.scenario(request, data, seed, protocol),
+        scenario,
         copies,
         original.other_head(training, data, device),
         device,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from duck.data.checks import copies_in_retain
 from duck.data.patch import Patch, relabelled
 from duck.errors import BadInput
 from duck.files import read_text
-from duck.printable import counted, listed, printable
+from duck.printable import listed, printable
 from duck.registry import Registry, suggest
 from duck.runtime import seeded
 from duck.types import Data, EarlierForgetSet, Examples, Protocols, Scenario
@@ -248,20 +248,15 @@ def scenario_after(
         _describe_without_ids(previous), previous.kind, previous.data.train.take(previous.forget)
     )
     earlier = (*previous.earlier, forgotten)
-    left = data_after(previous)
+    left = replace(previous.data, train=previous.data.train.take(previous.retain))
     _check_not_earlier(request, left, earlier)
     return replace(request(left, seed, protocol), earlier=earlier)
-
-
-def data_after(previous: Scenario) -> Data:
-    """Return the data without the forget sets of a scenario and those before it."""
-    return replace(previous.data, train=previous.data.train.take(previous.retain))
 
 
 def _describe_without_ids(scenario: Scenario) -> str:
     """Describe a forget set for records, which contain no ids."""
     if scenario.kind == "samples":
-        return f"{len(scenario.forget)} {_plural(len(scenario.forget), 'sample')}"
+        return _samples(len(scenario.forget))
     labels = scenario.data.train.labels[scenario.forget].unique().tolist()
     return describe(ForgetClasses(labels), scenario.data.classes)
 
@@ -275,10 +270,7 @@ def _check_not_earlier(request: Request, left: Data, earlier: tuple[EarlierForge
         known_ids = set(np.concatenate([previous.forget.ids for previous in earlier]).tolist())
         repeated = [name for name in request.ids if name in known_ids]
         if repeated:
-            pronoun = "it" if len(repeated) == 1 else "them"
-            raise BadInput(
-                f"An earlier request forgot {listed(repeated)} already: leave {pronoun} out."
-            )
+            raise BadInput(f"An earlier request forgot {listed(repeated)} already: leave that out.")
     if isinstance(request, ForgetClasses):
         known_labels = torch.cat([previous.forget.labels for previous in earlier])
         for label in sorted({_class_index(name, left) for name in request.classes}):
@@ -287,40 +279,22 @@ def _check_not_earlier(request: Request, left: Data, earlier: tuple[EarlierForge
                 raise BadInput(f"An earlier request forgot class {name} already: leave it out.")
 
 
-class WithCopies(NamedTuple):
-    """A request with the exact copies of its samples."""
-
-    request: Request
-    note: str
-    """How many copies were added; "" if they could not be searched."""
-
-
-def add_copies(
-    request: Request, data: Data, seed: int = 0, protocol: Protocols = "holdout"
-) -> WithCopies:
+def add_copies(request: Request, scenario: Scenario) -> tuple[Request, str]:
     """Add the exact copies of its samples to a request, which becomes a list of ids.
 
-    A request without copies does not change. `data` must not contain samples that earlier requests
-    forgot.
+    Return the request and a note, which is empty if copies could not be searched. A request
+    without copies does not change.
     """
-    scenario = request(data, seed, protocol)
-    if scenario.data is not data:
-        raise BadInput(
-            "with_copies does not go with a request that changes the data: leave it out."
-        )
+    if isinstance(request, Debias):
+        raise BadInput("with_copies does not go with bias removal: leave it out.")
     copies = copies_in_retain(scenario)
-    count = len(scenario.forget)
-    requested = "the requested sample" if count == 1 else f"the {count:,} requested samples"
+    train = scenario.data.train
     if not len(copies):
-        note = "" if data.train.random else f"No exact copies of {requested} were found."
-        return WithCopies(request, note)
+        note = "" if train.random else "No exact copies of the requested samples were found."
+        return request, note
     rows = torch.cat([scenario.forget, copies]).sort().values
-    added = counted(len(copies), "exact copy", "exact copies")
-    verb = "was" if len(copies) == 1 else "were"
-    return WithCopies(
-        ForgetSamples(data.train.ids[rows.numpy()].tolist()),
-        f"{added} of {requested} {verb} added to the request.",
-    )
+    note = f"Exact copies of requested samples were added to the request: {len(copies):,}."
+    return ForgetSamples(train.ids[rows.numpy()].tolist()), note
 
 
 def class_from_word(word: str, data: Data) -> int | str:
@@ -350,31 +324,31 @@ def describe(request: Request, classes: Sequence[str] = ()) -> str:
 
 def describe_forget_set(scenario: Scenario) -> str:
     """Describe the classes or the sample ids of a forget set in a few words."""
-    data, count = scenario.data, len(scenario.forget)
-    samples = f"{count} {_plural(count, 'sample')}"
-    if scenario.kind == "samples":
-        return f"{samples}: {listed(data.train.ids[scenario.forget.numpy()].tolist())}"
-    labels = data.train.labels[scenario.forget].unique().tolist()
-    names = ", ".join(class_label(label, data.classes) for label in labels)
-    return printable(f"{_plural(len(labels), 'class')} {names}, {samples}")
+    samples = _samples(len(scenario.forget))
+    if scenario.kind == "class":
+        return f"{_describe_without_ids(scenario)}, {samples}"
+    return f"{samples}: {listed(scenario.data.train.ids[scenario.forget.numpy()].tolist())}"
 
 
-def _plural(count: int, noun: str) -> str:
-    plurals = {"class": "classes", "sample": "samples"}
-    return noun if count == 1 else plurals[noun]
+def _samples(count: int) -> str:
+    return f"{count} sample{'' if count == 1 else 's'}"
+
+
+def _class_or_classes(count: int) -> str:
+    return "class" if count == 1 else "classes"
 
 
 def _describe(request: Request, known: Sequence[str]) -> str:
     match request:
         case ForgetClasses(classes=classes):
             names = ", ".join(class_in_words(name, known) for name in classes)
-            return f"{_plural(len(classes), 'class')} {names}"
+            return f"{_class_or_classes(len(classes))} {names}"
         case ForgetFraction(fraction=fraction):
             return f"{100 * fraction:g} % of the samples"
         case ForgetRandomClasses(count=count):
-            return f"{count} random {_plural(count, 'class')}"
+            return f"{count} random {_class_or_classes(count)}"
         case ForgetSamples(ids=ids):
-            return f"{len(ids)} {_plural(len(ids), 'sample')}"
+            return _samples(len(ids))
         case Debias(true=true, wrong=wrong, count=count):
             true_name = class_in_words(true, known)
             wrong_name = class_in_words(wrong, known)

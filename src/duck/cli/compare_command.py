@@ -24,7 +24,7 @@ from duck.preparation import Preparations
 from duck.run_forget import add_notes
 from duck.run_train import TrainOptions, train_on
 from duck.runtime import pick_device
-from duck.scenarios import describe
+from duck.scenarios import add_copies, describe
 from duck.types import Data
 from duck.unlearning import notes
 
@@ -90,11 +90,11 @@ class _Comparison:
         seed, protocol = args.output.seed, args.request.protocol
         data = inputs.load_data(args.source, args.original.splits_data())
         self.request = args.request.build(data)
+        self.scenario = args.original.scenario(self.request, data, seed, protocol)
         self.copies = ""
         if args.with_copies:
-            copies = args.original.with_copies(self.request, data, seed, protocol)
-            self.request, self.copies = copies
-        self.scenario = args.original.scenario(self.request, data, seed, protocol)
+            self.request, self.copies = add_copies(self.request, self.scenario)
+            self.scenario = args.original.scenario(self.request, data, seed, protocol)
         self.findings = inputs.report_findings(self.scenario)
         self.methods = args.compare.choose(self.scenario)
         self.original = original_or_trained(args.original, args.source, seed, data, self.device)
