@@ -251,18 +251,10 @@ def forget(
         source = _start(original, train_set, test, mean, std)
     scenario, remarks = _scenario(source, forget, seed, with_copies)
     original = source.original
+    adapted = replace(original, new_model=_adapted(original.new_model))
 
     def run(method: Method) -> Outcome:
-        return unlearn(
-            method,
-            original.model,
-            scenario,
-            new_model=_adapted(original.new_model),
-            recipe=original.recipe,
-            head=original.head,
-            watch=watch,
-            max_accuracy_loss=max_accuracy_loss,
-        )
+        return unlearn(method, adapted, scenario, watch=watch, max_accuracy_loss=max_accuracy_loss)
 
     assured = None
     with accepting_images(original.model):
@@ -272,7 +264,7 @@ def forget(
             remarks = (*remarks, *why)
         else:
             options = assure if isinstance(assure, AssureOptions) else AssureOptions(assure)
-            assured = _assure(original, scenario, method, run, options)
+            assured = _assure(adapted, scenario, method, run, options)
             chosen, outcome = assured.candidate.method, assured.outcome
     return Result(
         model=without_hooks(outcome.model.eval()),
@@ -299,14 +291,14 @@ def _assure(
     options: AssureOptions,
 ) -> Assured:
     """Try methods until one passes the audits."""
-    recipe, new_model = original.recipe, _adapted(original.new_model)
+    recipe, new_model = original.recipe, original.new_model
     if new_model is None or recipe is None:
         raise BadInput(
             "assure= ends with retraining if no other method passes: give new_model= and recipe=, "
             "how the original was trained."
         )
     return assure_methods(
-        replace(original, new_model=new_model),
+        original,
         scenario,
         ladder(scenario, recipe, method),
         lambda candidate: run(candidate.method),

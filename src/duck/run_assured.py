@@ -15,6 +15,7 @@ from duck.data.checks import Finding
 from duck.display import Display
 from duck.errors import BadInput
 from duck.methods.ladder import AUTO, Candidate, ladder
+from duck.options import model_factory
 from duck.pools.build import build_request_pool
 from duck.pools.plan import Plan
 from duck.pools.reader import Pool
@@ -22,7 +23,7 @@ from duck.records import to_plain
 from duck.retraining import Retraining
 from duck.run_forget import ForgetOptions, ForgetRun, PreparedRequest, prepare
 from duck.runtime import pick_device
-from duck.types import Original, Scenario
+from duck.types import Scenario
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,7 @@ class _AssuredRun:
         findings = self.prepared.check_data(self.display)
         data = self.prepared.scenario.data.to(self.device)
         assured = assure(
-            Original(
-                self.prepared.model,
-                self.prepared.new_model,
-                self.prepared.recipe,
-                self.options.original.head_name(),
-            ),
+            self.prepared.original,
             replace(self.prepared.scenario, data=data),
             self.candidates,
             lambda candidate: self.prepared.unlearn(
@@ -130,15 +126,11 @@ class _AssuredRun:
         runs.check_free(out, self.prepared.experiment(self.candidates[-1].method), overwrite)
 
     def _retraining(self, scenario: Scenario) -> Retraining:
-        prepared = self.prepared
-        return Retraining(
-            scenario,
-            prepared.model,
-            prepared.new_model,
-            prepared.training.recipe,
-            prepared.training,
-            ArtifactStore(default_root(self.parent)),
-        )
+        training = self.prepared.training
+        original = self.prepared.original
+        new_model = model_factory(training, self.prepared.data)
+        store = ArtifactStore(default_root(self.parent))
+        return Retraining(scenario, original.model, new_model, training.recipe, training, store)
 
     def _pool(self, candidate: Candidate) -> Pool:
         experiment = self.prepared.experiment(candidate.method)

@@ -1,13 +1,12 @@
 """Make a model forget and store the unlearned model as a run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from duck import runs
 from duck.artifacts import ArtifactStore, default_root
@@ -29,7 +28,7 @@ from duck.options import (
 from duck.preparation import Preparations
 from duck.runtime import distributed, is_first, pick_device
 from duck.scenarios import Request, add_copies
-from duck.types import Data, Protocols, Recipe, Scenario
+from duck.types import Data, Original, Protocols, Recipe, Scenario
 from duck.unlearning import Outcome, note_guessed_recipe, unlearn
 
 
@@ -70,14 +69,6 @@ class ForgetOptions:
         if self.source is None and self.original.run is None:
             raise BadInput("The data are missing: only a run says where its data are.")
 
-    def load_data(self, display: Display) -> tuple[Data, DataOptions]:
-        """Return the data and where they are."""
-        source = self.source
-        if source is None:
-            source = DataOptions.of_run(self.original.run or Path())
-        with display.progress(f"reading {source.data}") as progress:
-            return source.load(self.original.splits_data(), progress), source
-
     def build_method(self, prepared: "PreparedRequest") -> tuple[Method, tuple[str, ...]]:
         """Return the method with its settings, and a note where it was chosen automatically."""
         scenario = prepared.scenario
@@ -110,23 +101,19 @@ def forget_run(options: ForgetOptions, display: Display | None = None) -> Forget
     """
     options.check()
     with distributed(options.output.device) as device:
-        display = display if display and is_first() else Display()
-        return _forget(options, pick_device(device), display)
-
-
-def _forget(options: ForgetOptions, device: torch.device, display: Display) -> ForgetRun:
-    prepared = prepare(options, device, display)
-    method, why = options.build_method(prepared)
-    experiment = prepared.experiment(method)
-    folder = options.output.out or runs.default_folder(experiment)
-    with runs.reserve(folder, experiment, options.output.overwrite) as exists:
-        if exists:
-            display.message(f"{folder} already holds this run; --overwrite runs it again.")
-            return ForgetRun(folder, runs.judge(runs.load(folder), options.max_accuracy_loss))
-        findings = prepared.check_data(display)
-        outcome = prepared.unlearn(method, folder, display)
-        outcome = replace(outcome, method_notes=(*outcome.method_notes, *why))
-        return prepared.store(outcome, method, folder, findings, options.output.overwrite)
+        shown = display if display and is_first() else Display()
+        prepared = prepare(options, pick_device(device), shown)
+        method, why = options.build_method(prepared)
+        experiment = prepared.experiment(method)
+        folder = options.output.out or runs.default_folder(experiment)
+        with runs.reserve(folder, experiment, options.output.overwrite) as exists:
+            if exists:
+                shown.message(f"{folder} already holds this run; --overwrite runs it again.")
+                return ForgetRun(folder, runs.judge(runs.load(folder), options.max_accuracy_loss))
+            findings = prepared.check_data(shown)
+            outcome = prepared.unlearn(method, folder, shown)
+            outcome = replace(outcome, method_notes=(*outcome.method_notes, *why))
+            return prepared.store(outcome, method, folder, findings, options.output.overwrite)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,14 +138,15 @@ class PreparedRequest:
         return None if self.training.weights else self.training.recipe
 
     @cached_property
-    def model(self) -> nn.Module:
-        """The original."""
-        return self.options.original.load(self.training, self.data, self.device)
-
-    @property
-    def new_model(self) -> Callable[[], nn.Module]:
-        """Builds a randomly initialised model of the original's architecture."""
-        return model_factory(self.training, self.data)
+    def original(self) -> Original:
+        """The model before unlearning."""
+        given = self.options.original
+        return Original(
+            given.load(self.training, self.data, self.device),
+            model_factory(self.training, self.data),
+            self.training.recipe,
+            given.head_name(),
+        )
 
     def experiment(self, method: Method) -> Experiment:
         """Return the experiment of a method on this request."""
@@ -186,11 +174,8 @@ class PreparedRequest:
         with display.training(f"{METHODS.name_of(method)} on {self.training.data}") as watch:
             return unlearn(
                 method,
-                self.model,
+                self.original,
                 replace(self.scenario, data=data),
-                new_model=self.new_model,
-                recipe=self.training.recipe,
-                head=self.options.original.head_name(),
                 watch=watch,
                 preparations=Preparations(ArtifactStore(default_root(folder.parent))),
                 max_accuracy_loss=self.options.max_accuracy_loss,
@@ -220,7 +205,9 @@ def prepare(options: ForgetOptions, device: torch.device, display: Display) -> P
     """Load the data and apply the request to them."""
     original = options.original
     seed, protocol = options.output.seed, options.protocol
-    data, source = options.load_data(display)
+    source = options.source or DataOptions.of_run(original.run or Path())
+    with display.progress(f"reading {source.data}") as progress:
+        data = source.load(original.splits_data(), progress)
     request = resolve_classes(options.request, data)
     training = original.training(data, source)
     scenario = original.scenario(request, data, seed, protocol)

@@ -28,7 +28,7 @@ from duck.preparation import Preparations
 from duck.printable import counted
 from duck.records import Loss, Share
 from duck.runtime import Stopwatch, device_of
-from duck.types import Progress, Recipe, Scenario, Task
+from duck.types import Original, Progress, Recipe, Scenario, Task
 
 MAX_REQUESTS = 10
 MAX_FORGOTTEN = 0.2
@@ -97,7 +97,7 @@ class Outcome:
 
 def unlearn(
     method: Method,
-    model: nn.Module,
+    model: nn.Module | Original,
     scenario: Scenario,
     *,
     new_model: Callable[[], nn.Module] | None = None,
@@ -110,6 +110,7 @@ def unlearn(
 ) -> Outcome:
     """Run the method and score the result.
 
+    model               the trained model; an Original also has its new_model, recipe and head
     original            scores of the model, if they are known
     watch               progress callback; its time is not counted
     preparations        cached preparations of methods that have one; timed separately
@@ -119,16 +120,19 @@ def unlearn(
     Half-precision models are computed in float32. The result has the model's own precision, and the
     scores are those of its rounded weights.
     """
+    if not isinstance(model, Original):
+        model = Original(model, new_model, recipe, head)
+    given, new_model, recipe = model.model, model.new_model, model.recipe
     check_limit(max_accuracy_loss)
     check_kind(METHODS.name_of(method), scenario.kind)
     check_settings(method)
-    check_weights(model.state_dict(), "The model")
-    model_float32 = in_float32(model)
+    check_weights(given.state_dict(), "The model")
+    model_float32 = in_float32(given)
     check_model(model_float32, scenario.data.train)
     task = scenario.task(
         new_model=None if new_model is None else lambda: in_float32(new_model()),
         recipe=recipe or Recipe(),
-        head=head,
+        head=model.head,
     )
     original = original or evaluate(model_float32, scenario)
     # Epochs of a preparation are reported but not recorded in the history: they may be reused by
@@ -137,7 +141,7 @@ def unlearn(
         method, model_float32, replace(task, report=watch)
     )
     execution = _execute(method, model_float32, replace(task, prepared=prepared), watch)
-    returned = in_dtypes_of(execution.model, model)
+    returned = in_dtypes_of(execution.model, given)
     unlearned = in_float32(returned)
     scores = evaluate(unlearned, scenario, original)
     outcome = Outcome(
