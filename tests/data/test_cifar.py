@@ -146,30 +146,28 @@ def test_a_file_cut_short_is_named(tmp_path: Path, keep: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
+    "content",
     [
-        ([1, 2], "not a CIFAR file: .* list"),
-        ({b"labels": [0]}, "not a CIFAR file: it has no 'data'"),
-        ({b"data": noise((1, 3072))}, "not a CIFAR file: it has no 'labels'"),
-        (
-            {b"data": noise((2, 3072)), b"labels": [0]},
-            r"each of its 1 labels; it has uint8 of shape \(2, 3072\)",
-        ),
-        ({b"data": noise((1, 100)), b"labels": [0]}, r"a uint8 row of 3072 .* shape \(1, 100\)"),
-        ({b"data": noise((1, 3072)).astype(float), b"labels": [0]}, "it has float64"),
-        ({b"data": noise((1, 3072)), b"labels": [0], b"filenames": [b"a", b"b"]}, "and 2 names"),
-        ({b"data": noise((1, 3072)), b"labels": [10]}, "whole numbers from 0 to 9"),
+        [1, 2],
+        {b"labels": [0]},
+        {b"data": noise((1, 3072))},
+        {b"data": noise((2, 3072)), b"labels": [0]},
+        {b"data": noise((1, 100)), b"labels": [0]},
+        {b"data": noise((1, 3072)).astype(float), b"labels": [0]},
+        {b"data": noise((1, 3072)), b"labels": [0], b"filenames": [b"a", b"b"]},
+        {b"data": noise((1, 3072)), b"labels": [10]},
+        {b"data": noise((1, 3072)), b"labels": [0.5]},
     ],
 )
-def test_a_file_of_something_else_is_named(tmp_path: Path, content: object, problem: str) -> None:
+def test_a_file_of_something_else_is_named(tmp_path: Path, content: object) -> None:
     write_pickle(write_cifar10(tmp_path) / "test_batch", content)
-    with pytest.raises(BadInput, match=rf"test_batch.*{problem}"):
+    with pytest.raises(BadInput, match="test_batch is not a CIFAR file"):
         load(CIFAR10, tmp_path)
 
 
 def test_a_wrong_number_of_class_names(tmp_path: Path) -> None:
     write_pickle(write_cifar10(tmp_path) / "batches.meta", {b"label_names": [b"a", b"b"]})
-    with pytest.raises(BadInput, match=r"2 classes, cifar10 has 10"):
+    with pytest.raises(BadInput, match="batches.meta does not name 10 classes"):
         load(CIFAR10, tmp_path)
 
 

@@ -92,12 +92,10 @@ def load(
 
 
 def _class_names(path: Path, cifar: Cifar) -> list[str]:
-    names = [_text(name) for name in _entry(path, read_pickle(path), cifar.label_names, list)]
-    if len(names) != cifar.num_classes:
-        raise BadInput(
-            f"{path} names {len(names)} classes, {cifar.name} has {cifar.num_classes}. {DOWNLOAD}"
-        )
-    return names
+    names = read_pickle(path).get(cifar.label_names)
+    if not isinstance(names, list) or len(names) != cifar.num_classes:
+        raise BadInput(f"{path} does not name {cifar.num_classes} classes. {DOWNLOAD}")
+    return [_text(name) for name in names]
 
 
 def _samples(paths: list[Path], cifar: Cifar, classes: Sequence[str]) -> Samples:
@@ -112,22 +110,19 @@ def _samples(paths: list[Path], cifar: Cifar, classes: Sequence[str]) -> Samples
 def _batch(path: Path, cifar: Cifar) -> tuple[npt.NDArray[np.uint8], list[int], list[str]]:
     """Return the images, labels and names of one file: as many names as labels, or none."""
     content = read_pickle(path)
-    data = _entry(path, content, "data", np.ndarray)
-    labels = _entry(path, content, cifar.labels, list)
+    data, labels = content.get("data"), content.get(cifar.labels)
     names = [_text(name) for name in content.get("filenames", ())]
-    if (
-        data.dtype != np.uint8
-        or data.shape != (len(labels), 3072)
-        or len(names) not in (0, len(labels))
-    ):
+    is_cifar = (
+        isinstance(data, np.ndarray)
+        and isinstance(labels, list)
+        and (data.dtype, data.shape) == (np.uint8, (len(labels), 3072))
+        and len(names) in (0, len(labels))
+        and all(isinstance(label, int) and 0 <= label < cifar.num_classes for label in labels)
+    )
+    if not is_cifar:
         raise BadInput(
-            f"{path} must have a uint8 row of 3072 and at most one name for each of its "
-            f"{len(labels)} labels; it has {data.dtype} of shape {data.shape} and {len(names)} "
-            f"names. {DOWNLOAD}"
-        )
-    if not all(isinstance(label, int) and 0 <= label < cifar.num_classes for label in labels):
-        raise BadInput(
-            f"{path}: labels must be whole numbers from 0 to {cifar.num_classes - 1}. {DOWNLOAD}"
+            f"{path} is not a CIFAR file: it must have a row of 3072 bytes, a label in 0 to "
+            f"{cifar.num_classes - 1} and at most one name for each image. {DOWNLOAD}"
         )
     return data.reshape(-1, 3, 32, 32), labels, names
 
@@ -145,12 +140,6 @@ def _unique(names: list[str], classes: list[str]) -> Ids:
         seen[name] += 1
         ids.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
     return np.array(ids)
-
-
-def _entry(path: Path, batch: dict[str, Any], key: str, kind: type) -> Any:
-    if not isinstance(batch.get(key), kind):
-        raise BadInput(f"{path} is not a CIFAR file: it has no {key!r}. {DOWNLOAD}")
-    return batch[key]
 
 
 def _text(name: bytes | str) -> str:

@@ -47,23 +47,12 @@ def decode(path: Path, shape: tuple[int, ...], size: int | None = None) -> npt.N
     return pixels
 
 
-class Chunk(NamedTuple):
-    """Some of the files to decode; `start` is the row of the first one."""
-
-    start: int
-    paths: Sequence[Path]
-
-
-class DecodedChunk(NamedTuple):
-    """The images of a chunk as uint8 (N, C, H, W)."""
-
-    start: int
-    pixels: npt.NDArray[np.uint8]
-
-
-def decode_chunk(chunk: Chunk, shape: tuple[int, ...], size: int | None) -> DecodedChunk:
-    """Decode a chunk of files, in a worker process."""
-    return DecodedChunk(chunk.start, np.stack([decode(path, shape, size) for path in chunk.paths]))
+def decode_part(
+    part: tuple[int, Sequence[Path]], shape: tuple[int, ...], size: int | None
+) -> tuple[int, npt.NDArray[np.uint8]]:
+    """Decode some of many files, in a worker process; return the row of the first one with them."""
+    start, paths = part
+    return start, np.stack([decode(path, shape, size) for path in paths])
 
 
 def pixels_of(image: "Image", channels: int) -> npt.NDArray[np.uint8]:

@@ -5,8 +5,7 @@ import http.client
 import tarfile
 import urllib.request
 import zipfile
-import zlib
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from duck.data.progress import ProgressCallback
@@ -42,7 +41,7 @@ def locate(
                 f"No data at {folder}. Add --download to download them from {archive.url}, or give "
                 "the parent folder of the data as root."
             )
-        fetch_archive(archive.url, archive.sha256, root, progress)
+        fetch_archive(archive, root, progress)
     missing = [name for name in needed if not (folder / name).exists()]
     if missing:
         raise BadInput(
@@ -52,17 +51,25 @@ def locate(
     return folder
 
 
-def fetch_archive(
-    url: str, sha256: str, root: Path, progress: ProgressCallback | None = None
-) -> Path:
+def fetch_archive(archive: Archive, root: Path, progress: ProgressCallback | None = None) -> None:
     """Download a .tar.gz or .zip file, verify it, and unpack its one folder under the root."""
     try:
         with temporary_folder(root, "download") as temporary:
             file = temporary / "archive"
+            sha256 = _stream(archive.url, file, progress)
+            if sha256 != archive.sha256:
+                raise BadInput(
+                    f"The download from {archive.url} is damaged or not the official archive: its "
+                    f"SHA-256 is {sha256}, not {archive.sha256}. It was deleted; try again."
+                )
             content = temporary / "content"
-            _verify(url, _stream(url, file, progress), sha256)
-            _unpack(url, file, content)
-            return _move(url, content, root)
+            if zipfile.is_zipfile(file):
+                with zipfile.ZipFile(file) as packed:
+                    packed.extractall(content)
+            else:
+                with tarfile.open(file) as tar:
+                    tar.extractall(content, filter="data")
+            move_folder(content / archive.folder, root / archive.folder)
     except PermissionError as error:
         raise BadInput(
             f"Cannot write to {root}: {error.strerror}. Give a root folder that can be written to."
@@ -85,47 +92,3 @@ def _stream(url: str, file: Path, progress: ProgressCallback | None) -> str:
     except (OSError, http.client.HTTPException) as error:
         raise BadInput(f"Could not download {url}: {error}. Check the connection.") from error
     return digest.hexdigest()
-
-
-def _verify(url: str, found: str, expected: str) -> None:
-    if found != expected:
-        raise BadInput(
-            f"The download from {url} is damaged or not the official archive: its SHA-256 is "
-            f"{found}, not {expected}. It was deleted; try again."
-        )
-
-
-def _unpack(url: str, file: Path, target: Path) -> None:
-    try:
-        if zipfile.is_zipfile(file):
-            with zipfile.ZipFile(file) as archive:
-                _check_names(archive.namelist())
-                archive.extractall(target)
-        else:
-            with tarfile.open(file) as tar:
-                tar.extractall(target, filter="data")
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-        raise BadInput(
-            f"The archive from {url} cannot be unpacked: {error}. It was deleted."
-        ) from error
-
-
-def _check_names(names: list[str]) -> None:
-    for name in names:
-        path = PurePosixPath(name.replace("\\", "/"))
-        if path.is_absolute() or ".." in path.parts:
-            raise ValueError(f"{name!r} would be outside of the folder")
-
-
-def _move(url: str, content: Path, root: Path) -> Path:
-    entries = list(content.iterdir())
-    if len(entries) != 1 or not entries[0].is_dir():
-        names = ", ".join(sorted(entry.name for entry in entries)) or "nothing"
-        raise BadInput(
-            f"The archive from {url} must contain one folder, it contains {names}. It was deleted."
-        )
-    target = root / entries[0].name
-    if target.exists():
-        raise BadInput(f"{target} exists already. Remove it first to download it again.")
-    move_folder(entries[0], target)
-    return target

@@ -70,37 +70,33 @@ def load(
         holdout = rows.holdout
     shape = _shape([*train.paths, *(test.paths if test else [])], image_size)
     limit = memory_for_images() if max_bytes is None else max_bytes
-    reader = Reader(shape, image_size, limit, progress)
-    seen, pixels = reader.read(train)
-    unseen = reader.read(test, pixels)[0] if test and test.paths else None
+    seen, pixels = _read(train, shape, image_size, None, limit, progress)
+    unseen = None
+    if test and test.paths:
+        unseen, _ = _read(test, shape, image_size, pixels, limit, progress)
     return finish(name, seen, unseen, classes, augment="crop-flip", holdout=holdout)
 
 
-class Reader(NamedTuple):
-    """Reads the image files of one data set."""
-
-    shape: tuple[int, ...]
-    image_size: int | None
-    max_bytes: int
-    progress: ProgressCallback | None
-
-    def read(self, files: Files, pixels: Pixels | None = None) -> tuple[Examples, Pixels]:
-        """Return the examples and their normalisation, by default their own mean and std."""
-        if len(files.paths) * torch.Size(self.shape).numel() > self.max_bytes:
-            return self._stream(files, pixels)
-        images = decode_all(files.paths, self.shape, self.image_size, self.progress)
+def _read(
+    files: Files,
+    shape: tuple[int, ...],
+    image_size: int | None,
+    pixels: Pixels | None,
+    max_bytes: int,
+    progress: ProgressCallback | None,
+) -> tuple[Examples, Pixels]:
+    """Return the examples and their normalisation, by default their own mean and std."""
+    if len(files.paths) * torch.Size(shape).numel() <= max_bytes:
+        images = decode_all(files.paths, shape, image_size, progress)
         pixels = pixels or statistics([images])
         return examples(images, files.labels, files.ids, pixels), pixels
 
-    def _stream(self, files: Files, pixels: Pixels | None) -> tuple[Examples, Pixels]:
-        def fetch(rows: Tensor) -> Tensor:
-            return decode_in_threads(
-                [files.paths[row] for row in rows.tolist()], self.shape, self.image_size
-            )
+    def fetch(rows: Tensor) -> Tensor:
+        return decode_in_threads([files.paths[row] for row in rows.tolist()], shape, image_size)
 
-        rows = evenly_spaced_rows(len(files.paths))
-        pixels = pixels or statistics(map(fetch, rows.split(256)))
-        return stream(files.labels, files.ids, pixels, fetch, self.shape), pixels
+    chosen = evenly_spaced_rows(len(files.paths)).split(256)
+    pixels = pixels or statistics(map(fetch, chosen))
+    return stream(files.labels, files.ids, pixels, fetch, shape), pixels
 
 
 def _split_folders(path: Path) -> tuple[Path, Path | None]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from duck.data.decode import Chunk, decode, decode_chunk
+from duck.data.decode import decode, decode_part
 from duck.data.progress import ProgressCallback
 from duck.engines import ProcessEngine
 
@@ -34,12 +34,14 @@ def decode_all(
     if len(paths) < MIN_FILES_FOR_PROCESSES or not sys.executable:
         return decode_in_threads(paths, shape, size, progress)
     images = torch.empty(len(paths), *shape, dtype=torch.uint8)
-    chunks = [Chunk(part.start, paths[part.start : part.stop]) for part in _parts(len(paths))]
+    parts = [(part.start, paths[part.start : part.stop]) for part in _parts(len(paths))]
     engine = ProcessEngine(_cores())
     done = 0
-    for chunk in engine(partial(decode_chunk, shape=shape, size=size), chunks, lambda _: True):
-        images[chunk.start : chunk.start + len(chunk.pixels)] = torch.from_numpy(chunk.pixels)
-        done += len(chunk.pixels)
+    for start, pixels in engine(
+        partial(decode_part, shape=shape, size=size), parts, lambda _: True
+    ):
+        images[start : start + len(pixels)] = torch.from_numpy(pixels)
+        done += len(pixels)
         if progress:
             progress(done, len(paths))
     return images

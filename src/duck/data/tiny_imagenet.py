@@ -1,9 +1,7 @@
 """Tiny ImageNet: 200 classes of 64x64 JPEGs. `test` has no labels, so `val` is the test split."""
 
 import hashlib
-import os
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,14 +22,6 @@ ARCHIVE = Archive(
 )
 PIXELS = Pixels((0.4802, 0.4481, 0.3975), (0.2764, 0.2689, 0.2816))
 SHAPE = (3, 64, 64)
-
-
-class ImageFile(NamedTuple):
-    """An image file of a split."""
-
-    path: Path
-    label: int
-    bytes: int
 
 
 def load(
@@ -72,14 +62,10 @@ def _names(folder: Path, wnids: list[str]) -> list[str]:
 
     Classes without a word are named by their WordNet ids.
     """
-    words = {}
-    if (folder / "words.txt").exists():
-        lines = (
-            line.split("\t", 1)
-            for line in (folder / "words.txt").read_text().splitlines()
-            if "\t" in line
-        )
-        words = {wnid: names.split(",")[0].strip() for wnid, names in lines}
+    table = folder / "words.txt"
+    lines = table.read_text().splitlines() if table.exists() else []
+    rows = [line.split("\t", 1) for line in lines if "\t" in line]
+    words = {wnid: names.split(",")[0].strip() for wnid, names in rows}
     names = [words.get(wnid, wnid) for wnid in wnids]
     return [
         name if names.count(name) == 1 else f"{name} ({wnid})"
@@ -87,58 +73,38 @@ def _names(folder: Path, wnids: list[str]) -> list[str]:
     ]
 
 
-def _list_train(folder: Path, wnids: list[str]) -> list[ImageFile]:
-    files = []
+def _list_train(folder: Path, wnids: list[str]) -> dict[Path, int]:
+    """Return the image files with their labels."""
+    files = {}
     for label, wnid in enumerate(wnids):
-        sizes = _sizes(folder / wnid / "images")
-        files += [
-            ImageFile(folder / wnid / "images" / name, label, sizes[name]) for name in sorted(sizes)
-        ]
+        for path in sorted((folder / wnid / "images").glob("*.JPEG")):
+            files[path] = label
     return files
 
 
-def _list_val(folder: Path, wnids: list[str]) -> list[ImageFile]:
-    sizes = _sizes(folder / "images")
-    label_of = {wnid: label for label, wnid in enumerate(wnids)}
+def _list_val(folder: Path, wnids: list[str]) -> dict[Path, int]:
+    """Return the image files with their labels, in the order of the table of labels."""
     table = folder / "val_annotations.txt"
-    files = []
+    files = {}
     for number, line in enumerate(table.read_text().splitlines(), 1):
         name, wnid = (*line.split("\t"), "")[:2]
-        if name not in sizes or wnid not in label_of:
+        path = folder / "images" / name
+        if wnid not in wnids or not path.is_file():
             raise BadInput(f"{table}, line {number}: no image {name!r} or no class {wnid!r}.")
-        files.append(ImageFile(folder / "images" / name, label_of[wnid], sizes[name]))
+        files[path] = wnids.index(wnid)
     return files
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    if not folder.is_dir():
-        raise BadInput(
-            f"{folder} is missing. Remove the data set and download it again with --download."
-        )
-    with os.scandir(folder) as entries:
-        return {
-            entry.name: entry.stat().st_size for entry in entries if entry.name.endswith(".JPEG")
-        }
 
 
 def _samples(
-    folder: Path, split: str, files: list[ImageFile], progress: ProgressCallback | None
+    folder: Path, split: str, files: dict[Path, int], progress: ProgressCallback | None
 ) -> Samples:
-    paths = [file.path for file in files]
+    # The key changes when a file is added, removed, moved or changes its size.
+    lines = [f"{path.name} {label} {path.stat().st_size}" for path, label in files.items()]
     images = cached(
         f"{folder.name}-{split}",
-        _key(files),
+        hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest(),
         (folder, user_cache()),
-        lambda: decode_all(paths, SHAPE, progress=progress),
+        lambda: decode_all(list(files), SHAPE, progress=progress),
     )
-    return Samples(
-        images,
-        torch.tensor([file.label for file in files]),
-        np.array([path.name for path in paths], dtype=np.str_),
-    )
-
-
-def _key(files: list[ImageFile]) -> str:
-    """Return a key that changes when a file is added, removed, moved or changes its size."""
-    listing = "\n".join(f"{file.path.name} {file.label} {file.bytes}" for file in files)
-    return hashlib.blake2b(listing.encode(), digest_size=8).hexdigest()
+    ids = np.array([path.name for path in files], dtype=np.str_)
+    return Samples(images, torch.tensor(list(files.values())), ids)
