@@ -167,7 +167,7 @@ def test_a_file_of_something_else_is_named(tmp_path: Path, content: object) -> N
 
 def test_a_wrong_number_of_class_names(tmp_path: Path) -> None:
     write_pickle(write_cifar10(tmp_path) / "batches.meta", {b"label_names": [b"a", b"b"]})
-    with pytest.raises(BadInput, match="batches.meta does not name 10 classes"):
+    with pytest.raises(BadInput, match=r"batches\.meta does not name 10 classes"):
         load(CIFAR10, tmp_path)
 
 

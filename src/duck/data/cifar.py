@@ -110,7 +110,8 @@ def _samples(paths: list[Path], cifar: Cifar, classes: Sequence[str]) -> Samples
 def _batch(path: Path, cifar: Cifar) -> tuple[npt.NDArray[np.uint8], list[int], list[str]]:
     """Return the images, labels and names of one file: as many names as labels, or none."""
     content = read_pickle(path)
-    data, labels = content.get("data"), content.get(cifar.labels)
+    data: Any = content.get("data")
+    labels: Any = content.get(cifar.labels)
     names = [_text(name) for name in content.get("filenames", ())]
     is_cifar = (
         isinstance(data, np.ndarray)

@@ -36,10 +36,9 @@ def decode_all(
     images = torch.empty(len(paths), *shape, dtype=torch.uint8)
     parts = [(part.start, paths[part.start : part.stop]) for part in _parts(len(paths))]
     engine = ProcessEngine(_cores())
+    decode_one = partial(decode_part, shape=shape, size=size)
     done = 0
-    for start, pixels in engine(
-        partial(decode_part, shape=shape, size=size), parts, lambda _: True
-    ):
+    for start, pixels in engine(decode_one, parts, lambda _: True):
         images[start : start + len(pixels)] = torch.from_numpy(pixels)
         done += len(pixels)
         if progress:
