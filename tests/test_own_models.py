@@ -306,12 +306,12 @@ class FeaturesFirst(Home):
 def test_of_a_tuple_the_first_element_is_the_logits() -> None:
     with pytest.raises(
         BadInput,
-        match=r"the 72 logits.*returns a tuple, .*first element .* return the logits first",
+        match=r"the 72 logits.*first element must be the logits",
     ):
         duck.forget(FeaturesFirst(), TRAIN, [1, 2])
     with pytest.raises(
         BadInput,
-        match=r"'out' has 10 outputs .* 72 logits\. .*return the logits first",
+        match=r"'out' has 10 outputs .* 72 logits\. .*first element must be the logits",
     ):
         duck.forget(FeaturesFirst(), TRAIN, [1, 2], head="out")
 

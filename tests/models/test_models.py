@@ -143,9 +143,9 @@ def test_an_own_builder_is_seeded_too(own: str) -> None:
         (":wrong", "returned a str; it must return a torch.nn.Module"),
         (":wants_width", "missing a required argument: 'width'. .*num_classes and shape"),
         (":breaks", "RuntimeError: disk on fire"),
-        ("_absent:build", "Install its package, or run from the folder"),
-        (".inner.deep:build", "No module 'own_.*inner'"),
-        ("_needy:build", "it needs 'a_package_that_is_not_there', which is not installed"),
+        ("_absent:build", "or run from the folder"),
+        (".inner.deep:build", "No module named 'own_.*inner'"),
+        ("_needy:build", "No module named 'a_package_that_is_not_there'"),
         ("_broken:build", "SyntaxError"),
     ],
 )

@@ -16,6 +16,8 @@ WEIGHT_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 PROBE_IMAGES = 8
 """Number of images to find the head. The outputs of all layers that could be it are stored."""
 
+FIRST_ELEMENT = "If the model returns a tuple, its first element must be the logits."
+
 # A head is affine: the pooling of its outputs to logits also pools its inputs to embeddings.
 POOLS: dict[str, Callable[[Tensor], Tensor]] = {
     "flat": lambda x: x,
@@ -90,7 +92,7 @@ def find_head(model: nn.Module, images: Tensor, head: str | None = None) -> Head
     logits = logits_of(output)
     check_logits(logits)
     if head is None:
-        return _search_head(calls, logits, _tuple_advice(output))
+        return _search_head(calls, logits)
     found = _with_pool(head, calls, logits)
     _check_given_head(found, calls, images[:PROBE_IMAGES], output)
     return found
@@ -128,15 +130,15 @@ def _check_given_head(head: Head, calls: Mapping[str, Call], images: Tensor, out
             f"The input of the head {head.name!r} is the image itself, which is not an embedding: "
             "name the last layer, whose outputs are the logits."
         )
-    # An inner module is allowed. But if its outputs are another element of the tuple, the first
+    # An inner module is allowed. But if its outputs are another element of a tuple, the first
     # element is not the logits.
     width = call.output.shape[-1]
-    advice = _tuple_advice(output)
-    other_widths = [_width(element) for element in output[1:]] if advice else []
-    if width != logits.shape[1] and width in other_widths:
+    is_tuple = isinstance(output, tuple | list) and not hasattr(output, "logits")
+    others = [getattr(part, "shape", None) for part in output[1:]] if is_tuple else []
+    if width != logits.shape[1] and (len(logits), width) in others:
         raise BadInput(
             f"The head {head.name!r} has {width} outputs per sample, and there are "
-            f"{logits.shape[1]} logits.{advice}"
+            f"{logits.shape[1]} logits. {FIRST_ELEMENT}"
         )
 
 
@@ -236,20 +238,6 @@ def _record_calls(
     return output, calls
 
 
-def _width(part: Any) -> int | None:
-    return part.shape[1] if isinstance(part, Tensor) and part.dim() == 2 else None
-
-
-def _tuple_advice(output: Any) -> str:
-    """Return the end of an error message about the logits of a model that returns a tuple."""
-    if not isinstance(output, tuple | list) or hasattr(output, "logits"):
-        return ""
-    return (
-        f" The model returns a {type(output).__name__}, whose first element is used as the logits: "
-        "return the logits first."
-    )
-
-
 @contextmanager
 def _unchanged(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Switch to eval mode without gradients; afterwards restore modes and random generators."""
@@ -272,7 +260,7 @@ def _input(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return next(iter((*args, *kwargs.values())), None)
 
 
-def _search_head(calls: Mapping[str, Call], logits: Tensor, advice: str) -> Head:
+def _search_head(calls: Mapping[str, Call], logits: Tensor) -> Head:
     """Return the last module whose output is the logits, up to a scale and a shift.
 
     Without one, return the last module with as many outputs.
@@ -289,7 +277,7 @@ def _search_head(calls: Mapping[str, Call], logits: Tensor, advice: str) -> Head
     raise BadInput(
         f'Found no layer that returns the {logits.shape[1]} logits; pass head="name", the module '
         "whose input is the embedding. Candidates: "
-        f"{', '.join(calls) or 'none, no Linear or 1x1 convolution ran'}.{advice}"
+        f"{', '.join(calls) or 'none, no Linear or 1x1 convolution ran'}. {FIRST_ELEMENT}"
     )
 
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch import nn
@@ -74,7 +73,13 @@ def _find(name: str) -> Callable[..., Any]:
         raise BadInput(
             f"{name!r} is not the name of a function; write it as package.module:function."
         )
-    module = _import(name, module_name)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever its code does when it is imported
+        raise BadInput(
+            f"Cannot import {module_name!r} for {name}: {type(error).__name__}: {error}. Install "
+            f"what is missing, or run from the folder that contains it ({os.getcwd()} is searched)."
+        ) from error
     builder: Callable[..., Any] | None = getattr(module, function, None)
     if not callable(builder):
         public = [key for key in vars(module) if not key.startswith("_")]
@@ -83,27 +88,6 @@ def _find(name: str) -> Callable[..., Any]:
             f"Module {module_name!r} has no function {function!r}. {suggest(function, known)}"
         )
     return builder
-
-
-def _import(name: str, module_name: str) -> ModuleType:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        # Another name here means that the module was found and one of its own imports was not.
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise _cannot_import(
-                name, f"it needs {error.name!r}, which is not installed"
-            ) from error
-        raise BadInput(
-            f"No module {error.name!r} for {name}. Install its package, or run from the folder "
-            f"that contains it ({os.getcwd()} is searched)."
-        ) from None
-    except Exception as error:
-        raise _cannot_import(name, f"{type(error).__name__}: {error}") from error
-
-
-def _cannot_import(name: str, reason: str) -> BadInput:
-    return BadInput(f"Cannot import {name.partition(':')[0]!r} for {name}: {reason}.")
 
 
 def _arguments(name: str, builder: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
