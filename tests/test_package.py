@@ -16,7 +16,7 @@ import duck
 ROOT = Path(duck.__file__).parent
 # What stands in a row may import from the rows above it and from its own.
 LAYERS = [
-    ["printable", "errors", "registry", "json_text", "checks", "imports"],
+    ["printable", "errors", "registry", "json_text", "checks"],
     ["files", "records"],
     ["sample_ids"],
     ["engines"],

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from duck import registry
-from duck.errors import DuckError, UnknownName
+from duck.errors import UnknownName
 from duck.methods import METHODS, Duck
 from duck.registry import Registry
 
@@ -57,34 +57,17 @@ def test_a_plugin_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dict(with_plugins(monkeypatch, most="sys:maxsize")) == {"one": 1, "most": sys.maxsize}
 
 
-def test_a_plugin_that_cannot_be_loaded_is_an_error_where_it_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_plugin_that_cannot_be_loaded_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = with_plugins(monkeypatch, bad="no_such_package:seven", most="sys:maxsize")
     why = r"'bad' from no_such_package:seven cannot be loaded: ModuleNotFoundError"
     with pytest.warns(UserWarning, match=why):
         assert numbers["one"] == 1
-    assert numbers["most"] == sys.maxsize
-    assert list(numbers) == ["one", "most"]
-    assert len(numbers) == 2
-    for _ in range(2):
-        assert "bad" in numbers
-        with pytest.raises(DuckError, match=why) as raised:
-            numbers["bad"]
-        assert not isinstance(raised.value, KeyError)
-        assert isinstance(raised.value.__cause__, ModuleNotFoundError)
-    with pytest.raises(UnknownName, match="Did you mean 'bad'"):
-        numbers["baad"]
+    assert dict(numbers) == {"one": 1, "most": sys.maxsize}
+    with pytest.raises(UnknownName):
+        numbers["bad"]
 
 
 def test_a_plugin_with_a_name_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = with_plugins(monkeypatch, one="sys:maxsize", most="sys:maxsize")
-    with pytest.warns(
-        UserWarning,
-        match=r"'one' from sys:maxsize .*ValueError",
-    ):
-        assert list(numbers) == ["most"]
-    # Which of the two is meant nobody can say; what is at hand still has its name.
-    with pytest.raises(DuckError, match="already a number 'one'"):
-        numbers["one"]
-    assert numbers.name_of(1) == "one"
+    with pytest.warns(UserWarning, match=r"'one' from sys:maxsize .*ValueError"):
+        assert numbers["one"] == 1

@@ -50,7 +50,7 @@ class Key:
 
     @classmethod
     def of(cls, kind: Kind, depends_on: Any, model: str = "") -> "Key":
-        """Return the key of an artifact that depends on the fields of a dataclass.
+        """Return the key of an artifact that depends on these values.
 
         model   name of the model that is trained: if it is the user's own, its code counts, too
         """

@@ -134,7 +134,7 @@ class Experiment:
 
 
 def digest_of(value: Any) -> str:
-    """Return a digest of all fields of a dataclass: equal values, the same digest everywhere."""
+    """Return a digest of plain data and dataclasses: the same for equal values everywhere."""
     return _id_of(to_dict(value))
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,28 +11,10 @@ from torch import Tensor, nn
 from duck.artifacts import Artifact, ArtifactStore, Key
 from duck.methods.base import METHODS, Method, PreparingMethod
 from duck.runtime import Stopwatch, device_of
-from duck.types import Ids, Recipe, Task
+from duck.types import Ids, Task
 
 PIXEL_SAMPLES = 16
 """Images whose pixels are part of the key of a preparation, about."""
-
-
-@dataclass(frozen=True)
-class Dependencies:
-    """Everything that a preparation depends on."""
-
-    method: str
-    settings: dict[str, str]
-    num_classes: int
-    recipe: Recipe
-    head: str | None
-    frozen: list[str]
-    """Parameters that are not trained."""
-    weights: str
-    samples: str
-    """Digest of ids, labels and the pixels of a few images, as the model receives them."""
-    forget: str
-    """Digest of the ids of the forget set; "" if the preparation serves every request."""
 
 
 class Preparations:
@@ -65,28 +47,25 @@ def _prepare(method: PreparingMethod, model: nn.Module, task: Task) -> Artifact:
     return Artifact(tensors, {"seconds": stopwatch.seconds})
 
 
-def _dependencies(method: PreparingMethod, model: nn.Module, task: Task) -> Dependencies:
+def _dependencies(method: PreparingMethod, model: nn.Module, task: Task) -> dict[str, Any]:
+    """Return everything that a preparation depends on."""
     ids = np.concatenate([task.forget.ids, task.retain.ids])
     labels = torch.cat([task.forget.labels, task.retain.labels])
     order = np.argsort(ids, kind="stable")
     weights = (value.detach().cpu().contiguous() for value in model.state_dict().values())
-    return Dependencies(
-        method=METHODS.name_of(method),
-        settings={name: repr(getattr(method, name)) for name in method.prepared_from},
-        num_classes=task.num_classes,
-        recipe=task.recipe,
-        head=task.head,
-        frozen=[name for name, value in model.named_parameters() if not value.requires_grad],
-        weights=_digest(value.view(-1).numpy().tobytes() for value in weights),
-        samples=_digest(
-            [
-                _text(ids[order]),
-                labels.numpy()[order].tobytes(),
-                *_sample_pixels(task, ids[order]),
-            ]
-        ),
-        forget=_digest([_text(np.sort(task.forget.ids))]) if method.prepared_per_request else "",
-    )
+    samples = [_text(ids[order]), labels.numpy()[order].tobytes()]
+    forget = _digest([_text(np.sort(task.forget.ids))])
+    return {
+        "method": METHODS.name_of(method),
+        "settings": {name: repr(getattr(method, name)) for name in method.prepared_from},
+        "num_classes": task.num_classes,
+        "recipe": task.recipe,
+        "head": task.head,
+        "frozen": [name for name, value in model.named_parameters() if not value.requires_grad],
+        "weights": _digest(value.view(-1).numpy().tobytes() for value in weights),
+        "samples": _digest([*samples, *_sample_pixels(task, ids[order])]),
+        "forget": forget if method.prepared_per_request else "",
+    }
 
 
 def _text(ids: Ids) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
-from duck.errors import DuckError, UnknownName
+from duck.errors import UnknownName
 
 T = TypeVar("T")
 
@@ -21,14 +21,13 @@ class Registry(Mapping[str, T], Generic[T]):
     """A mapping from names to entries. An unknown name is an error with a suggestion.
 
     Other packages add entries through the entry-point group, which is read at the first look-up. An
-    entry that cannot be loaded causes a warning, is not listed, and is an error if it is used.
+    entry that cannot be loaded, or whose name is taken, causes a warning and is left out.
     """
 
     def __init__(self, kind: str, group: str | None = None) -> None:
         self.kind = kind
         self._group = group
         self._entries: dict[str, T] = {}
-        self._failed: dict[str, tuple[str, Exception]] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that adds an entry."""
@@ -43,50 +42,39 @@ class Registry(Mapping[str, T], Generic[T]):
 
         return add
 
-    def _load_plugins(self) -> None:
-        if self._group is None:
-            return
+    def _loaded(self) -> dict[str, T]:
+        """Return all entries, after those of other packages are loaded."""
         group, self._group = self._group, None
-        for point in entry_points(group=group):
+        for point in entry_points(group=group) if group else ():
             try:
                 self.register(point.name)(point.load())
             except Exception as error:  # whatever a package does when it is imported
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
-                message = (
+                warnings.warn(
                     f"The {self.kind} {point.name!r} from {point.value} cannot be loaded: "
-                    f"{reason}. Update or uninstall its package."
+                    f"{reason}. Update or uninstall its package.",
+                    stacklevel=3,
                 )
-                self._failed[point.name] = message, error
-        for message, _ in self._failed.values():
-            warnings.warn(message, stacklevel=3)
+        return self._entries
 
     def __getitem__(self, name: str) -> T:
-        self._load_plugins()
-        if name in self._failed:
-            message, error = self._failed[name]
-            raise DuckError(message) from error
-        try:
-            return self._entries[name]
-        except KeyError:
-            raise UnknownName(
-                f"No {self.kind} {name!r}. {suggest(name, [*self._entries, *self._failed])}"
-            ) from None
+        entries = self._loaded()
+        if name not in entries:
+            raise UnknownName(f"No {self.kind} {name!r}. {suggest(name, entries)}")
+        return entries[name]
 
     def __contains__(self, name: object) -> bool:
-        self._load_plugins()
-        return name in self._entries or name in self._failed
+        return name in self._loaded()
 
     def __iter__(self) -> Iterator[str]:
-        self._load_plugins()
-        return (name for name in self._entries if name not in self._failed)
+        return iter(self._loaded())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._loaded())
 
     def name_of(self, entry: object) -> str:
         """Return the registered name of an entry or of the class of an instance."""
-        self._load_plugins()
-        for name, known in self._entries.items():
+        for name, known in self._loaded().items():
             if known is entry or known is type(entry):
                 return name
         raise UnknownName(f"{entry!r} is not a registered {self.kind}.")

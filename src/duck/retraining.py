@@ -16,18 +16,6 @@ FIRST_SEED = 7_000_001
 """Far from the seeds of runs: an audited retrained run must not be compared with its copy."""
 
 
-@dataclass(frozen=True)
-class Dependencies:
-    """Everything that a retrained model depends on."""
-
-    training: Training
-    """The original's training without what does not matter here: its seed, and its weights."""
-    num_classes: int
-    retain: str
-    """Fingerprint of the retain set. The normalisation is not part of it, but of `training`."""
-    seed: int
-
-
 @dataclass(frozen=True, eq=False)
 class Retraining:
     """How models without the forget samples are trained, and the store that they are kept in."""
@@ -77,6 +65,8 @@ class Retraining:
         return Retrained()(self.original, task).eval()
 
     def _key(self, training: Training, seed: int) -> Key:
+        # Neither the seed nor the weights of the original matter here. The normalisation is part of
+        # the training, not of the fingerprint.
         shared = replace(
             training,
             recipe=replace(self.recipe, compile=False),
@@ -84,8 +74,12 @@ class Retraining:
             weights="",
             recipe_assumed=False,
         )
-        num_classes = self.scenario.data.num_classes
-        depends_on = Dependencies(shared, num_classes, self._retain_fingerprint, seed)
+        depends_on = {
+            "training": shared,
+            "num_classes": self.scenario.data.num_classes,
+            "retain": self._retain_fingerprint,
+            "seed": seed,
+        }
         return Key.of("retrained", depends_on, training.model)
 
     @cached_property

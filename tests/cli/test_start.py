@@ -1,6 +1,5 @@
 """Commands that only print start without torch, numpy, scipy and scikit-learn."""
 
-import gc
 import json
 import os
 import subprocess
@@ -11,7 +10,6 @@ from typing import NamedTuple
 import pytest
 
 from duck.cli import COMMANDS, main
-from duck.imports import without_garbage_collection
 
 SCRIPT = """
 import sys
@@ -114,15 +112,3 @@ def test_forgetting_imports_nothing_that_it_does_not_use(
     start = run_fresh("forget", *request, script=script)
     assert start.code == "0"
     assert start.slow_packages == ""
-
-
-def test_imports_pause_the_garbage_collector_and_restore_it() -> None:
-    for was_enabled in (True, False):
-        with_state = gc.enable if was_enabled else gc.disable
-        with_state()
-        try:
-            with without_garbage_collection():
-                assert not gc.isenabled()
-            assert gc.isenabled() == was_enabled
-        finally:
-            gc.enable()
