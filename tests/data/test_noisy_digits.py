@@ -1,13 +1,13 @@
 import torch
 
 import duck
-from duck.data import digits, noisy_digits
+from duck.data import digits
 from duck.data.digits import read_table
 from duck.predict import accuracy
 
 
 def test_half_of_the_digits_are_test_samples_and_some_labels_are_wrong() -> None:
-    data = noisy_digits.load()
+    data = digits.load_noisy()
     assert data.test is not None
     assert len(data.train) == 899
     assert len(data.test) == 898
@@ -20,7 +20,7 @@ def test_half_of_the_digits_are_test_samples_and_some_labels_are_wrong() -> None
 
 
 def test_the_pixels_are_noisy_and_always_the_same() -> None:
-    first, second = noisy_digits.load(), noisy_digits.load()
+    first, second = digits.load_noisy(), digits.load_noisy()
     assert first.train.fingerprint() == second.train.fingerprint()
     assert first.train.fingerprint() != digits.load().train.fingerprint()
 

@@ -1,10 +1,10 @@
 """Data sets: by name, from a folder of class folders, an .npz file, arrays or a torch Dataset."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
@@ -20,27 +20,14 @@ MAX_SIZE = 16384
 """Largest side of an image in pixels; larger images would not fit in memory."""
 
 
-class Options(TypedDict):
-    """Options of every named data set."""
-
-    download: bool
-    image_size: int | None
-    progress: ProgressCallback | None
-
-
-class Source(Protocol):
-    """Reads a named data set from a root folder, or downloads it to there."""
-
-    def __call__(self, root: Path, **options: Unpack[Options]) -> "Data": ...
-
-
-DATASETS: Registry[Source] = Registry("data set")
+DATASETS: Registry[Callable[..., "Data"]] = Registry("data set")
+"""Each entry is called with the root folder and `download`, `image_size` and `progress` by name."""
 SMALL_IMAGES = ("digits", "noisy-digits")
 """Embedded data sets of 8x8 pixels: a small net suffices, and no augmentation is safe."""
 
 
 @DATASETS.register("digits")
-def _digits(root: Path, **options: Unpack[Options]) -> "Data":
+def _digits(root: Path, **options: Any) -> "Data":
     """Handwritten digits of 8x8 pixels; they come with scikit-learn."""
     from duck.data import digits
 
@@ -48,15 +35,15 @@ def _digits(root: Path, **options: Unpack[Options]) -> "Data":
 
 
 @DATASETS.register("noisy-digits")
-def _noisy_digits(root: Path, **options: Unpack[Options]) -> "Data":
+def _noisy_digits(root: Path, **options: Any) -> "Data":
     """Digits with noise in pixels and labels, which models learn by heart."""
-    from duck.data import noisy_digits
+    from duck.data import digits
 
-    return noisy_digits.load(image_size=options["image_size"])
+    return digits.load_noisy(image_size=options["image_size"])
 
 
 @DATASETS.register("cifar10")
-def _cifar10(root: Path, **options: Unpack[Options]) -> "Data":
+def _cifar10(root: Path, **options: Any) -> "Data":
     """60,000 photographs of 32x32 pixels in 10 classes."""
     from duck.data import cifar
 
@@ -64,7 +51,7 @@ def _cifar10(root: Path, **options: Unpack[Options]) -> "Data":
 
 
 @DATASETS.register("cifar100")
-def _cifar100(root: Path, **options: Unpack[Options]) -> "Data":
+def _cifar100(root: Path, **options: Any) -> "Data":
     """60,000 photographs of 32x32 pixels in 100 classes."""
     from duck.data import cifar
 
@@ -72,7 +59,7 @@ def _cifar100(root: Path, **options: Unpack[Options]) -> "Data":
 
 
 @DATASETS.register("tiny-imagenet")
-def _tiny_imagenet(root: Path, **options: Unpack[Options]) -> "Data":
+def _tiny_imagenet(root: Path, **options: Any) -> "Data":
     """110,000 photographs of 64x64 pixels in 200 classes."""
     from duck.data import tiny_imagenet
 
