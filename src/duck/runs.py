@@ -1,6 +1,5 @@
 """Runs on disk: a folder with run.json and model.safetensors, written atomically."""
 
-import errno
 import itertools
 import json
 import os
@@ -412,17 +411,10 @@ def _explain_write_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except files.WRITE_ERRORS as error:
-        advice = "free some space or choose" if _is_full(error) else "choose"
         raise BadInput(
-            f"{folder} cannot be written: {files.reason(error)}. "
-            f"Nothing new was kept; {advice} another --out."
+            f"{folder} cannot be written: {files.reason(error)}. Nothing new was kept; choose "
+            "another --out, or free some space."
         ) from error
-
-
-def _is_full(error: Exception) -> bool:
-    """Return whether the disk is full; safetensors says so only in its message."""
-    is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-    return is_full or f"(os error {errno.ENOSPC})" in str(error)
 
 
 def environment(device: torch.device) -> Environment:

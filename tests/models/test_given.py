@@ -58,11 +58,11 @@ class TwoInputs(KeywordOnly):
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        ("model.pt", r"a path.*load_state_dict.*--weights"),
-        (Path("model.pt"), r"a path.*load_state_dict.*--weights"),
-        (trained_net().state_dict(), r"a state dict.*load_state_dict"),
-        (type(trained_net()), r"a class.*instance"),
-        (lambda images: images, r"a function.*nn\.Module"),
+        ("model.pt", r"type str\. Build the model.*--weights"),
+        (Path("model.pt"), r"Path\. Build the model.*--weights"),
+        (trained_net().state_dict(), r"Dict\. Build the model, .*load_state_dict"),
+        (type(trained_net()), r"type type\. Build the model"),
+        (lambda images: images, r"type function\. Build the model"),
         ("jit", r"TorchScript.*give the nn\.Module"),
         (nn.DataParallel(trained_net()), r"DataParallel.*model\.module"),
         (Unnamed(), r"first, second.*forward\(self, images\)"),

@@ -175,22 +175,13 @@ def explaining_errors(model: nn.Module, images: Tensor) -> Iterator[None]:
     except (DuckError, torch.OutOfMemoryError, torch.AcceleratorError):
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-        weights = dtype_of(model)
-        shape = f"{images.dtype} of shape {tuple(images.shape)}"
-        types = f"{shape}, its weights are {weights}" if weights else shape
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadInput(
-            f"The model cannot process these samples, {types}: {_remedy(images.dtype, weights)} "
+            f"The model cannot process these samples, {images.dtype} of shape "
+            f"{tuple(images.shape)}, its weights are {dtype_of(model)}. Give uint8 images or "
+            "floats of the shape that it was trained on, and model.float() if it is not float32. "
             f"({reason})"
         ) from error
-
-
-def _remedy(samples: torch.dtype, weights: torch.dtype | None) -> str:
-    if not samples.is_floating_point:
-        return "give floats, or uint8 images."
-    if weights in (None, samples):
-        return "give samples of the shape that it was trained on."
-    return "give float32 samples." if weights == torch.float32 else "give model.float()."
 
 
 def dtype_of(model: nn.Module) -> torch.dtype | None:

@@ -2,9 +2,8 @@
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,21 +30,11 @@ def check_given(model: object) -> nn.Module:
         )
     if isinstance(model, nn.Module):
         return model
-    kind = "a function" if inspect.isroutine(model) else f"a {type(model).__name__}"
-    advice = "give the nn.Module that was trained."
-    if isinstance(model, str | Path):
-        kind = "a path"
-        advice = (
-            "build the model, then call model.load_state_dict(torch.load(path)). On the command "
-            "line: duck forget --model package.module:function --weights FILE."
-        )
-    elif isinstance(model, Mapping):
-        kind = "a state dict"
-        advice = "build the model, then call model.load_state_dict(state)."
-    elif isinstance(model, type):
-        kind = "a class"
-        advice = f"give an instance of {model.__name__} with trained weights."
-    raise BadInput(f"The model must be a torch.nn.Module, got {kind}: {advice}")
+    raise BadInput(
+        f"The model must be a torch.nn.Module, got an object of type {type(model).__name__}. Build "
+        "the model, then call model.load_state_dict(torch.load(path)). On the command line: "
+        "duck forget --model package.module:function --weights FILE."
+    )
 
 
 def check_gradients() -> None:
