@@ -69,12 +69,12 @@ class Result:
     """The model that was given; for a further request, the model of the earlier result."""
     task: Task
     """What the method saw."""
+    data: Data
+    """All data, with what earlier requests forgot."""
     recipe: Recipe | None = None
     """How the original was trained; None: not known."""
     remarks: tuple[str, ...] = ()
     """What was assumed about the data."""
-    data: Data | None = None
-    """All data, with what earlier requests forgot; None: the data of the scenario."""
     assured: Assured | None = None
     """The methods that were tried and the final audit, if `assure` was given."""
 
@@ -239,18 +239,31 @@ def forget(
             of 5 points and 3 standard errors.
     """
     check_gradients()
-    if isinstance(model, Result):
+    previous = model if isinstance(model, Result) else None
+    if previous is None:
+        original = Original(check_given(model), new_model, recipe, head)
+        with accepting_images(original.model):
+            data, remarks = _data(in_float32(original.model), train_set, test, mean, std)
+    else:
         if train_set is not None or test is not None or len(mean) or len(std):
             raise BadInput(
                 "The result of an earlier request brings its training and test data: leave "
                 "train_set, test, mean and std out."
             )
-        source = _continue(model, Original(model.model, new_model, recipe, head))
-    else:
-        original = Original(model, new_model, recipe, head)
-        source = _start(original, train_set, test, mean, std)
-    scenario, remarks = _scenario(source, forget, seed, with_copies)
-    original = source.original
+        original = Original(
+            check_given(previous.model),
+            new_model or previous.task.new_model,
+            recipe or previous.recipe,
+            head or previous.task.head,
+        )
+        data, remarks = previous.data, previous.remarks
+    request = forget if callable(forget) and not isinstance(forget, type) else _by_ids(forget, data)
+    scenario = _apply(request, data, previous, seed)
+    if with_copies:
+        request, copies = add_copies(request, scenario)
+        scenario = _apply(request, data, previous, seed)
+        remarks += (copies,) if copies else ()
+    remarks += tuple(map(str, check_data(scenario)))
     adapted = replace(original, new_model=_adapted(original.new_model))
 
     def run(method: Method) -> Outcome:
@@ -278,7 +291,7 @@ def forget(
         recipe=original.recipe,
         remarks=remarks,
         # Bias removal changes the data.
-        data=scenario.data if source.previous is None else source.data,
+        data=scenario.data if previous is None else data,
         assured=assured,
     )
 
@@ -307,75 +320,9 @@ def _assure(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Source:
-    """The model that is to forget, and its data."""
-
-    original: Original
-    data: Data
-    remarks: tuple[str, ...]
-    previous: Result | None = None
-    """The result of the earlier request."""
-
-
-def _start(
-    original: Original,
-    train_set: MapStyle | Data | None,
-    test: MapStyle | None,
-    mean: Sequence[float],
-    std: Sequence[float],
-) -> _Source:
-    """Return the source of a first request."""
-    check_given(original.model)
-    if isinstance(train_set, Data) and test is not None:
-        raise BadInput(
-            "test= is for a torch Dataset. A duck.Data has test data of its own: put them there, "
-            "or leave test= out."
-        )
-    if train_set is None:
-        raise BadInput(
-            "train_set= is missing: what the model was trained on. Only the result of an earlier "
-            "request brings its data."
-        )
-    with accepting_images(original.model):
-        data, remarks = _data(in_float32(original.model), train_set, test, mean, std)
-    return _Source(original, data, remarks)
-
-
-def _continue(previous: Result, given: Original) -> _Source:
-    """Return the source of a further request; what is not given is as for the earlier one."""
-    known = Original(
-        check_given(given.model),
-        given.new_model or previous.task.new_model,
-        given.recipe or previous.recipe,
-        given.head or previous.task.head,
-    )
-    return _Source(known, previous.data or previous.scenario.data, previous.remarks, previous)
-
-
-def _scenario(
-    source: _Source,
-    forget: Iterable[int | str | Tensor] | Request | None,
-    seed: int,
-    with_copies: bool,
-) -> tuple[Scenario, tuple[str, ...]]:
-    """Apply the request to the data; return the scenario and what must be known about it."""
-    data = source.data
-    remarks = list(source.remarks)
-    request = forget if callable(forget) and not isinstance(forget, type) else _by_ids(forget, data)
-    scenario = _applied(request, source, seed)
-    if with_copies:
-        request, copies = add_copies(request, scenario)
-        scenario = _applied(request, source, seed)
-        remarks += [copies] if copies else []
-    remarks += map(str, check_data(scenario))
-    return scenario, tuple(remarks)
-
-
-def _applied(request: Request, source: _Source, seed: int) -> Scenario:
-    previous = source.previous
+def _apply(request: Request, data: Data, previous: Result | None, seed: int) -> Scenario:
     if previous is None:
-        return request(source.data, seed)
+        return request(data, seed)
     scenario = scenario_after(previous.scenario, request, seed)
     has_forgotten = surely_forgot(previous.method, previous.outcome.forgot)
     return with_history(scenario, previous.earlier, has_forgotten)
@@ -396,7 +343,7 @@ def _adapted(new_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Modul
 
 def _data(
     model: nn.Module,
-    train_set: MapStyle | Data,
+    train_set: MapStyle | Data | None,
     test: MapStyle | None,
     mean: Sequence[float],
     std: Sequence[float],
@@ -404,7 +351,17 @@ def _data(
     """Return the data in the form that the model takes, and what was assumed about them."""
     device = device_of(model)
     is_normalised = len(mean) > 0 or len(std) > 0
+    if train_set is None:
+        raise BadInput(
+            "train_set= is missing: what the model was trained on. Only the result of an earlier "
+            "request brings its data."
+        )
     if isinstance(train_set, Data):
+        if test is not None:
+            raise BadInput(
+                "test= is for a torch Dataset. A duck.Data has test data of its own: put them "
+                "there, or leave test= out."
+            )
         if is_normalised:
             raise BadInput(
                 "mean= and std= are for a torch Dataset. A duck.Data has them: give them to "
