@@ -127,7 +127,10 @@ def build_converter(forbid_extra_keys: bool = False) -> cattrs.Converter:
         converter.register_structure_hook(kind, rule.check)
     hooks: list[tuple[Callable[[Any], bool], Callable[[Any], Hook]]] = [
         (lambda kind: _rule_of(kind) is not None, lambda kind: cast(Rule, _rule_of(kind)).check),
-        (_has_fields, lambda kind: _fields_hook(kind, converter)),
+        (
+            lambda kind: get_origin(kind) is Annotated and isinstance(get_args(kind)[1], Fields),
+            lambda kind: _fields_hook(kind, converter),
+        ),
         (lambda kind: get_origin(kind) is Literal, _literal_hook),
         (
             lambda kind: get_origin(kind) in (list, tuple),
@@ -187,10 +190,6 @@ def _rule_of(kind: Any) -> Rule | None:
     if get_origin(kind) is Annotated:
         return next((extra for extra in get_args(kind)[1:] if isinstance(extra, Rule)), None)
     return RULES.get(kind) if isinstance(kind, type) else None
-
-
-def _has_fields(kind: Any) -> bool:
-    return get_origin(kind) is Annotated and isinstance(get_args(kind)[1], Fields)
 
 
 def _checked(rule: Rule, hook: Hook) -> Hook:

@@ -130,9 +130,6 @@ class Run:
 
 
 SPLITS = ("forget", "retain", "holdout", "test", "forget_test", "retain_test")
-REQUIRED_SCORES = ("forget", "retain", "test", "forget_test", "retain_test", "aus")
-REQUIRED_SAMPLES = ("forget", "retain", "processed")
-"""What the record of an unlearning must have; that of an original has other names."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +170,8 @@ _PUBLIC_CONVERTER = _build_converter(lambda plain, _: structure(plain, PublicExp
 def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest: Any) -> Run:
     """Return the record of an unlearning."""
     samples = {name: len(getattr(scenario, name)) for name in SPLITS}
+    counts = scenario.data.train.labels[scenario.forget].bincount().tolist()
+    forget = {str(index): count for index, count in enumerate(counts) if count}
     return Run(
         experiment=experiment,
         scores=asdict(outcome.scores),
@@ -182,19 +181,12 @@ def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest:
         original=asdict(outcome.original),
         history=outcome.history,
         notes=notes(scenario, outcome),
-        by_class=_by_class(scenario, outcome),
+        by_class=ByClass(scenario.kind, list(scenario.data.classes), forget, *outcome.confusions),
         earlier=outcome.earlier,
         kept_accuracy=outcome.kept_accuracy,
         forgot=outcome.forgot,
         **rest,
     )
-
-
-def _by_class(scenario: Scenario, outcome: Outcome) -> ByClass:
-    counts = scenario.data.train.labels[scenario.forget].bincount().tolist()
-    before, after = outcome.confusions
-    forget = {str(index): count for index, count in enumerate(counts) if count}
-    return ByClass(scenario.kind, list(scenario.data.classes), forget, before, after)
 
 
 def judge(run: Run, limit: float | None = None) -> Run:
@@ -253,10 +245,16 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
     )
     plain = _CONVERTER.unstructure(complete)
     record, ids = hide_ids({**plain, "request_digest": digest, "status": run.status}, salt)
-    with _explain_write_errors(folder), files.replacing(folder, RUN_FILES) as new:
-        save_weights(model, new / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
-        write_ids(ids, salt, new)
-        files.write_json(new / RECORD, record)
+    try:
+        with files.replacing(folder, RUN_FILES) as new:
+            save_weights(model, new / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
+            write_ids(ids, salt, new)
+            files.write_json(new / RECORD, record)
+    except files.WRITE_ERRORS as error:
+        raise BadInput(
+            f"{folder} cannot be written: {files.reason(error)}. Nothing new was kept; choose "
+            "another --out, or free some space."
+        ) from error
     return folder
 
 
@@ -289,7 +287,7 @@ def _structure(plain: dict[str, Any], folder: Path, converter: cattrs.Converter)
     try:
         run = structure(plain, Run, converter)
         if plain["experiment"].get("method") is not None:
-            _check_names(run)
+            _check_complete(run)
     except InvalidRecord as error:
         reason = str(error).removesuffix(".")
         raise BadInput(
@@ -299,10 +297,11 @@ def _structure(plain: dict[str, Any], folder: Path, converter: cattrs.Converter)
     return run
 
 
-def _check_names(run: Run) -> None:
+def _check_complete(run: Run) -> None:
     """Raise an error if a score or a count of an unlearning is missing."""
-    missing = [f"scores.{name}" for name in REQUIRED_SCORES if name not in run.scores]
-    missing += [f"samples.{name}" for name in REQUIRED_SAMPLES if name not in run.samples]
+    missing = [f"scores.{name}" for name in COLUMNS if name not in run.scores]
+    counts = ("forget", "retain", "processed")
+    missing += [f"samples.{name}" for name in counts if name not in run.samples]
     if missing:
         raise InvalidRecord(f"{missing[0]} is missing")
 
@@ -381,11 +380,6 @@ def place_of(folder: Path, path: str) -> Path:
     return Path(os.path.normpath(folder.resolve() / path))
 
 
-def original_of(folder: Path, run: Run) -> Path | None:
-    """Return the folder of the original according to the record."""
-    return None if run.original_run is None else place_of(folder, run.original_run)
-
-
 def check_writable(place: Path) -> None:
     """Raise an error if no file or folder can be created here, before long work starts."""
     above = next(folder for folder in place.absolute().parents if folder.exists())
@@ -404,17 +398,6 @@ def check_writable(place: Path) -> None:
 def unfinished(folder: Path, run_id: str) -> Path:
     """Return the path of the checkpoint of a training that is not finished."""
     return folder.parent / f".{folder.name}-{run_id}.unfinished"
-
-
-@contextmanager
-def _explain_write_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except files.WRITE_ERRORS as error:
-        raise BadInput(
-            f"{folder} cannot be written: {files.reason(error)}. Nothing new was kept; choose "
-            "another --out, or free some space."
-        ) from error
 
 
 def environment(device: torch.device) -> Environment:

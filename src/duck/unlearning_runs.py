@@ -50,21 +50,23 @@ class UnlearningRun:
 
     def find_original(self) -> Path | None:
         """Find the original: where the record says, in the same folder, or in the store."""
-        recorded = runs.original_of(self.folder, self.run)
-        if recorded is not None and (recorded / runs.WEIGHTS).exists():
-            return recorded
-        weights = self._find_weights()
-        if weights is not None:
-            return weights
-        neighbour = self._find_neighbour(self.experiment.previous)
-        return neighbour or self.find_by_method("original") or self._find_stored_original()
+        return (
+            self._find_recorded()
+            or self._find_neighbour(self.experiment.previous)
+            or self.find_by_method("original")
+            or self._find_stored_original()
+        )
 
-    def _find_weights(self) -> Path | None:
-        """Return the file of weights that the run started from, if it is there unchanged."""
-        stored = self.run.source.get("weights")
-        if stored is None:
+    def _find_recorded(self) -> Path | None:
+        """Return the run or the unchanged file of weights that the run started from."""
+        if self.run.original_run is not None:
+            folder = runs.place_of(self.folder, self.run.original_run)
+            if (folder / runs.WEIGHTS).exists():
+                return folder
+        weights = self.run.source.get("weights")
+        if weights is None:
             return None
-        path = runs.place_of(self.folder, stored)
+        path = runs.place_of(self.folder, weights)
         is_same = path.is_file() and digest_of(path) == self.experiment.training.weights
         return path if is_same else None
 

@@ -24,8 +24,9 @@ def cached(name: str, key: str, folders: Sequence[Path], compute: Callable[[], T
     """
     file = f".{name}-{key}.npy"
     for folder in folders:
-        if (stored := _read_mapped(folder / file)) is not None:
-            return stored
+        with suppress(OSError, ValueError, EOFError):  # there is none, or it is cut off
+            # Copy-on-write: values are read when they are used, and the file cannot be changed.
+            return torch.from_numpy(np.load(folder / file, mmap_mode="c", allow_pickle=False))
     array = compute().numpy()
     problems = []
     for folder in folders:
@@ -35,27 +36,13 @@ def cached(name: str, key: str, folders: Sequence[Path], compute: Callable[[], T
         except OSError as error:
             problems.append(f"{folder} ({error.strerror})")
             continue
-        _remove_others(folder, name, file)
+        for old in folder.glob(f".{name}-*.npy"):
+            if old.name != file:
+                with suppress(OSError):
+                    old.unlink()
         return torch.from_numpy(array)
-    size = f"{array.nbytes / 2**20:.0f} MiB"
     files.warn(
-        f"The decoded images ({size}) cannot be stored in {' or '.join(problems)}. The next run "
-        "decodes them again."
+        f"The decoded images ({array.nbytes / 2**20:.0f} MiB) cannot be stored in "
+        f"{' or '.join(problems)}. The next run decodes them again."
     )
     return torch.from_numpy(array)
-
-
-def _read_mapped(file: Path) -> Tensor | None:
-    """Return the array in the file; None if there is no file or it is cut off."""
-    try:
-        # Copy-on-write: values are read when they are used, and the file cannot be changed.
-        return torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
-    except (OSError, ValueError, EOFError):
-        return None
-
-
-def _remove_others(folder: Path, name: str, current: str) -> None:
-    for old in folder.glob(f".{name}-*.npy"):
-        if old.name != current:
-            with suppress(OSError):
-                old.unlink()

@@ -1,6 +1,5 @@
 """A patch in the top right corner of images: a shortcut that a model learns and must unlearn."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -30,38 +29,33 @@ class Patch:
         """Return a copy of the examples with the patch on these rows."""
         if examples.pixels is None:
             raise BadInput("A patch needs uint8 images, and these images are floats.")
-        paint = self._painter(examples.shape)
+        down, across = self.place(examples.shape)
+        colour = self._colour(channels=examples.shape[0])
         chosen = examples.rows[rows]
         if isinstance(examples, Resident):
             images = examples.images.clone()
-            images[chosen.to(images.device)] = paint(images[chosen.to(images.device)])
+            images[chosen.to(images.device), :, down, across] = colour.to(images.device)
             return replace(examples, images=images)
         assert isinstance(examples, Streamed)
         fetch = examples.fetch
 
         def fetch_painted(rows: Tensor) -> Tensor:
-            images = fetch(rows)
-            return torch.where(torch.isin(rows, chosen).view(-1, 1, 1, 1), paint(images), images)
+            images = fetch(rows).clone()
+            images[torch.isin(rows, chosen), :, down, across] = colour
+            return images
 
         return replace(examples, fetch=fetch_painted)
 
-    def _painter(self, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-        down, across = self.place(shape)
+    def _colour(self, channels: int) -> Tensor:
+        """Return a value for each channel, as (channels, 1, 1)."""
         if not self.colour or not all(0 <= value <= 255 for value in self.colour):
             raise BadInput(f"A colour has values in 0..255, got {self.colour}.")
-        if shape[0] not in (1, len(self.colour)):
+        if channels not in (1, len(self.colour)):
             raise BadInput(
-                f"The images have {shape[0]} channels, the colour {len(self.colour)} values."
+                f"The images have {channels} channels, the colour {len(self.colour)} values."
             )
-        values = self.colour if shape[0] > 1 else (max(self.colour),)
-        colour = torch.tensor(values, dtype=torch.uint8).view(-1, 1, 1)
-
-        def paint(images: Tensor) -> Tensor:
-            painted = images.clone()
-            painted[..., down, across] = colour.to(images.device)
-            return painted
-
-        return paint
+        values = self.colour if channels > 1 else (max(self.colour),)
+        return torch.tensor(values, dtype=torch.uint8).view(-1, 1, 1)
 
 
 def relabelled(examples: Examples, rows: Tensor, label: int) -> Examples:

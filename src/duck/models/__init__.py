@@ -22,17 +22,12 @@ def build(name: str, num_classes: int, shape: Sequence[int], seed: int | None = 
     """
     if num_classes < 1:
         raise BadInput(f"A model needs at least one class, got num_classes={num_classes}.")
-    image_shape = _check_shape(shape)
+    if len(shape) != 3 or min(shape) < 1:
+        raise BadInput(f"The shape of an image is (channels, height, width), got {tuple(shape)}.")
+    image_shape = shape[0], shape[1], shape[2]
     cpu = torch.device("cpu")
     # Initialisers accept no generator.
     with cpu, nullcontext() if seed is None else fixed_seed(seed, cpu):
         if ":" in name:
             return build_imported(name, num_classes, image_shape)
         return MODELS[name](num_classes, image_shape)
-
-
-def _check_shape(shape: Sequence[int]) -> Shape:
-    if len(shape) != 3 or min(shape) < 1:
-        raise BadInput(f"The shape of an image is (channels, height, width), got {tuple(shape)}.")
-    channels, height, width = shape
-    return channels, height, width
