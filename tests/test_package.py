@@ -39,7 +39,7 @@ LAYERS = [
     ["assurance"],
     ["api", "run_assured", "tuning"],
     ["originals"],
-    ["run_train", "analysis"],
+    ["analysis"],
     ["bench"],
     ["report"],
     ["demo"],

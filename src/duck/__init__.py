@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from duck.methods.presets import preset
     from duck.metrics import aus, evaluate
     from duck.options import DataOptions, OriginalOptions, RunOptions
+    from duck.originals import TrainOptions, train_run
     from duck.run_assured import assure_run, plan_assurance
     from duck.run_forget import ForgetOptions, forget_run
-    from duck.run_train import TrainOptions, train_run
     from duck.scenarios import (
         Debias,
         ForgetClasses,
@@ -43,7 +43,7 @@ _HOMES = {
     "duck.run_assured": ("assure_run", "plan_assurance"),
     "duck.run_forget": ("ForgetOptions", "forget_run"),
     "duck.options": ("DataOptions", "OriginalOptions", "RunOptions"),
-    "duck.run_train": ("TrainOptions", "train_run"),
+    "duck.originals": ("TrainOptions", "train_run"),
     "duck.unlearning": ("unlearn",),
     "duck.methods": ("METHODS", "Duck", "Original", "Retrained"),
     "duck.methods.presets": ("preset",),

@@ -1,8 +1,10 @@
-"""Original models: trained once, and then read from the artifact store by every command."""
+"""Original models: trained once, read from the artifact store, and stored as runs."""
 
 import resource
+import shutil
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,16 +12,21 @@ from typing import Any
 import torch
 from torch import nn
 
+from duck import runs
 from duck.api import train
-from duck.artifacts import ArtifactStore, Facts, Key
-from duck.experiment import Experiment
+from duck.artifacts import ArtifactStore, Facts, Key, default_root
+from duck.display import Display
+from duck.errors import BadInput
+from duck.experiment import Experiment, fingerprint
+from duck.methods.presets import RecipeName, default_recipe
 from duck.metrics import training_scores
-from duck.models import build
+from duck.models import MODELS, build
 from duck.models.user_models import in_float32
+from duck.options import DataOptions, RunOptions
 from duck.records import Environment, structure, to_plain
-from duck.runs import environment
-from duck.runtime import Stopwatch, device_name, is_first
-from duck.types import Data, Report
+from duck.runtime import Stopwatch, device_name, distributed, is_first, pick_device
+from duck.training.loop import check_recipe
+from duck.types import Data, Recipe, Report
 
 GIB = 2**30
 
@@ -73,7 +80,7 @@ def load_or_train(
             scores=training_scores(in_float32(model), data) if is_first() else {},
             seconds=stopwatch.seconds,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            environment=environment(device),
+            environment=runs.environment(device),
             machine=machine_facts(device),
             alone=alone,
         )
@@ -100,3 +107,104 @@ def machine_facts(device: torch.device) -> dict[str, Any]:
         "device_gib": torch.cuda.max_memory_allocated(device) / GIB if on_gpu else None,
         "host_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB,
     }
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Which model is trained on which data, and where the run is stored."""
+
+    source: DataOptions
+    model: str = "resnet18"
+    """A name from `duck list models`, or your own package.module:function."""
+    recipe: Recipe | RecipeName = "standard"
+    """How to train, or the name of a default recipe for the data and the model."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the recipe that differ from those above."""
+    output: RunOptions = field(default_factory=RunOptions)
+    fingerprint: str = ""
+    """Fingerprint that the data must have."""
+
+    def build_recipe(self, data: Data) -> Recipe:
+        """Return the recipe for the data."""
+        recipe = self.recipe
+        if isinstance(recipe, str):
+            facts = data.name, len(data.train), data.augment
+            recipe = default_recipe(*facts, self.model, recipe)
+        recipe = replace(recipe, **self.changes)
+        check_recipe(recipe)
+        return recipe
+
+
+@dataclass(frozen=True)
+class TrainRun:
+    """A stored original model."""
+
+    folder: Path
+    is_first: bool = True
+    """False in the other processes of a distributed training, which store nothing."""
+
+
+def train_run(options: TrainOptions, display: Display | None = None) -> TrainRun:
+    """Train a model and store it, as `duck train` does; a run that is stored already stays.
+
+    After an interruption the same options resume after the last finished epoch.
+    """
+    if ":" not in options.model:
+        MODELS[options.model]  # an unknown name is an error before the data are read
+    with distributed(options.output.device) as device:
+        display = display if display and is_first() else Display()
+        with display.progress(f"reading {options.source.data}") as progress:
+            data = options.source.load(progress=progress)
+        if options.fingerprint not in ("", fingerprint(data)):
+            raise BadInput(
+                "The data are not those of the experiment: the fingerprints differ. Name the data "
+                "with --data to train on other ones."
+            )
+        folder = train_on(data, options, pick_device(device), display)
+        return TrainRun(folder, is_first())
+
+
+def train_on(data: Data, options: TrainOptions, device: torch.device, display: Display) -> Path:
+    """Train a model on loaded data unless its run is stored; return the folder of the run."""
+    output = options.output
+    recipe = options.build_recipe(data)
+    training = options.source.training(data, options.model, recipe, output.seed)
+    experiment = Experiment(training, seed=output.seed)
+    folder = output.out or runs.default_folder(experiment)
+    with runs.reserve(folder, experiment, output.overwrite) as exists:
+        if exists:
+            display.message(f"{folder} already holds this run; --overwrite trains it again.")
+            return folder
+        checkpoint = runs.unfinished(folder, experiment.id) / "checkpoint.pt"
+        if checkpoint.exists():
+            display.message(f"Resuming from {checkpoint}.")
+        store = ArtifactStore(default_root(folder.parent))
+        if Key.of_original(experiment) in store and not output.overwrite:
+            display.message(
+                "This model was trained before and is reused; --overwrite trains it again."
+            )
+        with display.training(f"train {options.model} on {data.name}") as watch:
+            model, facts = load_or_train(
+                store,
+                experiment,
+                data.to(device),
+                device,
+                renew=output.overwrite,
+                report=watch,
+                checkpoint=checkpoint,
+            )
+        if is_first():
+            test = 0 if data.test is None else len(data.test)
+            holdout = len(data.holdout)
+            record = runs.Run(
+                experiment,
+                facts.scores,
+                facts.seconds,
+                {"train": len(data.train), "test": test - holdout, "holdout": holdout},
+                source=options.source.source(folder),
+                environment=facts.environment,
+                created=facts.created,
+            )
+            runs.save(record, model, folder, output.overwrite)
+            shutil.rmtree(checkpoint.parent, ignore_errors=True)
+    return folder

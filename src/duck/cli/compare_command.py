@@ -20,9 +20,9 @@ from duck.experiment import Experiment
 from duck.methods.presets import default_recipe
 from duck.metrics import KeptAccuracy
 from duck.options import DataOptions, OriginalOptions, model_factory
+from duck.originals import TrainOptions, train_on
 from duck.preparation import Preparations
 from duck.run_forget import add_notes
-from duck.run_train import TrainOptions, train_on
 from duck.runtime import pick_device
 from duck.scenarios import add_copies, describe
 from duck.types import Data

@@ -13,7 +13,7 @@ from duck.data import SMALL_IMAGES
 from duck.experiment import Experiment
 from duck.methods.presets import RecipeName
 from duck.options import DataOptions
-from duck.run_train import TrainOptions, train_run
+from duck.originals import TrainOptions, train_run
 from duck.training.loop import check_recipe
 from duck.types import Recipe
 
