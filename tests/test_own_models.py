@@ -242,10 +242,7 @@ def test_a_model_with_too_few_outputs() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(
-    "change",
-    [Tensor.double, lambda x: x.double().numpy(), lambda x: x[0], lambda x: x[0].double().numpy()],
-)
+@pytest.mark.parametrize("change", [Tensor.double, lambda x: x.double().numpy()])
 def test_floats_take_the_models_precision(model: Home, dtype: torch.dtype, change: Any) -> None:
     net = Home().to(dtype)
     net.load_state_dict(model.state_dict())

@@ -1,7 +1,7 @@
 """Map-style torch data sets of (x, y, ...) tuples, or of dicts as in Hugging Face libraries."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -71,12 +71,12 @@ def from_dataset(
         train = _Reader.of(train_set, f"{NAME} (train)", dtype)
         if pixels is not None:
             check_pixels(NAME, pixels, len(train.first), train.first.dtype != torch.uint8)
-        train, known = train.for_model(outputs) if outputs is not None else (train, None)
+        known = None if outputs is None else outputs(train.probe())
         limit = memory_for_images() if max_bytes is None else max_bytes
         seen, pixels = _read(train, pixels, limit, progress)
         unseen = None
         if test_set is not None:
-            test = _Reader.of(test_set, f"{NAME} (test)", dtype, train.one_channel)
+            test = _Reader.of(test_set, f"{NAME} (test)", dtype)
             unseen, _ = _read(test, pixels, limit, progress)
     names = classes or _names(train_set) or numbered_classes(NAME, seen.labels, known)
     return finish(NAME, seen, unseen, names, augment="none", gaps=True).to(device)
@@ -97,16 +97,10 @@ class _Reader:
     first: Tensor
     dtype: torch.dtype | None = None
     """Type of float samples; None: unchanged."""
-    one_channel: bool = False
-    """Whether matrices of floats are images of one channel."""
 
     @classmethod
     def of(
-        cls,
-        dataset: Dataset[Any] | MapStyle,
-        set_name: str,
-        dtype: torch.dtype | None = None,
-        one_channel: bool = False,
+        cls, dataset: Dataset[Any] | MapStyle, set_name: str, dtype: torch.dtype | None = None
     ) -> "_Reader":
         """Check the data set and read its first sample."""
         is_map_style = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
@@ -119,25 +113,10 @@ class _Reader:
             raise BadInput(f"{set_name} has no samples.")
         sample_name = f"{set_name}, sample 0"
         first = _tensor(_pair(samples[0], sample_name)[0], None, sample_name)
-        return cls(samples, set_name, _as_input(first, dtype, one_channel), dtype, one_channel)
+        return cls(samples, set_name, _cast(first, dtype), dtype)
 
-    def for_model(self, outputs: Outputs) -> tuple["_Reader", int]:
-        """Return a reader of inputs that the model can process, and its number of outputs.
-
-        Matrices become images of one channel if the model cannot process them otherwise.
-        """
-        try:
-            return self, outputs(self._probe())
-        except BadInput as error:
-            if self.first.ndim != 2 or not self.first.is_floating_point():
-                raise
-            other = replace(self, first=self.first.unsqueeze(0), one_channel=True)
-            try:
-                return other, outputs(other._probe())
-            except BadInput:
-                raise error from None
-
-    def _probe(self) -> Tensor:
+    def probe(self) -> Tensor:
+        """Return a small batch, to see what a model returns for it."""
         # Neither 1 nor 3: a convolution would take that many matrices for the channels of an image.
         batch = self.first.expand(5, *self.first.shape)
         return batch / 255 if self.first.dtype == torch.uint8 else batch
@@ -148,7 +127,7 @@ class _Reader:
     def __call__(self, index: int) -> tuple[Tensor, int]:
         sample_name = f"{self.set_name}, sample {index}"
         x, y = _pair(self.dataset[index], sample_name)
-        x = _as_input(_tensor(x, self.first, sample_name), self.dtype, self.one_channel)
+        x = _cast(_tensor(x, self.first, sample_name), self.dtype)
         if x.shape != self.first.shape or x.dtype != self.first.dtype:
             raise BadInput(
                 f"{sample_name} is {x.dtype} of shape {tuple(x.shape)}, sample 0 is "
@@ -242,11 +221,8 @@ def _tensor(x: Any, first: Tensor | None, sample_name: str) -> Tensor:
     return tensor.unsqueeze(0) if tensor.ndim == 2 else tensor.float()
 
 
-def _as_input(x: Tensor, dtype: torch.dtype | None, one_channel: bool) -> Tensor:
-    if not x.is_floating_point():
-        return x
-    x = x.to(dtype) if dtype is not None else x
-    return x.unsqueeze(0) if one_channel and x.ndim == 2 else x
+def _cast(x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    return x.to(dtype) if dtype is not None and x.is_floating_point() else x
 
 
 def _converted(x: Any, first: Tensor | None) -> Tensor:
