@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-import torch
+from pathlib import Path
 
 from duck import files, runs
 from duck.artifacts import ArtifactStore, default_root
@@ -14,6 +13,7 @@ from duck.audits.verdict import Audit
 from duck.data.checks import Finding
 from duck.display import Display
 from duck.errors import BadInput
+from duck.experiment import Experiment
 from duck.methods.ladder import AUTO, Candidate, ladder
 from duck.options import model_factory
 from duck.pools.build import build_request_pool
@@ -73,88 +73,67 @@ def assure_run(
     options.check()
     chosen = assurance or AssureOptions()
     chosen.check()
+    shown = display or Display()
     device = pick_device(options.output.device)
-    return _AssuredRun(options, chosen, device, display or Display())()
+    prepared = prepare(options, device, shown)
+    candidates = _candidates(prepared)
+    parent = _check_output(options, prepared.experiment(candidates[-1].method))
+    for step in _plan(prepared, candidates):
+        shown.message(f"Planned: {step}")
+    findings = prepared.check_data(shown)
+    data = prepared.scenario.data
+    training, original = prepared.training, prepared.original
+    store = ArtifactStore(default_root(parent))
 
-
-class _AssuredRun:
-    """One run with assurance."""
-
-    def __init__(
-        self,
-        options: ForgetOptions,
-        assurance: AssureOptions,
-        device: torch.device,
-        display: Display,
-    ) -> None:
-        self.options = options
-        self.assurance = assurance
-        self.device = device
-        self.display = display
-        self.prepared = prepare(options, device, display)
-        self.candidates = _candidates(self.prepared)
-        exact = self.prepared.experiment(self.candidates[-1].method)
-        self.parent = (options.output.out or runs.default_folder(exact)).parent
-
-    def __call__(self) -> AssuredRun:
-        self._check_output()
-        for step in _plan(self.prepared, self.candidates):
-            self.display.message(f"Planned: {step}")
-        findings = self.prepared.check_data(self.display)
-        data = self.prepared.scenario.data.to(self.device)
-        assured = assure(
-            self.prepared.original,
-            replace(self.prepared.scenario, data=data),
-            self.candidates,
-            lambda candidate: self.prepared.unlearn(
-                candidate.method, self.parent / "run", self.display
-            ),
-            self.assurance,
-            self._retraining,
-            self._pool if self.assurance.tier == "full" else None,
-            self.display,
-        )
-        return self._store(assured, findings)
-
-    def _check_output(self) -> None:
-        """Raise an error for a folder that cannot be written, before anything is trained."""
-        out, overwrite = self.options.output.out, self.options.output.overwrite
-        if out is None:
-            return
-        if runs.is_run(out) and not overwrite:
-            raise BadInput(f"{out} holds a run already: choose another --out, or --overwrite it.")
-        runs.check_free(out, self.prepared.experiment(self.candidates[-1].method), overwrite)
-
-    def _retraining(self, scenario: Scenario) -> Retraining:
-        training = self.prepared.training
-        original = self.prepared.original
-        new_model = model_factory(training, self.prepared.data)
-        store = ArtifactStore(default_root(self.parent))
+    def retrain(scenario: Scenario) -> Retraining:
+        new_model = model_factory(training, prepared.data)
         return Retraining(scenario, original.model, new_model, training.recipe, training, store)
 
-    def _pool(self, candidate: Candidate) -> Pool:
-        experiment = self.prepared.experiment(candidate.method)
-        out = self.options.output.out
-        name = out.name if out is not None else experiment.public_id
-        folder = self.parent.resolve() / POOLS_FOLDER / f"{name}-{candidate.name}"
+    def build_pool(candidate: Candidate) -> Pool:
+        experiment = prepared.experiment(candidate.method)
+        name = experiment.public_id if options.output.out is None else options.output.out.name
+        folder = parent.resolve() / POOLS_FOLDER / f"{name}-{candidate.name}"
         plan = Plan("request", experiment)
-        data = self.prepared.scenario.data
-        build_request_pool(folder, plan, data, DEFAULT_POOL_MODELS, self.device, self.display)
+        build_request_pool(folder, plan, data, DEFAULT_POOL_MODELS, device, shown)
         return Pool(folder)
 
-    def _store(self, assured: Assured, findings: Sequence[Finding]) -> AssuredRun:
-        method = assured.candidate.method
-        experiment = self.prepared.experiment(method)
-        folder = self.options.output.out or runs.default_folder(experiment)
-        note = str(assured.assurance)
-        outcome = replace(assured.outcome, method_notes=(*assured.outcome.method_notes, note))
-        # The same run may have been stored before, by another audit: all of its files are replaced.
-        with runs.reserve(folder, experiment, overwrite=True):
-            stored = self.prepared.store(outcome, method, folder, findings, overwrite=True)
-            files.write_json(folder / runs.ASSURANCE, to_plain(assured.assurance))
-            if assured.audit is not None:
-                verdict.save(assured.audit, folder)
-        return AssuredRun(stored, assured.assurance, assured.audit)
+    assured = assure(
+        original,
+        replace(prepared.scenario, data=data.to(device)),
+        candidates,
+        lambda candidate: prepared.unlearn(candidate.method, parent / "run", shown),
+        chosen,
+        retrain,
+        build_pool if chosen.tier == "full" else None,
+        shown,
+    )
+    return _store(prepared, assured, findings)
+
+
+def _check_output(options: ForgetOptions, experiment: Experiment) -> Path:
+    """Return the folder of the run's folder, or raise an error if that cannot be written."""
+    out, overwrite = options.output.out, options.output.overwrite
+    if out is None:
+        return runs.default_folder(experiment).parent
+    if runs.is_run(out) and not overwrite:
+        raise BadInput(f"{out} holds a run already: choose another --out, or --overwrite it.")
+    runs.check_free(out, experiment, overwrite)
+    return out.parent
+
+
+def _store(prepared: PreparedRequest, assured: Assured, findings: Sequence[Finding]) -> AssuredRun:
+    method = assured.candidate.method
+    experiment = prepared.experiment(method)
+    folder = prepared.options.output.out or runs.default_folder(experiment)
+    note = str(assured.assurance)
+    outcome = replace(assured.outcome, method_notes=(*assured.outcome.method_notes, note))
+    # The same run may have been stored before, by another audit: all of its files are replaced.
+    with runs.reserve(folder, experiment, overwrite=True):
+        stored = prepared.store(outcome, method, folder, findings, overwrite=True)
+        files.write_json(folder / runs.ASSURANCE, to_plain(assured.assurance))
+        if assured.audit is not None:
+            verdict.save(assured.audit, folder)
+    return AssuredRun(stored, assured.assurance, assured.audit)
 
 
 def _candidates(prepared: PreparedRequest) -> list[Candidate]:
