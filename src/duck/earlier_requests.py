@@ -86,15 +86,17 @@ def with_history(
     scores   the previous run's scores of the requests that were earlier for it, too
     forgot   whether the previous run forgot its own request; None if that is not known
     """
-    pairs = zip(scenario.earlier, scores, strict=False)
-    older = [_with_scores(earlier, known) for earlier, known in pairs]
+    older = [
+        replace(
+            earlier,
+            forgot=_FORGOT[known.state],
+            best=min(known.best, known.after),
+            best_rank=_max_rank(known.best_rank, known.rank_after),
+        )
+        for earlier, known in zip(scenario.earlier, scores, strict=False)
+    ]
     own = [replace(earlier, forgot=forgot) for earlier in scenario.earlier[len(older) :]]
     return replace(scenario, earlier=(*older, *own))
-
-
-def _with_scores(earlier: EarlierForgetSet, known: EarlierScores) -> EarlierForgetSet:
-    best, best_rank = min(known.best, known.after), _max_rank(known.best_rank, known.rank_after)
-    return replace(earlier, forgot=_FORGOT[known.state], best=best, best_rank=best_rank)
 
 
 _FORGOT: dict[State, bool | None] = {

@@ -253,8 +253,7 @@ def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
         *_outcome_notes(scenario, outcome),
         *_weak_original_notes(scenario, outcome.original),
         *outcome.method_notes,
-        *_coverage_notes(outcome),
-        *_test_data_notes(scenario, outcome),
+        *_coverage_notes(scenario, outcome),
         *_unscored_class_notes(scenario),
     ]
 
@@ -287,13 +286,10 @@ def _drift_notes(method: Method, scenario: Scenario) -> Iterator[str]:
         )
 
 
-def _coverage_notes(outcome: Outcome) -> Iterator[str]:
+def _coverage_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
+    samples = counted(outcome.forget_samples, "forget sample")
     if outcome.processed < outcome.forget_samples:
-        samples = counted(outcome.forget_samples, "forget sample")
         yield f"Only {outcome.processed} of {samples} were processed."
-
-
-def _test_data_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
     if outcome.scores.test is None:
         yield (
             "No unseen data: no AUS, and the stop rule compared with retain samples. "
@@ -305,7 +301,6 @@ def _test_data_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
             "samples, and AUS is imprecise. Give at least two test samples of each class."
         )
     elif scenario.kind == "samples" and outcome.forget_samples < SMALL:
-        samples = counted(outcome.forget_samples, "forget sample")
         yield f"AUS is imprecise: only {samples} ({SMALL} or more recommended)."
     if scenario.protocol == "paper":
         yield "Protocol 'paper': the stop rule used the test data that are reported."
@@ -332,5 +327,7 @@ def _unscored_class_notes(scenario: Scenario) -> Iterator[str]:
     unknown = data.test.labels[~torch.isin(data.test.labels, known)]
     if len(unknown):
         names = ", ".join(data.classes[label] for label in unknown.unique().tolist())
-        samples = f"{counted(len(unknown), 'test sample')} {'is' if len(unknown) == 1 else 'are'}"
-        yield f"{samples} of classes without training samples ({names}), which are not scored."
+        yield (
+            f"Test samples of classes without training samples ({names}) are not scored: "
+            f"{len(unknown):,}."
+        )

@@ -195,7 +195,7 @@ def test_a_missing_file_and_an_unknown_kind(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"weights file .*absent\.pt does not exist"):
         load_weights(net(1), tmp_path / "absent.pt")
     (tmp_path / "w.onnx").write_bytes(b"")
-    with pytest.raises(BadInput, match=r"w\.onnx.*\.safetensors, \.pt, \.pth"):
+    with pytest.raises(BadInput, match=r"w\.onnx.*\.safetensors, \.pt or \.pth"):
         load_weights(net(1), tmp_path / "w.onnx")
     with pytest.raises(BadInput, match=r"\.safetensors, got .*w\.pt"):
         save_weights(net(1), tmp_path / "w.pt")
@@ -211,20 +211,15 @@ def test_what_does_not_fit_is_named_and_nothing_changes(tmp_path: Path, suffix: 
     with pytest.raises(BadInput) as caught:
         load_weights(model, path)
     message = str(caught.value)
-    assert (
-        f"w{suffix} does not fit this model: 1 missing: features.0.weight 32x1x3x3; "
-        "1 unexpected: extra 32x1x3x3; " in message
-    )
-    assert (
-        "2 of another shape: head.weight 6x64 instead of 5x64, head.bias 6 instead of 5." in message
-    )
+    assert f"w{suffix} does not fit this model: 1 missing: 'features.0.weight'" in message
+    assert "1 unexpected: 'extra'; 2 of another shape: 'head.weight (6, 64) instead" in message
     assert same(model, before)
 
 
 def test_a_long_list_is_cut_and_counted(tmp_path: Path) -> None:
     torch.save({"head.bias": torch.zeros(5)}, tmp_path / "w.pt")
     with pytest.raises(
-        BadInput, match=r"19 missing: features\.0\.weight 32x1x3x3, (\S+ \S+, ){4}\.\.\.\. Were"
+        BadInput, match=r"19 missing: 'features\.0\.weight', ('\S+',? ){4}and 14 more\. Were"
     ):
         load_weights(net(1), tmp_path / "w.pt")
 

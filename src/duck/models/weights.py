@@ -8,7 +8,7 @@ import pickle
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from duck import files
 from duck.errors import BadInput
 from duck.models.head import uncompiled
+from duck.printable import listed
 
-MAX_NAMES = 5
-"""Number of tensors that an error message names, of each kind."""
 REQUEST_DIGEST = "duck.request_digest"
 """Metadata key of a weights file: the digest of the requests that its model has forgotten."""
 
@@ -87,23 +86,18 @@ def check_weights(weights: Mapping[str, Tensor], owner: str) -> None:
     if broken:
         raise BadInput(
             f"{owner} contains values that are not numbers (NaN), in "
-            f"{_shorten([repr(name) for name in broken])}: its training diverged, or the file is "
+            f"{listed(broken)}: its training diverged, or the file is "
             "damaged. Use weights from before that."
         )
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    readers: dict[str, Callable[[Path], dict[str, Tensor]]] = {
-        ".safetensors": load_file,
-        ".pt": _read_pickle,
-        ".pth": _read_pickle,
-    }
     if not path.is_file():
         raise BadInput(f"The weights file {path} does not exist.")
-    if path.suffix not in readers:
-        raise BadInput(f"Cannot read weights from {path}: expected {', '.join(readers)}.")
+    if path.suffix not in (".safetensors", ".pt", ".pth"):
+        raise BadInput(f"Cannot read weights from {path}: expected .safetensors, .pt or .pth.")
     try:
-        return readers[path.suffix](path)
+        return load_file(path) if path.suffix == ".safetensors" else _read_pickle(path)
     except BadInput:
         raise
     except Exception as error:  # torch, pickle, zip and safetensors raise different errors
@@ -174,23 +168,18 @@ def _tied(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[s
 
 
 def _problems(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
-    names = [f"{name} {_shape(value)}" for name, value in expected.items() if name not in found]
-    others = [f"{name} {_shape(value)}" for name, value in found.items() if name not in expected]
-    misshaped = [
-        f"{name} {_shape(found[name])} instead of {_shape(value)}"
-        for name, value in expected.items()
-        if name in found and found[name].shape != value.shape
-    ]
-    kinds = {"missing": names, "unexpected": others, "of another shape": misshaped}
-    return [f"{len(names)} {kind}: {_shorten(names)}" for kind, names in kinds.items() if names]
-
-
-def _shape(tensor: Tensor) -> str:
-    return "x".join(map(str, tensor.shape)) or "scalar"
-
-
-def _shorten(names: list[str]) -> str:
-    return ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
+    shapes = {name: tuple(value.shape) for name, value in found.items()}
+    expected_shapes = {name: tuple(value.shape) for name, value in expected.items()}
+    kinds = {
+        "missing": [name for name in expected if name not in found],
+        "unexpected": [name for name in found if name not in expected],
+        "of another shape": [
+            f"{name} {shapes[name]} instead of {shape}"
+            for name, shape in expected_shapes.items()
+            if shapes.get(name, shape) != shape
+        ],
+    }
+    return [f"{len(names)} {kind}: {listed(names)}" for kind, names in kinds.items() if names]
 
 
 def digest_of(path: Path) -> str:
