@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import nn
@@ -191,8 +191,8 @@ class OriginalOptions:
         recipe = default_recipe(data.name, len(data.train), data.augment, self.model)
         return source.training(data, self.model, recipe, weights=digest_of(self.weights))
 
-    def places(self, folder: Path, source: DataOptions) -> dict[str, Any]:
-        """Return the paths of the original and the data, from a run folder: fields of `Run`."""
+    def places(self, folder: Path, source: DataOptions) -> runs.Places:
+        """Return the paths of the original and the data, from a run folder."""
         paths = source.source(folder)
         if self.run:
             return {"original_run": runs.path_from(folder, self.run), "source": paths}

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import cattrs
 import torch
@@ -167,7 +167,16 @@ _CONVERTER = _build_converter(lambda plain, _: from_dict(plain))
 _PUBLIC_CONVERTER = _build_converter(lambda plain, _: structure(plain, PublicExperiment))
 
 
-def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest: Any) -> Run:
+class Places(TypedDict, total=False):
+    """Where the original and the data are, as paths from the folder of a run."""
+
+    original_run: str
+    source: dict[str, str | None]
+
+
+def record(
+    experiment: Experiment, scenario: Scenario, outcome: Outcome, **places: Unpack[Places]
+) -> Run:
     """Return the record of an unlearning."""
     samples = {name: len(getattr(scenario, name)) for name in SPLITS}
     counts = scenario.data.train.labels[scenario.forget].bincount().tolist()
@@ -185,7 +194,7 @@ def record(experiment: Experiment, scenario: Scenario, outcome: Outcome, **rest:
         earlier=outcome.earlier,
         kept_accuracy=outcome.kept_accuracy,
         forgot=outcome.forgot,
-        **rest,
+        **places,
     )
 
 
