@@ -353,7 +353,7 @@ def test_many_ways_to_name_samples(model: Home, who: Any) -> None:
         ([torch.tensor(3.5)], r"whole numbers or text.* 3\.5"),
         (torch.tensor(3), "forget= takes ids"),
         (np.array(3), "forget= takes ids"),
-        (np.zeros((3, 2), int), "shape"),
+        (np.zeros((3, 2), int), "forget= takes ids"),
         ([[3], [14]], r"whole numbers or text.*\[3\]"),
         ([True, 3], "mask"),
         (MASK & False, "No id to forget"),

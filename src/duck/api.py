@@ -443,19 +443,25 @@ def audit(
                 "The folder of a run has a scenario, a model and a recipe: leave scenario=, "
                 "new_model= and recipe= out."
             )
-        places = {
-            "original": None if original is None else _as_path(original),
-            "retrained": tuple(_as_path(place) for place in references),
+        if any(isinstance(place, nn.Module) for place in (original, *references)):
+            raise BadInput(
+                "The folder of a run is audited with stored models: give original= and retrained= "
+                "as folders of runs."
+            )
+        settings = {
+            "tier": chosen,
+            "models": models,
+            "head": head,
+            "original": None if original is None else Path(original),  # type: ignore[arg-type]
+            "retrained": tuple(map(Path, references)),
+            **options,
         }
-        settings = {"tier": chosen, "models": models, "head": head, **places, **options}
         return audit_run(Path(unlearned), _audit_options(settings)).audit
     if options:
         raise BadInput(f"Only the audit of the folder of a run takes {', '.join(options)}.")
-    before = None if original is None else _as_model(original)
+    before = None if original is None else check_given(original)
     case, known_recipe = _case(unlearned, scenario, before, new_model, recipe, head)
-    given = [
-        check_given(model) for model in (case.original, case.unlearned, *map(_as_model, references))
-    ]
+    given = [check_given(model) for model in (case.original, case.unlearned, *references)]
     with accepting_images(*given):
         original_model, unlearned_model, *others = (in_float32(model) for model in given)
         case = replace(
@@ -480,23 +486,6 @@ def _audit_options(settings: dict[str, Any]) -> AuditOptions:
         if name not in known:
             raise BadInput(f"duck.audit has no argument {name!r}. {suggest(name, known)}")
     return AuditOptions(**settings)
-
-
-def _as_path(place: nn.Module | Path | str) -> Path:
-    if isinstance(place, nn.Module):
-        raise BadInput(
-            "The folder of a run is audited with stored models: give original= and retrained= as "
-            "folders of runs."
-        )
-    return Path(place)
-
-
-def _as_model(model: nn.Module | Path | str) -> nn.Module:
-    if not isinstance(model, nn.Module):
-        raise BadInput(
-            "original= and retrained= are models here; folders go with the folder of a run."
-        )
-    return model
 
 
 def _audit_oracle(
@@ -562,15 +551,11 @@ def _case(
 def _by_ids(ids: Iterable[int | str | Tensor] | Request | None, data: Data) -> ForgetSamples:
     """Return the request for ids or a Boolean mask."""
     shape = tuple(getattr(ids, "shape", (0,)))
-    if isinstance(ids, str) or not isinstance(ids, Iterable) or not shape:
+    is_one_row = len(shape) == 1 or shape[1:] == (1,)
+    if isinstance(ids, str) or not isinstance(ids, Iterable) or not is_one_row:
         raise BadInput(
-            "forget= takes ids (indices into the data set), or a request such as "
-            "duck.ForgetClasses([3])."
-        )
-    if len(shape) > 1 and shape != (shape[0], 1):
-        raise BadInput(
-            "forget= takes one row of ids (indices into the data set), or a mask of its length; "
-            f"got the shape {shape}."
+            "forget= takes ids (a row of indices into the data set), a mask of its length, or a "
+            "request such as duck.ForgetClasses([3])."
         )
     given: list[Any] = (
         ids.reshape(-1).tolist() if isinstance(ids, Tensor | np.ndarray) else list(ids)

@@ -65,7 +65,7 @@ class TwoInputs(KeywordOnly):
         (lambda images: images, r"type function\. Build the model"),
         ("jit", r"TorchScript.*give the nn\.Module"),
         (nn.DataParallel(trained_net()), r"DataParallel.*model\.module"),
-        (Unnamed(), r"first, second.*forward\(self, images\)"),
+        (Unnamed(), r"first: .*second: .*forward\(self, images\)"),
         (AnyKeywords(), r"forward\(self, images\)"),
         (TwoInputs(), r"'?mask'?.*forward\(self, images\)"),
     ],

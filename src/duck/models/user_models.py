@@ -3,7 +3,7 @@
 import copy
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -15,7 +15,6 @@ from duck.models.head import uncompiled
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 IMAGE_ARGUMENTS = ("pixel_values", "images", "image", "img", "inputs", "input", "x")
 """Names of keyword arguments for the images."""
-ONE_ARGUMENT = "Wrap it in an nn.Module with forward(self, images)."
 
 
 def check_given(model: object) -> nn.Module:
@@ -95,28 +94,22 @@ def _image_keyword(model: nn.Module) -> str | None:
         signature = inspect.signature(model.forward)
     except (TypeError, ValueError):  # written in C++
         return None
-    try:
+    with suppress(TypeError):
         signature.bind(None)
         return None
-    except TypeError as error:
-        problem = str(error)
     parameters = [
         parameter
         for parameter in signature.parameters.values()
         if parameter.kind is not parameter.VAR_KEYWORD
     ]
-    if any(parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters):
-        raise BadInput(
-            f"The model's forward cannot be called with images alone: {problem}. {ONE_ARGUMENT}"
-        )
     required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
     known = [parameter.name for parameter in parameters if parameter.name in IMAGE_ARGUMENTS]
     names = required or known[:1]
-    if len(names) != 1:
-        found = ", ".join(parameter.name for parameter in parameters) or "any"
+    by_keyword = all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters)
+    if not by_keyword or len(names) != 1:
         raise BadInput(
-            f"The model's forward takes only keyword arguments ({found}), and it is not clear "
-            f"which one is the image. {ONE_ARGUMENT}"
+            f"The model's forward{signature} cannot be called with images alone. Wrap it in an "
+            "nn.Module with forward(self, images)."
         )
     return names[0]
 
