@@ -40,10 +40,6 @@ WRITE_ERRORS = (OSError, SafetensorError)
 """Errors of a file that cannot be written."""
 
 
-class ForeignFile(Exception):
-    """A file that another program wrote has the name of one of our files."""
-
-
 class CacheWarning(UserWarning):
     """A file that only saves time could not be read or written. The result is the same."""
 
@@ -215,8 +211,6 @@ def lock(folder: Path) -> Iterator[None]:
             f"{folder} is in use: {_owner(file)} writes it. Wait until it ends, or choose another "
             "--out."
         ) from None
-    except ForeignFile:
-        raise _name_taken(file) from None
     except OSError:
         # The folder is not writable or has no locks. An error comes with the first write, if any.
         handle = None
@@ -236,7 +230,7 @@ def wait_for_lock(folder: Path, name: str) -> Iterator[bool]:
     new_folders = [parent for parent in file.parents if not parent.exists()]
     waited = False
     handle = None
-    with suppress(OSError, ForeignFile):  # a cache must not stop the work
+    with suppress(OSError, BadInput):  # a cache must not stop the work
         try:
             handle = _acquire(file)
         except BlockingIOError:
@@ -342,29 +336,19 @@ def _move_replacement(folder: Path, run_files: Sequence[str]) -> None:
 
 def _replacement_names(new: Path, run_files: Sequence[str]) -> list[str] | None:
     """Return the names of all files of a replacement, moved or not; None if it is not ours."""
-    if not stat.S_ISDIR(new.lstat().st_mode):
+    entries = list(os.scandir(new))
+    if new.is_symlink() or not all(entry.is_file(follow_symlinks=False) for entry in entries):
         return None
-    present = {entry.name for entry in os.scandir(new)}
-    if not present:  # its process was killed before the last step
+    if not entries:  # its process was killed before the last step
         return []
-    if any(not stat.S_ISREG((new / name).lstat().st_mode) for name in present):
-        return None
+    present = {entry.name for entry in entries} - {CONTENTS}
     try:
         names = json.loads(read_text(new / CONTENTS))
-    except FileNotFoundError:
-        if new.exists():
-            return None
-        raise  # its own process has just finished
-    except (ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         return None
     # Every replacement has a record, and none has paths or other names.
-    is_ours = (
-        isinstance(names, list)
-        and run_files[0] in names
-        and all(name in run_files for name in names)
-        and present - {CONTENTS} <= set(names)
-    )
-    return names if is_ours else None
+    is_ours = isinstance(names, list) and run_files[0] in names
+    return names if is_ours and all(name in run_files for name in (*names, *present)) else None
 
 
 def _name_taken(path: Path) -> BadInput:
@@ -395,7 +379,7 @@ def _acquire(file: Path, wait: bool = False) -> int:
     while True:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.is_symlink() or (file.exists() and not file.is_file()):
-            raise ForeignFile
+            raise _name_taken(file)
         try:
             handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except FileNotFoundError:
@@ -404,9 +388,9 @@ def _acquire(file: Path, wait: bool = False) -> int:
             continue  # another process has just removed the empty folder
         try:
             if not LOCK_TEXT.fullmatch(os.pread(handle, 4096, 0)):
-                raise ForeignFile
+                raise _name_taken(file)
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except (OSError, ForeignFile):
+        except (OSError, BadInput):
             os.close(handle)
             raise
         if _is_open(file, handle):
