@@ -336,7 +336,10 @@ def _move_replacement(folder: Path, run_files: Sequence[str]) -> None:
 
 def _replacement_names(new: Path, run_files: Sequence[str]) -> list[str] | None:
     """Return the names of all files of a replacement, moved or not; None if it is not ours."""
-    entries = list(os.scandir(new))
+    try:
+        entries = list(os.scandir(new))
+    except NotADirectoryError:
+        return None
     if new.is_symlink() or not all(entry.is_file(follow_symlinks=False) for entry in entries):
         return None
     if not entries:  # its process was killed before the last step
@@ -344,7 +347,11 @@ def _replacement_names(new: Path, run_files: Sequence[str]) -> list[str] | None:
     present = {entry.name for entry in entries} - {CONTENTS}
     try:
         names = json.loads(read_text(new / CONTENTS))
-    except (OSError, ValueError, RecursionError):
+    except FileNotFoundError:
+        if new.exists():
+            return None
+        raise  # its own process has just finished
+    except (ValueError, RecursionError):
         return None
     # Every replacement has a record, and none has paths or other names.
     is_ours = isinstance(names, list) and run_files[0] in names
