@@ -13,9 +13,9 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(map(_escape, text))
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
+def counted(count: int, noun: str) -> str:
     """Return a count with its noun: "1 sample", "1,200 samples"."""
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def listed(values: Sequence[object], most: int = 5) -> str:

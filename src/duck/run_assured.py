@@ -10,7 +10,6 @@ from duck.assurance import Assurance, Assured, AssureOptions, assure
 from duck.audits import verdict
 from duck.audits.run_audit import DEFAULT_POOL_MODELS, POOLS_FOLDER
 from duck.audits.verdict import Audit
-from duck.data.checks import Finding
 from duck.display import Display
 from duck.errors import BadInput
 from duck.experiment import Experiment
@@ -80,7 +79,8 @@ def assure_run(
     parent = _check_output(options, prepared.experiment(candidates[-1].method))
     for step in _plan(prepared, candidates):
         shown.message(f"Planned: {step}")
-    findings = prepared.check_data(shown)
+    for finding in prepared.findings:
+        shown.message(str(finding))
     data = prepared.scenario.data
     training, original = prepared.training, prepared.original
     store = ArtifactStore(default_root(parent))
@@ -107,7 +107,7 @@ def assure_run(
         build_pool if chosen.tier == "full" else None,
         shown,
     )
-    return _store(prepared, assured, findings)
+    return _store(prepared, assured)
 
 
 def _check_output(options: ForgetOptions, experiment: Experiment) -> Path:
@@ -121,7 +121,7 @@ def _check_output(options: ForgetOptions, experiment: Experiment) -> Path:
     return out.parent
 
 
-def _store(prepared: PreparedRequest, assured: Assured, findings: Sequence[Finding]) -> AssuredRun:
+def _store(prepared: PreparedRequest, assured: Assured) -> AssuredRun:
     method = assured.candidate.method
     experiment = prepared.experiment(method)
     folder = prepared.options.output.out or runs.default_folder(experiment)
@@ -129,7 +129,7 @@ def _store(prepared: PreparedRequest, assured: Assured, findings: Sequence[Findi
     outcome = replace(assured.outcome, method_notes=(*assured.outcome.method_notes, note))
     # The same run may have been stored before, by another audit: all of its files are replaced.
     with runs.reserve(folder, experiment, overwrite=True):
-        stored = prepared.store(outcome, method, folder, findings, overwrite=True)
+        stored = prepared.store(outcome, method, folder, overwrite=True)
         files.write_json(folder / runs.ASSURANCE, to_plain(assured.assurance))
         if assured.audit is not None:
             verdict.save(assured.audit, folder)

@@ -110,10 +110,11 @@ def forget_run(options: ForgetOptions, display: Display | None = None) -> Forget
             if exists:
                 shown.message(f"{folder} already holds this run; --overwrite runs it again.")
                 return ForgetRun(folder, runs.judge(runs.load(folder), options.max_accuracy_loss))
-            findings = prepared.check_data(shown)
+            for finding in prepared.findings:
+                shown.message(str(finding))
             outcome = prepared.unlearn(method, folder, shown)
             outcome = replace(outcome, method_notes=(*outcome.method_notes, *why))
-            return prepared.store(outcome, method, folder, findings, options.output.overwrite)
+            return prepared.store(outcome, method, folder, options.output.overwrite)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,13 +125,17 @@ class PreparedRequest:
     source: DataOptions
     data: Data
     """All data; those of `scenario` are without what earlier requests forgot."""
-    training: Training
-    request: Request
+    base: Experiment
+    """The experiment, still without a method."""
     scenario: Scenario
     copies: str
     """How many copies were added to the request."""
-    head: str | None
     device: torch.device
+
+    @property
+    def training(self) -> Training:
+        """How the original was trained."""
+        return self.base.training
 
     @property
     def recipe(self) -> Recipe | None:
@@ -150,23 +155,12 @@ class PreparedRequest:
 
     def experiment(self, method: Method) -> Experiment:
         """Return the experiment of a method on this request."""
-        options = self.options
-        return Experiment(
-            self.training,
-            self.request,
-            method,
-            options.output.seed,
-            options.protocol,
-            options.original.earlier(),
-            self.head,
-        )
+        return replace(self.base, method=method)
 
-    def check_data(self, display: Display) -> list[Finding]:
-        """Return problems of the data, and show them."""
-        findings = check_data(self.scenario)
-        for finding in findings:
-            display.message(str(finding))
-        return findings
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """Problems of the data."""
+        return check_data(self.scenario)
 
     def unlearn(self, method: Method, folder: Path, display: Display) -> Outcome:
         """Run a method; what it prepares is stored next to the folder."""
@@ -181,24 +175,16 @@ class PreparedRequest:
                 max_accuracy_loss=self.options.max_accuracy_loss,
             )
 
-    def store(
-        self,
-        outcome: Outcome,
-        method: Method,
-        folder: Path,
-        findings: Sequence[Finding],
-        overwrite: bool,
-    ) -> ForgetRun:
+    def store(self, outcome: Outcome, method: Method, folder: Path, overwrite: bool) -> ForgetRun:
         """Write the run; in a distributed training only the first process does."""
         original = self.options.original
-        noted = add_notes(
-            outcome, method, self.training, self.data, original, findings, self.copies
-        )
+        facts = self.training, self.data, original, self.findings, self.copies
+        noted = add_notes(outcome, method, *facts)
         places = original.places(folder, self.source)
         run = runs.record(self.experiment(method), self.scenario, noted, **places)
         if is_first():
             runs.save(run, noted.model, folder, overwrite)
-        return ForgetRun(folder, run, findings, is_first())
+        return ForgetRun(folder, run, self.findings, is_first())
 
 
 def prepare(options: ForgetOptions, device: torch.device, display: Display) -> PreparedRequest:
@@ -215,17 +201,9 @@ def prepare(options: ForgetOptions, device: torch.device, display: Display) -> P
     if options.with_copies:
         request, copies = add_copies(request, scenario)
         scenario = original.scenario(request, data, seed, protocol)
-    return PreparedRequest(
-        options,
-        source,
-        data,
-        training,
-        request,
-        scenario,
-        copies,
-        original.other_head(training, data, device),
-        device,
-    )
+    head = original.other_head(training, data, device)
+    base = Experiment(training, request, None, seed, protocol, original.earlier(), head)
+    return PreparedRequest(options, source, data, base, scenario, copies, device)
 
 
 def add_notes(
