@@ -7,7 +7,7 @@ from PIL import Image
 from duck.data.arrays import from_arrays
 from duck.data.decode import decode
 from duck.data.examples import Pixels, Resident, Streamed, examples
-from duck.data.images import evenly_spaced_rows, memory_for_images, resize, resized
+from duck.data.images import evenly_spaced_rows, free_memory, resize, resized
 from duck.errors import BadInput
 from tests.data.image_files import noise, write_image
 
@@ -53,12 +53,15 @@ def test_a_decoded_file_is_resized_as_an_array_is(
     assert np.abs(decode(file, (3, size, size), size).astype(int) - array).max() <= 1
 
 
-def test_what_has_no_room_is_resized_batch_by_batch() -> None:
+def test_what_has_no_room_is_resized_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     images = torch.from_numpy(noise((600, 3, 6, 9)))
     source = examples(
         images, torch.arange(600), np.arange(600).astype(np.str_), Pixels((0.0,) * 3, (1.0,) * 3)
     )
-    held, late = resized(source, 4, max_bytes=600 * 48), resized(source, 4, max_bytes=600 * 48 - 1)
+    monkeypatch.setattr("duck.data.images.free_memory", lambda: 2 * 600 * 48)
+    held = resized(source, 4)
+    monkeypatch.setattr("duck.data.images.free_memory", lambda: 2 * 600 * 48 - 1)
+    late = resized(source, 4)
     assert isinstance(held, Resident)
     assert isinstance(late, Streamed)
     assert held.shape == late.shape == (3, 4, 4)
@@ -81,4 +84,4 @@ def test_only_images_can_be_resized() -> None:
 def test_spread_and_room() -> None:
     assert evenly_spaced_rows(10, 4).tolist() == [0, 3, 6, 9]
     assert evenly_spaced_rows(3, 4).tolist() == [0, 1, 2]
-    assert 2**20 < memory_for_images() < 2**50
+    assert 2**20 < free_memory() < 2**50

@@ -17,6 +17,9 @@ from duck.training import loop
 from duck.types import Examples, Recipe
 from tests.data.image_files import noise
 
+ROOM = pytest.mark.parametrize("free", [2**40, 0])
+"""With and without memory for the images."""
+
 
 class Made(Dataset[Any]):
     """Items from a function of the index; counts how often each was read."""
@@ -90,11 +93,12 @@ def colour(index: int) -> Image.Image:
         (lambda index: grey(index) if index % 2 else colour(index), None),
     ],
 )
-@pytest.mark.parametrize("max_bytes", [None, 0])
+@ROOM
 def test_bytes_become_images_with_the_mean_and_std_of_the_data(
-    item: Any, expected: Any, max_bytes: int | None
+    item: Any, expected: Any, free: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = from_dataset(Made(lambda index: (item(index), index % 2), 10), max_bytes=max_bytes)
+    monkeypatch.setattr("duck.data.images.free_memory", lambda: free)
+    data = from_dataset(Made(lambda index: (item(index), index % 2), 10))
     images = next(data.train.batches(10)).images
     torch.testing.assert_close(
         images.mean((0, 2, 3)), torch.zeros(images.shape[1]), rtol=0, atol=1e-5
@@ -248,17 +252,19 @@ def test_the_mean_and_std_of_a_set_that_augments_do_not_depend_on_the_callers_ge
 
 
 @DRAWS
-@pytest.mark.parametrize("max_bytes", [None, 0])
+@ROOM
 def test_same_seed_same_weights_with_a_set_and_a_net_that_both_draw(
-    draw: Callable[[], float], max_bytes: int | None
+    draw: Callable[[], float], free: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("duck.data.images.free_memory", lambda: free)
+
     def item(index: int) -> tuple[torch.Tensor, int]:
         return features(index) / 40 + draw(), index % 2
 
     found = []
     for caller in (1, 2):
         scatter(caller)
-        data = from_dataset(Made(item, 200), max_bytes=max_bytes)
+        data = from_dataset(Made(item, 200))
         net = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
         net.load_state_dict(
             {
@@ -283,9 +289,12 @@ def test_an_augmentation_of_few_samples_is_noticed() -> None:
     assert isinstance(data.train, Streamed)
 
 
-def test_a_set_without_room_is_streamed_alike() -> None:
+def test_a_set_without_room_is_streamed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Made(lambda index: (features(index), index % 2))
-    held, late = from_dataset(made, max_bytes=40 * 12), from_dataset(made, max_bytes=40 * 12 - 1)
+    monkeypatch.setattr("duck.data.images.free_memory", lambda: 2 * 40 * 12)
+    held = from_dataset(made)
+    monkeypatch.setattr("duck.data.images.free_memory", lambda: 2 * 40 * 12 - 1)
+    late = from_dataset(made)
     assert isinstance(held.train, Resident)
     assert isinstance(late.train, Streamed)
     assert held.train.fingerprint() == late.train.fingerprint()

@@ -12,7 +12,7 @@ from torch import Tensor
 from duck.data.assemble import check_labels, check_split, finish, statistics
 from duck.data.decode import Header, read_header
 from duck.data.examples import Pixels, examples, stream
-from duck.data.images import evenly_spaced_rows, memory_for_images
+from duck.data.images import evenly_spaced_rows, fit_in_memory
 from duck.data.parallel import decode_all, decode_in_threads, in_threads
 from duck.data.progress import ProgressCallback
 from duck.data.splits import split_by_hash
@@ -40,16 +40,14 @@ def load(
     path: Path,
     *,
     image_size: int | None = None,
-    max_bytes: int | None = None,
     progress: ProgressCallback | None = None,
     split: bool = True,
 ) -> Data:
     """Read `path/<class>/...`, or `path/train/<class>/...` with test data in `test` or `val`.
 
     Without test data the samples are split by id, unless `split` is False. All images must have
-    one size, unless `image_size` resizes them. Up to `max_bytes` (default: half of the free
-    memory) they are decoded at once, else batch by batch. If all images are grey, they stay grey;
-    else all become RGB.
+    one size, unless `image_size` resizes them. Up to half of the free memory they are decoded at
+    once, else batch by batch. If all images are grey, they stay grey; else all become RGB.
     """
     name = path.resolve().name
     train_folder, test_folder = _split_folders(path)
@@ -69,11 +67,10 @@ def load(
         train = train.take(rows.train)
         holdout = rows.holdout
     shape = _shape([*train.paths, *(test.paths if test else [])], image_size)
-    limit = memory_for_images() if max_bytes is None else max_bytes
-    seen, pixels = _read(train, shape, image_size, None, limit, progress)
+    seen, pixels = _read(train, shape, image_size, None, progress)
     unseen = None
     if test and test.paths:
-        unseen, _ = _read(test, shape, image_size, pixels, limit, progress)
+        unseen, _ = _read(test, shape, image_size, pixels, progress)
     return finish(name, seen, unseen, classes, augment="crop-flip", holdout=holdout)
 
 
@@ -82,11 +79,10 @@ def _read(
     shape: tuple[int, ...],
     image_size: int | None,
     pixels: Pixels | None,
-    max_bytes: int,
     progress: ProgressCallback | None,
 ) -> tuple[Examples, Pixels]:
     """Return the examples and their normalisation, by default their own mean and std."""
-    if len(files.paths) * torch.Size(shape).numel() <= max_bytes:
+    if fit_in_memory(len(files.paths) * torch.Size(shape).numel()):
         images = decode_all(files.paths, shape, image_size, progress)
         pixels = pixels or statistics([images])
         return examples(images, files.labels, files.ids, pixels), pixels

@@ -25,7 +25,7 @@ def resize(images: Tensor, size: int) -> Tensor:
     return scaled[..., top : top + size, left : left + size]
 
 
-def resized(examples: Resident, size: int | None, max_bytes: int | None = None) -> Examples:
+def resized(examples: Resident, size: int | None) -> Examples:
     """Return examples with images of that size.
 
     They are resized at once if the result fits in memory, else batch by batch.
@@ -36,8 +36,7 @@ def resized(examples: Resident, size: int | None, max_bytes: int | None = None) 
         raise BadInput(f"Only images (C, H, W) can be resized, these have shape {examples.shape}.")
     images = examples.images
     shape = (examples.shape[0], size, size)
-    limit = memory_for_images() if max_bytes is None else max_bytes
-    if len(images) * torch.Size(shape).numel() * images.element_size() > limit:
+    if not fit_in_memory(len(images) * torch.Size(shape).numel() * images.element_size()):
         return examples.streamed(lambda rows: resize(images[rows], size), shape)
     result = torch.empty(len(images), *shape, dtype=images.dtype)
     for source, target in zip(images.split(256), result.split(256), strict=True):
@@ -50,11 +49,16 @@ def evenly_spaced_rows(count: int, most: int = MAX_STATISTICS_IMAGES) -> Tensor:
     return torch.arange(0, count, -(-count // most))
 
 
-def memory_for_images() -> int:
-    """Return the bytes of host memory that images may take: half of the free memory."""
+def fit_in_memory(size: int) -> bool:
+    """Return whether images of that many bytes fit in half of the free memory of the host."""
+    return size <= free_memory() // 2
+
+
+def free_memory() -> int:
+    """Return the free memory of the host in bytes."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         facts = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
         if "MemAvailable" in facts:
-            return int(facts["MemAvailable"].split()[0]) * 1024 // 2
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+            return int(facts["MemAvailable"].split()[0]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

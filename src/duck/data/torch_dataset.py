@@ -13,7 +13,7 @@ from duck.data.arrays import channels_first
 from duck.data.assemble import check_pixels, finish, numbered_classes, statistics
 from duck.data.decode import pixels_of
 from duck.data.examples import Pixels, examples, stream
-from duck.data.images import evenly_spaced_rows, memory_for_images
+from duck.data.images import evenly_spaced_rows, fit_in_memory
 from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
 from duck.runtime import host_generators
@@ -44,16 +44,16 @@ def from_dataset(
     classes: Sequence[str] | None = None,
     pixels: Pixels | None = None,
     device: torch.device | str = "cpu",
-    max_bytes: int | None = None,
     progress: ProgressCallback | None = None,
     dtype: torch.dtype | None = None,
     outputs: Outputs | None = None,
 ) -> Data:
     """Make a data set of torch data sets. The id of a sample is its index.
 
-    A set that changes its samples at random, or needs more than `max_bytes`, is read again in each
-    epoch. The global generators of Python, NumPy and torch are seeded for each sample, so that
-    training sees other changes in each epoch and evaluation always sees the same ones.
+    A set that changes its samples at random, or needs more than half of the free memory, is read
+    again in each epoch. The global generators of Python, NumPy and torch are seeded for each
+    sample, so that training sees other changes in each epoch and evaluation always sees the same
+    ones.
 
     Args:
         test_set: Without it there are no test data: nothing is split off.
@@ -62,7 +62,6 @@ def from_dataset(
             0 to K - 1 without gaps.
         pixels: Normalisation of uint8 tensors and PIL images. Default: the mean and std of the
             training images. Float tensors of any shape are not normalised.
-        max_bytes: Default: half of the free memory.
         dtype: Type of float samples. Default: unchanged.
         outputs: Counts the outputs of the model for some inputs.
     """
@@ -72,12 +71,11 @@ def from_dataset(
         if pixels is not None:
             check_pixels(NAME, pixels, len(train.first), train.first.dtype != torch.uint8)
         known = None if outputs is None else outputs(train.probe())
-        limit = memory_for_images() if max_bytes is None else max_bytes
-        seen, pixels = _read(train, pixels, limit, progress)
+        seen, pixels = _read(train, pixels, progress)
         unseen = None
         if test_set is not None:
             test = _Reader.of(test_set, f"{NAME} (test)", dtype)
-            unseen, _ = _read(test, pixels, limit, progress)
+            unseen, _ = _read(test, pixels, progress)
     names = classes or _names(train_set) or numbered_classes(NAME, seen.labels, known)
     return finish(NAME, seen, unseen, names, augment="none", gaps=True).to(device)
 
@@ -146,13 +144,13 @@ class _Reader:
 
 
 def _read(
-    reader: _Reader, pixels: Pixels | None, max_bytes: int, progress: ProgressCallback | None
+    reader: _Reader, pixels: Pixels | None, progress: ProgressCallback | None
 ) -> tuple[Examples, Pixels | None]:
     """Return the examples and their normalisation, by default their own mean and std."""
     count = len(reader)
     first = reader.first
     is_random = reader.is_random()
-    resident = count * first.nbytes <= max_bytes and not is_random
+    resident = fit_in_memory(count * first.nbytes) and not is_random
     images = torch.empty(count if resident else 0, *first.shape, dtype=first.dtype)
     labels = torch.empty(count, dtype=torch.int64)
     for index in range(count):
