@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import nn
@@ -140,51 +140,42 @@ def unlearn(
     prepared, prepare_seconds = (preparations or Preparations())(
         method, model_float32, replace(task, report=watch)
     )
-    execution = _execute(method, model_float32, replace(task, prepared=prepared), watch)
-    returned = in_dtypes_of(execution.model, given)
+    history: list[Epoch] = []
+    method_notes: list[str] = []
+    task = replace(task, prepared=prepared, note=method_notes.append)
+    result, seconds, processed = _execute(method, model_float32, task, watch, history)
+    returned = in_dtypes_of(result, given)
     unlearned = in_float32(returned)
     scores = evaluate(unlearned, scenario, original)
     outcome = Outcome(
         model=returned,
         scores=scores,
         original=original,
-        seconds=execution.seconds,
+        seconds=seconds,
         prepare_seconds=prepare_seconds,
         forget_samples=len(task.forget),
-        processed=execution.processed,
-        history=execution.history,
+        processed=processed,
+        history=tuple(history),
         confusions=(confusion(model_float32, scenario), confusion(unlearned, scenario)),
         kept_accuracy=judge_kept(scenario, original, scores, max_accuracy_loss),
         forgot=_has_forgotten(method, scenario, original, scores),
-        method_notes=(*execution.notes, *_drift_notes(method, scenario)),
+        method_notes=(*method_notes, *_drift_notes(method, scenario)),
         earlier=score_earlier(model_float32, unlearned, scenario, _is_retraining(method)),
     )
     return outcome if recipe else note_guessed_recipe(outcome, method, task.recipe)
 
 
-class _Execution(NamedTuple):
-    """The result of calling a method."""
-
-    model: nn.Module
-    seconds: float
-    processed: int
-    history: tuple[Epoch, ...]
-    notes: tuple[str, ...]
-
-
-def _execute(method: Method, model: nn.Module, task: Task, watch: Watch | None) -> _Execution:
-    """Call the method, measure its time and count the forget samples that it used."""
+def _execute(
+    method: Method, model: nn.Module, task: Task, watch: Watch | None, history: list[Epoch]
+) -> tuple[nn.Module, float, int]:
+    """Call the method; return its model, its time, and how many forget samples it used."""
     forget, drawn = task.forget.counting()
     stopwatch = Stopwatch(device_of(model))
-    history: list[Epoch] = []
-    notes: list[str] = []
     report = _make_report(task, stopwatch, history, watch) if watch else None
     with stopwatch:
-        unlearned = method(model, replace(task, forget=forget, report=report, note=notes.append))
+        unlearned = method(model, replace(task, forget=forget, report=report))
     processed = {"training": int(drawn.sum()), "omission": len(forget), "nothing": 0}
-    return _Execution(
-        unlearned, stopwatch.seconds, processed[method.forgets_by], tuple(history), tuple(notes)
-    )
+    return unlearned, stopwatch.seconds, processed[method.forgets_by]
 
 
 def _has_forgotten(
