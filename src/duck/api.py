@@ -27,7 +27,7 @@ from duck.methods.ladder import AUTO, configure, ladder
 from duck.methods.presets import default_recipe
 from duck.metrics import SMALL, KeptAccuracy, Scores, loss_change
 from duck.models import build
-from duck.models.head import compute_logits, dtype_of
+from duck.models.head import PROBE_IMAGES, compute_logits, dtype_of
 from duck.models.user_models import (
     accept_images,
     accepting_images,
@@ -388,7 +388,7 @@ def _data(
             "was trained with others."
         )
     highest = max(int(part.labels.max()) for part in (data.train, data.test) if part is not None)
-    count = outputs(next(data.train.batches(1)).images)
+    count = outputs(next(data.train.batches(PROBE_IMAGES)).images)
     if count > highest + 1:
         remarks.append(
             f"The model has {count} outputs, and the labels go up to {highest}: does it "
