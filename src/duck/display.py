@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from duck.data.progress import ProgressCallback
 
@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 @contextmanager
 def _ignore(title: str) -> Iterator[Callable[..., None]]:
     """Yield a progress callback that shows nothing."""
-
-    def show_nothing(*progress: Any) -> None:
-        pass
-
-    yield show_nothing
+    yield lambda *progress: None
 
 
 @dataclass(frozen=True)
