@@ -10,20 +10,20 @@ from scipy.special import expit
 from duck.audits.attacks.lira import LiraAttack
 from duck.audits.attacks.rmia import RmiaAttack
 from duck.audits.attacks.ulira import excess_over_unseen
-from duck.audits.epsilon import limit
 from duck.audits.full import (
     _epsilon_row,
-    _klom_rows,
     _model_measures,
-    _resolved_rates,
-    _ulira_scores,
+    among_oracles,
     evidence_of,
+    klom_rows,
     ulira_excess,
 )
-from duck.audits.limits import Limits
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import ModelOutputs, make_setting, observe
+from duck.audits.pool_measures import limit
 from duck.audits.scores import Margins, Scored
+from duck.audits.statistics import resolved_rates
+from duck.audits.verdict import Limits
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods.base import METHODS
@@ -82,7 +82,7 @@ def small_pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
 def test_equal_models_are_judged_by_other_oracles_each_once(small_pool: Pool) -> None:
     pool = small_pool
     assert pool.oracle is not None
-    judged = _ulira_scores(pool)["retrained"]
+    judged = among_oracles(pool.margins("oracle", "candidate"))
     candidates = int((pool.roles == "candidate").sum())
     assert len(judged.scores) == len(pool.oracle) * candidates
     assert int(judged.members.sum()) == len(pool.oracle) // 2 * candidates
@@ -192,7 +192,7 @@ def test_one_floor_serves_models_that_are_like_oracles_and_models_that_are_far_o
         Margins(names, draw.normal(middle, 1, (16, 30)), np.ones((16, 30), bool))
         for middle in (0, 50, 0)
     )
-    row = _klom_rows("retain", alike, off, oracles)["KLoM retain"]
+    row = klom_rows("retain", alike, off, oracles)["KLoM retain"]
     assert row.original is not None
     assert row.unlearned is not None
     assert row.retrained is not None
@@ -221,7 +221,7 @@ def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, PoolEviden
 
 
 def test_hits_are_shown_at_every_rate_that_the_non_members_resolve() -> None:
-    assert [_resolved_rates(others) for others in (99, 100, 999, 1000)] == [
+    assert [resolved_rates(others) for others in (99, 100, 999, 1000)] == [
         [],
         [0.01],
         [0.01],

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 from sklearn.metrics import f1_score, roc_auc_score, roc_curve
 
-from duck.audits.roc import Roc, least_others, roc
 from duck.audits.scores import Scored
+from duck.audits.statistics import Roc, least_others, roc
 from duck.errors import BadInput
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch._dynamo.utils import counters
 
-from duck.audits.margins import margins
+from duck.audits.scores import margins
 from duck.engines import ProcessEngine
 from duck.errors import BadInput, DuckError
 from duck.models import build as build_model

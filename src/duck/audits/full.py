@@ -1,6 +1,6 @@
 """The full tier: attacks that compare many models with and without a sample, from a pool."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -14,17 +14,30 @@ from duck.audits.attacks.ulira import (
     against_oracles,
     excess_over_unseen,
 )
-from duck.audits.epsilon import epsilon_per_sample
-from duck.audits.intervals import SampleEstimate, binomial_error
-from duck.audits.klom import klom, p95, span_of
-from duck.audits.limits import MAX_ADVANTAGE, Limits
-from duck.audits.measurements import Measure, Measurement, ScoringFunction, auc_of, mean
-from duck.audits.memorisation import memorisation, retained_leakage
+from duck.audits.measurements import Measure, Measurement, OfModel, membership
 from duck.audits.oracle import PoolEvidence
-from duck.audits.outputs import ModelOutputs, Setting
-from duck.audits.roc import RATES, Roc, least_others, roc
-from duck.audits.scores import Floats, Margins, Scored
-from duck.audits.verdict import MODELS, Answer, Evidence, Limit, Row, Unit
+from duck.audits.outputs import Setting
+from duck.audits.pool_measures import epsilon_per_sample, klom, leakage, memorisation, span_of
+from duck.audits.scores import Array, Margins, Scored
+from duck.audits.statistics import (
+    NORMAL_QUANTILE,
+    RATES,
+    Roc,
+    SampleEstimate,
+    mean_interval,
+    resolved_rates,
+    roc,
+)
+from duck.audits.verdict import (
+    MAX_ADVANTAGE,
+    MODELS,
+    Answer,
+    Evidence,
+    Limit,
+    Limits,
+    Row,
+    Unit,
+)
 from duck.errors import BadInput
 from duck.pools.reader import Pool, State
 from duck.runtime import seeded
@@ -39,24 +52,8 @@ AMONG_UNLEARNED = "U-LiRA among unlearned"
 QUANTILE = 0.95
 MAX_EXCESS_SAMPLES = 2000
 """On each side. More would take minutes, as every model is left out of its own fit."""
-BEFORE_AND_AFTER = ("original", "unlearned")
-STATES: tuple[State, State, State] = ("before", "after", "oracle")
-ABOUT = {
-    "oracles": "U-LiRA of half of the oracles against the other half: so few equal models lie "
-    "below 0.5, down to 0, since each is scored by fits without it",
-    "tpr": "true-positive rate at a false-positive rate of",
-    "not requested": "tells models that unlearned a sample from models that never had it and "
-    "unlearned others; 0.5 is chance",
-    "excess": "AUC of U-LiRA on the candidates minus that on unseen samples; a change of recipe "
-    "moves both, and the difference stays near 0",
-    "epsilon": "95th percentile over samples of the 95 % lower bound of ε",
-    "klom": "divergence of margins from oracles' on",
-    "memorisation": "mean confidence in the right class of models that were trained on the sample "
-    "minus that of the pool's others, which were trained on other samples in its place; oracles "
-    "are left out",
-    "leakage": "tells retained from unseen samples by their margin, before and after unlearning; "
-    "should not rise",
-}
+STATES: dict[str, State] = {"original": "before", "unlearned": "after"}
+"""The models of a pool that stand for the original and for the unlearned model."""
 
 
 def check_size(pool: Pool) -> None:
@@ -73,18 +70,23 @@ def check_size(pool: Pool) -> None:
 def evidence_of(pool: Pool, setting: Setting, limits: Limits) -> PoolEvidence:
     """Run every attack on the pool and return the evidence for the audit."""
     check_size(pool)
-    rocs = {name: roc(scored) for name, scored in _ulira_scores(pool).items()}
+    candidates = pool.ids[pool.roles == "candidate"]
+    oracles = pool.margins("oracle").at(candidates)
+    models = {name: pool.margins(state).at(candidates) for name, state in STATES.items()}
+    rocs = {name: roc(against_oracles(margins, oracles)) for name, margins in models.items()}
     attacks = model_attacks(setting, "full", pool=pool)
     rows = {
-        **_ulira_rows(pool, rocs),
+        **_ulira_rows(models, oracles, rocs),
         **_excess_rows(pool, setting),
-        **_sample_rows(pool, setting),
+        "ε": _epsilon_row(models["original"], models["unlearned"], oracles),
+        **_klom_rows(pool, setting),
+        **_memory_rows(pool, setting),
     }
     return PoolEvidence(
         measures=_model_measures(attacks, setting),
         rows=rows,
         exposed=_exposure(rows, limits),
-        roc={ULIRA: {model: rocs[model].curve() for model in BEFORE_AND_AFTER}},
+        roc={ULIRA: {name: found.curve() for name, found in rocs.items()}},
         attacks=attacks,
     )
 
@@ -120,44 +122,48 @@ def _advantage(name: str, auc: Estimate, chance: float, wanted: float | None) ->
         answer = "no"
     elif low > target:
         answer = "yes"
-    error = max((value - low) / float(norm.ppf(0.975)), 1e-9)
+    error = max((value - low) / NORMAL_QUANTILE, 1e-9)
     return Evidence(name, value, low, high, limit, float(norm.sf(value / error)), answer)
 
 
-def _ulira_scores(pool: Pool) -> dict[str, Scored]:
-    """Return the scores of U-LiRA for the models before and after unlearning, and for oracles."""
-    before, after, oracles = (pool.margins(state, "candidate") for state in STATES)
-    models = {"unlearned": after, "original": before}
-    scores = {name: against_oracles(margins, oracles) for name, margins in models.items()}
-    half = len(oracles) // 2
-    first = oracles.models(np.arange(half))
-    second = oracles.models(np.arange(half, len(oracles)))
-    as_members = Margins(first.ids, first.values, np.ones_like(first.members))
-    return {**scores, "retrained": against_oracles(as_members, second)}
-
-
-def _ulira_rows(pool: Pool, rocs: Mapping[str, Roc]) -> dict[str, Row]:
+def _ulira_rows(
+    models: Mapping[str, Margins], oracles: Margins, rocs: Mapping[str, Roc]
+) -> dict[str, Row]:
     """Return the rows of U-LiRA: AUC, TPR, oracles among themselves, unlearned models likewise."""
-    before, after, oracles = (pool.margins(state, "candidate") for state in STATES)
-    models = {"original": before, "unlearned": after}
     aucs = {
         name: add_fit_error(rocs[name].auc, against_oracles, margins, oracles)
         for name, margins in models.items()
     }
     rows = {ULIRA: _row(ULiraAttack.direction, "AUC", aucs)}
-    for rate in _resolved_rates(min(rocs[name].others for name in models)):
-        rates = {name: rocs[name].tpr_at(rate) for name in models}
+    for rate in resolved_rates(min(found.others for found in rocs.values())):
+        rates = {name: found.tpr_at(rate) for name, found in rocs.items()}
         rows[_tpr_name(ULIRA, rate)] = _row(_about_tpr(rate), "%", rates)
-    equal = rocs["retrained"].auc
+    equal = roc(among_oracles(oracles)).auc
     rows["U-LiRA among oracles"] = Row(
-        ABOUT["oracles"], "AUC", equal.n, None, None, Estimate(equal.value, None, None)
+        "U-LiRA of half of the oracles against the other half: so few equal models lie below 0.5, "
+        "down to 0, since each is scored by fits without it",
+        "AUC",
+        equal.n,
+        retrained=Estimate(equal.value),
     )
     not_requested = {
         name: add_fit_error(roc(against_not_requested(margins)).auc, against_not_requested, margins)
         for name, margins in models.items()
     }
-    rows[AMONG_UNLEARNED] = _row(ABOUT["not requested"], "AUC", not_requested)
+    about = (
+        "tells models that unlearned a sample from models that never had it and unlearned others; "
+        "0.5 is chance"
+    )
+    rows[AMONG_UNLEARNED] = _row(about, "AUC", not_requested)
     return rows
+
+
+def among_oracles(oracles: Margins) -> Scored:
+    """Score half of the oracles, as if they had unlearned the samples, against the other half."""
+    half = len(oracles) // 2
+    first = oracles.models(np.arange(half))
+    as_members = Margins(first.ids, first.values, np.ones_like(first.members))
+    return against_oracles(as_members, oracles.models(np.arange(half, len(oracles))))
 
 
 def ulira_excess(pool: Pool, setting: Setting) -> dict[str, SampleEstimate]:
@@ -171,10 +177,10 @@ def ulira_excess(pool: Pool, setting: Setting) -> dict[str, SampleEstimate]:
     if not len(unseen):
         return {}
     ids = np.concatenate([candidates, unseen])
-    before, after, oracles = (pool.margins(state).at(ids) for state in STATES)
+    oracles = pool.margins("oracle").at(ids)
     return {
-        name: excess_over_unseen(models, oracles, unseen)
-        for name, models in (("unlearned", after), ("original", before))
+        name: excess_over_unseen(pool.margins(state).at(ids), oracles, unseen)
+        for name, state in STATES.items()
     }
 
 
@@ -185,13 +191,12 @@ def _draw_ids(ids: Ids, seed: int) -> Ids:
 
 
 def _excess_rows(pool: Pool, setting: Setting) -> dict[str, Row]:
+    about = (
+        "AUC of U-LiRA on the candidates minus that on unseen samples; a change of recipe moves "
+        "both, and the difference stays near 0"
+    )
     excess = ulira_excess(pool, setting)
-    return {EXCESS: _row(ABOUT["excess"], "AUC", excess)} if excess else {}
-
-
-def _resolved_rates(non_members: int) -> list[float]:
-    """Return the false-positive rates that this number of non-members can resolve."""
-    return [rate for rate in RATES if non_members >= least_others(rate)]
+    return {EXCESS: _row(about, "AUC", excess)} if excess else {}
 
 
 def _tpr_name(attack: str, rate: float) -> str:
@@ -200,29 +205,7 @@ def _tpr_name(attack: str, rate: float) -> str:
 
 
 def _about_tpr(rate: float) -> str:
-    return f"{ABOUT['tpr']} {100 * rate:g} %, which is chance"
-
-
-def _sample_rows(pool: Pool, setting: Setting) -> dict[str, Row]:
-    """Return the rows of ε, KLoM, memorisation and leakage."""
-    before, after, oracles = (pool.margins(state) for state in STATES)
-    candidates = pool.ids[pool.roles == "candidate"]
-    retained = pool.ids[pool.roles == "retain"]
-    unseen = _unseen_ids(pool, setting)
-    rows = {"ε": _epsilon_row(before.at(candidates), after.at(candidates), oracles)}
-    for name, ids in (("forget", candidates), ("retain", retained), ("test", unseen)):
-        if len(ids):
-            rows |= _klom_rows(name, before.at(ids), after.at(ids), oracles.at(ids))
-    estimates = {
-        "original": _mean(memorisation(before.at(candidates)).values),
-        "unlearned": _mean(memorisation(after.at(candidates)).values),
-    }
-    rows["memorisation"] = _row(ABOUT["memorisation"], "score", estimates)
-    if len(retained) and len(unseen):
-        leakage = retained_leakage(before, after, retained, unseen)
-        estimates = {"original": leakage.before, "unlearned": leakage.after}
-        rows["leakage retained"] = _row(ABOUT["leakage"], "AUC", estimates)
-    return rows
+    return f"true-positive rate at a false-positive rate of {100 * rate:g} %, which is chance"
 
 
 def _unseen_ids(pool: Pool, setting: Setting) -> Ids:
@@ -232,7 +215,22 @@ def _unseen_ids(pool: Pool, setting: Setting) -> Ids:
     return ids
 
 
-def _klom_rows(name: str, before: Margins, after: Margins, oracles: Margins) -> dict[str, Row]:
+def _klom_rows(pool: Pool, setting: Setting) -> dict[str, Row]:
+    """Return the rows of KLoM on forget, retained and unseen samples."""
+    samples = {
+        "forget": pool.ids[pool.roles == "candidate"],
+        "retain": pool.ids[pool.roles == "retain"],
+        "test": _unseen_ids(pool, setting),
+    }
+    before, after, oracles = (pool.margins(state) for state in (*STATES.values(), "oracle"))
+    rows: dict[str, Row] = {}
+    for name, ids in samples.items():
+        if len(ids):
+            rows |= klom_rows(name, before.at(ids), after.at(ids), oracles.at(ids))
+    return rows
+
+
+def klom_rows(name: str, before: Margins, after: Margins, oracles: Margins) -> dict[str, Row]:
     """Return mean and 95th percentile of KLoM.
 
     Both models share the bins, so that one floor serves both.
@@ -240,7 +238,7 @@ def _klom_rows(name: str, before: Margins, after: Margins, oracles: Margins) -> 
     span = span_of(oracles, before, after)
     original, unlearned = klom(before, oracles, span=span), klom(after, oracles, span=span)
     about = (
-        f"{ABOUT['klom']} {name} samples, {unlearned.models} models a side; "
+        f"divergence of margins from oracles' on {name} samples, {unlearned.models} models a side; "
         "retrained: oracles among themselves"
     )
     values = {
@@ -248,19 +246,20 @@ def _klom_rows(name: str, before: Margins, after: Margins, oracles: Margins) -> 
         "unlearned": unlearned.values,
         "retrained": unlearned.floor,
     }
-    means = {model: _mean(part) for model, part in values.items()}
-    p95_original, p95_unlearned, p95_retrained = (
-        Estimate(p95(part), None, None) for part in values.values()
+    before_p95, after_p95, floor_p95 = (
+        Estimate(float(np.quantile(part, QUANTILE))) for part in values.values()
     )
     return {
-        f"KLoM {name}": _row(f"mean {about}", "nats", means),
+        f"KLoM {name}": _row(
+            f"mean {about}", "nats", {model: _mean(part) for model, part in values.items()}
+        ),
         f"KLoM {name} p95": Row(
             f"95th percentile over samples of the {about}",
             "nats",
-            len(unlearned.ids),
-            p95_original,
-            p95_unlearned,
-            p95_retrained,
+            len(after.ids),
+            before_p95,
+            after_p95,
+            floor_p95,
         ),
     }
 
@@ -271,46 +270,56 @@ def _epsilon_row(before: Margins, after: Margins, oracles: Margins) -> Row:
     limit = float(np.quantile(unlearned.limit, QUANTILE))
     why = f"{unlearned.counted} models a side cannot show more than {limit:.3f}"
     return Row(
-        f"{ABOUT['epsilon']}; {why}",
+        f"95th percentile over samples of the 95 % lower bound of ε; {why}",
         "score",
         len(after.ids),
-        Estimate(float(np.quantile(original.lower, QUANTILE)), None, None),
-        Estimate(float(np.quantile(unlearned.lower, QUANTILE)), None, None),
-        None,
+        Estimate(float(np.quantile(original.lower, QUANTILE))),
+        Estimate(float(np.quantile(unlearned.lower, QUANTILE))),
         limit=Limit(limit, why),
     )
 
 
+def _memory_rows(pool: Pool, setting: Setting) -> dict[str, Row]:
+    """Return the rows of memorisation, and of leakage of retained samples."""
+    candidates = pool.ids[pool.roles == "candidate"]
+    retained, unseen = pool.ids[pool.roles == "retain"], _unseen_ids(pool, setting)
+    models = {name: pool.margins(state) for name, state in STATES.items()}
+    about = (
+        "mean confidence in the right class of models that were trained on the sample minus that "
+        "of the pool's others, which were trained on other samples in its place; oracles are left "
+        "out"
+    )
+    memorised = {
+        name: _mean(memorisation(margins.at(candidates))) for name, margins in models.items()
+    }
+    rows = {"memorisation": _row(about, "score", memorised)}
+    if len(retained) and len(unseen):
+        about = (
+            "tells retained from unseen samples by their margin, before and after unlearning; "
+            "should not rise"
+        )
+        leaked = {
+            name: mean_interval(leakage(margins, retained, unseen))
+            for name, margins in models.items()
+        }
+        rows["leakage retained"] = _row(about, "AUC", leaked)
+    return rows
+
+
 def _model_measures(attacks: Mapping[str, ModelAttack], setting: Setting) -> list[Measure]:
     """Return the AUC of each attack, then its TPR at each rate that its non-members resolve."""
-    measures = [
-        Measure(
-            name,
-            attack.direction,
-            "AUC",
-            auc_of(attack),
-            question="exposed" if attack.decisive else None,
-            alternative="two-sided",
-        )
-        for name, attack in attacks.items()
-    ]
+    measures = membership(attacks)
     for name, attack in attacks.items():
-        rates = _resolved_rates(attack.count_non_members(setting))
         measures += [
             Measure(_tpr_name(name, rate), _about_tpr(rate), "%", _tpr_of(attack, rate))
-            for rate in rates
+            for rate in resolved_rates(attack.count_non_members(setting))
         ]
     return measures
 
 
-def _tpr_of(attack: ScoringFunction, rate: float) -> Callable[[ModelOutputs], Measurement]:
+def _tpr_of(attack: ModelAttack, rate: float) -> OfModel:
     """Return the function that measures the true-positive rate of an attack."""
-
-    def measure_tpr(outputs: ModelOutputs) -> Measurement:
-        tpr = roc(attack(outputs)).tpr_at(rate)
-        return Measurement(tpr.value, tpr.low, tpr.high, binomial_error(tpr.value, tpr.n), tpr.n)
-
-    return measure_tpr
+    return lambda outputs: Measurement(*roc(attack(outputs)).tpr_at(rate))
 
 
 def _row(about: str, unit: Unit, estimates: Mapping[str, SampleEstimate]) -> Row:
@@ -321,7 +330,7 @@ def _row(about: str, unit: Unit, estimates: Mapping[str, SampleEstimate]) -> Row
     return Row(about, unit, estimates["unlearned"].n, original, unlearned, retrained)
 
 
-def _mean(values: Floats) -> SampleEstimate:
-    found = mean(values.astype(np.float64))
-    half = 1.96 * found.error
-    return SampleEstimate(found.value, found.value - half, found.value + half, found.n)
+def _mean(values: Array) -> SampleEstimate:
+    value, n = float(values.mean()), len(values)
+    half = 1.96 * (float(values.std(ddof=1)) / n**0.5 if n > 1 else 0.0)
+    return SampleEstimate(value, value - half, value + half, n)

@@ -7,18 +7,20 @@ from math import exp, log
 import numpy as np
 from scipy.stats import norm
 
-from duck.audits.intervals import Band, holm, prediction_interval
-from duck.audits.limits import MAX_ADVANTAGE, Limits
 from duck.audits.measurements import SMALLEST, Measure, Measurement, mean
 from duck.audits.memory import CLASS_LOGIT, PRIMARY, is_comparable
-from duck.audits.outputs import Array, ModelOutputs
+from duck.audits.outputs import ModelOutputs
+from duck.audits.scores import Array
+from duck.audits.statistics import NORMAL_QUANTILE, Band, holm, prediction_interval
 from duck.audits.verdict import (
     FORGOTTEN,
+    MAX_ADVANTAGE,
     NO_VERDICT,
     NOT_FORGOTTEN,
     Answer,
     Evidence,
     Grade,
+    Limits,
     Question,
     Row,
     Verdict,
@@ -62,7 +64,7 @@ class MeasurementCache:
         others = [name for name in references if name != model]
         rows = np.mean([self._pair(measure, model, other) for other in others], axis=0)
         if len(rows) == 1:
-            return Measurement(float(rows[0]), None, None, 0.0, len(self.models[model].forget))
+            return Measurement(float(rows[0]), None, None, len(self.models[model].forget))
         return mean(rows)
 
     def scaled(self, measure: Measure, model: str, references: Sequence[str]) -> float:
@@ -153,11 +155,15 @@ class Judge:
                 continue
             band, distance = scaled
             value = self.measurements.scaled(measure, model, references)
+            memory = (value - band.mean) / distance
             found.append(
                 Evidence(
                     measure.name,
-                    (value - band.mean) / distance,
-                    *_interval((value - band.mean) / distance, band, distance, len(measures)),
+                    memory,
+                    # The lower bound serves to convict by any of the measures and is corrected for
+                    # their number, the upper one to acquit by each.
+                    memory - band.half_width(1 - 2 * ALPHA / len(measures)) / distance,
+                    memory + band.half_width(1 - 2 * ALPHA) / distance,
                     self.limits.margin,
                     band.p_value(value, "greater"),
                     "undecided",
@@ -246,8 +252,11 @@ class Judge:
     ) -> bool:
         if measure.unit != "AUC":
             return True
-        found = self.measurements.value(measure, model, references)
-        return abs(found.value - 0.5) > float(norm.ppf(1 - ALPHA / (2 * count))) * found.error
+        auc = self.measurements.value(measure, model, references)
+        assert auc.low is not None
+        assert auc.high is not None
+        error = (auc.high - auc.low) / (2 * NORMAL_QUANTILE)
+        return abs(auc.value - 0.5) > float(norm.ppf(1 - ALPHA / (2 * count))) * error
 
     def _differs(self, model: str, references: Sequence[str]) -> Grade:
         """A difference is noted if it is significant; it never decides the verdict."""
@@ -269,15 +278,6 @@ class Judge:
             for evidence in _with_holm(found)
         ]
         return _worst(found, 0.0)
-
-
-def _interval(value: float, band: Band, distance: float, count: int) -> tuple[float, float]:
-    """Return a bound from below, corrected for `count` measures, and one from above at 95 %.
-
-    The lower bound serves to convict by any of the measures, the upper one to acquit by each.
-    """
-    low = value - band.half_width(1 - 2 * ALPHA / count) / distance
-    return low, value + band.half_width(1 - 2 * ALPHA) / distance
 
 
 def _is_telling(evidence: Evidence) -> bool:

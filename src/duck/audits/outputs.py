@@ -10,8 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from duck.audits.margins import softmax, temperature
-from duck.audits.scores import Outputs
+from duck.audits.scores import Array, Flags, Outputs, softmax, temperature
 from duck.errors import BadInput
 from duck.models.head import PROBE_IMAGES, WEIGHT_LAYERS, find_head, find_inner_layer
 from duck.predict import predict
@@ -27,7 +26,6 @@ MAX_GAP = 100.0
 """Between logits of one sample, when a temperature is fitted."""
 LOWEST = -1e4
 """Replaces a logit of -inf, which a masked class has."""
-Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 Labels = npt.NDArray[np.int64]
 
@@ -47,9 +45,9 @@ class SplitOutputs:
         return len(self.labels)
 
     @property
-    def correct(self) -> npt.NDArray[np.bool_]:
+    def correct(self) -> Flags:
         """Whether each sample is classified correctly."""
-        correct: npt.NDArray[np.bool_] = self.logits.argmax(1) == self.labels
+        correct: Flags = self.logits.argmax(1) == self.labels
         return correct
 
     def take(self, rows: Rows | slice = slice(None)) -> Outputs:
@@ -188,7 +186,7 @@ def match_unseen(forget: Labels, unseen: Labels, seed: int) -> tuple[Rows, Rows]
     return members, np.sort(np.concatenate(matched))
 
 
-def _choose_classes(forget_counts: Rows, ratios: Array) -> npt.NDArray[np.bool_]:
+def _choose_classes(forget_counts: Rows, ratios: Array) -> Flags:
     """Choose the classes to compare: all of them, or those that at least double the size."""
     every = ratios > 0
     best = max(

@@ -3,26 +3,27 @@
 It can find that samples were not forgotten, and never that they were.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import binomtest, mannwhitneyu, norm
 
-from duck.audits.attacks.base import Alternative, OutputsAttack, ThresholdAttack, model_attacks
-from duck.audits.intervals import LEVEL, SampleEstimate, clopper_pearson, holm
-from duck.audits.judge import MeasurementCache, table_rows
-from duck.audits.measurements import (
-    ScoringFunction,
-    accuracies,
-    aus_measures,
-    class_accuracies,
-    membership,
+from duck.audits.attacks.base import (
+    Alternative,
+    ModelAttack,
+    OutputsAttack,
+    ThresholdAttack,
+    model_attacks,
 )
+from duck.audits.attacks.threshold import losses
+from duck.audits.judge import MeasurementCache, table_rows
+from duck.audits.measurements import accuracies, aus_measures, class_accuracies, membership
 from duck.audits.outputs import ModelOutputs, Setting, match_unseen
-from duck.audits.roc import roc
 from duck.audits.scores import Scored
+from duck.audits.statistics import NORMAL_QUANTILE, SampleEstimate, clopper_pearson, holm, roc
 from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, RocCurve, Row, p_text
+from duck.errors import BadInput
 from duck.metrics import kept_accuracy
 from duck.printable import counted
 from duck.types import Estimate
@@ -34,6 +35,8 @@ HAND_PICKED_ALPHA = 0.001
 BOUND_LEVEL = 0.99
 MIN_EXCESS = 0.1
 """How much more the unlearned model must separate hand-picked samples than the original does."""
+USUAL_PERCENTILES = (0.05, 0.95)
+"""Between them a model that never saw a sample puts its loss nine times of ten."""
 Curves = dict[str, dict[str, RocCurve]]
 NO_TRACE = (
     "No trace was found, but without retrained models "
@@ -69,11 +72,12 @@ def quick(
     coverage: Coverage | None = None,
 ) -> Audit:
     """Measure accuracies, AUS, attacks and coverage, and return the audit of the quick tier."""
+    attacks = model_attacks(setting, "quick")
     measurements = MeasurementCache({"unlearned": unlearned, "original": original})
     measures = [
         *accuracies(setting),
         *aus_measures(setting, original),
-        *membership(setting, "quick"),
+        *membership(attacks),
         *class_accuracies(setting, unlearned.unseen.labels),
     ]
     hand_picked = is_hand_picked(setting, original)
@@ -85,8 +89,17 @@ def quick(
     lost = lost_accuracy(setting, unlearned, original)
     found = findings(p, rows, setting)
     evidence = (*(beyond if hand_picked else found).values(), *missed(coverage))
-    notes = (HAND_PICKED, *explained_by_choice(found, p, beyond)) if hand_picked else ()
-    reasons = (*lost, *evidence, *notes)
+    reasons = (*lost, *evidence)
+    if hand_picked:
+        explained = [f"{name} (p {p_text(p[name])})" for name in found if name not in beyond]
+        reasons = (*reasons, HAND_PICKED)
+        if explained:
+            reasons = (
+                *reasons,
+                f"These attacks tell forgotten from unseen samples: {', '.join(explained)}. The "
+                "choice of the samples may explain it, so that they do not count; --tier oracle "
+                "can decide.",
+            )
     if not evidence and not found:
         reasons = (*reasons, NO_TRACE_OF_DAMAGED if lost else NO_TRACE)
     return Audit(
@@ -96,7 +109,7 @@ def quick(
         tier="quick",
         reasons=reasons,
         attacks=rows,
-        roc=curves(model_attacks(setting, "quick"), measurements),
+        roc=curves(attacks, unlearned, original),
         not_tested=not_tested(setting, coverage),
     )
 
@@ -152,23 +165,10 @@ def beyond_choice(
 
 def separation(auc: SampleEstimate) -> tuple[float, float]:
     """Return 99 % bounds of |2 AUC - 1|: 0 where the AUC may be 0.5, 1 for full separation."""
-    widening = float(norm.ppf((1 + BOUND_LEVEL) / 2) / norm.ppf((1 + LEVEL) / 2))
+    widening = float(norm.ppf((1 + BOUND_LEVEL) / 2)) / NORMAL_QUANTILE
     low = max(0.0, auc.value - widening * (auc.value - auc.low))
     high = min(1.0, auc.value + widening * (auc.high - auc.value))
     return max(0.0, 2 * low - 1, 1 - 2 * high), max(abs(2 * low - 1), abs(2 * high - 1))
-
-
-def explained_by_choice(
-    found: Mapping[str, str], p: Mapping[str, float], beyond: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Return a sentence on the attacks that find a difference which does not count."""
-    names = [f"{name} (p {p_text(p[name])})" for name in found if name not in beyond]
-    if not names:
-        return ()
-    return (
-        f"These attacks tell forgotten from unseen samples: {', '.join(names)}. The choice of the "
-        "samples may explain it, so that they do not count; --tier oracle can decide.",
-    )
 
 
 def decisive_attacks(setting: Setting) -> dict[str, OutputsAttack]:
@@ -180,22 +180,18 @@ def decisive_attacks(setting: Setting) -> dict[str, OutputsAttack]:
     }
 
 
-def curves(attacks: Mapping[str, ScoringFunction], measurements: MeasurementCache) -> Curves:
-    """Return the ROC curves of these attacks on the original and the unlearned model."""
-    models = {
-        name: outputs
-        for name, outputs in measurements.models.items()
-        if name in ("original", "unlearned")
+def curves(
+    attacks: Mapping[str, ModelAttack], unlearned: ModelOutputs, original: ModelOutputs
+) -> Curves:
+    """Return the ROC curves of these attacks on both models."""
+    models = {"unlearned": unlearned, "original": original}
+    return {
+        title: {name: roc(attack(outputs)).curve() for name, outputs in models.items()}
+        for title, attack in attacks.items()
     }
-    result: Curves = {}
-    for title, attack in attacks.items():
-        result[title] = {name: roc(attack(outputs)).curve() for name, outputs in models.items()}
-    return result
 
 
-def p_values(
-    setting: Setting, unlearned: ModelOutputs, hand_picked: bool = False
-) -> dict[str, float]:
+def p_values(setting: Setting, unlearned: ModelOutputs) -> dict[str, float]:
     """Return the uncorrected p-values of the decisive tests.
 
     A removed class must not be recognised above chance. The scores of forgotten samples must not
@@ -204,22 +200,15 @@ def p_values(
     p: dict[str, float] = {}
     if setting.kind == "class":
         correct = unlearned.forget.correct
-        chance = 1 / setting.num_classes
-        p["accuracy forget"] = float(
-            binomtest(int(correct.sum()), len(correct), chance, "greater").pvalue
-        )
-    if not hand_picked:
-        for name, attack in decisive_attacks(setting).items():
-            p[name] = _rank_test(attack, unlearned)
+        test = binomtest(int(correct.sum()), len(correct), 1 / setting.num_classes, "greater")
+        p["accuracy forget"] = float(test.pvalue)
+    for name, attack in decisive_attacks(setting).items():
+        p[name] = _p_value(attack(unlearned), attack.alternative)
     return p
 
 
-def _rank_test(attack: OutputsAttack, unlearned: ModelOutputs) -> float:
-    """Return the p-value that members and non-members have the same scores."""
-    return _p_value(attack(unlearned), attack.alternative)
-
-
 def _p_value(scored: Scored, alternative: Alternative = "two-sided") -> float:
+    """Return the p-value that members and non-members have the same scores."""
     members, others = scored.scores[scored.members], scored.scores[~scored.members]
     return float(mannwhitneyu(members, others, alternative=alternative).pvalue)
 
@@ -279,7 +268,7 @@ def coverage_row(coverage: Coverage) -> Row:
     return Row(about, "%", coverage.asked, None, Estimate(share, *interval), None, judged=True)
 
 
-def missed(coverage: Coverage | None) -> Sequence[str]:
+def missed(coverage: Coverage | None) -> tuple[str, ...]:
     """Return a sentence where the method did not process every sample."""
     if coverage is None or coverage.processed >= coverage.asked:
         return ()
@@ -310,3 +299,43 @@ def not_tested(setting: Setting, coverage: Coverage | None) -> tuple[str, ...]:
         OTHER_COPIES,
     )
     return sentences if coverage is not None else (UNCOUNTED, *sentences)
+
+
+def quick_single(unlearned: ModelOutputs, original: ModelOutputs, subject: str) -> Audit:
+    """Return the audit of a request for one sample: its loss among those of its class.
+
+    One sample cannot be judged as a group can: there are numbers and no verdict.
+    """
+    before, after = (_loss_percentile(outputs) for outputs in (original, unlearned))
+    count = int((unlearned.unseen.labels == unlearned.forget.labels[0]).sum())
+    low, high = USUAL_PERCENTILES
+    meaning = "which is unusual for a sample that a model never saw"
+    if low <= after.value <= high:
+        meaning = "as for nine of ten samples that a model never saw"
+    reason = (
+        f"One sample gives no verdict. Its loss is higher than that of {100 * after.value:.0f} % "
+        f"of {count} unseen samples of its class, {meaning}; in the original it was higher than "
+        f"that of {100 * before.value:.0f} %."
+    )
+    about = "share of unseen samples of the class with a lower loss than the forgotten one"
+    return Audit(
+        subject=subject,
+        verdict=NO_VERDICT,
+        powered=None,
+        tier="quick",
+        reasons=(reason,),
+        attacks={"loss percentile": Row(about, "%", count, before, after, None)},
+    )
+
+
+def _loss_percentile(outputs: ModelOutputs) -> Estimate:
+    """Return the share of unseen samples of the class whose loss is lower; ties count half."""
+    same = outputs.unseen.take(np.flatnonzero(outputs.unseen.labels == outputs.forget.labels[0]))
+    if not len(same):
+        raise BadInput(
+            "There is no unseen sample of the class of the forget sample to compare it with: give "
+            "test data that have some."
+        )
+    own, others = losses(outputs.forget.take())[0], losses(same)
+    below = float((others < own).sum() + 0.5 * (others == own).sum())
+    return Estimate(below / len(others), *clopper_pearson(below, len(others)))

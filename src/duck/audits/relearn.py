@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.audits.intervals import prediction_interval
+from duck.audits.statistics import prediction_interval
 from duck.audits.verdict import Row
 from duck.errors import Diverged
 from duck.methods.base import clone

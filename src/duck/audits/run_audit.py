@@ -9,13 +9,21 @@ from torch import nn
 from duck import runs
 from duck.audits.auditing import Case, audit_oracle, audit_quick
 from duck.audits.full import MIN_MODELS, check_size
-from duck.audits.limits import DEFAULT_MODELS, MARGIN, MAX_EPSILON, Limits
 from duck.audits.next_step import next_steps
 from duck.audits.oracle import ENOUGH
 from duck.audits.outputs import make_setting
-from duck.audits.planting import SHARES, plant
+from duck.audits.parts import SHARES, plant
 from duck.audits.quick import Coverage
-from duck.audits.verdict import Audit, Tier, file_of, save
+from duck.audits.verdict import (
+    DEFAULT_MODELS,
+    MARGIN,
+    MAX_EPSILON,
+    Audit,
+    Limits,
+    Tier,
+    file_of,
+    save,
+)
 from duck.display import Display
 from duck.errors import BadInput
 from duck.experiment import Training

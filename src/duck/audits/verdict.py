@@ -26,8 +26,26 @@ NO_VERDICT: Verdict = "no verdict"
 OLD_FILE = "audit.json"
 """The file in which older versions stored an audit of any tier."""
 MODELS = ("original", "unlearned", "retrained")
+DEFAULT_MODELS = 6
+"""Retrained models. One more than an interval needs: each of them is judged by five others."""
+MARGIN = 0.1
+MAX_ADVANTAGE = 0.05
+MAX_EPSILON = 1.0
 WIDTH = 118
 TIE = 1e-9
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may be left in a model that is called forgotten."""
+
+    margin: float = MARGIN
+    """Residual memory ρ."""
+    max_advantage: float | None = None
+    """Membership advantage, 2 AUC - 1, beyond that of retrained models. None: 0.05, or what this
+    audit can resolve where that is more."""
+    max_epsilon: float = MAX_EPSILON
+    """ε of the full tier."""
 
 
 @dataclass(frozen=True)

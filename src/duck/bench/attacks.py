@@ -16,9 +16,8 @@ from duck.audits.attacks import ATTACKS
 from duck.audits.attacks.base import ThresholdAttack
 from duck.audits.attacks.lira import MIN_MODELS, offline_lira
 from duck.audits.attacks.svm import svm_attack
-from duck.audits.margins import margins
-from duck.audits.roc import RATES, least_others, roc
-from duck.audits.scores import Margins, Outputs, Scored
+from duck.audits.scores import Margins, Outputs, Scored, margins
+from duck.audits.statistics import RATES, least_others, roc
 from duck.bench.grids import Attack
 from duck.bench.outputs import Target
 from duck.bench.results import ScoreTable, SvmDetails, Values

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from duck.audits.margins import margins
+from duck.audits.scores import margins
 from duck.methods.base import METHODS
 from duck.models import build
 from duck.pools.files import Files

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from duck.audits.scores import Margins, Scored
+from duck.audits.scores import Margins
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.pools.files import Files, Fingerprint, find
@@ -140,12 +140,9 @@ class Pool:
 
     def margins(self, state: State, role: str | None = None) -> Margins:
         """Return the margins of one state, for the samples of one role or all."""
-        chosen = self.roles == role if role else np.ones(len(self.ids), dtype=np.bool_)
         stack = self.stack(state)
-        rows = zip(stack.margins, stack.members, strict=True)
-        return Margins.stack(
-            Scored(self.ids[chosen], margins[chosen], members[chosen]) for margins, members in rows
-        )
+        margins = Margins(self.ids, stack.margins, stack.members)
+        return margins.at(self.ids[self.roles == role]) if role else margins
 
     def __len__(self) -> int:
         """Return the number of models, without oracles."""

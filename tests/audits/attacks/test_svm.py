@@ -13,8 +13,8 @@ from sklearn.svm import SVC
 
 from duck.audits.attacks import svm
 from duck.audits.attacks.svm import quick_svm, svm_attack
-from duck.audits.roc import roc
 from duck.audits.scores import Outputs
+from duck.audits.statistics import roc
 from duck.errors import BadInput
 from duck.runtime import seeded
 from tests.audits.attacks.test_lira import shuffled

@@ -7,13 +7,11 @@ import math
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from scipy.stats import norm
 
 from duck.audits.attacks.base import ATTACKS, PoolAttack
 from duck.audits.outputs import ModelOutputs, Setting
-from duck.audits.scores import Flags, Floats, Margins, Places, Scored
+from duck.audits.scores import Array, Flags, Floats, Margins, Places, Scored
 from duck.errors import BadInput
 from duck.pools.reader import Pool
 from duck.runtime import seeded
@@ -98,15 +96,15 @@ class FixedVarianceLiraAttack(LiraAttack):
 class Fit(NamedTuple):
     """A Gaussian for each sample."""
 
-    mean: npt.NDArray[np.float64]
-    variance: npt.NDArray[np.float64]
+    mean: Array
+    variance: Array
 
-    def z(self, values: Floats) -> npt.NDArray[np.float64]:
+    def z(self, values: Floats) -> Array:
         """Return how many standard deviations the values lie above the mean."""
-        scores: npt.NDArray[np.float64] = (values - self.mean) / np.sqrt(self.variance)
+        scores: Array = (values - self.mean) / np.sqrt(self.variance)
         return scores
 
-    def log_density(self, values: Floats) -> npt.NDArray[np.float64]:
+    def log_density(self, values: Floats) -> Array:
         """Return the logarithm of the density, up to a constant."""
         return -0.5 * (np.log(self.variance) + np.square(self.z(values)))
 
@@ -166,7 +164,7 @@ def online_lira(target: Scored, models: Margins, seed: int = 0, prior: float = P
     return Scored(target.ids, ratios, target.members)
 
 
-def _nearest(known: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> Places:
+def _nearest(known: Array, wanted: Array) -> Places:
     """Return the place of the nearest known number for each wanted one."""
     order = np.argsort(known, kind="stable")
     middles = (known[order][1:] + known[order][:-1]) / 2
@@ -184,18 +182,7 @@ def _check_count(chosen: Flags, how: str) -> None:
         )
 
 
-def probability(z: Floats) -> npt.NDArray[np.float64]:
-    """Return Φ(z), the share of models without the sample that have a lower margin.
-
-    It is meant for printing. Rank by z.
-    """
-    shares: npt.NDArray[np.float64] = norm.cdf(z)
-    return shares
-
-
-def column_moments(
-    values: Floats, chosen: Flags
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def column_moments(values: Floats, chosen: Flags) -> tuple[Array, Array]:
     """Return mean and standard deviation of the chosen entries of each column."""
     count = chosen.sum(0)
     mean = np.where(chosen, values, 0).sum(0, dtype=np.float64) / count
