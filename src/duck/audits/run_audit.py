@@ -314,8 +314,7 @@ class _RunAudit:
         """Return the given pool or one that is made now; raise an error if it does not fit."""
         experiment = self.opened.experiment
         pool = Pool(self.options.pool or self._build_pool())
-        ignored = ("recipe",) if experiment.training.weights else ()
-        differences = mismatch(pool, experiment, but=ignored)
+        differences = mismatch(pool, experiment, bool(experiment.training.weights))
         if pool.design != "request":
             differences.insert(0, "design: shadow models know nothing of unlearning.")
         if differences:

@@ -135,7 +135,7 @@ class Lira(Attacker):
         epochs. The table says so.
         """
         for experiment in experiments:
-            wrong = mismatch(self.pool, experiment, but=("recipe",))
+            wrong = mismatch(self.pool, experiment, ignore_recipe=True)
             if wrong:
                 raise BadInput(
                     f"The pool in {self.pool.files.folder} does not fit the grid: {' '.join(wrong)}"

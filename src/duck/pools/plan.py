@@ -18,7 +18,6 @@ from duck.json_text import to_json
 from duck.methods.base import METHODS, check_kind
 from duck.runtime import seeded
 from duck.sample_ids import NO_SALT, hide_ids
-from duck.scenarios import ForgetFraction, ForgetRandomClasses
 from duck.types import Data, Ids, Scenario
 
 Design = Literal["shadow", "request"]
@@ -288,8 +287,3 @@ def differences(
 
 def _name_of(value: Any) -> Any:
     return value.get("name", value) if isinstance(value, Mapping) else value
-
-
-def seed_matters(experiment: Experiment) -> bool:
-    """Return whether the seed determines the forget set."""
-    return isinstance(experiment.request, ForgetFraction | ForgetRandomClasses)
