@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from duck.audits import controls, text
 from duck.audits.attacks.base import ModelAttack, model_attacks
-from duck.audits.judge import Judge, MeasurementCache, table_rows, verdict_of
+from duck.audits.judge import Judge, MeasurementCache, verdict_of
 from duck.audits.measurements import (
     Measure,
     accuracies,
@@ -22,16 +22,14 @@ from duck.audits.memory import memory_measures
 from duck.audits.outputs import ModelOutputs, Setting
 from duck.audits.probes import probes
 from duck.audits.quick import (
-    OTHER_COPIES,
-    UNCOUNTED,
     Coverage,
     Curves,
     coverage_row,
     curves,
     lost_accuracy,
     missed,
+    not_tested,
     quick,
-    without_match,
 )
 from duck.audits.verdict import (
     FORGOTTEN,
@@ -123,7 +121,7 @@ def oracle(
         attacks=_rows(judge, grades, evidence, relearned, coverage),
         controls=checked,
         roc={**curves(on_models, models.unlearned, models.original), **evidence.roc},
-        not_tested=_not_tested(setting, coverage, pool is not None),
+        not_tested=not_tested(setting, coverage, "full" if pool else "oracle"),
         models=count,
         grades=text.with_sentences(grades, count),
         power=power,
@@ -177,7 +175,7 @@ def _rows(
 ) -> dict[str, Row]:
     """Return the rows of the table."""
     p = {item.measure: item.p for grade in grades.values() for item in grade.evidence}
-    found = table_rows(judge.measurements, judge.measures, judge.references, p, p)
+    found = judge.rows(p, p)
     if relearned:
         found["relearning"] = relearned
     for name, row in evidence.rows.items():
@@ -255,17 +253,3 @@ def _failure(name: str, control: Control) -> str:
         f"The control '{name}' has not forgotten and does not differ from retrained models: "
         "the audit cannot decide on these data."
     )
-
-
-def _not_tested(setting: Setting, coverage: Coverage | None, with_pool: bool) -> tuple[str, ...]:
-    """Return what the audit leaves open, a sentence each."""
-    sentences = [*without_match(setting), OTHER_COPIES]
-    if not with_pool:
-        few_samples = (
-            "Attacks that compare many models sample by sample (--tier full): "
-            "a few samples among many may still be known."
-        )
-        sentences.insert(0, few_samples)
-    if coverage is None:
-        sentences.insert(0, UNCOUNTED)
-    return tuple(sentences)

@@ -17,12 +17,12 @@ from duck.audits.attacks.base import (
     model_attacks,
 )
 from duck.audits.attacks.threshold import losses
-from duck.audits.judge import MeasurementCache, table_rows
+from duck.audits.judge import Judge, MeasurementCache
 from duck.audits.measurements import accuracies, aus_measures, class_accuracies, membership
 from duck.audits.outputs import ModelOutputs, Setting, match_unseen
 from duck.audits.scores import Scored
 from duck.audits.statistics import NORMAL_QUANTILE, SampleEstimate, clopper_pearson, holm, roc
-from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, RocCurve, Row, p_text
+from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, RocCurve, Row, Tier, p_text
 from duck.errors import BadInput
 from duck.metrics import kept_accuracy
 from duck.printable import counted
@@ -46,6 +46,13 @@ NO_TRACE_OF_DAMAGED = (
     "No trace was found, which says little: a model that lost so much accuracy would show none."
 )
 UNCOUNTED = "Whether every forget sample was processed: only runs and results record that."
+NOT_IN_QUICK_TIER = (
+    "Whether unseen samples are drawn like the training samples: where they are not, "
+    "outputs differ without any memory.",
+    "Whether the model is like one that never saw the samples: "
+    "that needs retrained models (--tier oracle).",
+    "What its embeddings still hold, and attacks that compare many models (--tier full).",
+)
 OTHER_COPIES = (
     "Other copies of the data or of the model: back-ups, caches, models made from this one."
 )
@@ -83,7 +90,7 @@ def quick(
     hand_picked = is_hand_picked(setting, original)
     beyond = beyond_choice(setting, unlearned, original) if hand_picked else {}
     p = holm(p_values(setting, unlearned))
-    rows = table_rows(measurements, measures, (), p, beyond if hand_picked else p)
+    rows = Judge(measurements, measures, ()).rows(p, beyond if hand_picked else p)
     if coverage is not None:
         rows["coverage"] = coverage_row(coverage)
     lost = lost_accuracy(setting, unlearned, original)
@@ -110,7 +117,7 @@ def quick(
         reasons=reasons,
         attacks=rows,
         roc=curves(attacks, unlearned, original),
-        not_tested=not_tested(setting, coverage),
+        not_tested=not_tested(setting, coverage, "quick"),
     )
 
 
@@ -276,29 +283,25 @@ def missed(coverage: Coverage | None) -> tuple[str, ...]:
     return (f"Only {coverage.processed} of {total} were processed, as the method itself declares.",)
 
 
-def without_match(setting: Setting) -> tuple[str, ...]:
-    """Return a sentence where attacks cannot compare some forget samples with unseen ones."""
-    count = setting.num_forget - len(setting.members)
-    if not count:
-        return ()
-    return (
-        f"Attacks on {count} of {setting.num_forget} forget samples: "
-        "of their classes there are too few unseen samples.",
-    )
-
-
-def not_tested(setting: Setting, coverage: Coverage | None) -> tuple[str, ...]:
-    """Return what the quick tier leaves open, a sentence each."""
-    sentences = (
-        *without_match(setting),
-        "Whether unseen samples are drawn like the training samples: where they are not, "
-        "outputs differ without any memory.",
-        "Whether the model is like one that never saw the samples: "
-        "that needs retrained models (--tier oracle).",
-        "What its embeddings still hold, and attacks that compare many models (--tier full).",
-        OTHER_COPIES,
-    )
-    return sentences if coverage is not None else (UNCOUNTED, *sentences)
+def not_tested(setting: Setting, coverage: Coverage | None, tier: Tier) -> tuple[str, ...]:
+    """Return what an audit leaves open, a sentence each."""
+    sentences = []
+    if coverage is None:
+        sentences.append(UNCOUNTED)
+    if tier == "oracle":
+        sentences.append(
+            "Attacks that compare many models sample by sample (--tier full): "
+            "a few samples among many may still be known."
+        )
+    unmatched = setting.num_forget - len(setting.members)
+    if unmatched:
+        sentences.append(
+            f"Attacks on {unmatched} of {setting.num_forget} forget samples: "
+            "of their classes there are too few unseen samples."
+        )
+    if tier == "quick":
+        sentences += NOT_IN_QUICK_TIER
+    return (*sentences, OTHER_COPIES)
 
 
 def quick_single(unlearned: ModelOutputs, original: ModelOutputs, subject: str) -> Audit:
