@@ -18,8 +18,8 @@ from duck.models import build as build_model
 from duck.pools import build as build_module
 from duck.pools import plan as planning
 from duck.pools.build import Progress, Trainer
-from duck.pools.files import Samples, find, merge
-from duck.pools.plan import Job, Part, make_layout
+from duck.pools.files import find, merge
+from duck.pools.plan import Job, Part, Samples, make_layout
 from duck.pools.reader import Pool, State, mismatch
 from duck.runtime import seeded
 from duck.sample_ids import NO_SALT, ids_digest

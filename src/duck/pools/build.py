@@ -96,9 +96,9 @@ def build_pool(
     place = device if isinstance(device, torch.device) else pick_device(device)
     _check(plan, data, together, workers, share)
     jobs = plan.jobs(models)[share[0] - 1 :: share[1]]
-    layout = make_layout(plan, data)
+    samples = make_layout(plan, data).samples
     # Pools with the same fingerprint can be merged.
-    files = create(folder, {**recipe_of(plan), "samples": layout.digest()}, layout)
+    files = create(folder, {**recipe_of(plan), "samples": samples.digest()}, samples)
     done = files.done() & set(jobs)
     missing = [job for job in jobs if job not in done]
     groups = [group for group in _groups(jobs, together) if not done.issuperset(group)]

@@ -44,6 +44,22 @@ FIELDS = (
 """Fields of a pool's fingerprint."""
 
 
+class Samples(NamedTuple):
+    """The watched samples, in the order that every row of a pool has."""
+
+    ids: Ids
+    labels: npt.NDArray[np.int64]
+    roles: npt.NDArray[np.str_]
+
+    def digest(self) -> str:
+        """Return the digest of the samples in their order."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self.ids, self.roles):
+            digest.update("\n".join(part.tolist()).encode())
+        digest.update(np.ascontiguousarray(self.labels).tobytes())
+        return digest.hexdigest()
+
+
 class Job(NamedTuple):
     """One model of a pool, or one of its oracles."""
 
@@ -197,18 +213,9 @@ class Layout:
         """Return the rows of the training data that a model trains on."""
         return torch.cat([self.common, self.candidates[self.members(job)]]).sort().values
 
-    def digest(self) -> str:
-        """Return the digest of the watched samples."""
-        return digest_of(self.ids, self.labels, self.roles)
-
-
-def digest_of(ids: Ids, labels: npt.NDArray[np.int64], roles: npt.NDArray[np.str_]) -> str:
-    """Return the digest of watched samples in their order, which every row of a pool has."""
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (ids, roles):
-        digest.update("\n".join(part.tolist()).encode())
-    digest.update(np.ascontiguousarray(labels).tobytes())
-    return digest.hexdigest()
+    @property
+    def samples(self) -> Samples:
+        return Samples(self.ids, self.labels, self.roles)
 
 
 def make_layout(plan: Plan, data: Data) -> Layout:
@@ -281,9 +288,9 @@ def differences(
         if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
             found |= differences(mine, theirs, f"{prefix}{key}.")
         elif mine != theirs:
-            found[prefix + key] = _name_of(mine), _name_of(theirs)
+            names = [
+                value.get("name", value) if isinstance(value, Mapping) else value
+                for value in (mine, theirs)
+            ]
+            found[prefix + key] = names[0], names[1]
     return found
-
-
-def _name_of(value: Any) -> Any:
-    return value.get("name", value) if isinstance(value, Mapping) else value
