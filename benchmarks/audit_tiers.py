@@ -168,7 +168,7 @@ def pool_evidence(task: Task, index: int, method: str, folder: Path) -> PoolEvid
     training = Training(data.name, PERCEPTRON, task.recipe, fingerprint=fingerprint(data))
     experiment = Experiment(training, request, METHODS[method](), seed=1 + index)
     place = folder / f"{task.name}-{method}-{index}".replace(" ", "-")
-    build_pool(place, Plan("request", experiment), data, POOL_MODELS, device="cpu")
+    build_pool(place, Plan(experiment), data, POOL_MODELS, device="cpu")
     return evidence_of(Pool(place), make_setting(scenario), Limits())
 
 

@@ -145,7 +145,7 @@ class _AssuredRun:
         out = self.options.output.out
         name = out.name if out is not None else experiment.public_id
         folder = self.parent.resolve() / POOLS_FOLDER / f"{name}-{candidate.name}"
-        plan = Plan("request", experiment)
+        plan = Plan(experiment)
         data = self.prepared.scenario.data
         build_request_pool(folder, plan, data, DEFAULT_POOL_MODELS, self.device, self.display)
         return Pool(folder)

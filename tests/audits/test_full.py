@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pool]:
     """Of a method that does nothing, and of retraining."""
     folder = tmp_path_factory.mktemp("pools")
     return {
-        method: pools.pool(folder / method, Plan("request", asked(method)), 20)
+        method: pools.pool(folder / method, Plan(asked(method)), 20)
         for method in ("original", "retrained")
     }
 

@@ -328,7 +328,7 @@ class _RunAudit:
             )
         name = self.opened.run.id or self.opened.experiment.public_id
         folder = self.folder.resolve().parent / POOLS_FOLDER / name
-        plan = Plan("request", self.opened.experiment)
+        plan = Plan(self.opened.experiment)
         build_request_pool(
             folder, plan, self.opened.scenario.data, models, self.device, self.display
         )

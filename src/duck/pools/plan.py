@@ -74,12 +74,9 @@ class Job(NamedTuple):
 class Plan:
     """Everything that determines the numbers of a pool, except how many models it has.
 
-    shadow    Models train on random halves of all training samples. Nothing is unlearned.
-    request   Models train on all samples except the candidates, plus a random half of the
-              candidates, which is then unlearned. Oracles train on all but the candidates.
+    The experiment has a request and a method, or neither of them.
     """
 
-    design: Design
     experiment: Experiment
 
     def __post_init__(self) -> None:
@@ -88,13 +85,20 @@ class Plan:
                 "The models of a pool cannot follow earlier requests. "
                 "Audit this run with --tier oracle."
             )
-        given = [part is not None for part in (self.experiment.request, self.experiment.method)]
-        if self.design == "request" and not all(given):
-            raise BadInput("A pool of design 'request' needs a request and a method.")
-        if self.design == "shadow" and any(given):
+        if (self.experiment.request is None) != (self.experiment.method is None):
             raise BadInput(
-                "A pool of design 'shadow' unlearns nothing. Leave out request and method."
+                "A pool needs a request and a method, or neither of them for shadow models."
             )
+
+    @property
+    def design(self) -> Design:
+        """What the models are trained for.
+
+        shadow    Models train on random halves of all training samples. Nothing is unlearned.
+        request   Models train on all samples except the candidates, plus a random half of the
+                  candidates, which is then unlearned. Oracles train on all but the candidates.
+        """
+        return "shadow" if self.experiment.request is None else "request"
 
     def jobs(self, models: int) -> list[Job]:
         """Return the models and, for requests, half as many oracles.

@@ -142,14 +142,14 @@ def mismatch(pool: Pool, experiment: Experiment, ignore_recipe: bool = False) ->
     A sentence begins with the name of the setting. A shadow pool fits every request and method.
     """
     fields = ["data", "model", "image_size", "mean", "std"]
-    plan = Plan("shadow", Experiment(experiment.training, seed=experiment.seed))
+    plan = Plan(Experiment(experiment.training, seed=experiment.seed))
     if pool.design == "request":
         if experiment.request is None or experiment.method is None:
             return ["request: the pool is about forgetting and the run is an original model."]
         fields += ["request", "method", "protocol"]
         if isinstance(experiment.request, ForgetFraction | ForgetRandomClasses):
             fields.append("seed")  # it determines the forget set
-        plan = Plan("request", experiment)
+        plan = Plan(experiment)
     is_unknown = bool(experiment.training.weights)
     if not (ignore_recipe or is_unknown):
         fields.insert(5, "recipe")
