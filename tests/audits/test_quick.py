@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from duck.audits.attacks import EntropyAttack, LossAttack, RunnerUpAttack
+from duck.audits.attacks.threshold import EntropyAttack, LossAttack, RunnerUpAttack
 from duck.audits.controls import mask_forgotten
 from duck.audits.outputs import ModelOutputs, SplitOutputs, match_unseen
 from duck.audits.quick import (

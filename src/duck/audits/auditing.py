@@ -111,18 +111,16 @@ def audit_oracle(
 
 def _structure(case: Case) -> tuple[str, ...]:
     """Return a sentence where the modules differ from those of the original."""
-    before, after = (_layers(model) for model in (case.original, case.unlearned))
+    before, after = (
+        [type(module).__name__ for module in model.modules() if not list(module.children())]
+        for model in (case.original, case.unlearned)
+    )
     if before == after:
         return ()
     return (
         f"The unlearned model has other layers than the original ({len(after)} and {len(before)}). "
         "Added layers can hide what the others hold.",
     )
-
-
-def _layers(model: nn.Module) -> list[str]:
-    """Return the types of the modules without children, in order."""
-    return [type(module).__name__ for module in model.modules() if not list(module.children())]
 
 
 def _untrained_outputs(case: Case) -> ModelOutputs | None:

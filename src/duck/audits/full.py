@@ -48,6 +48,10 @@ MIN_ORACLES = MIN_MODELS // 2
 """Five oracles are compared with the other five, to see what equal models show."""
 ULIRA = ULiraAttack.title
 EXCESS = "U-LiRA excess"
+ABOUT_EXCESS = (
+    "AUC of U-LiRA on the candidates minus that on unseen samples; a change of recipe moves both, "
+    "and the difference stays near 0"
+)
 AMONG_UNLEARNED = "U-LiRA among unlearned"
 QUANTILE = 0.95
 MAX_EXCESS_SAMPLES = 2000
@@ -74,10 +78,11 @@ def evidence_of(pool: Pool, setting: Setting, limits: Limits) -> PoolEvidence:
     oracles = pool.margins("oracle").at(candidates)
     models = {name: pool.margins(state).at(candidates) for name, state in STATES.items()}
     rocs = {name: roc(against_oracles(margins, oracles)) for name, margins in models.items()}
+    excess = ulira_excess(pool, setting)
     attacks = model_attacks(setting, "full", pool=pool)
     rows = {
         **_ulira_rows(models, oracles, rocs),
-        **_excess_rows(pool, setting),
+        **({EXCESS: _row(ABOUT_EXCESS, "AUC", excess)} if excess else {}),
         "ε": _epsilon_row(models["original"], models["unlearned"], oracles),
         **_klom_rows(pool, setting),
         **_memory_rows(pool, setting),
@@ -188,15 +193,6 @@ def _draw_ids(ids: Ids, seed: int) -> Ids:
     order = torch.randperm(len(ids), generator=seeded(seed, "audit", "excess")).numpy()
     chosen: Ids = ids[np.sort(order[:MAX_EXCESS_SAMPLES])]
     return chosen
-
-
-def _excess_rows(pool: Pool, setting: Setting) -> dict[str, Row]:
-    about = (
-        "AUC of U-LiRA on the candidates minus that on unseen samples; a change of recipe moves "
-        "both, and the difference stays near 0"
-    )
-    excess = ulira_excess(pool, setting)
-    return {EXCESS: _row(about, "AUC", excess)} if excess else {}
 
 
 def _tpr_name(attack: str, rate: float) -> str:

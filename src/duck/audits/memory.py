@@ -23,7 +23,7 @@ from duck.audits.outputs import (
     temperature_of,
 )
 from duck.audits.probes import JUDGED, linear, prototypes
-from duck.audits.scores import Flags, margins
+from duck.audits.scores import margins
 from duck.audits.statistics import rank_auc
 from duck.errors import BadInput
 from duck.types import Scenario
@@ -177,15 +177,12 @@ def _margin(outputs: ModelOutputs, split: SplitOutputs, setting: Setting) -> flo
 def _probe(outputs: ModelOutputs, setting: Setting) -> float:
     if setting.kind == "class":
         return prototypes(outputs, setting, JUDGED).value
-    forget = _read_right(outputs.retain, outputs.forget)[setting.members]
-    unseen = _read_right(outputs.retain, outputs.unseen)[setting.matched]
-    return float(forget.mean() - unseen.mean())
-
-
-def _read_right(retain: SplitOutputs, split: SplitOutputs) -> Flags:
-    """Return whether a linear probe fitted on retained samples reads each sample right."""
-    correct: Flags = linear(retain.embeddings, retain.labels, split.embeddings) == split.labels
-    return correct
+    known = outputs.retain.embeddings, outputs.retain.labels
+    forget, unseen = (
+        linear(*known, split.embeddings) == split.labels
+        for split in (outputs.forget, outputs.unseen)
+    )
+    return float(forget[setting.members].mean() - unseen[setting.matched].mean())
 
 
 def _with_inner(outputs: ModelOutputs) -> ModelOutputs:

@@ -15,7 +15,7 @@ from duck.errors import BadInput
 from duck.models.head import PROBE_IMAGES, WEIGHT_LAYERS, find_head, find_inner_layer
 from duck.predict import predict
 from duck.runtime import device_of, seeded
-from duck.types import Data, Examples, Ids, Predictions, Scenario
+from duck.types import Examples, Ids, Predictions, Scenario
 
 MAX_RETAIN_SAMPLES = 5000
 """More would not fit in memory with embeddings."""
@@ -134,10 +134,15 @@ def make_setting(scenario: Scenario) -> Setting:
     labels = data.train.labels[scenario.forget].numpy()
     members, matched = match_unseen(labels, data.test.labels.numpy(), scenario.seed)
     if len(matched) < 2:
+        classes = [
+            f"{data.classes[label]}: {int((data.test.labels == int(label)).sum())}"
+            for label in np.unique(labels)
+        ]
+        counts = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
         raise BadInput(
             f"There are {len(matched)} unseen samples of the forgotten classes to compare with "
-            f"({_count_unseen(labels, data)}): an audit needs at least 2, better 100 of each. "
-            "Give test data that have them."
+            f"({counts}): an audit needs at least 2, better 100 of each. Give test data that have "
+            "them."
         )
     return Setting(
         scenario.kind,
@@ -152,17 +157,6 @@ def make_setting(scenario: Scenario) -> Setting:
         matched=matched,
         seed=scenario.seed,
     )
-
-
-def _count_unseen(labels: Labels, data: Data) -> str:
-    """Name up to five of the classes, each with the number of its unseen samples."""
-    assert data.test is not None
-    classes = np.unique(labels)
-    counts = [
-        f"{data.classes[label]}: {int((data.test.labels == int(label)).sum())}"
-        for label in classes[:5]
-    ]
-    return ", ".join(counts) + (", ..." if len(classes) > 5 else "")
 
 
 def match_unseen(forget: Labels, unseen: Labels, seed: int) -> tuple[Rows, Rows]:
@@ -287,7 +281,13 @@ def temperature_of(outputs: ModelOutputs, setting: Setting) -> float:
     """Return the temperature that calibrates a model on unseen samples of retained classes."""
     known = _temperatures.setdefault(outputs, WeakKeyDictionary())
     if setting not in known:
-        known[setting] = _fit_temperature(outputs, setting)
+        rows = setting.retain_test if setting.kind == "class" else np.arange(len(outputs.unseen))
+        classes = setting.retained_classes
+        logits = outputs.unseen.logits[np.ix_(rows, classes)]
+        # A masked class has a logit so low that it would decide the temperature.
+        bounded = np.maximum(logits, logits.max(1, keepdims=True) - MAX_GAP)
+        labels = np.searchsorted(classes, outputs.unseen.labels[rows])
+        known[setting] = temperature(bounded, labels)
     return known[setting]
 
 
@@ -295,15 +295,6 @@ _temperatures: WeakKeyDictionary[ModelOutputs, WeakKeyDictionary[Setting, float]
     WeakKeyDictionary()
 )
 """An audit compares each pair of models, and a fit takes milliseconds."""
-
-
-def _fit_temperature(outputs: ModelOutputs, setting: Setting) -> float:
-    rows = setting.retain_test if setting.kind == "class" else np.arange(len(outputs.unseen))
-    classes = setting.retained_classes
-    logits = outputs.unseen.logits[np.ix_(rows, classes)]
-    # A masked class has a logit so low that it would decide the temperature.
-    bounded = np.maximum(logits, logits.max(1, keepdims=True) - MAX_GAP)
-    return temperature(bounded, np.searchsorted(classes, outputs.unseen.labels[rows]))
 
 
 def retained_probabilities(split: SplitOutputs, classes: npt.NDArray[Any]) -> Array:

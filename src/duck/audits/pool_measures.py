@@ -162,8 +162,11 @@ def epsilon_per_sample(unlearned: Margins, oracles: Margins, seed: int = 0) -> E
     chosen on half of the models of each side and counted on the other half. Clopper-Pearson's
     one-sided 95 % bounds of both error rates give the bound of ε.
     """
-    ours = _shuffled(unlearned, seed, "unlearned")
-    theirs = _shuffled(oracles.at(unlearned.ids), seed, "oracles")
+    orders = [
+        torch.randperm(len(side), generator=seeded(seed, "epsilon", name)).numpy()
+        for side, name in ((unlearned, "unlearned"), (oracles, "oracles"))
+    ]
+    ours, theirs = unlearned.models(orders[0]), oracles.at(unlearned.ids).models(orders[1])
     fewest = min(int(ours.members.sum(0).min()), int((~theirs.members).sum(0).min()))
     if fewest < MIN_MODELS:
         raise BadInput(
@@ -183,11 +186,6 @@ def epsilon_per_sample(unlearned: Margins, oracles: Margins, seed: int = 0) -> E
         limits.append(limit(*sizes))
         counted.append(min(sizes))
     return Epsilons(np.array(lower), np.array(limits), min(counted))
-
-
-def _shuffled(models: Margins, seed: int, name: str) -> Margins:
-    order = torch.randperm(len(models), generator=seeded(seed, "epsilon", name))
-    return models.models(order.numpy())
 
 
 def choose(ours: Floats, theirs: Floats) -> Rule:
@@ -245,8 +243,6 @@ def memorisation(models: Margins) -> Array:
 
 def leakage(models: Margins, retained: Ids, unseen: Ids) -> Array:
     """Return for each model the AUC of its margins: retained against unseen samples."""
-    if not len(unseen):
-        raise BadInput("Leakage compares with unseen samples, and the holdout is empty.")
     ids = np.concatenate([retained, unseen])
     is_retained = np.repeat([True, False], [len(retained), len(unseen)])
     rows = models.at(ids).values

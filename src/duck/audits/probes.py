@@ -10,6 +10,7 @@ from sklearn.neighbors import NearestNeighbors
 from duck.audits.measurements import FOLDS, Measure, Measurement, rate, ridge_classifier
 from duck.audits.outputs import Labels, ModelOutputs, Setting, SplitOutputs
 from duck.audits.scores import Array
+from duck.printable import counted
 from duck.runtime import seeded
 
 SHOTS = (1, 5, 20)
@@ -37,19 +38,19 @@ def probes(setting: Setting, labels: Labels) -> list[Measure]:
     about = "share of forget samples that a linear probe fitted on all classes reads right"
     near = f"share of forget samples that their {NEIGHBOURS} nearest neighbours name right"
     return [
-        *(_few_shots(setting, shots) for shots in few),
+        *(
+            Measure(
+                f"{shots}-shot probe",
+                "share of the forgotten class found by its mean embedding, learned from "
+                f"{counted(shots, 'label')}",
+                "%",
+                partial(prototypes, setting=setting, shots=shots),
+            )
+            for shots in few
+        ),
         Measure("linear probe", about, "%", _linear_all),
         Measure("k-NN probe", near, "%", _nearest_all),
     ]
-
-
-def _few_shots(setting: Setting, shots: int) -> Measure:
-    labels = "label" if shots == 1 else "labels"
-    about = (
-        f"share of the forgotten class found by its mean embedding, learned from {shots} {labels}"
-    )
-    measure = partial(prototypes, setting=setting, shots=shots)
-    return Measure(f"{shots}-shot probe", about, "%", measure)
 
 
 def prototypes(outputs: ModelOutputs, setting: Setting, shots: int) -> Measurement:

@@ -94,7 +94,11 @@ def quick(
     if coverage is not None:
         rows["coverage"] = coverage_row(coverage)
     lost = lost_accuracy(setting, unlearned, original)
-    found = findings(p, rows, setting)
+    found = {
+        name: _finding(name, value, rows[name].unlearned, setting)
+        for name, value in p.items()
+        if value < ALPHA
+    }
     evidence = (*(beyond if hand_picked else found).values(), *missed(coverage))
     reasons = (*lost, *evidence)
     if hand_picked:
@@ -220,16 +224,8 @@ def _p_value(scored: Scored, alternative: Alternative = "two-sided") -> float:
     return float(mannwhitneyu(members, others, alternative=alternative).pvalue)
 
 
-def findings(p: Mapping[str, float], rows: Mapping[str, Row], setting: Setting) -> dict[str, str]:
-    """Return a sentence for each test whose corrected p-value is below the level."""
-    return {
-        name: _finding(name, value, rows[name].unlearned, setting)
-        for name, value in p.items()
-        if value < ALPHA
-    }
-
-
 def _finding(name: str, p: float, measured: Estimate | None, setting: Setting) -> str:
+    """Return what a test found whose corrected p-value is below the level."""
     assert measured is not None
     if name == "accuracy forget":
         return (

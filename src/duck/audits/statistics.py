@@ -11,7 +11,7 @@ from scipy.special import betaincinv
 from scipy.stats import beta, norm, rankdata
 from scipy.stats import t as student
 
-from duck.audits.scores import Flags, Floats, Places, Scored
+from duck.audits.scores import Flags, Floats, Scored
 from duck.audits.verdict import RocCurve
 from duck.errors import BadInput
 
@@ -54,8 +54,6 @@ def clopper_pearson(count: float, n: float, level: float = LEVEL) -> tuple[float
 def mean_interval(values: Array) -> SampleEstimate:
     """Return the mean of independent values, with Student's interval."""
     n = len(values)
-    if n < 2:
-        raise BadInput(f"An interval of a mean needs at least 2 values, got {n}.")
     mean = float(np.mean(values))
     half = float(student.ppf((1 + LEVEL) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
     return SampleEstimate(mean, mean - half, mean + half, n)
@@ -101,16 +99,12 @@ def prediction_interval(
     """Return the prediction interval of a further retrained model.
 
     Args:
-        values: One value for each retrained model.
+        values: One value for each retrained model: at least two, of pairs three.
         least_spread: The standard deviation is taken as at least this.
         shares_pairs: Whether each value is a mean distance to the other models. Two such values
             share a pair, which shrinks their spread by (n - 2) / (n - 1).
     """
     n = len(values)
-    if n < 2 + shares_pairs:
-        raise BadInput(
-            f"A prediction interval needs at least {2 + shares_pairs} retrained models, got {n}."
-        )
     if not np.isfinite(values).all():
         raise BadInput("The values of the retrained models are not all finite numbers.")
     deviation = float(np.std(values, ddof=1))
@@ -176,8 +170,6 @@ class Roc:
         lies on its side of the wanted rate. Half of the error goes to the threshold, half to the
         members.
         """
-        if not 0 < fpr <= 1:
-            raise BadInput(f"The false-positive rate must lie in (0, 1], got {fpr}.")
         least = least_others(fpr)
         if self.others < least:
             raise BadInput(
@@ -189,9 +181,13 @@ class Roc:
         weight = max(0.0, place - below)
         rate = (1 - weight) * self._tpr_above(below) + weight * self._tpr_above(below + 1)
         strict, lenient = self._thresholds_around(fpr)
-        low = self._member_bounds(self._tpr_above(strict))[0]
-        high = self._member_bounds(self._tpr_from(lenient))[1]
-        return SampleEstimate(rate, low, high, self.samples)
+        # Without a rank that is surely above the rate, all members may lie above it.
+        highest = 1.0 if lenient > self.others else self._tpr_from(lenient)
+        low, high = (
+            clopper_pearson(tpr * self.samples, self.samples, (1 + LEVEL) / 2)
+            for tpr in (self._tpr_above(strict), highest)
+        )
+        return SampleEstimate(rate, low[0], high[1], self.samples)
 
     def _thresholds_around(self, fpr: float) -> tuple[int, int]:
         """Return the highest rank surely below this false-positive rate, the lowest surely above.
@@ -208,9 +204,6 @@ class Roc:
         rows = self.others / n
         return math.floor(strict * rows), math.ceil(lenient * rows)
 
-    def _member_bounds(self, rate: float) -> tuple[float, float]:
-        return clopper_pearson(rate * self.samples, self.samples, (1 + LEVEL) / 2)
-
     def _tpr_above(self, rank: int) -> float:
         """Return the share of members above the non-member of this rank; 1 is the highest."""
         if not rank:
@@ -219,8 +212,6 @@ class Roc:
 
     def _tpr_from(self, rank: int) -> float:
         """Return the share of members at or above the non-member of this rank."""
-        if rank > self.others:
-            return 1.0
         return float(self.tpr[np.searchsorted(self.false_positives, rank)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -313,23 +304,20 @@ def _variance(deviations: Array, scored: Scored) -> float:
 
     Rows are correlated through their id and through their model.
     """
-    by_id = _clustered(deviations, scored.members, _numbered(scored.ids))
+    by_id = _clustered(deviations, scored.members, scored.ids)
     if scored.models is None or len(np.unique(scored.models)) < 2:
         return by_id
-    by_model = _clustered(deviations, scored.members, _numbered(scored.models))
+    by_model = _clustered(deviations, scored.members, scored.models)
     by_row = _clustered(deviations, scored.members, np.arange(len(deviations)))
     return max(by_id + by_model - by_row, by_id, by_model)
 
 
-def _numbered(names: npt.NDArray[Any]) -> Places:
-    return np.unique(names, return_inverse=True)[1]
+def _clustered(deviations: Array, members: Flags, names: npt.NDArray[Any]) -> float:
+    """Return the variance of the AUC where rows of other names are independent (Obuchowski 1997).
 
-
-def _clustered(deviations: Array, members: Flags, groups: Places) -> float:
-    """Return the variance of the AUC where groups are independent (Obuchowski 1997).
-
-    With a group for each row it is DeLong's.
+    With a name for each row it is DeLong's.
     """
+    groups = np.unique(names, return_inverse=True)[1]
     count = int(groups.max()) + 1
     own, sums = 0.0, []
     for side in (members, ~members):

@@ -11,7 +11,7 @@ import torch
 
 from duck.audits.attacks.base import ATTACKS, PoolAttack
 from duck.audits.outputs import ModelOutputs, Setting
-from duck.audits.scores import Array, Flags, Floats, Margins, Places, Scored
+from duck.audits.scores import Array, Flags, Floats, Margins, Scored
 from duck.errors import BadInput
 from duck.pools.reader import Pool
 from duck.runtime import seeded
@@ -156,19 +156,14 @@ def online_lira(target: Scored, models: Margins, seed: int = 0, prior: float = P
     without = fit(models.values, out, prior)
     with_sample = fit(models.values[:, trained_on], inside, prior)
     shift = with_sample.mean - without.mean[trained_on]
-    source = _nearest(without.mean[trained_on], without.mean)
+    order = np.argsort(without.mean[trained_on], kind="stable")
+    known = without.mean[trained_on][order]
+    source = order[np.searchsorted((known[1:] + known[:-1]) / 2, without.mean)]
     source[trained_on] = np.arange(len(trained_on))
     present = Fit(without.mean + shift[source], with_sample.variance[source])
     values = target.scores.astype(np.float64)
     ratios = present.log_density(values) - without.log_density(values)
     return Scored(target.ids, ratios, target.members)
-
-
-def _nearest(known: Array, wanted: Array) -> Places:
-    """Return the place of the nearest known number for each wanted one."""
-    order = np.argsort(known, kind="stable")
-    middles = (known[order][1:] + known[order][:-1]) / 2
-    return order[np.searchsorted(middles, wanted)]
 
 
 def _check_count(chosen: Flags, how: str) -> None:

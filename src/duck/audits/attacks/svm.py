@@ -79,11 +79,6 @@ class SvmResult:
         """Mean over the splits."""
         return statistics.mean(self.f1)
 
-    @property
-    def std(self) -> float:
-        """Standard deviation over the splits; 0 for a single one."""
-        return statistics.stdev(self.f1) if len(self.f1) > 1 else 0.0
-
 
 def svm_attack(
     forgotten: Outputs,
