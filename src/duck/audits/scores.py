@@ -69,6 +69,10 @@ class Outputs:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def take(self, rows: Places) -> "Outputs":
+        """Return these rows."""
+        return Outputs(self.ids[rows], self.logits[rows], self.labels[rows])
+
     @property
     def probabilities(self) -> Array:
         """The softmax of the logits."""

@@ -2,12 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs
-from duck.audits.scores import Array, Outputs, Scored, margins
+from duck.audits.scores import Array, Margins, Outputs, Scored, margins
 from duck.audits.verdict import Tier
 from duck.pools.reader import Pool
 from duck.registry import Registry
@@ -114,6 +115,11 @@ class PoolAttack(ModelAttack):
         super().__init__(setting, pool)
         assert pool is not None
         self.pool = pool
+
+    @cached_property
+    def oracles(self) -> Margins:
+        """The margins of models that never saw a candidate."""
+        return self.pool.margins("oracle")
 
     def target(self, outputs: ModelOutputs) -> Scored:
         """Return the attacked model's margins, with the ids that the pool uses."""

@@ -4,16 +4,16 @@ The attack of the paper's table is offline LiRA, which needs models without the 
 """
 
 import math
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 
 from duck.audits.attacks.base import ATTACKS, PoolAttack
-from duck.audits.outputs import ModelOutputs, Setting
+from duck.audits.outputs import ModelOutputs
 from duck.audits.scores import Array, Flags, Floats, Margins, Scored
 from duck.errors import BadInput
-from duck.pools.reader import Pool
 from duck.runtime import seeded
 
 MIN_MODELS = 4
@@ -38,10 +38,6 @@ class LiraAttack(PoolAttack):
     decisive = True
     order = 20
 
-    def __init__(self, setting: Setting, pool: Pool | None = None) -> None:
-        super().__init__(setting, pool)
-        self.oracles = self.pool.margins("oracle")
-
     def __call__(self, outputs: ModelOutputs) -> Scored:
         """Score the samples that the pool has margins of."""
         return offline_lira(self.target(outputs), self.oracles, self.setting.seed)
@@ -59,10 +55,11 @@ class OnlineLiraAttack(PoolAttack):
     paper = "Carlini 2022, arXiv:2112.03570"
     order = 22
 
-    def __init__(self, setting: Setting, pool: Pool | None = None) -> None:
-        super().__init__(setting, pool)
-        before, oracles = self.pool.margins("before"), self.pool.margins("oracle")
-        self.models = Margins(
+    @cached_property
+    def models(self) -> Margins:
+        """The margins of models with and without each candidate."""
+        before, oracles = self.pool.margins("before"), self.oracles
+        return Margins(
             before.ids,
             np.concatenate([before.values, oracles.values]),
             np.concatenate([before.members, oracles.members]),

@@ -4,6 +4,7 @@ The ratio is the sample's probability under the attacked model over that under a
 """
 
 import math
+from functools import cached_property
 
 import numpy as np
 from scipy.special import log_expit, logsumexp
@@ -13,7 +14,6 @@ from duck.audits.outputs import ModelOutputs, Setting
 from duck.audits.scores import Array, Flags, Margins, Scored, margins
 from duck.audits.statistics import roc
 from duck.errors import BadInput
-from duck.pools.reader import Pool
 from duck.types import Ids
 
 OFFSETS = tuple(round(0.1 * step, 1) for step in range(11))
@@ -30,12 +30,17 @@ class RmiaAttack(PoolAttack):
     paper = "Zarifzadeh 2024, arXiv:2312.03262"
     order = 30
 
-    def __init__(self, setting: Setting, pool: Pool | None = None) -> None:
-        super().__init__(setting, pool)
-        self.oracles = self.pool.margins("oracle")
-        self.holdout = self.pool.ids[self.pool.roles == "holdout"]
+    @cached_property
+    def holdout(self) -> Ids:
+        """The population."""
+        ids: Ids = self.pool.ids[self.pool.roles == "holdout"]
+        return ids
+
+    @cached_property
+    def offset(self) -> float:
+        """The best `a` for the models of the pool before unlearning."""
         known = self.pool.ids[np.isin(self.pool.roles, ["candidate", "holdout"])]
-        self.offset = tune_offset(self.pool.margins("before").at(known), self.holdout)
+        return tune_offset(self.pool.margins("before").at(known), self.holdout)
 
     def __call__(self, outputs: ModelOutputs) -> Scored:
         """Score the samples of the pool that are not in the holdout, which is the population."""

@@ -94,8 +94,8 @@ def svm_attack(
     holds test samples of that class, with 3 forgotten samples for each; otherwise one for one.
     """
     generator = seeded(seed, "svm")
-    subsets = [_draw_rows(forgotten, unseen, RATIO[kind], generator) for _ in range(splits)]
-    results = [_grid_search(*_join(forgotten, unseen, *rows), generator, jobs) for rows in subsets]
+    subsets = [_draw(forgotten, unseen, RATIO[kind], generator) for _ in range(splits)]
+    results = [_grid_search(*_join(*sides), generator, jobs) for sides in subsets]
     forgotten_count, unseen_count = map(len, subsets[0])
     return SvmResult(
         tuple(f1 for f1, _ in results),
@@ -116,11 +116,13 @@ def quick_svm(forgotten: Outputs, unseen: Outputs, seed: int = 0) -> Scored:
     """
     generator = seeded(seed, "quick-svm")
     forgotten_rows, unseen_rows = _draw_pairs(forgotten, unseen, generator)
-    train, test = slice(0, None, 2), slice(1, None, 2)
-    inputs, targets = _join(forgotten, unseen, forgotten_rows[train], unseen_rows[train])
-    svm = SVC(C=QUICK_C, gamma=QUICK_GAMMA).fit(inputs, targets)
-    inputs, targets = _join(forgotten, unseen, forgotten_rows[test], unseen_rows[test])
-    ids = np.concatenate([forgotten.ids[forgotten_rows[test]], unseen.ids[unseen_rows[test]]])
+    train, test = (
+        (forgotten.take(forgotten_rows[half::2]), unseen.take(unseen_rows[half::2]))
+        for half in (0, 1)
+    )
+    svm = SVC(C=QUICK_C, gamma=QUICK_GAMMA).fit(*_join(*train))
+    inputs, targets = _join(*test)
+    ids = np.concatenate([side.ids for side in test])
     return Scored(ids, svm.decision_function(inputs), targets)
 
 
@@ -148,10 +150,10 @@ def _draw_pairs(
     return found[0, chosen], found[1, chosen]
 
 
-def _draw_rows(
+def _draw(
     forgotten: Outputs, unseen: Outputs, ratio: int, generator: torch.Generator
-) -> tuple[Places, Places]:
-    """Draw rows of both sides, as many as the ratio allows."""
+) -> tuple[Outputs, Outputs]:
+    """Draw samples of both sides, as many as the ratio allows."""
     count = min(len(unseen), len(forgotten) // ratio)
     if count < MIN_SAMPLES:
         raise BadInput(
@@ -160,7 +162,7 @@ def _draw_rows(
         )
     forgotten_order = torch.randperm(len(forgotten), generator=generator).numpy()
     unseen_order = torch.randperm(len(unseen), generator=generator).numpy()
-    return forgotten_order[: ratio * count], unseen_order[:count]
+    return forgotten.take(forgotten_order[: ratio * count]), unseen.take(unseen_order[:count])
 
 
 def _grid_search(
@@ -182,9 +184,7 @@ def _grid_search(
     return float(search.score(test_inputs, test_targets)), (float(best["C"]), float(best["gamma"]))
 
 
-def _join(
-    forgotten: Outputs, unseen: Outputs, forgotten_rows: Places, unseen_rows: Places
-) -> tuple[Array, Flags]:
+def _join(forgotten: Outputs, unseen: Outputs) -> tuple[Array, Flags]:
     """Return the inputs of an SVM, and for each row whether it is a forgotten sample."""
-    sides = [forgotten.probabilities[forgotten_rows], unseen.probabilities[unseen_rows]]
-    return np.concatenate(sides), np.repeat([True, False], [len(side) for side in sides])
+    inputs = np.concatenate([forgotten.probabilities, unseen.probabilities])
+    return inputs, np.repeat([True, False], [len(forgotten), len(unseen)])
