@@ -39,7 +39,7 @@ from duck.audits.verdict import (
     Unit,
 )
 from duck.errors import BadInput
-from duck.pools.reader import Pool, State
+from duck.pools.reader import Pool
 from duck.runtime import seeded
 from duck.types import Estimate, Ids
 
@@ -48,16 +48,25 @@ MIN_ORACLES = MIN_MODELS // 2
 """Five oracles are compared with the other five, to see what equal models show."""
 ULIRA = ULiraAttack.title
 EXCESS = "U-LiRA excess"
-ABOUT_EXCESS = (
-    "AUC of U-LiRA on the candidates minus that on unseen samples; a change of recipe moves both, "
-    "and the difference stays near 0"
-)
 AMONG_UNLEARNED = "U-LiRA among unlearned"
 QUANTILE = 0.95
 MAX_EXCESS_SAMPLES = 2000
 """On each side. More would take minutes, as every model is left out of its own fit."""
-STATES: dict[str, State] = {"original": "before", "unlearned": "after"}
-"""The models of a pool that stand for the original and for the unlearned model."""
+ABOUT = {
+    "among oracles": "U-LiRA of half of the oracles against the other half: so few equal models "
+    "lie below 0.5, down to 0, since each is scored by fits without it",
+    AMONG_UNLEARNED: "tells models that unlearned a sample from models that never had it and "
+    "unlearned others; 0.5 is chance",
+    EXCESS: "AUC of U-LiRA on the candidates minus that on unseen samples; a change of recipe "
+    "moves both, and the difference stays near 0",
+    "memorisation": "mean confidence in the right class of models that were trained on the sample "
+    "minus that of the pool's others, which were trained on other samples in its place; oracles "
+    "are left out",
+    "leakage": "tells retained from unseen samples by their margin, before and after unlearning; "
+    "should not rise",
+}
+Models = Mapping[str, Margins]
+"""The models of a pool by what they stand for: the original (before unlearning), unlearned ones."""
 
 
 def check_size(pool: Pool) -> None:
@@ -74,21 +83,40 @@ def check_size(pool: Pool) -> None:
 def evidence_of(pool: Pool, setting: Setting, limits: Limits) -> PoolEvidence:
     """Run every attack on the pool and return the evidence for the audit."""
     check_size(pool)
-    candidates = pool.ids[pool.roles == "candidate"]
-    oracles = pool.margins("oracle").at(candidates)
-    models = {name: pool.margins(state).at(candidates) for name, state in STATES.items()}
-    rocs = {name: roc(against_oracles(margins, oracles)) for name, margins in models.items()}
-    excess = ulira_excess(pool, setting)
-    attacks = model_attacks(setting, "full", pool=pool)
-    rows = {
-        **_ulira_rows(models, oracles, rocs),
-        **({EXCESS: _row(ABOUT_EXCESS, "AUC", excess)} if excess else {}),
-        "ε": _epsilon_row(models["original"], models["unlearned"], oracles),
-        **_klom_rows(pool, setting),
-        **_memory_rows(pool, setting),
+    models = {"original": pool.margins("before"), "unlearned": pool.margins("after")}
+    oracles = pool.margins("oracle")
+    is_retained_class = np.isin(pool.labels, setting.retained_classes)
+    samples: dict[str, Ids] = {
+        "forget": pool.ids[pool.roles == "candidate"],
+        "retain": pool.ids[pool.roles == "retain"],
+        # Models that still know a forgotten class differ from oracles on its unseen samples too.
+        "test": pool.ids[np.isin(pool.roles, ["test", "holdout"]) & is_retained_class],
     }
+    forget = {name: margins.at(samples["forget"]) for name, margins in models.items()}
+    forget_oracles = oracles.at(samples["forget"])
+    rocs = {name: roc(against_oracles(margins, forget_oracles)) for name, margins in forget.items()}
+    rows = _ulira_rows(forget, forget_oracles, rocs)
+    if len(samples["test"]):
+        rows[EXCESS] = _row(
+            ABOUT[EXCESS],
+            "AUC",
+            ulira_excess(models, oracles, samples["forget"], samples["test"], setting.seed),
+        )
+    rows["ε"] = epsilon_row(forget, forget_oracles)
+    for name, ids in samples.items():
+        if len(ids):
+            rows |= klom_rows(name, {key: models[key].at(ids) for key in models}, oracles.at(ids))
+    memorised = {name: _mean(memorisation(margins)) for name, margins in forget.items()}
+    rows["memorisation"] = _row(ABOUT["memorisation"], "score", memorised)
+    if len(samples["retain"]) and len(samples["test"]):
+        leaked = {
+            name: mean_interval(leakage(margins, samples["retain"], samples["test"]))
+            for name, margins in models.items()
+        }
+        rows["leakage retained"] = _row(ABOUT["leakage"], "AUC", leaked)
+    attacks = model_attacks(setting, "full", pool=pool)
     return PoolEvidence(
-        measures=_model_measures(attacks, setting),
+        measures=model_measures(attacks, setting),
         rows=rows,
         exposed=_exposure(rows, limits),
         roc={ULIRA: {name: found.curve() for name, found in rocs.items()}},
@@ -108,11 +136,9 @@ def _exposure(rows: Mapping[str, Row], limits: Limits) -> list[Evidence]:
             found.append(_advantage(name, estimate, chance, limits.max_advantage))
     epsilon = rows["ε"].unlearned
     assert epsilon is not None
-    answer: Answer = "yes" if epsilon.value > limits.max_epsilon else "no"
-    bound = Evidence(
-        "ε", epsilon.value, epsilon.value, epsilon.value, limits.max_epsilon, 1.0, answer
-    )
-    return [*found, bound]
+    bound = epsilon.value
+    answer: Answer = "yes" if bound > limits.max_epsilon else "no"
+    return [*found, Evidence("ε", bound, bound, bound, limits.max_epsilon, 1.0, answer)]
 
 
 def _advantage(name: str, auc: Estimate, chance: float, wanted: float | None) -> Evidence:
@@ -131,9 +157,7 @@ def _advantage(name: str, auc: Estimate, chance: float, wanted: float | None) ->
     return Evidence(name, value, low, high, limit, float(norm.sf(value / error)), answer)
 
 
-def _ulira_rows(
-    models: Mapping[str, Margins], oracles: Margins, rocs: Mapping[str, Roc]
-) -> dict[str, Row]:
+def _ulira_rows(models: Models, oracles: Margins, rocs: Mapping[str, Roc]) -> dict[str, Row]:
     """Return the rows of U-LiRA: AUC, TPR, oracles among themselves, unlearned models likewise."""
     aucs = {
         name: add_fit_error(rocs[name].auc, against_oracles, margins, oracles)
@@ -145,21 +169,13 @@ def _ulira_rows(
         rows[_tpr_name(ULIRA, rate)] = _row(_about_tpr(rate), "%", rates)
     equal = roc(among_oracles(oracles)).auc
     rows["U-LiRA among oracles"] = Row(
-        "U-LiRA of half of the oracles against the other half: so few equal models lie below 0.5, "
-        "down to 0, since each is scored by fits without it",
-        "AUC",
-        equal.n,
-        retrained=Estimate(equal.value),
+        ABOUT["among oracles"], "AUC", equal.n, retrained=Estimate(equal.value)
     )
     not_requested = {
         name: add_fit_error(roc(against_not_requested(margins)).auc, against_not_requested, margins)
         for name, margins in models.items()
     }
-    about = (
-        "tells models that unlearned a sample from models that never had it and unlearned others; "
-        "0.5 is chance"
-    )
-    rows[AMONG_UNLEARNED] = _row(about, "AUC", not_requested)
+    rows[AMONG_UNLEARNED] = _row(ABOUT[AMONG_UNLEARNED], "AUC", not_requested)
     return rows
 
 
@@ -171,138 +187,69 @@ def among_oracles(oracles: Margins) -> Scored:
     return against_oracles(as_members, oracles.models(np.arange(half, len(oracles))))
 
 
-def ulira_excess(pool: Pool, setting: Setting) -> dict[str, SampleEstimate]:
-    """Return U-LiRA's AUC on the candidates minus that on unseen samples, by model.
-
-    Empty where the pool has no unseen samples of the retained classes. Unseen samples of a
-    forgotten class would not do: models that still know the class differ from oracles on them too.
-    """
-    candidates = _draw_ids(pool.ids[pool.roles == "candidate"], setting.seed)
-    unseen = _draw_ids(_unseen_ids(pool, setting), setting.seed)
-    if not len(unseen):
-        return {}
-    ids = np.concatenate([candidates, unseen])
-    oracles = pool.margins("oracle").at(ids)
+def ulira_excess(
+    models: Models, oracles: Margins, candidates: Ids, unseen: Ids, seed: int
+) -> dict[str, SampleEstimate]:
+    """Return U-LiRA's AUC on the candidates minus that on unseen samples, by model."""
+    drawn: list[Ids] = []
+    for ids in (candidates, unseen):
+        order = torch.randperm(len(ids), generator=seeded(seed, "audit", "excess")).numpy()
+        drawn.append(ids[np.sort(order[:MAX_EXCESS_SAMPLES])])
+    both = np.concatenate(drawn)
     return {
-        name: excess_over_unseen(pool.margins(state).at(ids), oracles, unseen)
-        for name, state in STATES.items()
+        name: excess_over_unseen(margins.at(both), oracles.at(both), drawn[1])
+        for name, margins in models.items()
     }
 
 
-def _draw_ids(ids: Ids, seed: int) -> Ids:
-    order = torch.randperm(len(ids), generator=seeded(seed, "audit", "excess")).numpy()
-    chosen: Ids = ids[np.sort(order[:MAX_EXCESS_SAMPLES])]
-    return chosen
-
-
-def _tpr_name(attack: str, rate: float) -> str:
-    """Return the name of the row with a true-positive rate; stored audits have it too."""
-    return f"{attack} hits" if rate == RATES[0] else f"{attack} hits {100 * rate:g} %"
-
-
-def _about_tpr(rate: float) -> str:
-    return f"true-positive rate at a false-positive rate of {100 * rate:g} %, which is chance"
-
-
-def _unseen_ids(pool: Pool, setting: Setting) -> Ids:
-    """Return the ids of unseen samples of the retained classes."""
-    is_unseen = np.isin(pool.roles, ["test", "holdout"])
-    ids: Ids = pool.ids[is_unseen & np.isin(pool.labels, setting.retained_classes)]
-    return ids
-
-
-def _klom_rows(pool: Pool, setting: Setting) -> dict[str, Row]:
-    """Return the rows of KLoM on forget, retained and unseen samples."""
-    samples = {
-        "forget": pool.ids[pool.roles == "candidate"],
-        "retain": pool.ids[pool.roles == "retain"],
-        "test": _unseen_ids(pool, setting),
-    }
-    before, after, oracles = (pool.margins(state) for state in (*STATES.values(), "oracle"))
-    rows: dict[str, Row] = {}
-    for name, ids in samples.items():
-        if len(ids):
-            rows |= klom_rows(name, before.at(ids), after.at(ids), oracles.at(ids))
-    return rows
-
-
-def klom_rows(name: str, before: Margins, after: Margins, oracles: Margins) -> dict[str, Row]:
-    """Return mean and 95th percentile of KLoM.
+def klom_rows(name: str, models: Models, oracles: Margins) -> dict[str, Row]:
+    """Return mean and 95th percentile of KLoM on the samples of one split.
 
     Both models share the bins, so that one floor serves both.
     """
-    span = span_of(oracles, before, after)
-    original, unlearned = klom(before, oracles, span=span), klom(after, oracles, span=span)
+    span = span_of(oracles, *models.values())
+    found = {model: klom(margins, oracles, span=span) for model, margins in models.items()}
+    values = {model: divergences.values for model, divergences in found.items()}
+    values["retrained"] = found["unlearned"].floor
     about = (
-        f"divergence of margins from oracles' on {name} samples, {unlearned.models} models a side; "
-        "retrained: oracles among themselves"
+        f"divergence of margins from oracles' on {name} samples, {found['unlearned'].models} "
+        "models a side; retrained: oracles among themselves"
     )
-    values = {
-        "original": original.values,
-        "unlearned": unlearned.values,
-        "retrained": unlearned.floor,
-    }
-    before_p95, after_p95, floor_p95 = (
-        Estimate(float(np.quantile(part, QUANTILE))) for part in values.values()
+    original, unlearned, retrained = (
+        Estimate(float(np.quantile(values[model], QUANTILE))) for model in MODELS
     )
+    means = {model: _mean(part) for model, part in values.items()}
     return {
-        f"KLoM {name}": _row(
-            f"mean {about}", "nats", {model: _mean(part) for model, part in values.items()}
-        ),
+        f"KLoM {name}": _row(f"mean {about}", "nats", means),
         f"KLoM {name} p95": Row(
             f"95th percentile over samples of the {about}",
             "nats",
-            len(after.ids),
-            before_p95,
-            after_p95,
-            floor_p95,
+            len(oracles.ids),
+            original,
+            unlearned,
+            retrained,
         ),
     }
 
 
-def _epsilon_row(before: Margins, after: Margins, oracles: Margins) -> Row:
-    original = epsilon_per_sample(before, oracles)
-    unlearned = epsilon_per_sample(after, oracles)
+def epsilon_row(models: Models, oracles: Margins) -> Row:
+    """Return the 95th percentile of the lower bounds of ε."""
+    original, unlearned = (
+        epsilon_per_sample(models[name], oracles) for name in ("original", "unlearned")
+    )
     limit = float(np.quantile(unlearned.limit, QUANTILE))
     why = f"{unlearned.counted} models a side cannot show more than {limit:.3f}"
     return Row(
         f"95th percentile over samples of the 95 % lower bound of ε; {why}",
         "score",
-        len(after.ids),
+        len(oracles.ids),
         Estimate(float(np.quantile(original.lower, QUANTILE))),
         Estimate(float(np.quantile(unlearned.lower, QUANTILE))),
         limit=Limit(limit, why),
     )
 
 
-def _memory_rows(pool: Pool, setting: Setting) -> dict[str, Row]:
-    """Return the rows of memorisation, and of leakage of retained samples."""
-    candidates = pool.ids[pool.roles == "candidate"]
-    retained, unseen = pool.ids[pool.roles == "retain"], _unseen_ids(pool, setting)
-    models = {name: pool.margins(state) for name, state in STATES.items()}
-    about = (
-        "mean confidence in the right class of models that were trained on the sample minus that "
-        "of the pool's others, which were trained on other samples in its place; oracles are left "
-        "out"
-    )
-    memorised = {
-        name: _mean(memorisation(margins.at(candidates))) for name, margins in models.items()
-    }
-    rows = {"memorisation": _row(about, "score", memorised)}
-    if len(retained) and len(unseen):
-        about = (
-            "tells retained from unseen samples by their margin, before and after unlearning; "
-            "should not rise"
-        )
-        leaked = {
-            name: mean_interval(leakage(margins, retained, unseen))
-            for name, margins in models.items()
-        }
-        rows["leakage retained"] = _row(about, "AUC", leaked)
-    return rows
-
-
-def _model_measures(attacks: Mapping[str, ModelAttack], setting: Setting) -> list[Measure]:
+def model_measures(attacks: Mapping[str, ModelAttack], setting: Setting) -> list[Measure]:
     """Return the AUC of each attack, then its TPR at each rate that its non-members resolve."""
     measures = membership(attacks)
     for name, attack in attacks.items():
@@ -314,8 +261,16 @@ def _model_measures(attacks: Mapping[str, ModelAttack], setting: Setting) -> lis
 
 
 def _tpr_of(attack: ModelAttack, rate: float) -> OfModel:
-    """Return the function that measures the true-positive rate of an attack."""
     return lambda outputs: Measurement(*roc(attack(outputs)).tpr_at(rate))
+
+
+def _tpr_name(attack: str, rate: float) -> str:
+    """Return the name of the row with a true-positive rate; stored audits have it too."""
+    return f"{attack} hits" if rate == RATES[0] else f"{attack} hits {100 * rate:g} %"
+
+
+def _about_tpr(rate: float) -> str:
+    return f"true-positive rate at a false-positive rate of {100 * rate:g} %, which is chance"
 
 
 def _row(about: str, unit: Unit, estimates: Mapping[str, SampleEstimate]) -> Row:
