@@ -97,7 +97,10 @@ def oracle(
         rows = _rows(judge, {}, evidence, relearned, coverage)
         audit = _with_few_references(audit, count, rows, notes)
         return replace(audit, tier="full" if pool else "oracle")
-    grades = judge.grades("unlearned", evidence.exposed)
+    grades = {
+        question: replace(grade, sentence=text.describe(question, grade, count))
+        for question, grade in judge.grades("unlearned", evidence.exposed).items()
+    }
     checked = controls.check(judge, ["original", *forgers])
     power = controls.find_power(judge, list(models.planted)) if models.planted else None
     verdict, powered, reasons = decide(grades, checked, power, count, missed(coverage))
@@ -123,7 +126,7 @@ def oracle(
         roc={**curves(on_models, models.unlearned, models.original), **evidence.roc},
         not_tested=not_tested(setting, coverage, "full" if pool else "oracle"),
         models=count,
-        grades=text.with_sentences(grades, count),
+        grades=grades,
         power=power,
         in_words=text.in_words(models.unlearned, models.retrained, in_words),
     )
@@ -209,7 +212,7 @@ def decide(
     uncovered: Sequence[str] = (),
 ) -> tuple[Verdict, bool, list[str]]:
     """Return the verdict, whether the audit is powered, and the reasons."""
-    answers = [text.describe(question, grade, count) for question, grade in grades.items()]
+    answers = [grade.sentence for grade in grades.values()]
     wrong = [name for name, control in checked.items() if not control.passed]
     failures = [_failure(name, checked[name]) for name in wrong]
     if power is not None:

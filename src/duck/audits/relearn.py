@@ -47,8 +47,8 @@ def relearning(
         about,
         "steps",
         len(forget),
-        Estimate(0.0, None, None),
-        Estimate(float(ours), None, None),
+        Estimate(0.0),
+        Estimate(float(ours)),
         Estimate(band.mean, max(0.0, band.low), band.high) if band else None,
     )
 

@@ -1,7 +1,6 @@
 """Sentences of an audit: the answers to its questions, and what an attacker can do."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import exp
 
 import numpy as np
@@ -24,14 +23,6 @@ MEANING = {
     ("exposed", "no"): "The forget samples do not stand out",
     ("exposed", "undecided"): "The audit cannot exclude that the forget samples stand out",
 }
-
-
-def with_sentences(grades: Mapping[Question, Grade], count: int) -> dict[Question, Grade]:
-    """Add the sentence to each grade."""
-    return {
-        question: replace(grade, sentence=describe(question, grade, count))
-        for question, grade in grades.items()
-    }
 
 
 def describe(question: Question, grade: Grade, count: int) -> str:
