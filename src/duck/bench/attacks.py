@@ -124,7 +124,7 @@ class Lira(Attacker):
         return {**facts, "recipe": recipe, **accuracies}
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
-        unseen = self._pool_ids(target.unseen.ids)
+        unseen = self.pool.test_ids(target.unseen.ids)
         scored = _score(target, unseen, lambda side: margins(side.logits, side.labels))
         return replace(_values(offline_lira(scored, self.shadows, seed)), shadows=self.facts)
 
@@ -150,15 +150,6 @@ class Lira(Attacker):
         return hashlib.blake2b(
             f"{self.pool.files.digest}/{numbers}".encode(), digest_size=8
         ).hexdigest()
-
-    def _pool_ids(self, unseen: Ids) -> Ids:
-        """Return the ids of test samples in the pool.
-
-        The pool adds a prefix if training samples have the same ids.
-        """
-        known = self.pool.ids[self.pool.roles != "candidate"]
-        named: Ids = unseen if np.isin(unseen, known).all() else np.char.add("test:", unseen)
-        return named
 
 
 def _score(

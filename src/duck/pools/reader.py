@@ -116,6 +116,11 @@ class Pool:
         requested: Flags = self.members & candidate
         return requested
 
+    def test_ids(self, ids: Ids) -> Ids:
+        """Return the ids of test samples here: marked, where training samples have the same."""
+        marked: Ids = np.char.add("test:", ids)
+        return marked if np.isin(marked, self.ids).any() else ids
+
     def stack(self, state: State) -> Stack:
         """Return the models of one state, or raise an error if the pool has none."""
         stack = {"before": self.before, "after": self.after, "oracle": self.oracle}[state]

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs
+from duck.audits.outputs import ModelOutputs, Setting
 from duck.audits.scores import Array, Margins, Outputs, Scored, margins
 from duck.audits.verdict import Tier
 from duck.pools.reader import Pool
@@ -123,17 +123,9 @@ class PoolAttack(ModelAttack):
 
     def target(self, outputs: ModelOutputs) -> Scored:
         """Return the attacked model's margins, with the ids that the pool uses."""
-        unseen_ids = self.unseen_ids(outputs.unseen)
+        unseen_ids = self.pool.test_ids(outputs.unseen.ids)
         found = self.compare(outputs, lambda side: margins(side.logits, side.labels), unseen_ids)
         return found.take(np.isin(found.ids, self.pool.ids))
-
-    def unseen_ids(self, outputs: SplitOutputs) -> Ids:
-        """Return the ids of unseen samples in the pool.
-
-        The pool marks them where training samples have the same ids.
-        """
-        marked: Ids = np.char.add("test:", outputs.ids)
-        return marked if np.isin(marked, self.pool.ids).any() else outputs.ids
 
 
 def model_attacks(

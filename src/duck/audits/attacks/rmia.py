@@ -46,7 +46,7 @@ class RmiaAttack(PoolAttack):
         """Score the samples of the pool that are not in the holdout, which is the population."""
         target = self.target(outputs)
         target = target.take(~np.isin(target.ids, self.holdout))
-        ids = self.unseen_ids(outputs.unseen)
+        ids = self.pool.test_ids(outputs.unseen.ids)
         scores = margins(outputs.unseen.logits, outputs.unseen.labels)
         unseen = Scored(ids, scores, np.zeros(len(ids), np.bool_))
         population = unseen.take(np.isin(ids, self.holdout))
