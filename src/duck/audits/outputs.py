@@ -209,45 +209,22 @@ def observe(
     order = torch.randperm(len(scenario.retain), generator=generator)
     retain = scenario.retain[order[:MAX_RETAIN_SAMPLES].sort().values]
     forget = data.train.take(scenario.forget)
-    reader = _Reader(model, forget, head, name)
-    return ModelOutputs(
-        reader(forget),
-        reader(data.train.take(retain)),
-        reader(data.test),
-        reader(forget, _jitter(scenario.seed)),
-        sum(isinstance(module, WEIGHT_LAYERS) for module in model.modules()),
-    )
-
-
-def _jitter(seed: int) -> Callable[[Tensor], Tensor]:
-    """Return a function that adds a little noise to images."""
-    generator = seeded(seed, "audit", "copies")
+    probe = next(forget.batches(PROBE_IMAGES)).images
+    head_name = find_head(model, probe, head)
+    inner_layer = find_inner_layer(model, probe, head_name)
+    noise = seeded(scenario.seed, "audit", "copies")
 
     def add_noise(images: Tensor) -> Tensor:
-        noise = torch.randn(images.shape, generator=generator).to(images)
-        return images + JITTER * images.std() * noise
+        drawn = torch.randn(images.shape, generator=noise).to(images)
+        return images + JITTER * images.std() * drawn
 
-    return add_noise
-
-
-class _Reader:
-    """Reads the outputs of one model; errors call it by its name."""
-
-    def __init__(self, model: nn.Module, examples: Examples, head: str | None, name: str) -> None:
-        probe = next(examples.batches(PROBE_IMAGES)).images
-        self.model = model
-        self.name = name
-        self.head = find_head(model, probe, head)
-        self.inner = find_inner_layer(model, probe, self.head)
-
-    def __call__(
-        self, examples: Examples, change: Callable[[Tensor], Tensor] | None = None
-    ) -> SplitOutputs:
-        predictions = predict(self.model, examples, self.head, change or (lambda images: images))
-        _refuse_non_finite(predictions, self.name)
+    def read(examples: Examples, with_noise: bool = False) -> SplitOutputs:
+        change = add_noise if with_noise else (lambda images: images)
+        predictions = predict(model, examples, head_name, change)
+        _refuse_non_finite(predictions, name)
         inner = None
-        if self.inner is not None and change is None:
-            inner = predict(self.model, examples, self.inner).embeddings.double().numpy()
+        if inner_layer is not None and not with_noise:
+            inner = predict(model, examples, inner_layer).embeddings.double().numpy()
         return SplitOutputs(
             predictions.logits.double().clamp(min=LOWEST).numpy(),
             predictions.embeddings.double().numpy(),
@@ -255,6 +232,14 @@ class _Reader:
             np.asarray(predictions.ids),
             inner,
         )
+
+    return ModelOutputs(
+        read(forget),
+        read(data.train.take(retain)),
+        read(data.test),
+        read(forget, with_noise=True),
+        sum(isinstance(module, WEIGHT_LAYERS) for module in model.modules()),
+    )
 
 
 def _refuse_non_finite(predictions: Predictions, name: str) -> None:
