@@ -247,20 +247,20 @@ class Trainer:
 
     def _evaluate(self, job: Job, model: nn.Module) -> tuple[Arrays, dict[str, Accuracy]]:
         """Return predictions and accuracies of a model before and after unlearning."""
-        members = self.layout.watched_members(job)
+        members, samples = self.layout.watched_members(job), self.layout.samples
         models = {"oracle" if job.part == "oracle" else "before": model}
         known = dict.fromkeys(models, members)
         if job.part == "model" and self.plan.design == "request":
             models["after"] = self._unlearn(job, model)
-            known["after"] = members & (self.layout.roles != "candidate")
+            known["after"] = members & (samples.roles != "candidate")
         arrays: Arrays = {"members": members}
         accuracies = {}
         for state, state_model in models.items():
             parts = [logits_on(state_model, part).cpu().numpy() for part in self.layout.parts]
             logits = np.concatenate(parts)
             arrays[f"{state}.logits"] = logits.astype(np.float16)
-            arrays[f"{state}.margins"] = margins(logits, self.layout.labels).astype(np.float32)
-            accuracies[state] = self._accuracy(logits, known[state])
+            arrays[f"{state}.margins"] = margins(logits, samples.labels).astype(np.float32)
+            accuracies[state] = self._accuracy(logits.argmax(1) == samples.labels, known[state])
         return arrays, accuracies
 
     def _unlearn(self, job: Job, model: nn.Module) -> nn.Module:
@@ -276,29 +276,25 @@ class Trainer:
         recipe = replace(self.recipe, compile=compiled)
         return experiment.method(model, scenario.task(new_model=self._new_model, recipe=recipe))
 
-    def _accuracy(self, logits: npt.NDArray[np.float32], known: Flags) -> Accuracy:
-        """Return the accuracies on training samples and on test samples of retained classes."""
-        correct = logits.argmax(1) == self.layout.labels
-        retained = self.layout.retained_classes.numpy()[self.layout.labels]
-        test = correct[(self.layout.roles == "test") & retained]
-        return {
-            "train": self._train_accuracy(correct, known),
-            "test": float(test.mean()) if len(test) else None,
-        }
+    def _accuracy(self, correct: Flags, known: Flags) -> Accuracy:
+        """Return the accuracies on what the model should know and on test samples.
 
-    def _train_accuracy(self, correct: Flags, known: Flags) -> float:
-        """Return the accuracy on all samples that the model should know.
-
-        All candidates are watched. The other watched samples represent all that every model sees.
+        All candidates are watched. The other watched training samples represent all that every
+        model sees. Test samples are those of retained classes.
         """
-        candidate = self.layout.roles == "candidate"
-        parts = [
-            (correct[known & candidate], int((known & candidate).sum())),
-            (correct[known & ~candidate], len(self.layout.common)),
-        ]
-        present = [(part, count) for part, count in parts if len(part)]
-        weighted = sum(float(part.mean()) * count for part, count in present)
-        return weighted / sum(count for _, count in present)
+        samples = self.layout.samples
+        candidate = samples.roles == "candidate"
+        weighted, total = 0.0, 0
+        for part, count in (
+            (known & candidate, int((known & candidate).sum())),
+            (known & ~candidate, len(self.layout.common)),
+        ):
+            if part.any():
+                weighted += float(correct[part].mean()) * count
+                total += count
+        is_retained_class = self.layout.retained_classes.numpy()[samples.labels]
+        test = correct[(samples.roles == "test") & is_retained_class]
+        return {"train": weighted / total, "test": float(test.mean()) if len(test) else None}
 
 
 @contextmanager

@@ -162,33 +162,23 @@ class Layout:
     """A mask of the classes that are not removed."""
 
     @cached_property
-    def ids(self) -> Ids:
-        """Unique ids: where train and test share an id, the test ids get the prefix "test:"."""
-        train, *rest = [part.ids for part in self.parts]
-        test = [
-            np.char.add("test:", ids) if np.isin(ids, self.data.train.ids).any() else ids
-            for ids in rest
-        ]
-        return np.concatenate([train, *test])
-
-    @cached_property
-    def labels(self) -> npt.NDArray[np.int64]:
-        return np.concatenate([part.labels.numpy() for part in self.parts])
-
-    @cached_property
-    def roles(self) -> npt.NDArray[np.str_]:
+    def samples(self) -> Samples:
+        """The watched samples. Test ids that training samples have, too, get the prefix "test:"."""
+        ids = [part.ids for part in self.parts]
+        if len(ids) > 1 and np.isin(ids[1], self.data.train.ids).any():
+            ids[1] = np.char.add("test:", ids[1])
         in_holdout = np.isin(self.test.numpy(), self.data.holdout.numpy())
-        return np.concatenate(
-            [
-                np.repeat("candidate", len(self.candidates)),
-                np.repeat("retain", len(self.retain)),
-                np.where(in_holdout, "holdout", "test"),
-            ]
-        )
+        roles = [
+            np.repeat("candidate", len(self.candidates)),
+            np.repeat("retain", len(self.retain)),
+            np.where(in_holdout, "holdout", "test"),
+        ]
+        labels = [part.labels.numpy() for part in self.parts]
+        return Samples(*(np.concatenate(arrays) for arrays in (ids, labels, roles)))
 
     @cached_property
     def parts(self) -> list[Any]:
-        """The watched samples as Examples, in the order of `ids`."""
+        """The watched samples as Examples, in the order of `samples`."""
         train = self.data.train.take(torch.cat([self.candidates, self.retain]))
         if self.data.test is None or not len(self.test):
             return [train]
@@ -208,8 +198,8 @@ class Layout:
         return ~chosen if job.number % 2 else chosen
 
     def watched_members(self, job: Job) -> npt.NDArray[np.bool_]:
-        """Return a mask of the watched samples that a model trains on, in the order of `ids`."""
-        members: npt.NDArray[np.bool_] = self.roles == "retain"
+        """Return a mask of the watched samples that a model trains on."""
+        members: npt.NDArray[np.bool_] = self.samples.roles == "retain"
         members[: len(self.candidates)] = self.members(job).numpy()
         return members
 
@@ -217,24 +207,18 @@ class Layout:
         """Return the rows of the training data that a model trains on."""
         return torch.cat([self.common, self.candidates[self.members(job)]]).sort().values
 
-    @property
-    def samples(self) -> Samples:
-        return Samples(self.ids, self.labels, self.roles)
-
 
 def make_layout(plan: Plan, data: Data) -> Layout:
     """Choose the samples that a pool watches and those that its models split."""
-    seed = plan.experiment.seed
+    seed, request = plan.experiment.seed, plan.experiment.request
     classes = torch.ones(data.num_classes, dtype=torch.bool)
-    if plan.experiment.request is None:
-        rows = torch.arange(len(data.train))
-        empty = torch.empty(0, dtype=torch.int64)
-        return Layout(data, seed, rows, empty, empty, _test_rows(data, classes, seed), classes)
-    scenario = plan.experiment.request(data, seed, plan.experiment.protocol)
-    check_kind(METHODS.name_of(plan.experiment.method), scenario.kind)
-    if scenario.kind == "class":
-        classes[data.train.labels[scenario.forget].unique()] = False
-    candidates = _candidates(scenario, seed)
+    candidates = torch.arange(len(data.train))
+    if request is not None:
+        scenario = request(data, seed, plan.experiment.protocol)
+        check_kind(METHODS.name_of(plan.experiment.method), scenario.kind)
+        if scenario.kind == "class":
+            classes[data.train.labels[scenario.forget].unique()] = False
+        candidates = _candidates(scenario, seed)
     is_common = torch.ones(len(data.train), dtype=torch.bool)
     is_common[candidates] = False
     common = is_common.nonzero().flatten()
