@@ -10,7 +10,6 @@ import numpy as np
 from scipy.stats import binomtest, mannwhitneyu, norm
 
 from duck.audits.attacks.base import (
-    Alternative,
     ModelAttack,
     OutputsAttack,
     ThresholdAttack,
@@ -21,7 +20,14 @@ from duck.audits.judge import Judge, MeasurementCache
 from duck.audits.measurements import accuracies, aus_measures, class_accuracies, membership
 from duck.audits.outputs import ModelOutputs, Setting, match_unseen
 from duck.audits.scores import Scored
-from duck.audits.statistics import NORMAL_QUANTILE, SampleEstimate, clopper_pearson, holm, roc
+from duck.audits.statistics import (
+    NORMAL_QUANTILE,
+    Alternative,
+    SampleEstimate,
+    clopper_pearson,
+    holm,
+    roc,
+)
 from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, RocCurve, Row, Tier, p_text
 from duck.errors import BadInput
 from duck.metrics import kept_accuracy

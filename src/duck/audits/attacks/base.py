@@ -9,13 +9,13 @@ import numpy as np
 
 from duck.audits.outputs import ModelOutputs, Setting
 from duck.audits.scores import Array, Margins, Outputs, Scored, margins
+from duck.audits.statistics import Alternative
 from duck.audits.verdict import Tier
 from duck.pools.reader import Pool
 from duck.registry import Registry
 from duck.types import Ids
 
 Needs = Literal["outputs", "retrained models", "pool"]
-Alternative = Literal["two-sided", "greater"]
 
 
 class Attack:
