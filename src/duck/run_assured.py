@@ -147,8 +147,8 @@ class _AssuredRun:
         folder = self.parent.resolve() / POOLS_FOLDER / f"{name}-{candidate.name}"
         plan = Plan(experiment)
         data = self.prepared.scenario.data
-        build_request_pool(folder, plan, data, DEFAULT_POOL_MODELS, self.device, self.display)
-        return Pool(folder)
+        models = DEFAULT_POOL_MODELS
+        return build_request_pool(folder, plan, data, models, self.device, self.display)
 
     def _store(self, assured: Assured, findings: Sequence[Finding]) -> AssuredRun:
         method = assured.candidate.method

@@ -106,25 +106,24 @@ def quick(
         if value < ALPHA
     }
     evidence = (*(beyond if hand_picked else found).values(), *missed(coverage))
-    reasons = (*lost, *evidence)
+    reasons = [*lost, *evidence]
     if hand_picked:
+        reasons.append(HAND_PICKED)
         explained = [f"{name} (p {p_text(p[name])})" for name in found if name not in beyond]
-        reasons = (*reasons, HAND_PICKED)
         if explained:
-            reasons = (
-                *reasons,
+            reasons.append(
                 f"These attacks tell forgotten from unseen samples: {', '.join(explained)}. The "
                 "choice of the samples may explain it, so that they do not count; --tier oracle "
-                "can decide.",
+                "can decide."
             )
     if not evidence and not found:
-        reasons = (*reasons, NO_TRACE_OF_DAMAGED if lost else NO_TRACE)
+        reasons.append(NO_TRACE_OF_DAMAGED if lost else NO_TRACE)
     return Audit(
         subject=subject,
         verdict=NOT_FORGOTTEN if evidence else NO_VERDICT,
         powered=None,
         tier="quick",
-        reasons=reasons,
+        reasons=tuple(reasons),
         attacks=rows,
         roc=curves(attacks, unlearned, original),
         not_tested=not_tested(setting, coverage, "quick"),

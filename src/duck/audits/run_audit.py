@@ -306,7 +306,7 @@ class _RunAudit:
     def _pool(self) -> Pool:
         """Return the given pool or one that is made now; raise an error if it does not fit."""
         experiment = self.opened.experiment
-        pool = Pool(self.options.pool or self._build_pool())
+        pool = Pool(self.options.pool) if self.options.pool else self._build_pool()
         differences = mismatch(pool, experiment, bool(experiment.training.weights))
         if pool.design != "request":
             differences.insert(0, "design: shadow models know nothing of unlearning.")
@@ -318,7 +318,7 @@ class _RunAudit:
         check_size(pool)
         return pool
 
-    def _build_pool(self) -> Path:
+    def _build_pool(self) -> Pool:
         given = self.options.pool_models
         models = DEFAULT_POOL_MODELS if given is None else given
         if models < MIN_MODELS:
@@ -329,10 +329,8 @@ class _RunAudit:
         name = self.opened.run.id or self.opened.experiment.public_id
         folder = self.folder.resolve().parent / POOLS_FOLDER / name
         plan = Plan(self.opened.experiment)
-        build_request_pool(
-            folder, plan, self.opened.scenario.data, models, self.device, self.display
-        )
-        return folder
+        data = self.opened.scenario.data
+        return build_request_pool(folder, plan, data, models, self.device, self.display)
 
 
 def _store(audit: Audit, folder: Path) -> str:

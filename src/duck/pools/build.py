@@ -25,6 +25,7 @@ from duck.methods.base import METHODS
 from duck.models import build
 from duck.pools.files import Files, create
 from duck.pools.plan import Job, Layout, Plan, make_layout, recipe_of
+from duck.pools.reader import Pool
 from duck.predict import logits_on
 from duck.runtime import Stopwatch, device_name, pick_device, seeded
 from duck.scenarios import ForgetSamples
@@ -129,8 +130,8 @@ def build_pool(
 
 def build_request_pool(
     folder: Path, plan: Plan, data: Data, models: int, device: torch.device, display: Display
-) -> None:
-    """Train the missing models of a pool for an audit, and show how far it is."""
+) -> Pool:
+    """Train the missing models of a pool for an audit, show how far it is, and open it."""
     display.message(f"The pool of {models} models is made, or resumed, in {folder}.")
     with display.progress("pool") as progress:
         build_pool(
@@ -142,6 +143,7 @@ def build_request_pool(
             workers=suitable_workers(device),
             report=lambda state: progress(state.done, state.done + state.left),
         )
+    return Pool(folder)
 
 
 def suitable_workers(device: torch.device) -> int:
