@@ -33,7 +33,7 @@ from duck.audits.memory import PRIMARY
 from duck.audits.oracle import all_measures
 from duck.audits.outputs import ModelOutputs, make_setting, observe
 from duck.audits.quick import quick
-from duck.audits.roc import RATES, roc
+from duck.audits.statistics import RATES, roc
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Verdict
 from duck.methods import preset
 from duck.methods.base import Method

@@ -28,12 +28,13 @@ from result_files import RESULTS, ResultFile, Row, create_parser, print_table, r
 from torch import nn
 
 from duck.audits import controls
-from duck.audits.intervals import clopper_pearson
+from duck.audits.controls import find_power
 from duck.audits.judge import Judge, MeasurementCache, verdict_of
 from duck.audits.memory import PRIMARY
 from duck.audits.oracle import all_measures
 from duck.audits.outputs import make_setting, observe
-from duck.audits.planting import SHARES, find_power
+from duck.audits.parts import SHARES
+from duck.audits.statistics import clopper_pearson
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN
 
 TASKS = ("clusters", "noisy digits", "digits, class 3")

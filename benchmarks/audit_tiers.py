@@ -39,11 +39,10 @@ from torch import nn
 
 from duck.audits.full import evidence_of
 from duck.audits.judge import Judge, verdict_of
-from duck.audits.limits import Limits
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import make_setting
 from duck.audits.quick import quick
-from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Tier, Verdict
+from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Limits, Tier, Verdict
 from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.base import METHODS
 from duck.models.registry import MODELS, Shape
@@ -169,7 +168,7 @@ def pool_evidence(task: Task, index: int, method: str, folder: Path) -> PoolEvid
     training = Training(data.name, PERCEPTRON, task.recipe, fingerprint=fingerprint(data))
     experiment = Experiment(training, request, METHODS[method](), seed=1 + index)
     place = folder / f"{task.name}-{method}-{index}".replace(" ", "-")
-    build_pool(place, Plan("request", experiment), data, POOL_MODELS, device="cpu")
+    build_pool(place, Plan(experiment), data, POOL_MODELS, device="cpu")
     return evidence_of(Pool(place), make_setting(scenario), Limits())
 
 

@@ -19,11 +19,10 @@ from scipy.stats import mannwhitneyu, norm
 
 from duck.audits.attacks.svm import quick_svm
 from duck.audits.attacks.ulira import excess_over_unseen
-from duck.audits.intervals import SampleEstimate, clopper_pearson
 from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, match_unseen
 from duck.audits.quick import ALPHA, NO_TRACE, is_hand_picked, quick
-from duck.audits.roc import roc
 from duck.audits.scores import Margins, Outputs, Scored
+from duck.audits.statistics import SampleEstimate, clopper_pearson, roc
 from duck.audits.verdict import NOT_FORGOTTEN
 
 MEMBERS = 500

@@ -51,11 +51,10 @@ from result_files import RESULTS, ResultFile, Row, create_parser, print_table, r
 import duck
 from duck.artifacts import ArtifactStore, default_root
 from duck.audits.attacks.ulira import add_fit_error, against_not_requested
-from duck.audits.margins import softmax
 from duck.audits.measurements import js
 from duck.audits.memory import MAX_MARGIN
-from duck.audits.roc import least_others, roc
-from duck.audits.scores import Margins
+from duck.audits.scores import Margins, softmax
+from duck.audits.statistics import least_others, roc
 from duck.errors import BadInput
 from duck.experiment import to_dict
 from duck.methods.base import Method

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from duck.artifacts import Artifact, ArtifactStore, Key
-from duck.audits.margins import margins
+from duck.audits.scores import margins
 from duck.errors import BadInput
 from duck.experiment import Training, fingerprint
 from duck.methods.base import METHODS, Method

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from result_files import run_on_outputs
 
-from duck.audits.roc import roc
 from duck.audits.scores import Outputs, Scored
+from duck.audits.statistics import roc
 from duck.bench.outputs import Target
 
 Ordering = Callable[[npt.NDArray[np.float64], Outputs], npt.NDArray[np.float64]]

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from result_files import run_on_outputs
 
-from duck.audits.intervals import holm
 from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, match_unseen
 from duck.audits.quick import ALPHA, p_values
 from duck.audits.scores import Outputs
+from duck.audits.statistics import holm
 from duck.bench.outputs import Target
 
 PValues = dict[str, float]

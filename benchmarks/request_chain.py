@@ -35,10 +35,9 @@ from torch import nn
 
 import duck
 from duck.api import Result
-from duck.audits.margins import margins
 from duck.audits.memory import MAX_MARGIN
-from duck.audits.roc import roc
-from duck.audits.scores import Floats, Scored
+from duck.audits.scores import Floats, Scored, margins
+from duck.audits.statistics import roc
 from duck.methods.presets import default_recipe
 from duck.models import build
 from duck.predict import accuracy, logits_on

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import duck
 from duck.assurance import Assured, AssureOptions, assure
-from duck.audits.limits import Limits
 from duck.audits.parts import split_for_choice
+from duck.audits.verdict import Limits
 from duck.errors import BadInput, Diverged
 from duck.methods.base import METHODS, Method
 from duck.methods.ladder import Candidate, choose_method, ladder

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from duck.assurance import Assured, AssureOptions
 from duck.assurance import assure as assure_methods
 from duck.audits.auditing import Case, audit_oracle, audit_quick
-from duck.audits.limits import DEFAULT_MODELS
 from duck.audits.next_step import audit_obstacle
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
 from duck.audits.run_audit import AuditOptions, audit_run
-from duck.audits.verdict import NOT_FORGOTTEN, Audit, Tier
+from duck.audits.verdict import DEFAULT_MODELS, NOT_FORGOTTEN, Audit, Tier
 from duck.data.checks import check_data
 from duck.data.examples import Pixels
 from duck.data.torch_dataset import MapStyle, from_dataset

@@ -14,19 +14,19 @@ import torch
 from torch import nn
 
 from duck.audits.auditing import Case, audit_oracle, audit_quick
-from duck.audits.limits import DEFAULT_MODELS, Limits
 from duck.audits.memory import PRIMARY
 from duck.audits.oracle import ENOUGH
 from duck.audits.outputs import make_setting
-from duck.audits.parts import split_for_choice
-from duck.audits.planting import SHARES, plant
+from duck.audits.parts import SHARES, plant, split_for_choice
 from duck.audits.quick import Coverage
 from duck.audits.verdict import (
+    DEFAULT_MODELS,
     FORGOTTEN,
     NO_VERDICT,
     NOT_FORGOTTEN,
     TIERS,
     Audit,
+    Limits,
     Tier,
     Verdict,
 )

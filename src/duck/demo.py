@@ -12,9 +12,8 @@ from duck.artifacts import ArtifactStore, default_root
 from duck.assurance import Assurance, AssureOptions, assure
 from duck.audits import verdict
 from duck.audits.auditing import Case, audit_oracle, audit_quick
-from duck.audits.limits import DEFAULT_MODELS
 from duck.audits.quick import Coverage
-from duck.audits.verdict import Audit, Tier
+from duck.audits.verdict import DEFAULT_MODELS, Audit, Tier
 from duck.display import Display
 from duck.experiment import Experiment, Training
 from duck.methods.base import Method

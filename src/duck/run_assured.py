@@ -93,9 +93,8 @@ def assure_run(
         experiment = prepared.experiment(candidate.method)
         name = experiment.public_id if options.output.out is None else options.output.out.name
         folder = parent.resolve() / POOLS_FOLDER / f"{name}-{candidate.name}"
-        plan = Plan("request", experiment)
-        build_request_pool(folder, plan, data, DEFAULT_POOL_MODELS, device, shown)
-        return Pool(folder)
+        models = DEFAULT_POOL_MODELS
+        return build_request_pool(folder, Plan(experiment), data, models, device, shown)
 
     assured = assure(
         original,

@@ -21,8 +21,8 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from duck.artifacts import ArtifactStore
+from duck.audits.memory import ResidualMemory
 from duck.audits.parts import restrict
-from duck.audits.residual import ResidualMemory
 from duck.data.progress import ProgressCallback
 from duck.display import Display
 from duck.engines import Engine, InlineEngine

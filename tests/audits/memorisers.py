@@ -3,12 +3,13 @@
 Ridge regression on more features than samples, with random labels.
 """
 
+from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-from duck.audits.scores import Margins, Outputs, Scored
+from duck.audits.scores import Margins, Outputs, Scored, margins
 
 CLASSES, FEATURES, SEEN, UNSEEN = 4, 400, 240, 400
 SHARPNESS = 10.0
@@ -44,14 +45,21 @@ def row(rows: npt.NDArray[np.intp], order: npt.NDArray[np.intp] | None = None) -
     """Margins of a model trained on these rows, over all samples, told in this order."""
     outputs = trained(rows)
     order = np.arange(len(NAMES)) if order is None else order
-    printed = Outputs(outputs.ids[order], outputs.logits[order], outputs.labels[order])
-    return printed.scored(np.isin(order, rows))
+    scores = margins(outputs.logits, outputs.labels)
+    return Scored(NAMES[order], scores[order], np.isin(order, rows))
+
+
+def stack(rows: Iterable[Scored]) -> Margins:
+    """Margins of several models that tell their samples in the same order."""
+    models = list(rows)
+    values = np.stack([model.scores.astype(np.float32) for model in models])
+    return Margins(models[0].ids, values, np.stack([model.members for model in models]))
 
 
 @cache
 def shadows(count: int = 32, seed: int = 1) -> Margins:
     """Models on random halves of the known samples."""
-    return Margins.stack(row(rows) for rows in halves(count, np.random.default_rng(seed)))
+    return stack(row(rows) for rows in halves(count, np.random.default_rng(seed)))
 
 
 @cache
@@ -59,7 +67,7 @@ def oracles(count: int = 32, seed: int = 2) -> Margins:
     """Train models without the first half of the known samples, as retraining would."""
     generator = np.random.default_rng(seed)
     rest = np.arange(SEEN // 2, SEEN)
-    return Margins.stack(
+    return stack(
         row(generator.choice(rest, size=len(rest) * 3 // 4, replace=False)) for _ in range(count)
     )
 
@@ -70,7 +78,7 @@ def kept(count: int = 32, seed: int = 3) -> Margins:
     generator = np.random.default_rng(seed)
     asked, rest = requests(count, generator), np.arange(SEEN // 2, SEEN)
     others = [generator.choice(rest, size=len(rest) * 3 // 4, replace=False) for _ in range(count)]
-    return Margins.stack(row(np.concatenate(both)) for both in zip(asked, others, strict=True))
+    return stack(row(np.concatenate(both)) for both in zip(asked, others, strict=True))
 
 
 @cache

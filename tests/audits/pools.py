@@ -28,9 +28,7 @@ def experiment(request: Request | None = None, **changes: Any) -> Experiment:
 
 def plan(design: Design = "request", request: Request | None = None, **changes: Any) -> Plan:
     wanted = experiment(request, **changes)
-    return Plan(
-        design, wanted if design == "request" else replace(wanted, request=None, method=None)
-    )
+    return Plan(wanted if design == "request" else replace(wanted, request=None, method=None))
 
 
 def build(

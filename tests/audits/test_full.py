@@ -10,26 +10,25 @@ from scipy.special import expit
 from duck.audits.attacks.lira import LiraAttack
 from duck.audits.attacks.rmia import RmiaAttack
 from duck.audits.attacks.ulira import excess_over_unseen
-from duck.audits.epsilon import limit
 from duck.audits.full import (
-    _epsilon_row,
-    _klom_rows,
-    _model_measures,
-    _resolved_rates,
-    _ulira_scores,
+    among_oracles,
+    epsilon_row,
     evidence_of,
-    ulira_excess,
+    klom_rows,
+    model_measures,
 )
-from duck.audits.limits import Limits
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import ModelOutputs, make_setting, observe
+from duck.audits.pool_measures import limit
 from duck.audits.scores import Margins, Scored
+from duck.audits.statistics import resolved_rates
+from duck.audits.verdict import Limits
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods.base import METHODS
 from duck.pools.plan import Plan
 from duck.pools.reader import Pool, State
-from duck.types import Recipe
+from duck.types import Estimate, Recipe
 from tests.audits import memorisers, pools
 from tests.audits.witnesses import sample_model, samples_setting
 from tests.toys import class_scenario, trained_net
@@ -50,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pool]:
     """Of a method that does nothing, and of retraining."""
     folder = tmp_path_factory.mktemp("pools")
     return {
-        method: pools.pool(folder / method, Plan("request", asked(method)), 20)
+        method: pools.pool(folder / method, Plan(asked(method)), 20)
         for method in ("original", "retrained")
     }
 
@@ -82,7 +81,7 @@ def small_pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
 def test_equal_models_are_judged_by_other_oracles_each_once(small_pool: Pool) -> None:
     pool = small_pool
     assert pool.oracle is not None
-    judged = _ulira_scores(pool)["retrained"]
+    judged = among_oracles(pool.margins("oracle", "candidate"))
     candidates = int((pool.roles == "candidate").sum())
     assert len(judged.scores) == len(pool.oracle) * candidates
     assert int(judged.members.sum()) == len(pool.oracle) // 2 * candidates
@@ -111,18 +110,17 @@ def test_the_excess_of_a_pool_compares_candidates_with_unseen_samples_of_the_oth
 ) -> None:
     """60 candidates of one class; 150 of 200 unseen samples are of the other three."""
     setting = make_setting(class_scenario())
-    found = ulira_excess(small_pool, setting)
-    assert set(found) == {"unlearned", "original"}
-    assert {estimate.n for estimate in found.values()} == {210}
+    row = evidence_of(small_pool, setting, Limits()).rows["U-LiRA excess"]
+    assert row.n == 210
     is_unseen = np.isin(small_pool.roles, ["test", "holdout"]) & (small_pool.labels != 2)
     unseen = small_pool.ids[is_unseen]
     ids = np.concatenate([small_pool.ids[small_pool.roles == "candidate"], unseen])
-    states: dict[str, State] = {"unlearned": "after", "original": "before"}
-    for name, state in states.items():
+    states: dict[State, Estimate | None] = {"after": row.unlearned, "before": row.original}
+    for state, estimate in states.items():
         models, oracles = (small_pool.margins(side).at(ids) for side in (state, "oracle"))
-        assert found[name] == excess_over_unseen(models, oracles, unseen)
+        assert estimate == Estimate(*excess_over_unseen(models, oracles, unseen)[:3])
     none = replace(setting, forgotten_classes=np.arange(4))
-    assert ulira_excess(small_pool, none) == {}
+    assert "U-LiRA excess" not in evidence_of(small_pool, none, Limits()).rows
 
 
 def test_epsilon_before_stands_under_original_and_after_under_unlearned() -> None:
@@ -130,7 +128,7 @@ def test_epsilon_before_stands_under_original_and_after_under_unlearned() -> Non
         models.at(memorisers.CANDIDATES)
         for models in (memorisers.kept(), memorisers.forgot(), memorisers.oracles())
     )
-    row = _epsilon_row(before, after, oracles)
+    row = epsilon_row({"original": before, "unlearned": after}, oracles)
     assert row.original is not None
     assert row.unlearned is not None
     assert row.original.value > row.unlearned.value + 0.3
@@ -143,7 +141,8 @@ def test_epsilon_says_what_so_many_models_can_show_and_who_is_there() -> None:
         memorisers.oracles().at(memorisers.CANDIDATES),
     )
     sure = Margins(kept.ids, np.where(kept.members, kept.values + 100, kept.values), kept.members)
-    row = _epsilon_row(sure, memorisers.forgot().at(memorisers.CANDIDATES), oracles)
+    forgot = memorisers.forgot().at(memorisers.CANDIDATES)
+    row = epsilon_row({"original": sure, "unlearned": forgot}, oracles)
     assert row.limit is not None
     assert row.limit.value == pytest.approx(limit(8, 16))
     assert row.limit.why == f"8 models a side cannot show more than {limit(8, 16):.3f}"
@@ -192,7 +191,8 @@ def test_one_floor_serves_models_that_are_like_oracles_and_models_that_are_far_o
         Margins(names, draw.normal(middle, 1, (16, 30)), np.ones((16, 30), bool))
         for middle in (0, 50, 0)
     )
-    row = _klom_rows("retain", alike, off, oracles)["KLoM retain"]
+    models = {"original": alike, "unlearned": off}
+    row = klom_rows("retain", models, oracles)["KLoM retain"]
     assert row.original is not None
     assert row.unlearned is not None
     assert row.retrained is not None
@@ -221,7 +221,7 @@ def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, PoolEviden
 
 
 def test_hits_are_shown_at_every_rate_that_the_non_members_resolve() -> None:
-    assert [_resolved_rates(others) for others in (99, 100, 999, 1000)] == [
+    assert [resolved_rates(others) for others in (99, 100, 999, 1000)] == [
         [],
         [0.01],
         [0.01],
@@ -246,7 +246,7 @@ def test_hits_are_shown_at_every_rate_that_the_non_members_resolve() -> None:
         pass
 
     attacks = {"LiRA": RankedLira(), "RMIA": RankedRmia()}
-    by = {measure.name: measure for measure in _model_measures(attacks, setting)}
+    by = {measure.name: measure for measure in model_measures(attacks, setting)}
     assert list(by) == ["LiRA", "RMIA", "LiRA hits", "RMIA hits"]
     own = by["LiRA hits"].of_model
     assert own is not None

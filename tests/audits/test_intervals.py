@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from duck.audits.intervals import (
-    binomial_error,
+from duck.audits.statistics import (
     clopper_pearson,
     holm,
     mean_interval,
@@ -36,19 +35,10 @@ def test_a_rate_that_cannot_be(count: int, n: int) -> None:
         clopper_pearson(count, n)
 
 
-def test_the_error_of_a_rate_is_never_nothing() -> None:
-    assert binomial_error(0.5, 96) == pytest.approx(0.05)  # 50 in 100 once two of each are added
-    assert binomial_error(0.0, 96) == pytest.approx(math.sqrt(0.02 * 0.98 / 100))
-    with pytest.raises(BadInput, match="has no error"):
-        binomial_error(0.5, 0)
-
-
 def test_the_mean_of_few() -> None:
-    found = mean_interval([1.0, 2.0, 3.0])
+    found = mean_interval(np.array([1.0, 2.0, 3.0]))
     low, high = stats.t.interval(0.95, 2, 2.0, 1 / math.sqrt(3))
     assert found == pytest.approx((2.0, low, high, 3))
-    with pytest.raises(BadInput, match="at least 2 values"):
-        mean_interval([1.0])
 
 
 def test_a_new_model_by_hand() -> None:
@@ -97,11 +87,7 @@ def test_models_that_agree_exactly() -> None:
     assert (band.p_value(0.5), band.p_value(0.5001), band.low, band.high) == (1, 0, 0.5, 0.5)
 
 
-def test_too_few_or_not_numbers() -> None:
-    with pytest.raises(BadInput, match="at least 2 retrained models, got 1"):
-        prediction_interval([0.5])
-    with pytest.raises(BadInput, match="at least 3 retrained models, got 2"):
-        prediction_interval([0.5, 0.6], shares_pairs=True)
+def test_values_that_are_not_numbers() -> None:
     with pytest.raises(BadInput, match="finite"):
         prediction_interval([0.5, math.nan])
 

@@ -7,11 +7,10 @@ import pytest
 from scipy.stats import t
 
 from duck.audits.judge import Judge, MeasurementCache, verdict_of
-from duck.audits.limits import Limits
 from duck.audits.measurements import Measure, Measurement
 from duck.audits.memory import CLASS_LOGIT, LIKENESS, PRIMARY, memory_measures
 from duck.audits.outputs import ModelOutputs, SplitOutputs
-from duck.audits.verdict import Grade
+from duck.audits.verdict import Grade, Limits
 from tests.audits.witnesses import (
     FORGET,
     GONE,
@@ -38,7 +37,8 @@ def judge(
     by_outputs = {id(outputs[name]): value for name, value in known.items()}
 
     def measure(seen: ModelOutputs) -> Measurement:
-        return Measurement(by_outputs[id(seen)], None, None, 1e-6, FORGET)
+        value = by_outputs[id(seen)]
+        return Measurement(value, value, value, FORGET)
 
     names = names or (PRIMARY if question == "remembers" else ("attack",))
     measures = [

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logit
 from scipy.special import softmax as reference
 
-from duck.audits.margins import BOUND, margins, softmax
+from duck.audits.scores import BOUND, margins, softmax
 from duck.errors import BadInput
 
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from duck.audits import controls
-from duck.audits.limits import Limits
 from duck.audits.oracle import Models, PoolEvidence, decide, oracle
 from duck.audits.outputs import ModelOutputs, Rows, Setting, SplitOutputs
 from duck.audits.quick import Coverage, quick
-from duck.audits.verdict import Audit, Control, Evidence, Grade, Power
+from duck.audits.verdict import Audit, Control, Evidence, Grade, Limits, Power
 from tests.audits.witnesses import GONE, class_setting, model, sample_model, samples_setting
 
 

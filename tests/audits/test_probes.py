@@ -4,12 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
-from sklearn.preprocessing import StandardScaler
 
 from duck.audits.outputs import ModelOutputs, SplitOutputs
-from duck.audits.probes import nearest, probes, prototypes, unit
-from duck.audits.ridge import balanced, folds, ridge
+from duck.audits.probes import fold_of_each, linear, nearest, probes, prototypes, unit
 from tests.audits.witnesses import class_setting, labels_of, model, sample_model, samples_setting
 
 
@@ -109,26 +106,15 @@ def test_unit_rows_have_length_one_and_zero_stays() -> None:
     assert rows.tolist() == [[0.6, 0.8], [0.0, 0.0]]
 
 
-def test_ridge_is_scikit_learn_s() -> None:
-    draw = np.random.default_rng(0)
-    inputs, answers, rows = (
-        draw.normal(2, 3, (60, 5)),
-        draw.normal(size=(60, 2)),
-        draw.normal(size=(7, 5)),
-    )
-    weights = draw.uniform(0.5, 2, 60)
-    scaler = StandardScaler().fit(inputs)
-    expected = (
-        Ridge(alpha=1.0)
-        .fit(scaler.transform(inputs), answers, sample_weight=weights)
-        .predict(scaler.transform(rows))
-    )
-    np.testing.assert_allclose(ridge(inputs, answers, weights)(rows), expected, atol=1e-8)
-
-
-def test_folds_share_out_each_class_and_weights_balance_them() -> None:
+def test_folds_share_out_each_class() -> None:
     labels = np.array([0] * 10 + [1] * 5)
-    given = folds(labels, 5)
-    assert [np.bincount(given[labels == label]).tolist() for label in (0, 1)] == [[2] * 5, [1] * 5]
-    weights = balanced(labels)
-    assert weights[labels == 0].sum() == pytest.approx(weights[labels == 1].sum())
+    folds = fold_of_each(labels)
+    assert [np.bincount(folds[labels == label]).tolist() for label in (0, 1)] == [[2] * 5, [1] * 5]
+
+
+def test_a_linear_probe_weighs_classes_equally() -> None:
+    """Of overlapping classes, one of which is ten times as frequent, the rare one is read too."""
+    draw = np.random.default_rng(0)
+    inputs = np.concatenate([draw.normal(0, 1, (1000, 1)), draw.normal(2, 1, (100, 1))])
+    named = linear(inputs, np.repeat([0, 1], [1000, 100]), np.array([[0.9], [1.1]]))
+    assert named.tolist() == [0, 1]

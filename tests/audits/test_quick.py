@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from duck.audits.attacks import EntropyAttack, LossAttack, RunnerUpAttack
+from duck.audits.attacks.threshold import EntropyAttack, LossAttack, RunnerUpAttack
 from duck.audits.controls import mask_forgotten
-from duck.audits.intervals import SampleEstimate
 from duck.audits.outputs import ModelOutputs, SplitOutputs, match_unseen
 from duck.audits.quick import (
     HAND_PICKED,
@@ -21,6 +20,7 @@ from duck.audits.quick import (
     quick,
     separation,
 )
+from duck.audits.statistics import SampleEstimate
 from duck.audits.verdict import Audit
 from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
 
@@ -109,7 +109,7 @@ def test_an_svm_that_does_worse_than_chance_tells_nothing() -> None:
     reading = of_samples(seen).attacks["SVM attack"].unlearned
     assert reading is not None
     assert reading.value < 0.42
-    assert p_values(samples_setting(), seen, hand_picked=False)["SVM attack"] > 0.9
+    assert p_values(samples_setting(), seen)["SVM attack"] > 0.9
 
 
 def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -> None:
@@ -133,8 +133,7 @@ def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -
     members, matched = match_unseen(few.forget.labels, few.unseen.labels, seed=0)
     setting = replace(samples_setting(), num_forget=len(rows), members=members)
     of_all, of_matched = (
-        p_values(replace(setting, matched=chosen), few, hand_picked=False)
-        for chosen in (np.arange(160), matched)
+        p_values(replace(setting, matched=chosen), few) for chosen in (np.arange(160), matched)
     )
     assert of_all["loss attack"] < 1e-3
     assert min(of_matched.values()) > 0.05

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import duck
-from duck.audits.residual import ResidualMemory
+from duck.audits.memory import ResidualMemory
 from duck.models import build
 from duck.retraining import Retraining
 from duck.types import Recipe, Scenario

@@ -2,28 +2,25 @@
 
 import numpy as np
 import pytest
-import torch
 
 from duck.audits.attacks.lira import offline_lira
-from duck.audits.roc import roc
-from duck.audits.scores import Margins, Outputs, Scored, places
+from duck.audits.scores import Margins, Outputs, Scored
+from duck.audits.statistics import roc
 from duck.errors import BadInput
-from duck.types import Predictions
 from tests.audits import memorisers
 from tests.audits.memorisers import NAMES
 
 AB = np.array(["a", "b"])
 
 
-def test_each_model_may_tell_its_samples_in_its_own_order() -> None:
+def test_models_and_target_may_tell_their_samples_in_their_own_order() -> None:
     generator = np.random.default_rng(5)
     *trainings, judged = memorisers.halves(18, generator)[:17]
-    straight = Margins.stack(memorisers.row(rows) for rows in trainings)
-    shuffled = Margins.stack(
-        memorisers.row(rows, generator.permutation(len(NAMES))) for rows in trainings
-    )
+    order = generator.permutation(len(NAMES))
+    straight = memorisers.stack(memorisers.row(rows) for rows in trainings)
+    shuffled = memorisers.stack(memorisers.row(rows, order) for rows in trainings)
     target = memorisers.row(judged, generator.permutation(len(NAMES)))
-    first, second = offline_lira(target, straight), offline_lira(target, shuffled.at(straight.ids))
+    first, second = offline_lira(target, straight), offline_lira(target, shuffled)
     assert (first.ids == target.ids).all()
     assert first.scores == pytest.approx(second.scores)
     # Rows that went to other samples would tell nothing.
@@ -46,32 +43,14 @@ def test_columns_are_chosen_by_id() -> None:
     )
     with pytest.raises(BadInput, match=r"1 of 2 samples .* 3,.* 'd'"):
         made.at(np.array(["a", "d"]))
-    assert places(np.array(["b", "a", "c"]), np.array(["c", "b"])).tolist() == [2, 0]
+    turned = Margins(np.array(["b", "a", "c"]), made.values, made.members)
+    assert turned.at(np.array(["c", "b"])).values.tolist() == [[3, 1], [6, 4]]
     with pytest.raises(BadInput, match=r"2 of 2 samples .*'s 0"):
-        places(np.array([], dtype=np.str_), AB)
+        Margins(AB[:0], made.values[:, :0], made.members[:, :0]).at(AB)
 
 
-def test_a_stack_keeps_float32_and_refuses_other_samples() -> None:
-    first = Scored(AB, np.array([1.0, 2.0]), np.array([True, False]))
-    turned = Scored(AB[::-1], np.array([3.0, 4.0]), np.array([True, False]))
-    stacked = Margins.stack([first, turned])
-    assert stacked.values.dtype == np.float32
-    assert stacked.values.tolist() == [[1, 2], [4, 3]]
-    assert stacked.members.tolist() == [[True, False], [False, True]]
-    with pytest.raises(BadInput, match="the first is 'b'"):
-        Margins.stack([first, Scored(np.array(["a", "c"]), first.scores, first.members)])
-    with pytest.raises(BadInput, match=r"1 samples,.* of 2"):
-        Margins.stack([first, Scored(AB[:1], first.scores[:1], first.members[:1])])
-    with pytest.raises(BadInput, match="at least one model"):
-        Margins.stack([])
-
-
-def test_outputs_come_from_predictions() -> None:
-    predictions = Predictions(
-        torch.tensor([[0.0, 1.0], [2.0, 0.0]]), torch.zeros(2, 1), torch.tensor([1, 1]), AB
-    )
-    outputs = Outputs.of(predictions)
-    assert outputs.scored(np.array([True, False])).scores.tolist() == [1.0, -2.0]
+def test_outputs_have_probabilities() -> None:
+    outputs = Outputs(AB, np.array([[0.0, 1.0], [2.0, 0.0]]), np.array([1, 1]))
     assert outputs.probabilities.sum(1) == pytest.approx([1, 1])
     assert len(outputs) == 2
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from duck.audits.outputs import ModelOutputs, SplitOutputs
-from duck.audits.single import audit_single
+from duck.audits.quick import quick_single
 from duck.errors import BadInput
 from tests.audits.witnesses import sample_model
 
@@ -28,7 +28,7 @@ def one_sample(margin: float) -> ModelOutputs:
 def test_the_percentile_counts_unseen_samples_with_a_lower_loss(
     margin: float, below: float
 ) -> None:
-    audit = audit_single(one_sample(margin), one_sample(20.0), "subject", "quick")
+    audit = quick_single(one_sample(margin), one_sample(20.0), "subject")
     row = audit.attacks["loss percentile"]
     assert row.unlearned is not None
     assert row.original is not None
@@ -40,4 +40,4 @@ def test_a_class_without_unseen_samples() -> None:
     alone = one_sample(1.0)
     other = replace(alone.unseen, labels=np.ones(10, np.int64))
     with pytest.raises(BadInput, match="no unseen sample"):
-        audit_single(replace(alone, unseen=other), alone, "subject", "quick")
+        quick_single(replace(alone, unseen=other), alone, "subject")

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from duck.audits.outputs import Array, ModelOutputs, Setting, SplitOutputs
+from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs
+from duck.audits.scores import Array
 
 CLASSES, GONE, WIDTH = 4, 3, 8
 FORGET, RETAIN, UNSEEN = 90, 180, 160

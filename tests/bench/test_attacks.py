@@ -54,7 +54,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("pool") / "shadows"
     made = training(FEW, FEW.blocks[0], facts_of(digits()["digits"])).training
-    build_pool(folder, PoolPlan("shadow", Experiment(made)), digits()["digits"], 10, device=CPU)
+    build_pool(folder, PoolPlan(Experiment(made)), digits()["digits"], 10, device=CPU)
     return folder
 
 
@@ -255,9 +255,7 @@ def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"model: 'convnet' .* 'allcnn'"):
         lira.check([replace(fitting, training=replace(fitting.training, model="allcnn"))])
     request = Experiment(fitting.training, ForgetClasses([3]), METHODS["original"]())
-    build_pool(
-        tmp_path / "request", PoolPlan("request", request), digits()["digits"], 2, device=CPU
-    )
+    build_pool(tmp_path / "request", PoolPlan(request), digits()["digits"], 2, device=CPU)
     with pytest.raises(BadInput, match="design 'request'"):
         attacker(Attack("lira", shadows=8), tmp_path / "request")
 

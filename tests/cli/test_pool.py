@@ -15,7 +15,7 @@ import pytest
 from duck import cli
 from duck.experiment import to_dict
 from duck.methods.presets import preset
-from duck.pools import members
+from duck.pools import build
 from duck.pools.reader import Pool, State
 from tests.audits.pools import all_logits
 
@@ -100,15 +100,15 @@ def test_a_killed_pool_goes_on_and_ends_with_the_same_bits(
 def test_ctrl_c_keeps_the_models_that_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = members.Trainer.__call__
+    real = build.Trainer.__call__
 
-    def interrupted(self: members.Trainer, group: members.Group) -> members.TrainedModels:
+    def interrupted(self: build.Trainer, group: build.Group) -> build.TrainedModels:
         if group[0].number == 2:
             os.kill(os.getpid(), signal.SIGINT)
         return real(self, group)
 
     with monkeypatch.context() as patch:
-        patch.setattr(members.Trainer, "__call__", interrupted)
+        patch.setattr(build.Trainer, "__call__", interrupted)
         _, err = duck(capsys, *QUICK, "--models", "4", "--out", str(tmp_path / "p"), code=130)
     assert "Interrupted: the models that ended are stored" in err
     assert sorted(path.name for path in (tmp_path / "p").iterdir()) == [

@@ -11,16 +11,15 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch._dynamo.utils import counters
 
-from duck.audits.margins import margins
+from duck.audits.scores import margins
 from duck.engines import ProcessEngine
 from duck.errors import BadInput, DuckError
 from duck.models import build as build_model
 from duck.pools import build as build_module
 from duck.pools import plan as planning
-from duck.pools.build import Progress
-from duck.pools.files import Samples, find, merge
-from duck.pools.members import Trainer
-from duck.pools.plan import Job, Part, make_layout
+from duck.pools.build import Progress, Trainer
+from duck.pools.files import find, merge
+from duck.pools.plan import Job, Part, Samples, make_layout
 from duck.pools.reader import Pool, State, mismatch
 from duck.runtime import seeded
 from duck.sample_ids import NO_SALT, ids_digest
@@ -492,8 +491,9 @@ def test_a_run_that_the_pool_is_not_about_is_described_field_by_field(whole: Poo
         "method.epochs",
     ]
     assert found[1] == "recipe.epochs: 2 in the pool, 9 in the run."
-    assert [text.split(":")[0] for text in mismatch(whole, wrong, but=("recipe", "data"))] == [
-        "method.epochs"
+    assert [text.split(":")[0] for text in mismatch(whole, wrong, ignore_recipe=True)] == [
+        "data.fingerprint",
+        "method.epochs",
     ]
     assert mismatch(whole, replace(right, request=ForgetFraction(0.1))) == [
         "request.name: 'classes' in the pool, 'fraction' in the run."

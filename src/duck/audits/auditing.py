@@ -9,13 +9,11 @@ import numpy as np
 from torch import nn
 
 from duck.audits.full import evidence_of
-from duck.audits.limits import Limits
 from duck.audits.oracle import Models, oracle
 from duck.audits.outputs import ModelOutputs, check_unseen, make_setting, observe
-from duck.audits.quick import Coverage, quick
+from duck.audits.quick import Coverage, quick, quick_single
 from duck.audits.relearn import relearning
-from duck.audits.single import audit_single
-from duck.audits.verdict import Audit, Tier
+from duck.audits.verdict import Audit, Limits
 from duck.errors import BadInput
 from duck.pools.reader import Pool
 from duck.printable import counted
@@ -56,11 +54,13 @@ class Case:
 def audit_quick(case: Case) -> Audit:
     """Run the quick tier: seconds, and no other model."""
     start = time.monotonic()
-    if len(case.scenario.forget) == 1:
-        return _audit_single(case, "quick", start)
-    setting = make_setting(case.scenario)
+    is_single = len(case.scenario.forget) == 1
+    check_unseen(case.scenario)
+    setting = None if is_single else make_setting(case.scenario)
     unlearned = case.observe(case.unlearned, "unlearned model")
     original = case.observe(case.original, "original")
+    if setting is None:
+        return _add_time(quick_single(unlearned, original, case.subject), start)
     audit = quick(setting, unlearned, original, case.subject, case.coverage)
     return _add_time(replace(audit, reasons=(*audit.reasons, *case.notes)), start)
 
@@ -81,9 +81,9 @@ def audit_oracle(
         planted: Models that keep a share of the forget set, by that share, to state the power.
         limits: How much may be left in a model that is called forgotten.
     """
-    start = time.monotonic()
     if len(case.scenario.forget) == 1:
-        return _audit_single(case, "full" if pool else "oracle", start)
+        return replace(audit_quick(case), tier="full" if pool else "oracle")
+    start = time.monotonic()
     setting = make_setting(case.scenario)
     models = Models(
         case.observe(case.unlearned, "unlearned model"),
@@ -109,16 +109,12 @@ def audit_oracle(
     return _add_time(audit, start)
 
 
-def _audit_single(case: Case, tier: Tier, start: float) -> Audit:
-    check_unseen(case.scenario)
-    unlearned = case.observe(case.unlearned, "unlearned model")
-    original = case.observe(case.original, "original")
-    return _add_time(audit_single(unlearned, original, case.subject, tier), start)
-
-
 def _structure(case: Case) -> tuple[str, ...]:
     """Return a sentence where the modules differ from those of the original."""
-    before, after = (_layers(model) for model in (case.original, case.unlearned))
+    before, after = (
+        [type(module).__name__ for module in model.modules() if not list(module.children())]
+        for model in (case.original, case.unlearned)
+    )
     if before == after:
         return ()
     return (
@@ -127,21 +123,13 @@ def _structure(case: Case) -> tuple[str, ...]:
     )
 
 
-def _layers(model: nn.Module) -> list[str]:
-    """Return the types of the modules without children, in order."""
-    return [type(module).__name__ for module in model.modules() if not list(module.children())]
-
-
 def _untrained_outputs(case: Case) -> ModelOutputs | None:
     if case.new_model is None:
         return None
-    return case.observe(_untrained(case, case.new_model), "untrained model")
-
-
-def _untrained(case: Case, new_model: Callable[[], nn.Module]) -> nn.Module:
     device = device_of(case.original)
     with global_seed(seeded(case.scenario.seed, "audit", "untrained"), device):
-        return new_model().to(device)
+        untrained = case.new_model().to(device)
+    return case.observe(untrained, "untrained model")
 
 
 def _refuse_copies(unlearned: ModelOutputs, references: Sequence[ModelOutputs]) -> None:

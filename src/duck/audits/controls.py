@@ -1,4 +1,7 @@
-"""Controls: models whose verdict is known. An audit that gets one wrong has no verdict."""
+"""Controls: models whose verdict is known. An audit that gets one wrong has no verdict.
+
+Planted models, which keep a known share of the forget set, show what an audit recognises.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,9 +12,10 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from duck.audits.judge import Judge, verdict_of
-from duck.audits.margins import softmax
-from duck.audits.outputs import LOWEST, Array, ModelOutputs, Setting, SplitOutputs
-from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Control
+from duck.audits.memory import PRIMARY
+from duck.audits.outputs import LOWEST, ModelOutputs, Setting, SplitOutputs
+from duck.audits.scores import Array, softmax
+from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Control, Power
 from duck.runtime import seeded
 
 HEAD_STEPS = 100
@@ -22,6 +26,7 @@ NEVER = f"never {FORGOTTEN}"
 AS_GOOD = "retrained accuracy"
 REFERENCE_CONTROLS = frozenset({"retrained", AS_GOOD})
 """Controls of the reference models themselves. Where one fails, these models decide nothing."""
+POWER = 0.8
 SHORTFALL = 0.1
 """Of accuracy on retained samples. A retrained model that lacks more was trained differently."""
 
@@ -134,3 +139,26 @@ def check_accuracy(original: ModelOutputs, references: Sequence[ModelOutputs]) -
 def _with_logits(original: ModelOutputs, logits: Callable[[SplitOutputs], Array]) -> ModelOutputs:
     """Replace the logits of every split."""
     return original.map(lambda split: replace(split, logits=logits(split)))
+
+
+def find_power(judge: Judge, shares: Sequence[float]) -> Power:
+    """Return the smallest share that the audit recognises with a power of 80 %.
+
+    The residual memory of planted models is interpolated between their shares.
+    """
+    memory = {}
+    for share in sorted(shares):
+        names = [name for name in judge.measurements.models if name.startswith(f"planted {share} ")]
+        found = [judge.residual_memory(name).get(PRIMARY[0]) for name in names]
+        values = [item.value for item in found if item is not None]
+        if values:
+            memory[share] = float(np.mean(values))
+    needed = judge.detectable_memory(POWER)
+    by_share = {f"{share:g}": value for share, value in memory.items()}
+    if not memory or needed is None:
+        return Power(None, by_share)
+    grid = np.linspace(0, 1, 1001)
+    points = {0.0: 0.0, **memory, 1.0: 1.0}
+    expected = np.maximum.accumulate(np.interp(grid, list(points), list(points.values())))
+    reached = expected >= needed
+    return Power(float(grid[reached.argmax()]) if reached.any() else None, by_share)

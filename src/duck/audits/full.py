@@ -1,6 +1,6 @@
 """The full tier: attacks that compare many models with and without a sample, from a pool."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -14,19 +14,32 @@ from duck.audits.attacks.ulira import (
     against_oracles,
     excess_over_unseen,
 )
-from duck.audits.epsilon import epsilon_per_sample
-from duck.audits.intervals import SampleEstimate, binomial_error
-from duck.audits.klom import klom, p95, span_of
-from duck.audits.limits import MAX_ADVANTAGE, Limits
-from duck.audits.measurements import Measure, Measurement, ScoringFunction, auc_of, mean
-from duck.audits.memorisation import memorisation, retained_leakage
+from duck.audits.measurements import Measure, Measurement, OfModel, membership
 from duck.audits.oracle import PoolEvidence
-from duck.audits.outputs import ModelOutputs, Setting
-from duck.audits.roc import RATES, Roc, least_others, roc
-from duck.audits.scores import Floats, Margins, Scored
-from duck.audits.verdict import MODELS, Answer, Evidence, Limit, Row, Unit
+from duck.audits.outputs import Setting
+from duck.audits.pool_measures import epsilon_per_sample, klom, leakage, memorisation, span_of
+from duck.audits.scores import Array, Margins, Scored
+from duck.audits.statistics import (
+    NORMAL_QUANTILE,
+    RATES,
+    Roc,
+    SampleEstimate,
+    mean_interval,
+    resolved_rates,
+    roc,
+)
+from duck.audits.verdict import (
+    MAX_ADVANTAGE,
+    MODELS,
+    Answer,
+    Evidence,
+    Limit,
+    Limits,
+    Row,
+    Unit,
+)
 from duck.errors import BadInput
-from duck.pools.reader import Pool, State
+from duck.pools.reader import Pool
 from duck.runtime import seeded
 from duck.types import Estimate, Ids
 
@@ -39,24 +52,21 @@ AMONG_UNLEARNED = "U-LiRA among unlearned"
 QUANTILE = 0.95
 MAX_EXCESS_SAMPLES = 2000
 """On each side. More would take minutes, as every model is left out of its own fit."""
-BEFORE_AND_AFTER = ("original", "unlearned")
-STATES: tuple[State, State, State] = ("before", "after", "oracle")
 ABOUT = {
-    "oracles": "U-LiRA of half of the oracles against the other half: so few equal models lie "
-    "below 0.5, down to 0, since each is scored by fits without it",
-    "tpr": "true-positive rate at a false-positive rate of",
-    "not requested": "tells models that unlearned a sample from models that never had it and "
+    "among oracles": "U-LiRA of half of the oracles against the other half: so few equal models "
+    "lie below 0.5, down to 0, since each is scored by fits without it",
+    AMONG_UNLEARNED: "tells models that unlearned a sample from models that never had it and "
     "unlearned others; 0.5 is chance",
-    "excess": "AUC of U-LiRA on the candidates minus that on unseen samples; a change of recipe "
+    EXCESS: "AUC of U-LiRA on the candidates minus that on unseen samples; a change of recipe "
     "moves both, and the difference stays near 0",
-    "epsilon": "95th percentile over samples of the 95 % lower bound of ε",
-    "klom": "divergence of margins from oracles' on",
     "memorisation": "mean confidence in the right class of models that were trained on the sample "
     "minus that of the pool's others, which were trained on other samples in its place; oracles "
     "are left out",
     "leakage": "tells retained from unseen samples by their margin, before and after unlearning; "
     "should not rise",
 }
+Models = Mapping[str, Margins]
+"""The models of a pool by what they stand for: the original (before unlearning), unlearned ones."""
 
 
 def check_size(pool: Pool) -> None:
@@ -73,18 +83,43 @@ def check_size(pool: Pool) -> None:
 def evidence_of(pool: Pool, setting: Setting, limits: Limits) -> PoolEvidence:
     """Run every attack on the pool and return the evidence for the audit."""
     check_size(pool)
-    rocs = {name: roc(scored) for name, scored in _ulira_scores(pool).items()}
-    attacks = model_attacks(setting, "full", pool=pool)
-    rows = {
-        **_ulira_rows(pool, rocs),
-        **_excess_rows(pool, setting),
-        **_sample_rows(pool, setting),
+    models = {"original": pool.margins("before"), "unlearned": pool.margins("after")}
+    oracles = pool.margins("oracle")
+    is_retained_class = np.isin(pool.labels, setting.retained_classes)
+    samples: dict[str, Ids] = {
+        "forget": pool.ids[pool.roles == "candidate"],
+        "retain": pool.ids[pool.roles == "retain"],
+        # Models that still know a forgotten class differ from oracles on its unseen samples too.
+        "test": pool.ids[np.isin(pool.roles, ["test", "holdout"]) & is_retained_class],
     }
+    forget = {name: margins.at(samples["forget"]) for name, margins in models.items()}
+    forget_oracles = oracles.at(samples["forget"])
+    rocs = {name: roc(against_oracles(margins, forget_oracles)) for name, margins in forget.items()}
+    rows = _ulira_rows(forget, forget_oracles, rocs)
+    if len(samples["test"]):
+        rows[EXCESS] = _row(
+            ABOUT[EXCESS],
+            "AUC",
+            ulira_excess(models, oracles, samples["forget"], samples["test"], setting.seed),
+        )
+    rows["ε"] = epsilon_row(forget, forget_oracles)
+    for name, ids in samples.items():
+        if len(ids):
+            rows |= klom_rows(name, {key: models[key].at(ids) for key in models}, oracles.at(ids))
+    memorised = {name: _mean(memorisation(margins)) for name, margins in forget.items()}
+    rows["memorisation"] = _row(ABOUT["memorisation"], "score", memorised)
+    if len(samples["retain"]) and len(samples["test"]):
+        leaked = {
+            name: mean_interval(leakage(margins, samples["retain"], samples["test"]))
+            for name, margins in models.items()
+        }
+        rows["leakage retained"] = _row(ABOUT["leakage"], "AUC", leaked)
+    attacks = model_attacks(setting, "full", pool=pool)
     return PoolEvidence(
-        measures=_model_measures(attacks, setting),
+        measures=model_measures(attacks, setting),
         rows=rows,
         exposed=_exposure(rows, limits),
-        roc={ULIRA: {model: rocs[model].curve() for model in BEFORE_AND_AFTER}},
+        roc={ULIRA: {name: found.curve() for name, found in rocs.items()}},
         attacks=attacks,
     )
 
@@ -101,11 +136,9 @@ def _exposure(rows: Mapping[str, Row], limits: Limits) -> list[Evidence]:
             found.append(_advantage(name, estimate, chance, limits.max_advantage))
     epsilon = rows["ε"].unlearned
     assert epsilon is not None
-    answer: Answer = "yes" if epsilon.value > limits.max_epsilon else "no"
-    bound = Evidence(
-        "ε", epsilon.value, epsilon.value, epsilon.value, limits.max_epsilon, 1.0, answer
-    )
-    return [*found, bound]
+    bound = epsilon.value
+    answer: Answer = "yes" if bound > limits.max_epsilon else "no"
+    return [*found, Evidence("ε", bound, bound, bound, limits.max_epsilon, 1.0, answer)]
 
 
 def _advantage(name: str, auc: Estimate, chance: float, wanted: float | None) -> Evidence:
@@ -120,78 +153,115 @@ def _advantage(name: str, auc: Estimate, chance: float, wanted: float | None) ->
         answer = "no"
     elif low > target:
         answer = "yes"
-    error = max((value - low) / float(norm.ppf(0.975)), 1e-9)
+    error = max((value - low) / NORMAL_QUANTILE, 1e-9)
     return Evidence(name, value, low, high, limit, float(norm.sf(value / error)), answer)
 
 
-def _ulira_scores(pool: Pool) -> dict[str, Scored]:
-    """Return the scores of U-LiRA for the models before and after unlearning, and for oracles."""
-    before, after, oracles = (pool.margins(state, "candidate") for state in STATES)
-    models = {"unlearned": after, "original": before}
-    scores = {name: against_oracles(margins, oracles) for name, margins in models.items()}
-    half = len(oracles) // 2
-    first = oracles.models(np.arange(half))
-    second = oracles.models(np.arange(half, len(oracles)))
-    as_members = Margins(first.ids, first.values, np.ones_like(first.members))
-    return {**scores, "retrained": against_oracles(as_members, second)}
-
-
-def _ulira_rows(pool: Pool, rocs: Mapping[str, Roc]) -> dict[str, Row]:
+def _ulira_rows(models: Models, oracles: Margins, rocs: Mapping[str, Roc]) -> dict[str, Row]:
     """Return the rows of U-LiRA: AUC, TPR, oracles among themselves, unlearned models likewise."""
-    before, after, oracles = (pool.margins(state, "candidate") for state in STATES)
-    models = {"original": before, "unlearned": after}
     aucs = {
         name: add_fit_error(rocs[name].auc, against_oracles, margins, oracles)
         for name, margins in models.items()
     }
     rows = {ULIRA: _row(ULiraAttack.direction, "AUC", aucs)}
-    for rate in _resolved_rates(min(rocs[name].others for name in models)):
-        rates = {name: rocs[name].tpr_at(rate) for name in models}
+    for rate in resolved_rates(min(found.others for found in rocs.values())):
+        rates = {name: found.tpr_at(rate) for name, found in rocs.items()}
         rows[_tpr_name(ULIRA, rate)] = _row(_about_tpr(rate), "%", rates)
-    equal = rocs["retrained"].auc
+    equal = roc(among_oracles(oracles)).auc
     rows["U-LiRA among oracles"] = Row(
-        ABOUT["oracles"], "AUC", equal.n, None, None, Estimate(equal.value, None, None)
+        ABOUT["among oracles"], "AUC", equal.n, retrained=Estimate(equal.value)
     )
     not_requested = {
         name: add_fit_error(roc(against_not_requested(margins)).auc, against_not_requested, margins)
         for name, margins in models.items()
     }
-    rows[AMONG_UNLEARNED] = _row(ABOUT["not requested"], "AUC", not_requested)
+    rows[AMONG_UNLEARNED] = _row(ABOUT[AMONG_UNLEARNED], "AUC", not_requested)
     return rows
 
 
-def ulira_excess(pool: Pool, setting: Setting) -> dict[str, SampleEstimate]:
-    """Return U-LiRA's AUC on the candidates minus that on unseen samples, by model.
+def among_oracles(oracles: Margins) -> Scored:
+    """Score half of the oracles, as if they had unlearned the samples, against the other half."""
+    half = len(oracles) // 2
+    first = oracles.models(np.arange(half))
+    as_members = Margins(first.ids, first.values, np.ones_like(first.members))
+    return against_oracles(as_members, oracles.models(np.arange(half, len(oracles))))
 
-    Empty where the pool has no unseen samples of the retained classes. Unseen samples of a
-    forgotten class would not do: models that still know the class differ from oracles on them too.
-    """
-    candidates = _draw_ids(pool.ids[pool.roles == "candidate"], setting.seed)
-    unseen = _draw_ids(_unseen_ids(pool, setting), setting.seed)
-    if not len(unseen):
-        return {}
-    ids = np.concatenate([candidates, unseen])
-    before, after, oracles = (pool.margins(state).at(ids) for state in STATES)
+
+def ulira_excess(
+    models: Models, oracles: Margins, candidates: Ids, unseen: Ids, seed: int
+) -> dict[str, SampleEstimate]:
+    """Return U-LiRA's AUC on the candidates minus that on unseen samples, by model."""
+    drawn: list[Ids] = []
+    for ids in (candidates, unseen):
+        order = torch.randperm(len(ids), generator=seeded(seed, "audit", "excess")).numpy()
+        drawn.append(ids[np.sort(order[:MAX_EXCESS_SAMPLES])])
+    both = np.concatenate(drawn)
     return {
-        name: excess_over_unseen(models, oracles, unseen)
-        for name, models in (("unlearned", after), ("original", before))
+        name: excess_over_unseen(margins.at(both), oracles.at(both), drawn[1])
+        for name, margins in models.items()
     }
 
 
-def _draw_ids(ids: Ids, seed: int) -> Ids:
-    order = torch.randperm(len(ids), generator=seeded(seed, "audit", "excess")).numpy()
-    chosen: Ids = ids[np.sort(order[:MAX_EXCESS_SAMPLES])]
-    return chosen
+def klom_rows(name: str, models: Models, oracles: Margins) -> dict[str, Row]:
+    """Return mean and 95th percentile of KLoM on the samples of one split.
+
+    Both models share the bins, so that one floor serves both.
+    """
+    span = span_of(oracles, *models.values())
+    found = {model: klom(margins, oracles, span=span) for model, margins in models.items()}
+    values = {model: divergences.values for model, divergences in found.items()}
+    values["retrained"] = found["unlearned"].floor
+    about = (
+        f"divergence of margins from oracles' on {name} samples, {found['unlearned'].models} "
+        "models a side; retrained: oracles among themselves"
+    )
+    original, unlearned, retrained = (
+        Estimate(float(np.quantile(values[model], QUANTILE))) for model in MODELS
+    )
+    means = {model: _mean(part) for model, part in values.items()}
+    return {
+        f"KLoM {name}": _row(f"mean {about}", "nats", means),
+        f"KLoM {name} p95": Row(
+            f"95th percentile over samples of the {about}",
+            "nats",
+            len(oracles.ids),
+            original,
+            unlearned,
+            retrained,
+        ),
+    }
 
 
-def _excess_rows(pool: Pool, setting: Setting) -> dict[str, Row]:
-    excess = ulira_excess(pool, setting)
-    return {EXCESS: _row(ABOUT["excess"], "AUC", excess)} if excess else {}
+def epsilon_row(models: Models, oracles: Margins) -> Row:
+    """Return the 95th percentile of the lower bounds of ε."""
+    original, unlearned = (
+        epsilon_per_sample(models[name], oracles) for name in ("original", "unlearned")
+    )
+    limit = float(np.quantile(unlearned.limit, QUANTILE))
+    why = f"{unlearned.counted} models a side cannot show more than {limit:.3f}"
+    return Row(
+        f"95th percentile over samples of the 95 % lower bound of ε; {why}",
+        "score",
+        len(oracles.ids),
+        Estimate(float(np.quantile(original.lower, QUANTILE))),
+        Estimate(float(np.quantile(unlearned.lower, QUANTILE))),
+        limit=Limit(limit, why),
+    )
 
 
-def _resolved_rates(non_members: int) -> list[float]:
-    """Return the false-positive rates that this number of non-members can resolve."""
-    return [rate for rate in RATES if non_members >= least_others(rate)]
+def model_measures(attacks: Mapping[str, ModelAttack], setting: Setting) -> list[Measure]:
+    """Return the AUC of each attack, then its TPR at each rate that its non-members resolve."""
+    measures = membership(attacks)
+    for name, attack in attacks.items():
+        measures += [
+            Measure(_tpr_name(name, rate), _about_tpr(rate), "%", _tpr_of(attack, rate))
+            for rate in resolved_rates(attack.count_non_members(setting))
+        ]
+    return measures
+
+
+def _tpr_of(attack: ModelAttack, rate: float) -> OfModel:
+    return lambda outputs: Measurement(*roc(attack(outputs)).tpr_at(rate))
 
 
 def _tpr_name(attack: str, rate: float) -> str:
@@ -200,117 +270,7 @@ def _tpr_name(attack: str, rate: float) -> str:
 
 
 def _about_tpr(rate: float) -> str:
-    return f"{ABOUT['tpr']} {100 * rate:g} %, which is chance"
-
-
-def _sample_rows(pool: Pool, setting: Setting) -> dict[str, Row]:
-    """Return the rows of ε, KLoM, memorisation and leakage."""
-    before, after, oracles = (pool.margins(state) for state in STATES)
-    candidates = pool.ids[pool.roles == "candidate"]
-    retained = pool.ids[pool.roles == "retain"]
-    unseen = _unseen_ids(pool, setting)
-    rows = {"ε": _epsilon_row(before.at(candidates), after.at(candidates), oracles)}
-    for name, ids in (("forget", candidates), ("retain", retained), ("test", unseen)):
-        if len(ids):
-            rows |= _klom_rows(name, before.at(ids), after.at(ids), oracles.at(ids))
-    estimates = {
-        "original": _mean(memorisation(before.at(candidates)).values),
-        "unlearned": _mean(memorisation(after.at(candidates)).values),
-    }
-    rows["memorisation"] = _row(ABOUT["memorisation"], "score", estimates)
-    if len(retained) and len(unseen):
-        leakage = retained_leakage(before, after, retained, unseen)
-        estimates = {"original": leakage.before, "unlearned": leakage.after}
-        rows["leakage retained"] = _row(ABOUT["leakage"], "AUC", estimates)
-    return rows
-
-
-def _unseen_ids(pool: Pool, setting: Setting) -> Ids:
-    """Return the ids of unseen samples of the retained classes."""
-    is_unseen = np.isin(pool.roles, ["test", "holdout"])
-    ids: Ids = pool.ids[is_unseen & np.isin(pool.labels, setting.retained_classes)]
-    return ids
-
-
-def _klom_rows(name: str, before: Margins, after: Margins, oracles: Margins) -> dict[str, Row]:
-    """Return mean and 95th percentile of KLoM.
-
-    Both models share the bins, so that one floor serves both.
-    """
-    span = span_of(oracles, before, after)
-    original, unlearned = klom(before, oracles, span=span), klom(after, oracles, span=span)
-    about = (
-        f"{ABOUT['klom']} {name} samples, {unlearned.models} models a side; "
-        "retrained: oracles among themselves"
-    )
-    values = {
-        "original": original.values,
-        "unlearned": unlearned.values,
-        "retrained": unlearned.floor,
-    }
-    means = {model: _mean(part) for model, part in values.items()}
-    p95_original, p95_unlearned, p95_retrained = (
-        Estimate(p95(part), None, None) for part in values.values()
-    )
-    return {
-        f"KLoM {name}": _row(f"mean {about}", "nats", means),
-        f"KLoM {name} p95": Row(
-            f"95th percentile over samples of the {about}",
-            "nats",
-            len(unlearned.ids),
-            p95_original,
-            p95_unlearned,
-            p95_retrained,
-        ),
-    }
-
-
-def _epsilon_row(before: Margins, after: Margins, oracles: Margins) -> Row:
-    original = epsilon_per_sample(before, oracles)
-    unlearned = epsilon_per_sample(after, oracles)
-    limit = float(np.quantile(unlearned.limit, QUANTILE))
-    why = f"{unlearned.counted} models a side cannot show more than {limit:.3f}"
-    return Row(
-        f"{ABOUT['epsilon']}; {why}",
-        "score",
-        len(after.ids),
-        Estimate(float(np.quantile(original.lower, QUANTILE)), None, None),
-        Estimate(float(np.quantile(unlearned.lower, QUANTILE)), None, None),
-        None,
-        limit=Limit(limit, why),
-    )
-
-
-def _model_measures(attacks: Mapping[str, ModelAttack], setting: Setting) -> list[Measure]:
-    """Return the AUC of each attack, then its TPR at each rate that its non-members resolve."""
-    measures = [
-        Measure(
-            name,
-            attack.direction,
-            "AUC",
-            auc_of(attack),
-            question="exposed" if attack.decisive else None,
-            alternative="two-sided",
-        )
-        for name, attack in attacks.items()
-    ]
-    for name, attack in attacks.items():
-        rates = _resolved_rates(attack.count_non_members(setting))
-        measures += [
-            Measure(_tpr_name(name, rate), _about_tpr(rate), "%", _tpr_of(attack, rate))
-            for rate in rates
-        ]
-    return measures
-
-
-def _tpr_of(attack: ScoringFunction, rate: float) -> Callable[[ModelOutputs], Measurement]:
-    """Return the function that measures the true-positive rate of an attack."""
-
-    def measure_tpr(outputs: ModelOutputs) -> Measurement:
-        tpr = roc(attack(outputs)).tpr_at(rate)
-        return Measurement(tpr.value, tpr.low, tpr.high, binomial_error(tpr.value, tpr.n), tpr.n)
-
-    return measure_tpr
+    return f"true-positive rate at a false-positive rate of {100 * rate:g} %, which is chance"
 
 
 def _row(about: str, unit: Unit, estimates: Mapping[str, SampleEstimate]) -> Row:
@@ -321,7 +281,7 @@ def _row(about: str, unit: Unit, estimates: Mapping[str, SampleEstimate]) -> Row
     return Row(about, unit, estimates["unlearned"].n, original, unlearned, retrained)
 
 
-def _mean(values: Floats) -> SampleEstimate:
-    found = mean(values.astype(np.float64))
-    half = 1.96 * found.error
-    return SampleEstimate(found.value, found.value - half, found.value + half, found.n)
+def _mean(values: Array) -> SampleEstimate:
+    value, n = float(values.mean()), len(values)
+    half = 1.96 * (float(values.std(ddof=1)) / n**0.5 if n > 1 else 0.0)
+    return SampleEstimate(value, value - half, value + half, n)

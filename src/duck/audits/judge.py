@@ -1,24 +1,26 @@
 """Measure every model once, and judge one model by the spread of retrained ones."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, log
 
 import numpy as np
 from scipy.stats import norm
 
-from duck.audits.intervals import Band, holm, prediction_interval
-from duck.audits.limits import MAX_ADVANTAGE, Limits
 from duck.audits.measurements import SMALLEST, Measure, Measurement, mean
 from duck.audits.memory import CLASS_LOGIT, PRIMARY, is_comparable
-from duck.audits.outputs import Array, ModelOutputs
+from duck.audits.outputs import ModelOutputs
+from duck.audits.scores import Array
+from duck.audits.statistics import NORMAL_QUANTILE, Band, holm, prediction_interval
 from duck.audits.verdict import (
     FORGOTTEN,
+    MAX_ADVANTAGE,
     NO_VERDICT,
     NOT_FORGOTTEN,
     Answer,
     Evidence,
     Grade,
+    Limits,
     Question,
     Row,
     Verdict,
@@ -62,18 +64,8 @@ class MeasurementCache:
         others = [name for name in references if name != model]
         rows = np.mean([self._pair(measure, model, other) for other in others], axis=0)
         if len(rows) == 1:
-            return Measurement(float(rows[0]), None, None, 0.0, len(self.models[model].forget))
+            return Measurement(float(rows[0]), None, None, len(self.models[model].forget))
         return mean(rows)
-
-    def scaled(self, measure: Measure, model: str, references: Sequence[str]) -> float:
-        """Return the value of one model on the scale on which it is judged."""
-        value = self.value(measure, model, references).value
-        return log(max(value, SMALLEST)) if measure.log_scale else value
-
-    def band(self, measure: Measure, references: Sequence[str], least_spread: float = 0.0) -> Band:
-        """Return the prediction interval of a further retrained model, on the judged scale."""
-        values = [self.scaled(measure, name, references) for name in references]
-        return prediction_interval(values, least_spread, shares_pairs=measure.of_model is None)
 
     def _pair(self, measure: Measure, model: str, other: str) -> Array:
         key = measure.name, model, other
@@ -92,72 +84,112 @@ class Judge:
     references: Sequence[str]
     limits: Limits = field(default_factory=Limits)
 
-    @property
-    def is_class(self) -> bool:
-        """Whether whole classes are forgotten: their logits are measured."""
-        return any(measure.name == CLASS_LOGIT for measure in self.measures)
-
     def grades(self, model: str, further: Sequence[Evidence] = ()) -> dict[Question, Grade]:
         """Return the three grades; `further` is evidence of exposure from a pool."""
-        others = [name for name in self.references if name != model]
+        judge = self._without(model)
         return {
-            "remembers": self._remembers(model, others),
-            "exposed": self._exposed(model, others, further),
-            "differs": self._differs(model, others),
+            "remembers": judge._remembers(model),
+            "exposed": judge._exposed(model, further),
+            "differs": judge._differs(model),
         }
 
     def residual_memory(self, model: str) -> dict[str, Evidence]:
         """Return ρ by each measure of memory that separates the original."""
-        others = [name for name in self.references if name != model]
-        return {evidence.measure: evidence for evidence in self._memory(model, others)}
+        return {evidence.measure: evidence for evidence in self._without(model)._memory(model)}
 
     def detectable_memory(self, power: float) -> float | None:
         """Return the residual memory that is recognised with this power; None: none is."""
         measure = next(item for item in self.measures if item.name == PRIMARY[0])
-        scaled = self._memory_band(measure, self.references)
+        scaled = self._memory_band(measure)
         if scaled is None:
             return None
         band, distance = scaled
-        half = band.half_width(1 - 2 * ALPHA / len(self._asked("remembers", self.references)))
+        half = band.half_width(1 - 2 * ALPHA / len(self._asked("remembers")))
         return self.limits.margin + (half + float(norm.ppf(power)) * band.spread) / distance
 
-    def _memory_band(
-        self, measure: Measure, references: Sequence[str]
-    ) -> tuple[Band, float] | None:
+    def rows(self, p: Mapping[str, float], judged: Collection[str]) -> dict[str, Row]:
+        """Return a row of the table for each measure, with its p-value.
+
+        Distances to retrained models have a row only where there are at least two of these.
+        """
+        rows = {}
+        for measure in self.measures:
+            if measure.of_model is None and len(self.references) < 2:
+                continue
+            original = self.measurements.value(measure, "original", self.references)
+            unlearned = self.measurements.value(measure, "unlearned", self.references)
+            rows[measure.name] = Row(
+                measure.about,
+                measure.unit,
+                unlearned.n,
+                Estimate(*original[:3]),
+                Estimate(*unlearned[:3]),
+                self._retrained_interval(measure),
+                judged=measure.name in judged,
+                p=p.get(measure.name),
+            )
+        return rows
+
+    def _retrained_interval(self, measure: Measure) -> Estimate | None:
+        """Return the mean of the retrained models and their prediction interval."""
+        if len(self.references) < (2 if measure.of_model else LEAST_PAIRED):
+            return None
+        band = self._band(measure)
+        return Estimate(*(_unscale(measure, value) for value in (band.mean, band.low, band.high)))
+
+    def _without(self, model: str) -> "Judge":
+        """Return a judge that does not compare a retrained model with itself."""
+        return replace(self, references=[name for name in self.references if name != model])
+
+    def _scaled(self, measure: Measure, model: str) -> float:
+        """Return the value of one model on the scale on which it is judged."""
+        value = self.measurements.value(measure, model, self.references).value
+        return log(max(value, SMALLEST)) if measure.log_scale else value
+
+    def _band(self, measure: Measure, least_spread: float = 0.0) -> Band:
+        """Return the prediction interval of a further retrained model, on the judged scale."""
+        values = [self._scaled(measure, name) for name in self.references]
+        return prediction_interval(values, least_spread, shares_pairs=measure.of_model is None)
+
+    def _memory_band(self, measure: Measure) -> tuple[Band, float] | None:
         """Return the band of retrained models and the distance of the original from its mean.
 
         None: the original is too close for the measure to say anything.
         """
-        band = self.measurements.band(measure, references)
-        distance = self.measurements.scaled(measure, "original", references) - band.mean
+        band = self._band(measure)
+        distance = self._scaled(measure, "original") - band.mean
         if distance <= LEAST_SEPARATION * band.spread:
             return None
-        return self.measurements.band(measure, references, LEAST_SPREAD * distance), distance
+        return self._band(measure, LEAST_SPREAD * distance), distance
 
-    def _asked(self, question: Question, references: Sequence[str]) -> list[Measure]:
+    def _asked(self, question: Question) -> list[Measure]:
         """Return the measures of a question; a spread of distances needs three models."""
         return [
             measure
             for measure in self.measures
             if measure.question == question
-            and (measure.of_model is not None or len(references) >= LEAST_PAIRED)
+            and (measure.of_model is not None or len(self.references) >= LEAST_PAIRED)
         ]
 
-    def _memory(self, model: str, references: Sequence[str]) -> list[Evidence]:
+    def _memory(self, model: str) -> list[Evidence]:
         found = []
-        measures = self._asked("remembers", references)
+        measures = self._asked("remembers")
         models = self.measurements.models
         for measure in measures:
-            scaled = self._memory_band(measure, references)
+            scaled = self._memory_band(measure)
             if scaled is None or not is_comparable(measure.name, models[model], models["original"]):
                 continue
             band, distance = scaled
-            value = self.measurements.scaled(measure, model, references)
+            value = self._scaled(measure, model)
+            memory = (value - band.mean) / distance
             found.append(
                 Evidence(
                     measure.name,
-                    (value - band.mean) / distance,
-                    *_interval((value - band.mean) / distance, band, distance, len(measures)),
+                    memory,
+                    # The lower bound serves to convict by any of the measures and is corrected for
+                    # their number, the upper one to acquit by each.
+                    memory - band.half_width(1 - 2 * ALPHA / len(measures)) / distance,
+                    memory + band.half_width(1 - 2 * ALPHA) / distance,
                     self.limits.margin,
                     band.p_value(value, "greater"),
                     "undecided",
@@ -165,11 +197,11 @@ class Judge:
             )
         return _with_holm(found)
 
-    def _remembers(self, model: str, references: Sequence[str]) -> Grade:
+    def _remembers(self, model: str) -> Grade:
         """Answer "no" only if the primary measures lie below the margin and none stands out."""
         found = [
             replace(evidence, answer=self._memory_answer(evidence))
-            for evidence in self._memory(model, references)
+            for evidence in self._memory(model)
         ]
         primary = [evidence for evidence in found if evidence.measure in PRIMARY]
         remembering = [evidence for evidence in found if evidence.answer == "yes"]
@@ -193,30 +225,29 @@ class Judge:
             return "yes"
         if evidence.measure in PRIMARY:
             return "no" if evidence.high < evidence.limit else "undecided"
+        is_class = any(measure.name == CLASS_LOGIT for measure in self.measures)
         resolves = evidence.high - evidence.value < MAX_SECONDARY - evidence.limit
-        is_large = evidence.high >= MAX_SECONDARY and (resolves or self.is_class)
+        is_large = evidence.high >= MAX_SECONDARY and (resolves or is_class)
         return "undecided" if evidence.p < ALPHA or is_large else "no"
 
-    def _exposed(self, model: str, references: Sequence[str], further: Sequence[Evidence]) -> Grade:
-        measures = self._asked("exposed", references)
-        found = [
-            self._exposure(measure, model, references, len(measures) + len(further))
-            for measure in measures
-        ]
-        telling = [item for item in _with_holm(found) if _is_telling(item)]
+    def _exposed(self, model: str, further: Sequence[Evidence]) -> Grade:
+        measures = self._asked("exposed")
+        count = len(measures) + len(further)
+        found = _with_holm([self._exposure(measure, model, count) for measure in measures])
+        # "No" means nothing within a limit beyond any leak.
+        widest = max(MAX_RESOLUTION, 2 * log(MAX_RATIO))
+        telling = [item for item in found if item.answer != "no" or item.limit <= widest]
         return _worst([*telling, *further], MAX_ADVANTAGE)
 
-    def _exposure(
-        self, measure: Measure, model: str, references: Sequence[str], count: int
-    ) -> Evidence:
+    def _exposure(self, measure: Measure, model: str, count: int) -> Evidence:
         """Return an attack as an advantage over retrained models, or a distance as a logarithm.
 
         An attack counts if it differs from retrained models and from chance: samples that a model
         never saw do not stand out from other unseen ones, whatever its recipe.
         """
         scale = 1.0 if measure.log_scale else 2.0
-        band = self.measurements.band(measure, references)
-        value = self.measurements.scaled(measure, model, references)
+        band = self._band(measure)
+        value = self._scaled(measure, model)
         difference = scale * (value - band.mean)
         half = scale * band.half_width(1 - ALPHA / count)
         wanted = log(MAX_RATIO) if measure.log_scale else self.limits.max_advantage
@@ -228,7 +259,7 @@ class Judge:
         answer: Answer = "undecided"
         if size + half < limit:
             answer = "no"
-        elif size - half > target and self._beats_chance(measure, model, references, count):
+        elif size - half > target and self._beats_chance(measure, model, count):
             answer = "yes"
         return Evidence(
             measure.name,
@@ -241,48 +272,31 @@ class Judge:
             answer,
         )
 
-    def _beats_chance(
-        self, measure: Measure, model: str, references: Sequence[str], count: int
-    ) -> bool:
+    def _beats_chance(self, measure: Measure, model: str, count: int) -> bool:
         if measure.unit != "AUC":
             return True
-        found = self.measurements.value(measure, model, references)
-        return abs(found.value - 0.5) > float(norm.ppf(1 - ALPHA / (2 * count))) * found.error
+        auc = self.measurements.value(measure, model, self.references)
+        assert auc.low is not None
+        assert auc.high is not None
+        error = (auc.high - auc.low) / (2 * NORMAL_QUANTILE)
+        return abs(auc.value - 0.5) > float(norm.ppf(1 - ALPHA / (2 * count))) * error
 
-    def _differs(self, model: str, references: Sequence[str]) -> Grade:
+    def _differs(self, model: str) -> Grade:
         """A difference is noted if it is significant; it never decides the verdict."""
         found = []
-        measures = self._asked("differs", references)
+        measures = self._asked("differs")
         for measure in measures:
-            band = self.measurements.band(measure, references, least_spread=1e-4)
-            value = self.measurements.scaled(measure, model, references)
+            band = self._band(measure, least_spread=1e-4)
+            value = self._scaled(measure, model)
             half = band.half_width(1 - ALPHA / len(measures))
-            difference = value - band.mean
+            low, high = value - band.mean - half, value - band.mean + half
             p = band.p_value(value, measure.alternative)
-            found.append(
-                Evidence(
-                    measure.name, difference, difference - half, difference + half, 0.0, p, "no"
-                )
-            )
+            found.append(Evidence(measure.name, value - band.mean, low, high, 0.0, p, "no"))
         found = [
             replace(evidence, answer="yes" if evidence.p < ALPHA else "no")
             for evidence in _with_holm(found)
         ]
         return _worst(found, 0.0)
-
-
-def _interval(value: float, band: Band, distance: float, count: int) -> tuple[float, float]:
-    """Return a bound from below, corrected for `count` measures, and one from above at 95 %.
-
-    The lower bound serves to convict by any of the measures, the upper one to acquit by each.
-    """
-    low = value - band.half_width(1 - 2 * ALPHA / count) / distance
-    return low, value + band.half_width(1 - 2 * ALPHA) / distance
-
-
-def _is_telling(evidence: Evidence) -> bool:
-    """Return whether an answer means something: "no" does not, within a limit beyond any leak."""
-    return evidence.answer != "no" or evidence.limit <= max(MAX_RESOLUTION, 2 * log(MAX_RATIO))
 
 
 def _with_holm(found: Sequence[Evidence]) -> list[Evidence]:
@@ -299,16 +313,8 @@ def verdict_of(grades: Mapping[Question, Grade]) -> Verdict:
 
 
 def _grade(answer: Answer, decided: Evidence, found: Sequence[Evidence]) -> Grade:
-    return Grade(
-        answer,
-        decided.measure,
-        decided.value,
-        decided.low,
-        decided.high,
-        decided.limit,
-        "",
-        tuple(found),
-    )
+    interval = (decided.value, decided.low, decided.high)
+    return Grade(answer, decided.measure, *interval, decided.limit, "", tuple(found))
 
 
 def _unknown(limit: float, found: Sequence[Evidence]) -> Grade:
@@ -324,49 +330,8 @@ def _worst(found: Sequence[Evidence], limit: float) -> Grade:
     return _grade(worst.answer, worst, found)
 
 
-def unscale(measure: Measure, value: float) -> float:
+def _unscale(measure: Measure, value: float) -> float:
     """Convert a value back from the judged scale, limited to the range of the unit."""
     if measure.log_scale:
         return exp(value)
     return min(max(value, 0.0), 1.0) if measure.unit in ("%", "AUC") else value
-
-
-def table_rows(
-    measurements: MeasurementCache,
-    measures: Sequence[Measure],
-    references: Sequence[str],
-    p: Mapping[str, float],
-    judged: Iterable[str],
-) -> dict[str, Row]:
-    """Return a row of the table for each measure.
-
-    Distances to retrained models have a row only where there are at least two of these.
-    """
-    judged_names = set(judged)
-    found = {}
-    for measure in measures:
-        if measure.of_model is None and len(references) < 2:
-            continue
-        original = measurements.value(measure, "original", references)
-        unlearned = measurements.value(measure, "unlearned", references)
-        found[measure.name] = Row(
-            measure.about,
-            measure.unit,
-            unlearned.n,
-            Estimate(*original[:3]),
-            Estimate(*unlearned[:3]),
-            _retrained_interval(measurements, measure, references),
-            judged=measure.name in judged_names,
-            p=p.get(measure.name),
-        )
-    return found
-
-
-def _retrained_interval(
-    measurements: MeasurementCache, measure: Measure, references: Sequence[str]
-) -> Estimate | None:
-    """Return the mean of the retrained models and their prediction interval."""
-    if len(references) < 2 or (measure.of_model is None and len(references) < 3):
-        return None
-    band = measurements.band(measure, references)
-    return Estimate(*(unscale(measure, value) for value in (band.mean, band.low, band.high)))

@@ -1,18 +1,18 @@
 """Measures of a model's outputs: accuracies, attacks, distances to retrained models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm
+from sklearn.linear_model import RidgeClassifier
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from duck.audits.attacks.base import model_attacks
-from duck.audits.intervals import Alternative, binomial_error, clopper_pearson
-from duck.audits.margins import softmax
+from duck.audits.attacks.base import ModelAttack
 from duck.audits.outputs import (
-    Array,
     ModelOutputs,
     Rows,
     Setting,
@@ -20,10 +20,9 @@ from duck.audits.outputs import (
     retained_probabilities,
     temperature_of,
 )
-from duck.audits.ridge import ridge
-from duck.audits.roc import roc
-from duck.audits.scores import Scored
-from duck.audits.verdict import Question, Tier, Unit
+from duck.audits.scores import Array, Flags, Scored, softmax
+from duck.audits.statistics import NORMAL_QUANTILE, Alternative, clopper_pearson, roc
+from duck.audits.verdict import Question, Unit
 from duck.metrics import aus
 
 FOLDS = 5
@@ -40,29 +39,16 @@ ABOUT_SPLIT = {
     "forget-test": "share of unseen samples of the forgotten class that are classified right",
     "retain-test": "share of unseen samples of the other classes that are classified right",
 }
-ABOUT_DISTANCE = {
-    "output distance": "Jensen-Shannon divergence to retrained models on the forget samples",
-    "excess distance": "calibrated divergence from retrained models on the forget samples, divided "
-    "by that on unseen samples; a change of the recipe alone moves both",
-    "distance elsewhere": "calibrated divergence from retrained models on unseen samples",
-    "output KL": "divergence of retrained models' outputs from this model's on the forget samples",
-    "activation distance": "L2 distance of softmax outputs to retrained models "
-    "on the forget samples",
-    "class membership": "a classifier tells outputs of forget samples from a retrained model's; "
-    "compare with retrained ones among themselves",
-    "ToW": "product over forget, retain and test of 1 - gap in accuracy to retrained models",
-}
-ScoringFunction = Callable[[ModelOutputs], Scored]
-"""An attack on one model, made for a setting."""
+OfModel = Callable[[ModelOutputs], "Measurement"]
+OfPair = Callable[[ModelOutputs, ModelOutputs], Array]
 
 
 class Measurement(NamedTuple):
-    """A number with its 95 % interval, its standard error, and the count of samples behind it."""
+    """A number with its 95 % interval, if there is one, and the count of samples behind it."""
 
     value: float
     low: float | None
     high: float | None
-    error: float
     n: int
 
 
@@ -77,8 +63,8 @@ class Measure:
     name: str
     about: str
     unit: Unit
-    of_model: Callable[[ModelOutputs], Measurement] | None = None
-    of_pair: Callable[[ModelOutputs, ModelOutputs], Array] | None = None
+    of_model: OfModel | None = None
+    of_pair: OfPair | None = None
     question: Question | None = None
     """The question that it is evidence for. None: it is reported only."""
     alternative: Alternative = "greater"
@@ -86,30 +72,21 @@ class Measure:
     """Whether it is judged on a logarithmic scale: the spread of a distance grows with it."""
 
 
-def rate(correct: npt.NDArray[np.bool_] | Array, n: int | None = None) -> Measurement:
+def rate(correct: Flags | Array, n: int | None = None) -> Measurement:
     """Return a share with its Clopper-Pearson interval.
 
     `n` replaces the number of rows where these are not independent samples.
     """
     value = float(np.mean(correct))
     count = len(correct) if n is None else n
-    low, high = clopper_pearson(value * count, count)
-    return Measurement(value, low, high, binomial_error(value, count), count)
+    return Measurement(value, *clopper_pearson(value * count, count), count)
 
 
 def mean(rows: Array) -> Measurement:
     """Return the mean of one number for each sample, with its normal interval."""
     value, n = float(rows.mean()), len(rows)
-    error = float(rows.std(ddof=1)) / n**0.5 if n > 1 else 0.0
-    half = float(norm.ppf(0.975)) * error
-    return Measurement(value, value - half, value + half, error, n)
-
-
-def measure_auc(scored: Scored) -> Measurement:
-    """Return the AUC of an attack with its interval."""
-    auc = roc(scored).auc
-    error = (auc.high - auc.low) / (2 * float(norm.ppf(0.975)))
-    return Measurement(auc.value, auc.low, auc.high, error, auc.n)
+    half = NORMAL_QUANTILE * (float(rows.std(ddof=1)) / n**0.5 if n > 1 else 0.0)
+    return Measurement(value, value - half, value + half, n)
 
 
 def kl(p: Array, q: Array) -> Array:
@@ -130,9 +107,9 @@ def js(p: Array, q: Array) -> Array:
 
 def accuracies(setting: Setting) -> list[Measure]:
     """Return the accuracy on each split that exists."""
-    functions = {
-        "forget": _accuracy_of(lambda outputs: outputs.forget),
-        "retain": _accuracy_of(lambda outputs: outputs.retain),
+    functions: dict[str, OfModel] = {
+        "forget": lambda outputs: rate(outputs.forget.correct),
+        "retain": lambda outputs: rate(outputs.retain.correct),
     }
     unseen_splits = {
         "test": setting.test,
@@ -152,25 +129,20 @@ def accuracies(setting: Setting) -> list[Measure]:
         )
         for name, function in functions.items()
     ]
-    return [*measures, _recognised(setting)] if setting.kind == "class" else measures
+    if setting.kind == "samples":
+        return measures
 
-
-def _recognised(setting: Setting) -> Measure:
-    """Return the accuracy on all samples of the forgotten class.
-
-    Its test samples are often few: by these alone, a model that still knows half of the forget
-    samples could pass.
-    """
-    about = (
-        "share of all samples of the forgotten class, forgotten and unseen, "
-        "that are classified right"
-    )
-
+    # The test samples of a class are often few: by these alone, a model that still knows half of
+    # the forget samples could pass.
     def recognised(outputs: ModelOutputs) -> Measurement:
         unseen = outputs.unseen.correct[setting.forget_test]
         return rate(np.concatenate([outputs.forget.correct, unseen]))
 
-    return Measure("recognised", about, "%", recognised)
+    about = (
+        "share of all samples of the forgotten class, forgotten and unseen, "
+        "that are classified right"
+    )
+    return [*measures, Measure("recognised", about, "%", recognised)]
 
 
 def class_accuracies(setting: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
@@ -212,30 +184,29 @@ def aus_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
             forget = correct[setting.forget_test]
         after = float(correct[setting.reported].mean())
         value = aus(setting.kind, before, after, float(forget.mean()))
-        return Measurement(value, None, None, 0.0, len(forget))
+        return Measurement(value, None, None, len(forget))
 
     about = "retained accuracy relative to what is still remembered; a masked output scores as high"
     return [Measure("AUS", about, "score", measure_aus)]
 
 
-def membership(setting: Setting, *tiers: Tier) -> list[Measure]:
-    """Return the AUC of each attack of these tiers on one model; 0.5 is chance."""
+def membership(attacks: Mapping[str, ModelAttack]) -> list[Measure]:
+    """Return the AUC of each attack on one model; 0.5 is chance."""
     return [
         Measure(
             name,
             attack.direction,
             "AUC",
-            auc_of(attack),
+            _auc_of(attack),
             question="exposed" if attack.decisive else None,
             alternative="two-sided",
         )
-        for name, attack in model_attacks(setting, *tiers).items()
+        for name, attack in attacks.items()
     ]
 
 
-def auc_of(attack: ScoringFunction) -> Callable[[ModelOutputs], Measurement]:
-    """Return the function that measures the AUC of an attack."""
-    return lambda outputs: measure_auc(attack(outputs))
+def _auc_of(attack: ModelAttack) -> OfModel:
+    return lambda outputs: Measurement(*roc(attack(outputs)).auc)
 
 
 def distances(setting: Setting) -> list[Measure]:
@@ -253,6 +224,11 @@ def distances(setting: Setting) -> list[Measure]:
     def by_kl(outputs: ModelOutputs, other: ModelOutputs) -> Array:
         return kl(outputs_of(other), outputs_of(outputs))
 
+    def by_l2(outputs: ModelOutputs, other: ModelOutputs) -> Array:
+        difference = softmax(outputs.forget.logits) - softmax(other.forget.logits)
+        rows: Array = np.linalg.norm(difference, axis=1)
+        return rows
+
     def by_classifier(outputs: ModelOutputs, other: ModelOutputs) -> Array:
         return np.array([classifier_auc(outputs_of(outputs), outputs_of(other))])
 
@@ -261,36 +237,61 @@ def distances(setting: Setting) -> list[Measure]:
 
     def by_excess(outputs: ModelOutputs, other: ModelOutputs) -> Array:
         forget = js(*(calibrated(model, model.forget, setting) for model in (outputs, other)))
-        return np.array([(forget.mean() + FLOOR) / (elsewhere(outputs, other) + FLOOR)])
+        ratio: Array = (forget.mean() + FLOOR) / (by_unseen(outputs, other) + FLOOR)
+        return ratio
 
     def by_unseen(outputs: ModelOutputs, other: ModelOutputs) -> Array:
-        return np.array([elsewhere(outputs, other)])
-
-    def elsewhere(outputs: ModelOutputs, other: ModelOutputs) -> float:
         rows = (calibrated(model, model.unseen, setting) for model in (outputs, other))
-        return float(js(*(part[setting.reported] for part in rows)).mean())
+        return np.array([js(*(part[setting.reported] for part in rows)).mean()])
 
     measures = [
-        _distance("output distance", by_js, "nats"),
-        _distance("excess distance", by_excess, "score", "exposed"),
-        _distance("distance elsewhere", by_unseen, "nats", "differs"),
-        _distance("output KL", by_kl, "nats"),
-        _distance("activation distance", _l2_distances, "distance"),
+        _distance(
+            "output distance",
+            "Jensen-Shannon divergence to retrained models on the forget samples",
+            "nats",
+            by_js,
+        ),
+        _distance(
+            "excess distance",
+            "calibrated divergence from retrained models on the forget samples, divided by that on "
+            "unseen samples; a change of the recipe alone moves both",
+            "score",
+            by_excess,
+            "exposed",
+        ),
+        _distance(
+            "distance elsewhere",
+            "calibrated divergence from retrained models on unseen samples",
+            "nats",
+            by_unseen,
+            "differs",
+        ),
+        _distance(
+            "output KL",
+            "divergence of retrained models' outputs from this model's on the forget samples",
+            "nats",
+            by_kl,
+        ),
+        _distance(
+            "activation distance",
+            "L2 distance of softmax outputs to retrained models on the forget samples",
+            "distance",
+            by_l2,
+        ),
     ]
     if setting.num_forget >= 2 * FOLDS:
-        about = ABOUT_DISTANCE["class membership"]
+        about = (
+            "a classifier tells outputs of forget samples from a retrained model's; compare with "
+            "retrained ones among themselves"
+        )
         measures.append(Measure("class membership", about, "AUC", of_pair=by_classifier))
-    tug_of_war = Measure("ToW", ABOUT_DISTANCE["ToW"], "score", of_pair=by_accuracies)
-    return [*measures, tug_of_war]
+    about = "product over forget, retain and test of 1 - gap in accuracy to retrained models"
+    return [*measures, Measure("ToW", about, "score", of_pair=by_accuracies)]
 
 
 def _distance(
-    name: str,
-    function: Callable[[ModelOutputs, ModelOutputs], Array],
-    unit: Unit,
-    question: Question | None = None,
+    name: str, about: str, unit: Unit, function: OfPair, question: Question | None = None
 ) -> Measure:
-    about = ABOUT_DISTANCE[name]
     return Measure(name, about, unit, of_pair=function, question=question, log_scale=True)
 
 
@@ -298,13 +299,6 @@ def calibrated(outputs: ModelOutputs, split: SplitOutputs, setting: Setting) -> 
     """Return the probabilities of retained classes, at the temperature of the model."""
     logits: Array = split.logits / temperature_of(outputs, setting)
     return softmax(logits[:, setting.retained_classes])
-
-
-def _l2_distances(outputs: ModelOutputs, other: ModelOutputs) -> Array:
-    """Return the distance between the softmax outputs on each forget sample."""
-    difference = softmax(outputs.forget.logits) - softmax(other.forget.logits)
-    rows: Array = np.linalg.norm(difference, axis=1)
-    return rows
 
 
 def tow(outputs: ModelOutputs, other: ModelOutputs, test: Rows) -> float:
@@ -317,21 +311,24 @@ def tow(outputs: ModelOutputs, other: ModelOutputs, test: Rows) -> float:
     return float(np.prod(1 - np.abs(gaps)))
 
 
+def ridge_classifier(class_weight: str | None = None) -> Pipeline:
+    """Return a linear classifier in closed form. An audit fits hundreds, so that speed matters."""
+    return make_pipeline(StandardScaler(), RidgeClassifier(class_weight=class_weight))
+
+
 def classifier_auc(outputs: Array, other: Array) -> float:
     """Return the cross-validated AUC of a linear classifier on the log outputs of two models.
 
     Both hold the same samples row by row; a fold holds the same samples of both.
     """
-    folds = np.arange(len(outputs)) % FOLDS
-    scores = np.empty((2, len(outputs)))
-    for fold in range(FOLDS):
-        train, test = folds != fold, folds == fold
-        inputs = np.log(np.concatenate([outputs[train], other[train]]) + 1e-6)
-        classify = ridge(inputs, np.repeat([[-1.0], [1.0]], int(train.sum()), axis=0))
-        scores[0, test] = classify(np.log(outputs[test] + 1e-6))[:, 0]
-        scores[1, test] = classify(np.log(other[test] + 1e-6))[:, 0]
-    ids = np.arange(2 * len(outputs)).astype(str)
-    return roc(Scored(ids, scores.ravel(), np.repeat([False, True], len(outputs)))).auc.value
+    inputs = np.log(np.concatenate([outputs, other]) + 1e-6)
+    is_other = np.repeat([False, True], len(outputs))
+    folds = PredefinedSplit(np.tile(np.arange(len(outputs)) % FOLDS, 2))
+    scores = cross_val_predict(
+        ridge_classifier(), inputs, is_other, cv=folds, method="decision_function"
+    )
+    ids = np.arange(len(inputs)).astype(str)
+    return roc(Scored(ids, scores, is_other)).auc.value
 
 
 def zrf(untrained: ModelOutputs | None) -> list[Measure]:
@@ -347,12 +344,6 @@ def zrf(untrained: ModelOutputs | None) -> list[Measure]:
     return [Measure("ZRF", about, "score", measure_zrf)]
 
 
-def _accuracy_of(
-    split: Callable[[ModelOutputs], SplitOutputs],
-) -> Callable[[ModelOutputs], Measurement]:
-    return lambda outputs: rate(split(outputs).correct)
-
-
-def _accuracy_at(rows: Rows) -> Callable[[ModelOutputs], Measurement]:
+def _accuracy_at(rows: Rows) -> OfModel:
     """Return the function that measures the accuracy on these rows of the unseen samples."""
     return lambda outputs: rate(outputs.unseen.correct[rows])

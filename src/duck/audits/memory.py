@@ -10,12 +10,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm, rankdata
+from scipy.stats import norm
+from torch import nn
 
-from duck.audits.margins import margins
 from duck.audits.measurements import FLOOR, Measure, Measurement, calibrated, js
-from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, temperature_of
+from duck.audits.outputs import (
+    ModelOutputs,
+    Setting,
+    SplitOutputs,
+    make_setting,
+    observe,
+    temperature_of,
+)
 from duck.audits.probes import JUDGED, linear, prototypes
+from duck.audits.scores import margins
+from duck.audits.statistics import rank_auc
+from duck.errors import BadInput
+from duck.types import Scenario
 
 MAX_MARGIN = {"class": 4.0, "samples": 8.0}
 """Margins are clipped to ± this: a few extreme samples would decide the mean otherwise. How far an
@@ -24,6 +35,11 @@ ABOUT = {
     "class": "mean calibrated margin of the forgotten class on its samples minus that on others",
     "samples": "mean calibrated margin of the forget samples minus that of unseen ones",
 }
+ABOUT_PROBE = {
+    "class": "share of the forgotten class found by its mean embedding, learned from 1 label",
+    "samples": "share of forget samples that a linear probe fitted on retained ones reads right, "
+    "minus that of unseen samples",
+}
 EMBEDDING = "embedding"
 INNER = "inner embedding"
 CLASS_LOGIT = "class logit"
@@ -31,6 +47,11 @@ LIKENESS = "likeness to the original"
 PRIMARY = ("margin", "margin of copies")
 """The measures that must lie below the limit of residual memory. The others scatter more between
 retrained models, so that their limit is wider."""
+READ_IN_SEARCHES = (PRIMARY[0], CLASS_LOGIT)
+"""Outputs alone: embeddings scatter more."""
+LEAST_DISTANCE = 0.1
+"""Between the original and the retrained model, for searches. A measure that separates them less is
+left out."""
 LEAST_ERROR = 0.002
 """An AUC is cut off this far from 0 and 1, where its normal quantile would be infinite."""
 
@@ -38,6 +59,7 @@ LEAST_ERROR = 0.002
 def memory_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
     """Return the measures of memory, each judged as residual memory."""
     about = ABOUT[setting.kind]
+    about_probe = ABOUT_PROBE[setting.kind]
     measures = [
         _measure("margin", about, lambda outputs: _margin(outputs, outputs.forget, setting)),
         _measure(
@@ -45,44 +67,41 @@ def memory_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
             f"{about}; copies of the forget samples with a little noise",
             lambda outputs: _margin(outputs, outputs.copies or outputs.forget, setting),
         ),
-        *_class_measures(setting, original),
+    ]
+    if setting.kind == "class":
+        # They read outputs of a model that does not name the class any more.
+        measures += [
+            _measure(
+                CLASS_LOGIT,
+                "how well the logit of the forgotten class finds its samples among others, "
+                "whatever its level (normal quantile of the AUC)",
+                lambda outputs: _class_logit(outputs, setting),
+            ),
+            _measure(
+                LIKENESS,
+                "-log of the divergence from the original's outputs on the forget samples, without "
+                "the forgotten class",
+                lambda outputs: _likeness(outputs, original, setting),
+            ),
+        ]
+    return [
+        *measures,
         _measure(
             EMBEDDING,
-            _about_probe(setting),
+            about_probe,
             lambda outputs: _probe(_without_added_layer(outputs, original), setting),
         ),
         _measure(
             INNER,
-            f"{_about_probe(setting)}; one layer earlier",
+            f"{about_probe}; one layer earlier",
             lambda outputs: _probe(_with_inner(outputs), setting),
-        ),
-    ]
-    return measures
-
-
-def _class_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
-    """Return the measures that read outputs of a model which does not name the class any more."""
-    if setting.kind == "samples":
-        return []
-    return [
-        _measure(
-            CLASS_LOGIT,
-            "how well the logit of the forgotten class finds its samples among others, whatever "
-            "its level (normal quantile of the AUC)",
-            lambda outputs: _class_logit(outputs, setting),
-        ),
-        _measure(
-            LIKENESS,
-            "-log of the divergence from the original's outputs on the forget samples, without "
-            "the forgotten class",
-            lambda outputs: _likeness(outputs, original, setting),
         ),
     ]
 
 
 def _measure(name: str, about: str, value: Callable[[ModelOutputs], float]) -> Measure:
     def measure(outputs: ModelOutputs) -> Measurement:
-        return Measurement(value(outputs), None, None, 0.0, len(outputs.forget))
+        return Measurement(value(outputs), None, None, len(outputs.forget))
 
     return Measure(name, about, "score", measure, question="remembers")
 
@@ -118,8 +137,7 @@ def _class_logit(outputs: ModelOutputs, setting: Setting) -> float:
         others = outputs.unseen.logits[setting.retain_test]
         logits = np.concatenate([forget, others])
         heights = logits[:, label] - logits[:, setting.retained_classes].mean(1)
-        ranks = rankdata(heights)[: len(forget)].sum()
-        auc = (ranks - len(forget) * (len(forget) + 1) / 2) / (len(forget) * len(others))
+        auc = rank_auc(heights, np.arange(len(heights)) < len(forget))
         found.append(float(norm.ppf(np.clip(auc, LEAST_ERROR, 1 - LEAST_ERROR))))
     return float(np.mean(found))
 
@@ -129,15 +147,6 @@ def _likeness(outputs: ModelOutputs, original: ModelOutputs, setting: Setting) -
     models = (outputs, original)
     distances = js(*(calibrated(model, model.forget, setting) for model in models))
     return -float(np.log(distances.mean() + FLOOR))
-
-
-def _about_probe(setting: Setting) -> str:
-    if setting.kind == "class":
-        return "share of the forgotten class found by its mean embedding, learned from 1 label"
-    return (
-        "share of forget samples that a linear probe fitted on retained ones reads right, minus "
-        "that of unseen samples"
-    )
 
 
 def _margin(outputs: ModelOutputs, split: SplitOutputs, setting: Setting) -> float:
@@ -168,16 +177,12 @@ def _margin(outputs: ModelOutputs, split: SplitOutputs, setting: Setting) -> flo
 def _probe(outputs: ModelOutputs, setting: Setting) -> float:
     if setting.kind == "class":
         return prototypes(outputs, setting, JUDGED).value
-    forget = _read_right(outputs.retain, outputs.forget)[setting.members]
-    unseen = _read_right(outputs.retain, outputs.unseen)[setting.matched]
-    return float(forget.mean() - unseen.mean())
-
-
-def _read_right(retain: SplitOutputs, split: SplitOutputs) -> npt.NDArray[np.bool_]:
-    """Return whether a linear probe fitted on retained samples reads each sample right."""
-    read = linear(retain.embeddings, retain.labels, split.embeddings)
-    correct: npt.NDArray[np.bool_] = read == split.labels
-    return correct
+    known = outputs.retain.embeddings, outputs.retain.labels
+    forget, unseen = (
+        linear(*known, split.embeddings) == split.labels
+        for split in (outputs.forget, outputs.unseen)
+    )
+    return float(forget[setting.members].mean() - unseen[setting.matched].mean())
 
 
 def _with_inner(outputs: ModelOutputs) -> ModelOutputs:
@@ -187,3 +192,54 @@ def _with_inner(outputs: ModelOutputs) -> ModelOutputs:
         return split if split.inner is None else replace(split, embeddings=split.inner)
 
     return outputs.map(swap)
+
+
+class ResidualMemory:
+    """Measures residual memory by one retrained model: for searches, without an interval.
+
+    0: as the retrained model, 1: as the original. Single samples that a model knows less than the
+    retrained one count as well: they stand out.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        original: nn.Module,
+        retrained: nn.Module,
+        head: str | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.head = head
+        before = self._values(original)
+        self.lowest = self._values(retrained)
+        distances = {name: before[name] - value for name, value in self.lowest.items()}
+        self.distances = {
+            name: distance for name, distance in distances.items() if distance > LEAST_DISTANCE
+        }
+        if not self.distances:
+            raise BadInput(
+                "The original does not stand out from a retrained model on these samples: there "
+                "is no memory to measure. Take another objective, gap or aus."
+            )
+
+    def _values(self, model: nn.Module) -> dict[str, float]:
+        outputs = observe(model, self.scenario, self.head)
+        # The measures are functions of this scenario, which cannot be sent to other processes.
+        # Those that searches read do not look at the original, which may be any model here.
+        measures = memory_measures(make_setting(self.scenario), outputs)
+        return {
+            measure.name: measure.of_model(outputs).value
+            for measure in measures
+            if measure.name in READ_IN_SEARCHES and measure.of_model is not None
+        }
+
+    def __call__(self, model: nn.Module) -> float:
+        """Return the largest residual memory over the measures."""
+        values = self._values(model)
+        shares = [
+            (values[name] - self.lowest[name]) / distance
+            for name, distance in self.distances.items()
+        ]
+        if self.scenario.kind == "samples":
+            shares = [abs(share) for share in shares]
+        return max([0.0, *shares])

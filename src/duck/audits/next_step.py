@@ -12,12 +12,6 @@ from duck.runs import Run, place_of
 WEIGHTS = "WEIGHTS"
 """Placeholder for the file of the original's weights where its path is unknown or private."""
 CONFIG = "experiment.toml"
-ASSURED = "assured"
-OTHER_METHODS = {
-    "warm-restart": "A short new training cycle",
-    ASSURED: "Methods in turn, until one passes this audit",
-    "retrained": "Retraining, which forgets exactly",
-}
 NO_UNSEEN_DATA = (
     "This run cannot be audited: an audit compares with unseen samples, and there are no test data."
 )
@@ -87,21 +81,25 @@ def _forget_again(run: Run, folder: Path, audit: Audit, original: Path | None) -
     config = folder / CONFIG
     store = shlex.join(["duck", "show", str(folder), "--toml"]) + f" > {shlex.quote(str(config))}"
     steps = [f"Store the request in a file: `{store}`."]
-    exposed = audit.grades.get("exposed")
-    kept = audit.grades.get("remembers")
-    if exposed and kept and exposed.answer == "yes" and kept.answer != "yes":
+    answers = {question: grade.answer for question, grade in audit.grades.items()}
+    if answers.get("exposed") == "yes" and answers.get("remembers") != "yes":
         steps.append(
             "The samples were pushed too far: a smaller learning rate or fewer epochs are softer."
         )
+    other_methods = {
+        "warm-restart": ("A short new training cycle", ["--method", "warm-restart"]),
+        "assured": (
+            "Methods in turn, until one passes this audit",
+            ["--method", "auto", "--assure", audit.tier],
+        ),
+        "retrained": ("Retraining, which forgets exactly", ["--method", "retrained"]),
+    }
     tried = run.experiment.method and METHODS.name_of(run.experiment.method)
-    for method, what in OTHER_METHODS.items():
+    for method, (what, flags) in other_methods.items():
         if method == tried:
             continue
-        out = folder.parent / f"{folder.name}-{method}"
-        words = ["duck", "forget", "--run", _from_here(original), "--config", str(config)]
-        words += ["--method", method] if method != ASSURED else ["--method", "auto", "--assure"]
-        words += [audit.tier] if method == ASSURED else []
-        words += ["--out", str(out)]
+        words = ["duck", "forget", "--run", _from_here(original), "--config", str(config), *flags]
+        words += ["--out", str(folder.parent / f"{folder.name}-{method}")]
         if ":" in run.experiment.training.model:
             words.append("--trust-model-code")
         steps.append(f"{what}: `{shlex.join(words)}`.")

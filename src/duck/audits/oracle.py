@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from duck.audits import controls, text
-from duck.audits.attacks.base import model_attacks
-from duck.audits.judge import Judge, MeasurementCache, table_rows, verdict_of
-from duck.audits.limits import Limits
+from duck.audits.attacks.base import ModelAttack, model_attacks
+from duck.audits.judge import Judge, MeasurementCache, verdict_of
 from duck.audits.measurements import (
     Measure,
-    ScoringFunction,
     accuracies,
     aus_measures,
     distances,
@@ -22,19 +20,16 @@ from duck.audits.measurements import (
 )
 from duck.audits.memory import memory_measures
 from duck.audits.outputs import ModelOutputs, Setting
-from duck.audits.planting import find_power
 from duck.audits.probes import probes
 from duck.audits.quick import (
-    OTHER_COPIES,
-    UNCOUNTED,
     Coverage,
     Curves,
     coverage_row,
     curves,
     lost_accuracy,
     missed,
+    not_tested,
     quick,
-    without_match,
 )
 from duck.audits.verdict import (
     FORGOTTEN,
@@ -44,10 +39,10 @@ from duck.audits.verdict import (
     Control,
     Evidence,
     Grade,
+    Limits,
     Power,
     Question,
     Row,
-    Tier,
     Verdict,
 )
 
@@ -66,7 +61,7 @@ class PoolEvidence:
     exposed: Sequence[Evidence] = ()
     """Evidence of exposure from attacks on the pool."""
     roc: Curves = field(default_factory=dict)
-    attacks: Mapping[str, ScoringFunction] = field(default_factory=dict)
+    attacks: Mapping[str, ModelAttack] = field(default_factory=dict)
     """Attacks on the audited models themselves, of which ROC curves are reported."""
 
 
@@ -95,62 +90,50 @@ def oracle(
 ) -> Audit:
     """Compare with retrained models and return the audit; with a pool it is of the full tier."""
     evidence = pool or PoolEvidence()
-    judge, names = _make_judge(setting, models, limits or Limits(), evidence)
-    if len(models.retrained) < LEAST:
+    count = len(models.retrained)
+    judge, forgers = _make_judge(setting, models, limits or Limits(), evidence)
+    if count < LEAST:
         audit = quick(setting, models.unlearned, models.original, subject, coverage)
         rows = _rows(judge, {}, evidence, relearned, coverage)
-        tier: Tier = "full" if pool else "oracle"
-        return _with_few_references(audit, tier, rows, len(models.retrained), notes)
-    grades = judge.grades("unlearned", evidence.exposed)
-    checked = controls.check(judge, names)
-    power = find_power(judge, list(models.planted)) if models.planted else None
-    verdict, powered, reasons = decide(
-        grades, checked, power, len(models.retrained), missed(coverage)
-    )
-    if verdict == NO_VERDICT and _are_unusable(checked):
-        verdict, reasons = _add_quick(setting, models, reasons)
-    rows = _rows(judge, grades, evidence, relearned, coverage)
-    measured_roc = curves(
-        {**model_attacks(setting, "quick", "oracle"), **evidence.attacks}, judge.measurements
-    )
+        audit = _with_few_references(audit, count, rows, notes)
+        return replace(audit, tier="full" if pool else "oracle")
+    grades = {
+        question: replace(grade, sentence=text.describe(question, grade, count))
+        for question, grade in judge.grades("unlearned", evidence.exposed).items()
+    }
+    checked = controls.check(judge, ["original", *forgers])
+    power = controls.find_power(judge, list(models.planted)) if models.planted else None
+    verdict, powered, reasons = decide(grades, checked, power, count, missed(coverage))
+    if verdict == NO_VERDICT and any(
+        not checked[name].passed for name in controls.REFERENCE_CONTROLS
+    ):
+        # The reference models decide nothing, and the quick tier needs none.
+        audit = quick(setting, models.unlearned, models.original, subject)
+        if audit.verdict == NOT_FORGOTTEN:
+            verdict = NOT_FORGOTTEN
+            reasons = [*(f"Quick tier: {reason}" for reason in audit.reasons), *reasons]
+    lost = lost_accuracy(setting, models.unlearned, models.original)
+    on_models = {**model_attacks(setting, "quick", "oracle"), **evidence.attacks}
+    in_words = {**model_attacks(setting, "quick"), **evidence.attacks}
     return Audit(
         subject=subject,
         verdict=verdict,
         powered=powered,
         tier="full" if pool else "oracle",
-        reasons=(
-            *lost_accuracy(setting, models.unlearned, models.original),
-            *reasons,
-            *notes,
-        ),
-        attacks=rows,
+        reasons=(*lost, *reasons, *notes),
+        attacks=_rows(judge, grades, evidence, relearned, coverage),
         controls=checked,
-        roc={**measured_roc, **evidence.roc},
-        not_tested=_not_tested(setting, coverage, pool is not None),
-        models=len(models.retrained),
-        grades=text.with_sentences(grades, len(models.retrained)),
+        roc={**curves(on_models, models.unlearned, models.original), **evidence.roc},
+        not_tested=not_tested(setting, coverage, "full" if pool else "oracle"),
+        models=count,
+        grades=grades,
         power=power,
-        in_words=text.in_words(setting, models.unlearned, models.retrained, evidence.attacks),
+        in_words=text.in_words(models.unlearned, models.retrained, in_words),
     )
 
 
-def _are_unusable(checked: Mapping[str, Control]) -> bool:
-    """Return whether a control shows that the reference models decide nothing."""
-    return any(not checked[name].passed for name in controls.REFERENCE_CONTROLS)
-
-
-def _add_quick(
-    setting: Setting, models: Models, reasons: Sequence[str]
-) -> tuple[Verdict, list[str]]:
-    """Return the verdict of the quick tier, which needs no reference models."""
-    audit = quick(setting, models.unlearned, models.original, "")
-    if audit.verdict != NOT_FORGOTTEN:
-        return NO_VERDICT, list(reasons)
-    return NOT_FORGOTTEN, [*(f"Quick tier: {reason}" for reason in audit.reasons), *reasons]
-
-
 def _with_few_references(
-    audit: Audit, tier: Tier, rows: Mapping[str, Row], count: int, notes: Sequence[str]
+    audit: Audit, count: int, rows: Mapping[str, Row], notes: Sequence[str]
 ) -> Audit:
     """Return what the quick tier finds: there are too few retrained models to judge by."""
     few = f"{_models(count)} too few to estimate how much such models differ: {ENOUGH} are needed."
@@ -158,7 +141,6 @@ def _with_few_references(
     return replace(
         audit,
         powered=False,
-        tier=tier,
         reasons=(*reasons, *notes),
         attacks={**rows, **audit.attacks},
         models=count,
@@ -168,7 +150,7 @@ def _with_few_references(
 def _make_judge(
     setting: Setting, models: Models, limits: Limits, evidence: PoolEvidence
 ) -> tuple[Judge, list[str]]:
-    """Return the judge of all models, and the names of the controls that did not forget."""
+    """Return the judge of all models, and the names of the models with forged outputs."""
     references = {f"retrained {index}": outputs for index, outputs in enumerate(models.retrained)}
     few = len(references) < LEAST
     forgeries = {} if few else controls.make_forgeries(models.original, setting)
@@ -184,7 +166,7 @@ def _make_judge(
     }
     measures = [*all_measures(setting, models.original, models.untrained), *evidence.measures]
     judge = Judge(MeasurementCache(outputs), measures, list(references), limits)
-    return judge, ["original", *forgeries]
+    return judge, list(forgeries)
 
 
 def _rows(
@@ -196,7 +178,7 @@ def _rows(
 ) -> dict[str, Row]:
     """Return the rows of the table."""
     p = {item.measure: item.p for grade in grades.values() for item in grade.evidence}
-    found = table_rows(judge.measurements, judge.measures, judge.references, p, p)
+    found = judge.rows(p, p)
     if relearned:
         found["relearning"] = relearned
     for name, row in evidence.rows.items():
@@ -214,7 +196,7 @@ def all_measures(
         *accuracies(setting),
         *aus_measures(setting, original),
         *memory_measures(setting, original),
-        *membership(setting, "quick", "oracle"),
+        *membership(model_attacks(setting, "quick", "oracle")),
         *distances(setting),
         *probes(setting, original.forget.labels),
         *zrf(untrained),
@@ -230,7 +212,7 @@ def decide(
     uncovered: Sequence[str] = (),
 ) -> tuple[Verdict, bool, list[str]]:
     """Return the verdict, whether the audit is powered, and the reasons."""
-    answers = [text.describe(question, grade, count) for question, grade in grades.items()]
+    answers = [grade.sentence for grade in grades.values()]
     wrong = [name for name, control in checked.items() if not control.passed]
     failures = [_failure(name, checked[name]) for name in wrong]
     if power is not None:
@@ -274,17 +256,3 @@ def _failure(name: str, control: Control) -> str:
         f"The control '{name}' has not forgotten and does not differ from retrained models: "
         "the audit cannot decide on these data."
     )
-
-
-def _not_tested(setting: Setting, coverage: Coverage | None, with_pool: bool) -> tuple[str, ...]:
-    """Return what the audit leaves open, a sentence each."""
-    sentences = [*without_match(setting), OTHER_COPIES]
-    if not with_pool:
-        few_samples = (
-            "Attacks that compare many models sample by sample (--tier full): "
-            "a few samples among many may still be known."
-        )
-        sentences.insert(0, few_samples)
-    if coverage is None:
-        sentences.insert(0, UNCOUNTED)
-    return tuple(sentences)

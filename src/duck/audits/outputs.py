@@ -10,13 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from duck.audits.margins import softmax, temperature
-from duck.audits.scores import Outputs
+from duck.audits.scores import Array, Flags, Outputs, softmax, temperature
 from duck.errors import BadInput
 from duck.models.head import PROBE_IMAGES, WEIGHT_LAYERS, find_head, find_inner_layer
 from duck.predict import predict
 from duck.runtime import device_of, seeded
-from duck.types import Data, Examples, Ids, Predictions, Scenario
+from duck.types import Examples, Ids, Predictions, Scenario
 
 MAX_RETAIN_SAMPLES = 5000
 """More would not fit in memory with embeddings."""
@@ -27,7 +26,6 @@ MAX_GAP = 100.0
 """Between logits of one sample, when a temperature is fitted."""
 LOWEST = -1e4
 """Replaces a logit of -inf, which a masked class has."""
-Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 Labels = npt.NDArray[np.int64]
 
@@ -47,9 +45,9 @@ class SplitOutputs:
         return len(self.labels)
 
     @property
-    def correct(self) -> npt.NDArray[np.bool_]:
+    def correct(self) -> Flags:
         """Whether each sample is classified correctly."""
-        correct: npt.NDArray[np.bool_] = self.logits.argmax(1) == self.labels
+        correct: Flags = self.logits.argmax(1) == self.labels
         return correct
 
     def take(self, rows: Rows | slice = slice(None)) -> Outputs:
@@ -136,10 +134,15 @@ def make_setting(scenario: Scenario) -> Setting:
     labels = data.train.labels[scenario.forget].numpy()
     members, matched = match_unseen(labels, data.test.labels.numpy(), scenario.seed)
     if len(matched) < 2:
+        classes = [
+            f"{data.classes[label]}: {int((data.test.labels == int(label)).sum())}"
+            for label in np.unique(labels)
+        ]
+        counts = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
         raise BadInput(
             f"There are {len(matched)} unseen samples of the forgotten classes to compare with "
-            f"({_count_unseen(labels, data)}): an audit needs at least 2, better 100 of each. "
-            "Give test data that have them."
+            f"({counts}): an audit needs at least 2, better 100 of each. Give test data that have "
+            "them."
         )
     return Setting(
         scenario.kind,
@@ -154,17 +157,6 @@ def make_setting(scenario: Scenario) -> Setting:
         matched=matched,
         seed=scenario.seed,
     )
-
-
-def _count_unseen(labels: Labels, data: Data) -> str:
-    """Name up to five of the classes, each with the number of its unseen samples."""
-    assert data.test is not None
-    classes = np.unique(labels)
-    counts = [
-        f"{data.classes[label]}: {int((data.test.labels == int(label)).sum())}"
-        for label in classes[:5]
-    ]
-    return ", ".join(counts) + (", ..." if len(classes) > 5 else "")
 
 
 def match_unseen(forget: Labels, unseen: Labels, seed: int) -> tuple[Rows, Rows]:
@@ -188,7 +180,7 @@ def match_unseen(forget: Labels, unseen: Labels, seed: int) -> tuple[Rows, Rows]
     return members, np.sort(np.concatenate(matched))
 
 
-def _choose_classes(forget_counts: Rows, ratios: Array) -> npt.NDArray[np.bool_]:
+def _choose_classes(forget_counts: Rows, ratios: Array) -> Flags:
     """Choose the classes to compare: all of them, or those that at least double the size."""
     every = ratios > 0
     best = max(
@@ -217,45 +209,22 @@ def observe(
     order = torch.randperm(len(scenario.retain), generator=generator)
     retain = scenario.retain[order[:MAX_RETAIN_SAMPLES].sort().values]
     forget = data.train.take(scenario.forget)
-    reader = _Reader(model, forget, head, name)
-    return ModelOutputs(
-        reader(forget),
-        reader(data.train.take(retain)),
-        reader(data.test),
-        reader(forget, _jitter(scenario.seed)),
-        sum(isinstance(module, WEIGHT_LAYERS) for module in model.modules()),
-    )
-
-
-def _jitter(seed: int) -> Callable[[Tensor], Tensor]:
-    """Return a function that adds a little noise to images."""
-    generator = seeded(seed, "audit", "copies")
+    probe = next(forget.batches(PROBE_IMAGES)).images
+    head_name = find_head(model, probe, head)
+    inner_layer = find_inner_layer(model, probe, head_name)
+    noise = seeded(scenario.seed, "audit", "copies")
 
     def add_noise(images: Tensor) -> Tensor:
-        noise = torch.randn(images.shape, generator=generator).to(images)
-        return images + JITTER * images.std() * noise
+        drawn = torch.randn(images.shape, generator=noise).to(images)
+        return images + JITTER * images.std() * drawn
 
-    return add_noise
-
-
-class _Reader:
-    """Reads the outputs of one model; errors call it by its name."""
-
-    def __init__(self, model: nn.Module, examples: Examples, head: str | None, name: str) -> None:
-        probe = next(examples.batches(PROBE_IMAGES)).images
-        self.model = model
-        self.name = name
-        self.head = find_head(model, probe, head)
-        self.inner = find_inner_layer(model, probe, self.head)
-
-    def __call__(
-        self, examples: Examples, change: Callable[[Tensor], Tensor] | None = None
-    ) -> SplitOutputs:
-        predictions = predict(self.model, examples, self.head, change or (lambda images: images))
-        _refuse_non_finite(predictions, self.name)
+    def read(examples: Examples, with_noise: bool = False) -> SplitOutputs:
+        change = add_noise if with_noise else (lambda images: images)
+        predictions = predict(model, examples, head_name, change)
+        _refuse_non_finite(predictions, name)
         inner = None
-        if self.inner is not None and change is None:
-            inner = predict(self.model, examples, self.inner).embeddings.double().numpy()
+        if inner_layer is not None and not with_noise:
+            inner = predict(model, examples, inner_layer).embeddings.double().numpy()
         return SplitOutputs(
             predictions.logits.double().clamp(min=LOWEST).numpy(),
             predictions.embeddings.double().numpy(),
@@ -263,6 +232,14 @@ class _Reader:
             np.asarray(predictions.ids),
             inner,
         )
+
+    return ModelOutputs(
+        read(forget),
+        read(data.train.take(retain)),
+        read(data.test),
+        read(forget, with_noise=True),
+        sum(isinstance(module, WEIGHT_LAYERS) for module in model.modules()),
+    )
 
 
 def _refuse_non_finite(predictions: Predictions, name: str) -> None:
@@ -289,7 +266,13 @@ def temperature_of(outputs: ModelOutputs, setting: Setting) -> float:
     """Return the temperature that calibrates a model on unseen samples of retained classes."""
     known = _temperatures.setdefault(outputs, WeakKeyDictionary())
     if setting not in known:
-        known[setting] = _fit_temperature(outputs, setting)
+        rows = setting.retain_test if setting.kind == "class" else np.arange(len(outputs.unseen))
+        classes = setting.retained_classes
+        logits = outputs.unseen.logits[np.ix_(rows, classes)]
+        # A masked class has a logit so low that it would decide the temperature.
+        bounded = np.maximum(logits, logits.max(1, keepdims=True) - MAX_GAP)
+        labels = np.searchsorted(classes, outputs.unseen.labels[rows])
+        known[setting] = temperature(bounded, labels)
     return known[setting]
 
 
@@ -297,15 +280,6 @@ _temperatures: WeakKeyDictionary[ModelOutputs, WeakKeyDictionary[Setting, float]
     WeakKeyDictionary()
 )
 """An audit compares each pair of models, and a fit takes milliseconds."""
-
-
-def _fit_temperature(outputs: ModelOutputs, setting: Setting) -> float:
-    rows = setting.retain_test if setting.kind == "class" else np.arange(len(outputs.unseen))
-    classes = setting.retained_classes
-    logits = outputs.unseen.logits[np.ix_(rows, classes)]
-    # A masked class has a logit so low that it would decide the temperature.
-    bounded = np.maximum(logits, logits.max(1, keepdims=True) - MAX_GAP)
-    return temperature(bounded, np.searchsorted(classes, outputs.unseen.labels[rows]))
 
 
 def retained_probabilities(split: SplitOutputs, classes: npt.NDArray[Any]) -> Array:

@@ -1,4 +1,4 @@
-"""Parts of a scenario: an audit on some of the forget samples and some of the unseen samples."""
+"""Scenarios made from one: audits on some of its samples, and models that keep some of them."""
 
 from dataclasses import replace
 
@@ -11,6 +11,8 @@ from duck.types import Scenario
 
 MIN_SAMPLES_TO_SPLIT = 50
 """Forget samples. Of fewer, both parts have all of them."""
+SHARES = (0.1, 0.3, 0.5)
+"""Shares of the forget set that planted models keep, one model each."""
 CHOICE_SHARE = 1 / 3
 """Share of the forget samples for the choice. A screen needs fewer than the final verdict."""
 
@@ -52,3 +54,13 @@ def restrict(scenario: Scenario, forget: Tensor, unseen: Tensor) -> Scenario:
         forget_test=rows[is_forgotten] if is_class else rows[:0],
         retain_test=rows[~is_forgotten] if is_class else rows[:0],
     )
+
+
+def plant(scenario: Scenario, share: float) -> Scenario:
+    """Return the scenario of a model that keeps a random share of the forget set."""
+    generator = seeded(scenario.seed, "audit", "planted", str(share))
+    order = torch.randperm(len(scenario.forget), generator=generator)
+    count = max(1, round(share * len(scenario.forget)))
+    kept, left = scenario.forget[order[:count]], scenario.forget[order[count:]]
+    retain = torch.cat([scenario.retain, kept]).sort().values
+    return replace(scenario, forget=left.sort().values, retain=retain)

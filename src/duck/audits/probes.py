@@ -3,13 +3,14 @@
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.neighbors import NearestNeighbors
 
-from duck.audits.measurements import FOLDS, Measure, Measurement, rate
-from duck.audits.outputs import Array, ModelOutputs, Setting, SplitOutputs
-from duck.audits.ridge import balanced, folds, ridge
+from duck.audits.measurements import FOLDS, Measure, Measurement, rate, ridge_classifier
+from duck.audits.outputs import Labels, ModelOutputs, Setting, SplitOutputs
+from duck.audits.scores import Array
+from duck.printable import counted
 from duck.runtime import seeded
 
 SHOTS = (1, 5, 20)
@@ -20,7 +21,7 @@ DRAWS = 50
 NEIGHBOURS = 10
 
 
-def probes(setting: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
+def probes(setting: Setting, labels: Labels) -> list[Measure]:
     """Return the probes of a setting; `labels` are those of the forget samples.
 
     A removed class is learned from some of its samples, single samples from retained ones.
@@ -37,19 +38,19 @@ def probes(setting: Setting, labels: npt.NDArray[np.int64]) -> list[Measure]:
     about = "share of forget samples that a linear probe fitted on all classes reads right"
     near = f"share of forget samples that their {NEIGHBOURS} nearest neighbours name right"
     return [
-        *(_few_shots(setting, shots) for shots in few),
+        *(
+            Measure(
+                f"{shots}-shot probe",
+                "share of the forgotten class found by its mean embedding, learned from "
+                f"{counted(shots, 'label')}",
+                "%",
+                partial(prototypes, setting=setting, shots=shots),
+            )
+            for shots in few
+        ),
         Measure("linear probe", about, "%", _linear_all),
         Measure("k-NN probe", near, "%", _nearest_all),
     ]
-
-
-def _few_shots(setting: Setting, shots: int) -> Measure:
-    labels = "label" if shots == 1 else "labels"
-    about = (
-        f"share of the forgotten class found by its mean embedding, learned from {shots} {labels}"
-    )
-    measure = partial(prototypes, setting=setting, shots=shots)
-    return Measure(f"{shots}-shot probe", about, "%", measure)
 
 
 def prototypes(outputs: ModelOutputs, setting: Setting, shots: int) -> Measurement:
@@ -58,11 +59,9 @@ def prototypes(outputs: ModelOutputs, setting: Setting, shots: int) -> Measureme
     The result is a mean over draws of these labels, scored on the samples that were not drawn.
     """
     generator = seeded(setting.seed, "audit", "shots")
-    forget = outputs.forget
-    retain = outputs.retain
+    forget, retain = outputs.forget, outputs.retain
     forget_units = unit(forget.embeddings)
-    retain_units = unit(retain.embeddings)
-    retained_means = _class_means(retain_units, retain.labels, np.unique(retain.labels))
+    retained_means = _class_means(unit(retain.embeddings), retain.labels, np.unique(retain.labels))
     accuracies = []
     for _ in range(DRAWS):
         order = torch.randperm(len(forget), generator=generator).numpy()
@@ -79,9 +78,7 @@ def prototypes(outputs: ModelOutputs, setting: Setting, shots: int) -> Measureme
     return rate(np.array(accuracies), len(forget))
 
 
-def _class_means(
-    rows: Array, labels: npt.NDArray[np.int64], classes: npt.NDArray[np.int64]
-) -> dict[int, Array]:
+def _class_means(rows: Array, labels: Labels, classes: Labels) -> dict[int, Array]:
     """Return the mean row of each class."""
     return {int(label): rows[labels == label].mean(0) for label in classes}
 
@@ -92,19 +89,14 @@ def unit(rows: Array) -> Array:
     return directions
 
 
-def nearest(
-    part: SplitOutputs, known: Array, labels: npt.NDArray[np.int64], itself: bool = False
-) -> npt.NDArray[np.int64]:
+def nearest(part: SplitOutputs, known: Array, labels: Labels, itself: bool = False) -> Labels:
     """Return the most frequent label among the nearest known rows (cosine).
 
     `itself`: the first known rows are the samples themselves.
     """
     count = min(NEIGHBOURS, len(known) - itself)
-    found = (
-        NearestNeighbors(n_neighbors=count + itself, algorithm="brute")
-        .fit(unit(known))
-        .kneighbors(unit(part.embeddings))[1]
-    )
+    search = NearestNeighbors(n_neighbors=count + itself, algorithm="brute").fit(unit(known))
+    found = search.kneighbors(unit(part.embeddings))[1]
     if itself:
         # A sample is its own nearest neighbour. Copies of it may displace it from the list: then
         # the farthest neighbour is dropped instead.
@@ -114,41 +106,46 @@ def nearest(
     return np.array([np.bincount(row).argmax() for row in labels[found]])
 
 
+def _nearest_kept(outputs: ModelOutputs) -> Measurement:
+    named = nearest(outputs.forget, outputs.retain.embeddings, outputs.retain.labels)
+    return rate(named == outputs.forget.labels)
+
+
+def _nearest_all(outputs: ModelOutputs) -> Measurement:
+    named = nearest(outputs.forget, *_all_samples(outputs), itself=True)
+    return rate(named == outputs.forget.labels)
+
+
+def linear(inputs: Array, labels: Labels, rows: Array) -> Labels:
+    """Return the class of each row by linear regression, one against the rest."""
+    named: Labels = ridge_classifier("balanced").fit(inputs, labels).predict(rows)
+    return named
+
+
 def _linear_kept(outputs: ModelOutputs) -> Measurement:
-    read = linear(outputs.retain.embeddings, outputs.retain.labels, outputs.forget.embeddings)
-    return rate(read == outputs.forget.labels)
+    named = linear(outputs.retain.embeddings, outputs.retain.labels, outputs.forget.embeddings)
+    return rate(named == outputs.forget.labels)
 
 
 def _linear_all(outputs: ModelOutputs) -> Measurement:
     """Classify every forget sample by a probe that was fitted without it."""
-    inputs, labels = _everyone(outputs)
-    given, read = folds(labels, FOLDS), np.empty(len(labels), np.int64)
-    for fold in range(FOLDS):
-        inside = given != fold
-        read[~inside] = linear(inputs[inside], labels[inside], inputs[~inside])
-    return rate(read[: len(outputs.forget)] == outputs.forget.labels)
+    inputs, labels = _all_samples(outputs)
+    folds = PredefinedSplit(fold_of_each(labels))
+    named = cross_val_predict(ridge_classifier("balanced"), inputs, labels, cv=folds)
+    return rate(named[: len(outputs.forget)] == outputs.forget.labels)
 
 
-def linear(inputs: Array, labels: npt.NDArray[np.int64], rows: Array) -> npt.NDArray[np.int64]:
-    """Return the class of each row by linear regression, one against the rest."""
-    classes = np.unique(labels)
-    score = ridge(inputs, 2.0 * (labels[:, None] == classes) - 1.0, balanced(labels))
-    named: npt.NDArray[np.int64] = classes[score(rows).argmax(1)]
-    return named
+def fold_of_each(labels: Labels) -> Labels:
+    """Return a fold for each sample, with each class spread over all folds."""
+    folds = np.empty(len(labels), np.int64)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        folds[rows] = np.arange(len(rows)) % FOLDS
+    return folds
 
 
-def _nearest_kept(outputs: ModelOutputs) -> Measurement:
-    return rate(
-        nearest(outputs.forget, outputs.retain.embeddings, outputs.retain.labels)
-        == outputs.forget.labels
-    )
-
-
-def _nearest_all(outputs: ModelOutputs) -> Measurement:
-    return rate(nearest(outputs.forget, *_everyone(outputs), itself=True) == outputs.forget.labels)
-
-
-def _everyone(outputs: ModelOutputs) -> tuple[Array, npt.NDArray[np.int64]]:
-    return np.concatenate([outputs.forget.embeddings, outputs.retain.embeddings]), np.concatenate(
-        [outputs.forget.labels, outputs.retain.labels]
-    )
+def _all_samples(outputs: ModelOutputs) -> tuple[Array, Labels]:
+    """Return embeddings and labels of the forget samples, then of the retained ones."""
+    splits = (outputs.forget, outputs.retain)
+    embeddings = np.concatenate([split.embeddings for split in splits])
+    return embeddings, np.concatenate([split.labels for split in splits])

@@ -3,26 +3,33 @@
 It can find that samples were not forgotten, and never that they were.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import binomtest, mannwhitneyu, norm
 
-from duck.audits.attacks.base import Alternative, OutputsAttack, ThresholdAttack, model_attacks
-from duck.audits.intervals import LEVEL, SampleEstimate, clopper_pearson, holm
-from duck.audits.judge import MeasurementCache, table_rows
-from duck.audits.measurements import (
-    ScoringFunction,
-    accuracies,
-    aus_measures,
-    class_accuracies,
-    membership,
+from duck.audits.attacks.base import (
+    ModelAttack,
+    OutputsAttack,
+    ThresholdAttack,
+    model_attacks,
 )
+from duck.audits.attacks.threshold import losses
+from duck.audits.judge import Judge, MeasurementCache
+from duck.audits.measurements import accuracies, aus_measures, class_accuracies, membership
 from duck.audits.outputs import ModelOutputs, Setting, match_unseen
-from duck.audits.roc import roc
 from duck.audits.scores import Scored
-from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, RocCurve, Row, p_text
+from duck.audits.statistics import (
+    NORMAL_QUANTILE,
+    Alternative,
+    SampleEstimate,
+    clopper_pearson,
+    holm,
+    roc,
+)
+from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, RocCurve, Row, Tier, p_text
+from duck.errors import BadInput
 from duck.metrics import kept_accuracy
 from duck.printable import counted
 from duck.types import Estimate
@@ -34,6 +41,8 @@ HAND_PICKED_ALPHA = 0.001
 BOUND_LEVEL = 0.99
 MIN_EXCESS = 0.1
 """How much more the unlearned model must separate hand-picked samples than the original does."""
+USUAL_PERCENTILES = (0.05, 0.95)
+"""Between them a model that never saw a sample puts its loss nine times of ten."""
 Curves = dict[str, dict[str, RocCurve]]
 NO_TRACE = (
     "No trace was found, but without retrained models "
@@ -43,6 +52,13 @@ NO_TRACE_OF_DAMAGED = (
     "No trace was found, which says little: a model that lost so much accuracy would show none."
 )
 UNCOUNTED = "Whether every forget sample was processed: only runs and results record that."
+NOT_IN_QUICK_TIER = (
+    "Whether unseen samples are drawn like the training samples: where they are not, "
+    "outputs differ without any memory.",
+    "Whether the model is like one that never saw the samples: "
+    "that needs retrained models (--tier oracle).",
+    "What its embeddings still hold, and attacks that compare many models (--tier full).",
+)
 OTHER_COPIES = (
     "Other copies of the data or of the model: back-ups, caches, models made from this one."
 )
@@ -69,35 +85,48 @@ def quick(
     coverage: Coverage | None = None,
 ) -> Audit:
     """Measure accuracies, AUS, attacks and coverage, and return the audit of the quick tier."""
+    attacks = model_attacks(setting, "quick")
     measurements = MeasurementCache({"unlearned": unlearned, "original": original})
     measures = [
         *accuracies(setting),
         *aus_measures(setting, original),
-        *membership(setting, "quick"),
+        *membership(attacks),
         *class_accuracies(setting, unlearned.unseen.labels),
     ]
     hand_picked = is_hand_picked(setting, original)
     beyond = beyond_choice(setting, unlearned, original) if hand_picked else {}
     p = holm(p_values(setting, unlearned))
-    rows = table_rows(measurements, measures, (), p, beyond if hand_picked else p)
+    rows = Judge(measurements, measures, ()).rows(p, beyond if hand_picked else p)
     if coverage is not None:
         rows["coverage"] = coverage_row(coverage)
     lost = lost_accuracy(setting, unlearned, original)
-    found = findings(p, rows, setting)
+    found = {
+        name: _finding(name, value, rows[name].unlearned, setting)
+        for name, value in p.items()
+        if value < ALPHA
+    }
     evidence = (*(beyond if hand_picked else found).values(), *missed(coverage))
-    notes = (HAND_PICKED, *explained_by_choice(found, p, beyond)) if hand_picked else ()
-    reasons = (*lost, *evidence, *notes)
+    reasons = [*lost, *evidence]
+    if hand_picked:
+        reasons.append(HAND_PICKED)
+        explained = [f"{name} (p {p_text(p[name])})" for name in found if name not in beyond]
+        if explained:
+            reasons.append(
+                f"These attacks tell forgotten from unseen samples: {', '.join(explained)}. The "
+                "choice of the samples may explain it, so that they do not count; --tier oracle "
+                "can decide."
+            )
     if not evidence and not found:
-        reasons = (*reasons, NO_TRACE_OF_DAMAGED if lost else NO_TRACE)
+        reasons.append(NO_TRACE_OF_DAMAGED if lost else NO_TRACE)
     return Audit(
         subject=subject,
         verdict=NOT_FORGOTTEN if evidence else NO_VERDICT,
         powered=None,
         tier="quick",
-        reasons=reasons,
+        reasons=tuple(reasons),
         attacks=rows,
-        roc=curves(model_attacks(setting, "quick"), measurements),
-        not_tested=not_tested(setting, coverage),
+        roc=curves(attacks, unlearned, original),
+        not_tested=not_tested(setting, coverage, "quick"),
     )
 
 
@@ -152,23 +181,10 @@ def beyond_choice(
 
 def separation(auc: SampleEstimate) -> tuple[float, float]:
     """Return 99 % bounds of |2 AUC - 1|: 0 where the AUC may be 0.5, 1 for full separation."""
-    widening = float(norm.ppf((1 + BOUND_LEVEL) / 2) / norm.ppf((1 + LEVEL) / 2))
+    widening = float(norm.ppf((1 + BOUND_LEVEL) / 2)) / NORMAL_QUANTILE
     low = max(0.0, auc.value - widening * (auc.value - auc.low))
     high = min(1.0, auc.value + widening * (auc.high - auc.value))
     return max(0.0, 2 * low - 1, 1 - 2 * high), max(abs(2 * low - 1), abs(2 * high - 1))
-
-
-def explained_by_choice(
-    found: Mapping[str, str], p: Mapping[str, float], beyond: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Return a sentence on the attacks that find a difference which does not count."""
-    names = [f"{name} (p {p_text(p[name])})" for name in found if name not in beyond]
-    if not names:
-        return ()
-    return (
-        f"These attacks tell forgotten from unseen samples: {', '.join(names)}. The choice of the "
-        "samples may explain it, so that they do not count; --tier oracle can decide.",
-    )
 
 
 def decisive_attacks(setting: Setting) -> dict[str, OutputsAttack]:
@@ -180,22 +196,18 @@ def decisive_attacks(setting: Setting) -> dict[str, OutputsAttack]:
     }
 
 
-def curves(attacks: Mapping[str, ScoringFunction], measurements: MeasurementCache) -> Curves:
-    """Return the ROC curves of these attacks on the original and the unlearned model."""
-    models = {
-        name: outputs
-        for name, outputs in measurements.models.items()
-        if name in ("original", "unlearned")
+def curves(
+    attacks: Mapping[str, ModelAttack], unlearned: ModelOutputs, original: ModelOutputs
+) -> Curves:
+    """Return the ROC curves of these attacks on both models."""
+    models = {"unlearned": unlearned, "original": original}
+    return {
+        title: {name: roc(attack(outputs)).curve() for name, outputs in models.items()}
+        for title, attack in attacks.items()
     }
-    result: Curves = {}
-    for title, attack in attacks.items():
-        result[title] = {name: roc(attack(outputs)).curve() for name, outputs in models.items()}
-    return result
 
 
-def p_values(
-    setting: Setting, unlearned: ModelOutputs, hand_picked: bool = False
-) -> dict[str, float]:
+def p_values(setting: Setting, unlearned: ModelOutputs) -> dict[str, float]:
     """Return the uncorrected p-values of the decisive tests.
 
     A removed class must not be recognised above chance. The scores of forgotten samples must not
@@ -204,36 +216,21 @@ def p_values(
     p: dict[str, float] = {}
     if setting.kind == "class":
         correct = unlearned.forget.correct
-        chance = 1 / setting.num_classes
-        p["accuracy forget"] = float(
-            binomtest(int(correct.sum()), len(correct), chance, "greater").pvalue
-        )
-    if not hand_picked:
-        for name, attack in decisive_attacks(setting).items():
-            p[name] = _rank_test(attack, unlearned)
+        test = binomtest(int(correct.sum()), len(correct), 1 / setting.num_classes, "greater")
+        p["accuracy forget"] = float(test.pvalue)
+    for name, attack in decisive_attacks(setting).items():
+        p[name] = _p_value(attack(unlearned), attack.alternative)
     return p
 
 
-def _rank_test(attack: OutputsAttack, unlearned: ModelOutputs) -> float:
-    """Return the p-value that members and non-members have the same scores."""
-    return _p_value(attack(unlearned), attack.alternative)
-
-
 def _p_value(scored: Scored, alternative: Alternative = "two-sided") -> float:
+    """Return the p-value that members and non-members have the same scores."""
     members, others = scored.scores[scored.members], scored.scores[~scored.members]
     return float(mannwhitneyu(members, others, alternative=alternative).pvalue)
 
 
-def findings(p: Mapping[str, float], rows: Mapping[str, Row], setting: Setting) -> dict[str, str]:
-    """Return a sentence for each test whose corrected p-value is below the level."""
-    return {
-        name: _finding(name, value, rows[name].unlearned, setting)
-        for name, value in p.items()
-        if value < ALPHA
-    }
-
-
 def _finding(name: str, p: float, measured: Estimate | None, setting: Setting) -> str:
+    """Return what a test found whose corrected p-value is below the level."""
     assert measured is not None
     if name == "accuracy forget":
         return (
@@ -279,7 +276,7 @@ def coverage_row(coverage: Coverage) -> Row:
     return Row(about, "%", coverage.asked, None, Estimate(share, *interval), None, judged=True)
 
 
-def missed(coverage: Coverage | None) -> Sequence[str]:
+def missed(coverage: Coverage | None) -> tuple[str, ...]:
     """Return a sentence where the method did not process every sample."""
     if coverage is None or coverage.processed >= coverage.asked:
         return ()
@@ -287,26 +284,62 @@ def missed(coverage: Coverage | None) -> Sequence[str]:
     return (f"Only {coverage.processed} of {total} were processed, as the method itself declares.",)
 
 
-def without_match(setting: Setting) -> tuple[str, ...]:
-    """Return a sentence where attacks cannot compare some forget samples with unseen ones."""
-    count = setting.num_forget - len(setting.members)
-    if not count:
-        return ()
-    return (
-        f"Attacks on {count} of {setting.num_forget} forget samples: "
-        "of their classes there are too few unseen samples.",
+def not_tested(setting: Setting, coverage: Coverage | None, tier: Tier) -> tuple[str, ...]:
+    """Return what an audit leaves open, a sentence each."""
+    sentences = []
+    if coverage is None:
+        sentences.append(UNCOUNTED)
+    if tier == "oracle":
+        sentences.append(
+            "Attacks that compare many models sample by sample (--tier full): "
+            "a few samples among many may still be known."
+        )
+    unmatched = setting.num_forget - len(setting.members)
+    if unmatched:
+        sentences.append(
+            f"Attacks on {unmatched} of {setting.num_forget} forget samples: "
+            "of their classes there are too few unseen samples."
+        )
+    if tier == "quick":
+        sentences += NOT_IN_QUICK_TIER
+    return (*sentences, OTHER_COPIES)
+
+
+def quick_single(unlearned: ModelOutputs, original: ModelOutputs, subject: str) -> Audit:
+    """Return the audit of a request for one sample: its loss among those of its class.
+
+    One sample cannot be judged as a group can: there are numbers and no verdict.
+    """
+    before, after = (_loss_percentile(outputs) for outputs in (original, unlearned))
+    count = int((unlearned.unseen.labels == unlearned.forget.labels[0]).sum())
+    low, high = USUAL_PERCENTILES
+    meaning = "which is unusual for a sample that a model never saw"
+    if low <= after.value <= high:
+        meaning = "as for nine of ten samples that a model never saw"
+    reason = (
+        f"One sample gives no verdict. Its loss is higher than that of {100 * after.value:.0f} % "
+        f"of {count} unseen samples of its class, {meaning}; in the original it was higher than "
+        f"that of {100 * before.value:.0f} %."
+    )
+    about = "share of unseen samples of the class with a lower loss than the forgotten one"
+    return Audit(
+        subject=subject,
+        verdict=NO_VERDICT,
+        powered=None,
+        tier="quick",
+        reasons=(reason,),
+        attacks={"loss percentile": Row(about, "%", count, before, after, None)},
     )
 
 
-def not_tested(setting: Setting, coverage: Coverage | None) -> tuple[str, ...]:
-    """Return what the quick tier leaves open, a sentence each."""
-    sentences = (
-        *without_match(setting),
-        "Whether unseen samples are drawn like the training samples: where they are not, "
-        "outputs differ without any memory.",
-        "Whether the model is like one that never saw the samples: "
-        "that needs retrained models (--tier oracle).",
-        "What its embeddings still hold, and attacks that compare many models (--tier full).",
-        OTHER_COPIES,
-    )
-    return sentences if coverage is not None else (UNCOUNTED, *sentences)
+def _loss_percentile(outputs: ModelOutputs) -> Estimate:
+    """Return the share of unseen samples of the class whose loss is lower; ties count half."""
+    same = outputs.unseen.take(np.flatnonzero(outputs.unseen.labels == outputs.forget.labels[0]))
+    if not len(same):
+        raise BadInput(
+            "There is no unseen sample of the class of the forget sample to compare it with: give "
+            "test data that have some."
+        )
+    own, others = losses(outputs.forget.take())[0], losses(same)
+    below = float((others < own).sum() + 0.5 * (others == own).sum())
+    return Estimate(below / len(others), *clopper_pearson(below, len(others)))

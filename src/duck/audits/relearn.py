@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.audits.intervals import prediction_interval
+from duck.audits.statistics import prediction_interval
 from duck.audits.verdict import Row
 from duck.errors import Diverged
 from duck.methods.base import clone
@@ -47,8 +47,8 @@ def relearning(
         about,
         "steps",
         len(forget),
-        Estimate(0.0, None, None),
-        Estimate(float(ours), None, None),
+        Estimate(0.0),
+        Estimate(float(ours)),
         Estimate(band.mean, max(0.0, band.low), band.high) if band else None,
     )
 

@@ -9,13 +9,21 @@ from torch import nn
 from duck import runs
 from duck.audits.auditing import Case, audit_oracle, audit_quick
 from duck.audits.full import MIN_MODELS, check_size
-from duck.audits.limits import DEFAULT_MODELS, MARGIN, MAX_EPSILON, Limits
 from duck.audits.next_step import next_steps
 from duck.audits.oracle import ENOUGH
 from duck.audits.outputs import make_setting
-from duck.audits.planting import SHARES, plant
+from duck.audits.parts import SHARES, plant
 from duck.audits.quick import Coverage
-from duck.audits.verdict import Audit, Tier, file_of, save
+from duck.audits.verdict import (
+    DEFAULT_MODELS,
+    MARGIN,
+    MAX_EPSILON,
+    Audit,
+    Limits,
+    Tier,
+    file_of,
+    save,
+)
 from duck.display import Display
 from duck.errors import BadInput
 from duck.experiment import Training
@@ -86,10 +94,9 @@ class AuditOptions:
 
     def check(self) -> None:
         """Raise an error for options that the tier does not use or that contradict each other."""
-        if not 0 < self.margin < 1:
-            raise BadInput(f"--margin lies between 0 and 1, got {self.margin}.")
-        if self.max_advantage is not None and not 0 < self.max_advantage < 1:
-            raise BadInput(f"--max-advantage lies between 0 and 1, got {self.max_advantage}.")
+        for name, share in (("margin", self.margin), ("max-advantage", self.max_advantage)):
+            if share is not None and not 0 < share < 1:
+                raise BadInput(f"--{name} lies between 0 and 1, got {share}.")
         if not self.max_epsilon > 0:
             raise BadInput(f"--max-epsilon must be positive, got {self.max_epsilon}.")
         if self.models < 1:
@@ -109,11 +116,6 @@ class AuditOptions:
                 "--pool-models is the size of a pool that is made, and --pool names one that "
                 "exists: give one of them."
             )
-
-    @property
-    def limits(self) -> Limits:
-        """How much may be left in a model that is called forgotten."""
-        return Limits(self.margin, self.max_advantage, self.max_epsilon)
 
     @property
     def trains_models(self) -> bool:
@@ -162,8 +164,11 @@ class _RunAudit:
             audit = replace(audit_quick(case), tier=self.options.tier)
         else:
             pool = self._pool() if self.options.tier == "full" else None
+            limits = Limits(
+                self.options.margin, self.options.max_advantage, self.options.max_epsilon
+            )
             references = self._references(case)
-            audit = audit_oracle(case, references, pool, self._planted(case), self.options.limits)
+            audit = audit_oracle(case, references, pool, self._planted(case), limits)
         steps = next_steps(self.opened.run, self.folder, audit, self.opened.find_original())
         audit = replace(audit, seconds=time.monotonic() - self.start, next_steps=steps)
         return RunAudit(audit, self.opened.run, _store(audit, self.folder))
@@ -222,15 +227,14 @@ class _RunAudit:
     def _original(self) -> nn.Module:
         if self.options.original:
             place = self.opened.check_related(self.options.original, "original")
-        else:
-            found = self.opened.find_original()
-            if found is None:
-                raise BadInput(
-                    f"The original of {self.folder} was not found: name its run, or its weights, "
-                    "with --original."
-                )
-            place = found
-        return self.opened.load_model(place, self.device)
+            return self.opened.load_model(place, self.device)
+        found = self.opened.find_original()
+        if found is None:
+            raise BadInput(
+                f"The original of {self.folder} was not found: name its run, or its weights, "
+                "with --original."
+            )
+        return self.opened.load_model(found, self.device)
 
     def _references(self, case: Case) -> list[nn.Module]:
         """Return the given retrained models and as many more as are missing."""
@@ -255,13 +259,12 @@ class _RunAudit:
         options = self.options
         if not (options.planted and options.trains_models and options.models >= ENOUGH):
             return {}
-        scenarios = {share: plant(self.opened.scenario, share) for share in SHARES}
-        planted = {}
+        planted: dict[float, list[nn.Module]] = {}
         with self.display.progress("planted models") as progress:
-            for index, (share, scenario) in enumerate(scenarios.items()):
-                progress(index, len(scenarios))
-                planted[share] = self._retraining(case, scenario)(1)
-            progress(len(scenarios), len(scenarios))
+            for share in SHARES:
+                progress(len(planted), len(SHARES))
+                planted[share] = self._retraining(case, plant(self.opened.scenario, share))(1)
+            progress(len(planted), len(SHARES))
         return planted
 
     def _retraining(self, case: Case, scenario: Scenario) -> Retraining:
@@ -283,17 +286,15 @@ class _RunAudit:
         if folder.is_file():
             return folder
         other = runs.load(folder).experiment
-        problems = []
+        problem = ""
         if other.method is None or METHODS.name_of(other.method) != "retrained":
-            problems.append("its method is not 'retrained'")
-        if self._shared(other.training) != self._shared(self.opened.experiment.training):
-            problems.append("its data, model or recipe differ")
-        elif other.request is not None and not self.opened.has_same_retain_set(other):
-            problems.append("it was retrained without other samples")
-        if problems:
-            raise BadInput(
-                f"{folder} cannot be compared with {self.folder}: {' and '.join(problems)}."
-            )
+            problem = "its method is not 'retrained'"
+        elif self._shared(other.training) != self._shared(self.opened.experiment.training):
+            problem = "its data, model or recipe differ"
+        elif not self.opened.has_same_retain_set(other):
+            problem = "it was retrained without other samples"
+        if problem:
+            raise BadInput(f"{folder} cannot be compared with {self.folder}: {problem}.")
         return folder
 
     def _shared(self, training: Training) -> Training:
@@ -305,9 +306,8 @@ class _RunAudit:
     def _pool(self) -> Pool:
         """Return the given pool or one that is made now; raise an error if it does not fit."""
         experiment = self.opened.experiment
-        pool = Pool(self.options.pool or self._build_pool())
-        ignored = ("recipe",) if experiment.training.weights else ()
-        differences = mismatch(pool, experiment, but=ignored)
+        pool = Pool(self.options.pool) if self.options.pool else self._build_pool()
+        differences = mismatch(pool, experiment, bool(experiment.training.weights))
         if pool.design != "request":
             differences.insert(0, "design: shadow models know nothing of unlearning.")
         if differences:
@@ -318,10 +318,9 @@ class _RunAudit:
         check_size(pool)
         return pool
 
-    def _build_pool(self) -> Path:
-        models = self.options.pool_models
-        if models is None:
-            models = DEFAULT_POOL_MODELS
+    def _build_pool(self) -> Pool:
+        given = self.options.pool_models
+        models = DEFAULT_POOL_MODELS if given is None else given
         if models < MIN_MODELS:
             raise BadInput(
                 f"The full tier needs a pool of at least {MIN_MODELS} models, "
@@ -329,11 +328,9 @@ class _RunAudit:
             )
         name = self.opened.run.id or self.opened.experiment.public_id
         folder = self.folder.resolve().parent / POOLS_FOLDER / name
-        plan = Plan("request", self.opened.experiment)
-        build_request_pool(
-            folder, plan, self.opened.scenario.data, models, self.device, self.display
-        )
-        return folder
+        plan = Plan(self.opened.experiment)
+        data = self.opened.scenario.data
+        return build_request_pool(folder, plan, data, models, self.device, self.display)
 
 
 def _store(audit: Audit, folder: Path) -> str:

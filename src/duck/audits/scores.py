@@ -1,19 +1,22 @@
 """Inputs and results of attacks: numbers together with the ids they belong to."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
-from duck.audits.margins import margins, softmax
 from duck.errors import BadInput
-from duck.types import Ids, Predictions
+from duck.types import Ids
 
+Array = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
+BOUND = 1e6
+"""Limit of a margin. A masked class has the logit -inf, and a Gaussian needs finite numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +33,8 @@ class Scored:
     """Which model a row belongs to, where several models are scored on the same ids."""
 
     def __post_init__(self) -> None:
-        lengths = {
-            len(self.ids),
-            len(self.scores),
-            len(self.members),
-            len(self.ids if self.models is None else self.models),
-        }
-        if len(lengths) > 1:
+        models = self.ids if self.models is None else self.models
+        if not len(self.ids) == len(self.scores) == len(self.members) == len(models):
             raise BadInput(
                 f"Lengths differ: {len(self.ids)} ids, {len(self.scores)} scores and "
                 f"{len(self.members)} memberships."
@@ -46,6 +44,10 @@ class Scored:
                 f"Membership is true or false for each sample, got {self.members.dtype} values."
             )
         _refuse_nan(self.scores, self.ids, "score")
+
+    def take(self, rows: Flags) -> "Scored":
+        """Return some rows, of one model."""
+        return Scored(self.ids[rows], self.scores[rows], self.members[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,24 +66,17 @@ class Outputs:
             )
         _refuse_nan(self.logits, self.ids, "output")
 
-    @staticmethod
-    def of(predictions: Predictions) -> "Outputs":
-        """Convert predictions."""
-        return Outputs(
-            np.asarray(predictions.ids), predictions.logits.numpy(), predictions.labels.numpy()
-        )
-
     def __len__(self) -> int:
         return len(self.ids)
 
+    def take(self, rows: Places) -> "Outputs":
+        """Return these rows."""
+        return Outputs(self.ids[rows], self.logits[rows], self.labels[rows])
+
     @property
-    def probabilities(self) -> npt.NDArray[np.float64]:
+    def probabilities(self) -> Array:
         """The softmax of the logits."""
         return softmax(self.logits)
-
-    def scored(self, members: Flags) -> Scored:
-        """Score the samples by their margins; `members` is in the order of the ids."""
-        return Scored(self.ids, margins(self.logits, self.labels), members)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,35 +105,22 @@ class Margins:
             )
         _refuse_nan(self.values, np.broadcast_to(self.ids, self.values.shape), "margin")
 
-    @staticmethod
-    def stack(rows: Iterable[Scored]) -> "Margins":
-        """Stack the margins of several models, each sorted by its own ids.
-
-        Margins are stored as float32, and the logits of all models are never held at once.
-        """
-        ids: Ids | None = None
-        values, members = [], []
-        for row in rows:
-            ids = row.ids if ids is None else ids
-            if len(row.ids) != len(ids):
-                raise BadInput(
-                    f"A model has margins of {len(row.ids)} samples, the first one of {len(ids)}: "
-                    "all models need the same samples."
-                )
-            order = places(row.ids, ids)
-            values.append(row.scores[order].astype(np.float32))
-            members.append(row.members[order])
-        if ids is None:
-            raise BadInput("Margins need at least one model.")
-        return Margins(ids, np.stack(values), np.stack(members))
-
     def __len__(self) -> int:
         """Return the number of models."""
         return len(self.values)
 
     def at(self, ids: Ids) -> "Margins":
         """Return the columns of these samples, in this order."""
-        chosen = places(self.ids, ids)
+        if np.array_equal(self.ids, ids):
+            return self
+        missing = ids[~np.isin(ids, self.ids)]
+        if len(missing):
+            raise BadInput(
+                f"{len(missing)} of {len(ids)} samples are not among the model's {len(self.ids)}, "
+                f"the first is {str(missing[0])!r}."
+            )
+        order = np.argsort(self.ids, kind="stable")
+        chosen = order[np.searchsorted(self.ids, ids, sorter=order)]
         return Margins(ids, self.values[:, chosen], self.members[:, chosen])
 
     def models(self, rows: Places) -> "Margins":
@@ -150,20 +132,6 @@ class Margins:
         return Scored(self.ids, self.values[model], self.members[model])
 
 
-def places(known: Ids, wanted: Ids) -> Places:
-    """Return the position of each wanted id among the known ones."""
-    if np.array_equal(known, wanted):
-        return np.arange(len(known))
-    missing = wanted[~np.isin(wanted, known)]
-    if len(missing):
-        raise BadInput(
-            f"{len(missing)} of {len(wanted)} samples are not among the model's {len(known)}, "
-            f"the first is {str(missing[0])!r}."
-        )
-    order = np.argsort(known, kind="stable")
-    return order[np.searchsorted(known, wanted, sorter=order)]
-
-
 def _refuse_nan(values: Floats, ids: Any, what: str) -> None:
     wrong = np.isnan(values)
     if wrong.any():
@@ -172,3 +140,63 @@ def _refuse_nan(values: Floats, ids: Any, what: str) -> None:
             f"{int(rows.sum())} of {rows.size} {what}s are not a number (NaN), the first of sample "
             f"{str(ids[rows][0])!r}: the model has diverged or its input is broken."
         )
+
+
+def margins(logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Array:
+    """Return φ = z_y - logsumexp over j≠y of z_j in float64 (LiRA, eq. 4).
+
+    It is log(p_y / (1 - p_y)) without the rounding of p. Shapes: logits (..., K), labels (...).
+    """
+    if logits.ndim != labels.ndim + 1 or logits.shape[:-1] != labels.shape:
+        raise BadInput(
+            f"Logits of shape {logits.shape} need labels of shape {logits.shape[:-1]}, "
+            f"got {labels.shape}."
+        )
+    if logits.shape[-1] < 2:
+        raise BadInput(f"A margin needs at least two classes, got {logits.shape[-1]}.")
+    if labels.size and not 0 <= labels.min() <= labels.max() < logits.shape[-1]:
+        raise BadInput(
+            f"Labels must lie in 0..{logits.shape[-1] - 1}, got {labels.min()}..{labels.max()}."
+        )
+    others = logits.astype(np.float64)
+    if np.isnan(others).any() or np.isposinf(others).any():
+        raise BadInput(
+            "The model's outputs are not all numbers (NaN or +inf): "
+            "it has diverged or its input is broken."
+        )
+    place = np.expand_dims(labels.astype(np.int64), -1)
+    own = np.take_along_axis(others, place, -1)[..., 0]
+    np.put_along_axis(others, place, -np.inf, -1)
+    highest = np.maximum(others.max(-1), -BOUND)
+    others -= highest[..., None]
+    np.exp(others, out=others)
+    with np.errstate(divide="ignore"):  # every other class is masked
+        rest = highest + np.log(others.sum(-1))
+    found: Array = np.clip(np.maximum(own, -BOUND) - np.maximum(rest, -BOUND), -BOUND, BOUND)
+    return found
+
+
+def softmax(logits: npt.NDArray[Any]) -> Array:
+    """Return the softmax over the last axis in float64."""
+    exact = logits.astype(np.float64)
+    powers = np.exp(exact - exact.max(-1, keepdims=True))
+    shares: Array = powers / powers.sum(-1, keepdims=True)
+    return shares
+
+
+def temperature(logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
+    """Return the temperature that makes the outputs calibrated (Guo et al. 2017, sec. 4.2).
+
+    Logits of different models become comparable when each is divided by its own temperature.
+    """
+    rows, num_classes = np.arange(len(labels)), logits.shape[1]
+    # As if one more sample were wrong: of a model without errors the best temperature would be 0.
+    wrong = 1 / (len(labels) + 1)
+
+    def loss(log_temperature: float) -> float:
+        scaled = logits / np.exp(log_temperature)
+        right = scaled[rows, labels]
+        others = (scaled.sum(1) - right) / (num_classes - 1)
+        return float((logsumexp(scaled, axis=1) - (1 - wrong) * right - wrong * others).mean())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3, 5), method="bounded").x))

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -26,8 +27,26 @@ NO_VERDICT: Verdict = "no verdict"
 OLD_FILE = "audit.json"
 """The file in which older versions stored an audit of any tier."""
 MODELS = ("original", "unlearned", "retrained")
+DEFAULT_MODELS = 6
+"""Retrained models. One more than an interval needs: each of them is judged by five others."""
+MARGIN = 0.1
+MAX_ADVANTAGE = 0.05
+MAX_EPSILON = 1.0
 WIDTH = 118
 TIE = 1e-9
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may be left in a model that is called forgotten."""
+
+    margin: float = MARGIN
+    """Residual memory ρ."""
+    max_advantage: float | None = None
+    """Membership advantage, 2 AUC - 1, beyond that of retrained models. None: 0.05, or what this
+    audit can resolve where that is more."""
+    max_epsilon: float = MAX_EPSILON
+    """ε of the full tier."""
 
 
 @dataclass(frozen=True)
@@ -166,9 +185,14 @@ class Audit:
         return to_plain(self)
 
     def __str__(self) -> str:
+        # "Not forgotten" by a lower tier needs no powered comparison with retrained models.
+        unpowered = self.powered is False and self.verdict != NOT_FORGOTTEN
+        powered = ", audit not powered" if unpowered else ""
         return "\n".join(
             [
-                *_headline(self),
+                f"Verdict ({self.tier} tier): {self.verdict}{powered}.",
+                *textwrap.wrap(self.subject, WIDTH),
+                *_listed("Why:", self.reasons),
                 *_listed("In words:", self.in_words),
                 *_listed("What to do next:", self.next_steps),
                 "",
@@ -191,8 +215,9 @@ def save(audit: Audit, folder: Path) -> bool:
     Return False, and write nothing, where an audit by more retrained models is there.
     """
     path = folder / file_of(audit.tier)
-    if _models_of(path) > audit.models:
-        return False
+    with suppress(InvalidRecord):  # where none can be read, this one is written
+        if read_record(path, Audit).models > audit.models:
+            return False
     try:
         folder.stat()  # the folder of a deleted run must not be created again
         files.write_json(path, audit.to_dict())
@@ -203,30 +228,12 @@ def save(audit: Audit, folder: Path) -> bool:
     return True
 
 
-def _models_of(path: Path) -> int:
-    """Return the number of retrained models of a stored audit; 0 where none can be read."""
-    try:
-        return read_record(path, Audit).models
-    except InvalidRecord:
-        return 0
-
-
-def _headline(audit: Audit) -> list[str]:
-    # "Not forgotten" by a lower tier needs no powered comparison with retrained models.
-    unpowered = audit.powered is False and audit.verdict != NOT_FORGOTTEN
-    powered = ", audit not powered" if unpowered else ""
-    return [
-        f"Verdict ({audit.tier} tier): {audit.verdict}{powered}.",
-        *_wrapped(audit.subject),
-        *_listed("Why:", audit.reasons),
-    ]
-
-
 def _table(audit: Audit) -> list[str]:
     table = [["measure", "n", *MODELS, "judged"]]
     for name, row in audit.attacks.items():
         cells = [_cell(getattr(row, model), row) for model in MODELS]
-        table.append([name, str(row.n), *cells, _judged(row)])
+        judged = "yes" if row.p is None else f"p {p_text(row.p)}"
+        table.append([name, str(row.n), *cells, judged if row.judged else ""])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row_cells in table:
@@ -244,7 +251,7 @@ def _limits(audit: Audit) -> list[str]:
             if row.at_limit:
                 models = " and ".join(row.at_limit)
                 at_limit = f" Here at this limit: {models}; the true value may be far higher."
-            lines += _wrapped(f"{name}: {row.limit.why}.{at_limit}")
+            lines += textwrap.wrap(f"{name}: {row.limit.why}.{at_limit}", WIDTH)
     return ["", *lines] if lines else []
 
 
@@ -267,12 +274,6 @@ def _number(value: float, form: str) -> str:
     """Format a number; a zero has no sign."""
     text = form.format(value)
     return text if float(text) else text.removeprefix("-")
-
-
-def _judged(row: Row) -> str:
-    if not row.judged:
-        return ""
-    return "yes" if row.p is None else f"p {p_text(row.p)}"
 
 
 def p_text(p: float) -> str:
@@ -305,7 +306,3 @@ def _listed(title: str, points: tuple[str, ...]) -> list[str]:
             break_long_words=False,
         )
     return ["", title, *lines] if points else []
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH)

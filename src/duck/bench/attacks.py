@@ -16,9 +16,8 @@ from duck.audits.attacks import ATTACKS
 from duck.audits.attacks.base import ThresholdAttack
 from duck.audits.attacks.lira import MIN_MODELS, offline_lira
 from duck.audits.attacks.svm import svm_attack
-from duck.audits.margins import margins
-from duck.audits.roc import RATES, least_others, roc
-from duck.audits.scores import Margins, Outputs, Scored
+from duck.audits.scores import Margins, Outputs, Scored, margins
+from duck.audits.statistics import RATES, least_others, roc
 from duck.bench.grids import Attack
 from duck.bench.outputs import Target
 from duck.bench.results import ScoreTable, SvmDetails, Values
@@ -125,7 +124,7 @@ class Lira(Attacker):
         return {**facts, "recipe": recipe, **accuracies}
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
-        unseen = self._pool_ids(target.unseen.ids)
+        unseen = self.pool.test_ids(target.unseen.ids)
         scored = _score(target, unseen, lambda side: margins(side.logits, side.labels))
         return replace(_values(offline_lira(scored, self.shadows, seed)), shadows=self.facts)
 
@@ -136,7 +135,7 @@ class Lira(Attacker):
         epochs. The table says so.
         """
         for experiment in experiments:
-            wrong = mismatch(self.pool, experiment, but=("recipe",))
+            wrong = mismatch(self.pool, experiment, ignore_recipe=True)
             if wrong:
                 raise BadInput(
                     f"The pool in {self.pool.files.folder} does not fit the grid: {' '.join(wrong)}"
@@ -151,15 +150,6 @@ class Lira(Attacker):
         return hashlib.blake2b(
             f"{self.pool.files.digest}/{numbers}".encode(), digest_size=8
         ).hexdigest()
-
-    def _pool_ids(self, unseen: Ids) -> Ids:
-        """Return the ids of test samples in the pool.
-
-        The pool adds a prefix if training samples have the same ids.
-        """
-        known = self.pool.ids[self.pool.roles != "candidate"]
-        named: Ids = unseen if np.isin(unseen, known).all() else np.char.add("test:", unseen)
-        return named
 
 
 def _score(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from duck.audits.roc import RATES, least_others
+from duck.audits.statistics import RATES, least_others
 from duck.bench.grids import Cell
 from duck.bench.results import Result, Results
 from duck.scenarios import ForgetRandomClasses

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duck import runs
-from duck.audits.limits import DEFAULT_MODELS, MARGIN, Limits
 from duck.audits.next_step import verdict_without_audit
-from duck.audits.verdict import Tier
+from duck.audits.verdict import DEFAULT_MODELS, MARGIN, Limits, Tier
 from duck.cli import inputs
 from duck.cli.console import (
     CONSOLE,

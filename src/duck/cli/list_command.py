@@ -100,7 +100,7 @@ def _list_grids() -> list[Row]:
 def _list_attacks() -> list[Row]:
     from duck.audits.listing import list_attacks
 
-    return [entry.to_dict() for entry in list_attacks()]
+    return [entry._asdict() for entry in list_attacks()]
 
 
 def _list_registry(module: str, name: str) -> list[Row]:

@@ -1,1 +1,5 @@
-"""Pools: many models trained on random subsets, which attacks compare with."""
+"""Pools of models for attacks.
+
+`make_pool` turns options into a plan (`plan`) and builds it (`build`): each model becomes a file
+(`files`). `reader` opens what was built.
+"""

@@ -3,23 +3,44 @@
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from torch import nn
 
+from duck.audits.scores import Flags, margins
 from duck.checks import check_settings
 from duck.display import Display
 from duck.engines import create_engine
 from duck.errors import BadInput
 from duck.experiment import fingerprint
-from duck.pools.files import Files, Fingerprint, create
-from duck.pools.members import Group, ModelInfo, Trainer
+from duck.methods.base import METHODS
+from duck.models import build
+from duck.pools.files import Files, create
 from duck.pools.plan import Job, Layout, Plan, make_layout, recipe_of
-from duck.runtime import device_name, pick_device
+from duck.pools.reader import Pool
+from duck.predict import logits_on
+from duck.runtime import Stopwatch, device_name, pick_device, seeded
+from duck.scenarios import ForgetSamples
+from duck.training import loop
 from duck.training.loop import check_recipe
-from duck.types import Data
+from duck.training.stacked import can_stack, train_stacked
+from duck.types import Data, Recipe
+
+Arrays = dict[str, npt.NDArray[Any]]
+Accuracy = dict[str, float | None]
+Group = tuple[Job, ...]
+"""Models that are trained together."""
+ModelInfo = dict[str, Any]
+"""Accuracies, seconds and device of a trained model."""
+TrainedModels = list[tuple[Job, ModelInfo]]
 
 
 class Progress(NamedTuple):
@@ -76,35 +97,41 @@ def build_pool(
     place = device if isinstance(device, torch.device) else pick_device(device)
     _check(plan, data, together, workers, share)
     jobs = plan.jobs(models)[share[0] - 1 :: share[1]]
-    layout = make_layout(plan, data)
-    files = create(folder, fingerprint_of(plan, layout), layout)
+    samples = make_layout(plan, data).samples
+    # Pools with the same fingerprint can be merged.
+    files = create(folder, {**recipe_of(plan), "samples": samples.digest()}, samples)
     done = files.done() & set(jobs)
     missing = [job for job in jobs if job not in done]
     groups = [group for group in _groups(jobs, together) if not done.issuperset(group)]
-    workers = max(1, min(workers, len(groups)))
-    runner = create_engine(engine, workers, address, gpus_per_worker)
-    clock = _Clock(files, done, device_name(place), runner.workers)
+    runner = create_engine(engine, max(1, min(workers, len(groups))), address, gpus_per_worker)
     compiled = place.type == "cuda" if compiled is None else compiled
     trainer = Trainer(plan, data, files, place, compiled)
+    infos = [files.about(job) for job in sorted(done)]
+    seconds = [info["seconds"] for info in infos if info["device"] == device_name(place)]
 
     def start(group: Group) -> bool:
-        elapsed = time.monotonic() - started_at
-        return limit is None or elapsed + (clock.seconds(group) or 0.0) <= limit
+        expected = len(group) * statistics.median(seconds) if seconds else 0.0
+        return limit is None or time.monotonic() - started_at + expected <= limit
 
-    report(Progress(len(done), len(missing), clock.remaining_seconds(missing)))
+    def tell(job: Job | None = None, info: ModelInfo | None = None) -> None:
+        left = None
+        if seconds:
+            left = len(missing) * statistics.median(seconds) / runner.workers
+        report(Progress(len(jobs) - len(missing), len(missing), left, job, info))
+
+    tell()
     for trained_models in runner(trainer, groups, start):
         for job, info in trained_models:
             missing.remove(job)
-            clock.add(job, info["seconds"])
-            seconds_left = clock.remaining_seconds(missing)
-            report(Progress(len(jobs) - len(missing), len(missing), seconds_left, job, info))
+            seconds.append(info["seconds"])
+            tell(job, info)
     return BuildCounts(len(jobs) - len(done) - len(missing), len(done), len(missing))
 
 
 def build_request_pool(
     folder: Path, plan: Plan, data: Data, models: int, device: torch.device, display: Display
-) -> None:
-    """Train the missing models of a pool for an audit, and show how far it is."""
+) -> Pool:
+    """Train the missing models of a pool for an audit, show how far it is, and open it."""
     display.message(f"The pool of {models} models is made, or resumed, in {folder}.")
     with display.progress("pool") as progress:
         build_pool(
@@ -116,6 +143,7 @@ def build_request_pool(
             workers=suitable_workers(device),
             report=lambda state: progress(state.done, state.done + state.left),
         )
+    return Pool(folder)
 
 
 def suitable_workers(device: torch.device) -> int:
@@ -123,11 +151,6 @@ def suitable_workers(device: torch.device) -> int:
     if device.type == "cpu" and hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return 1
-
-
-def fingerprint_of(plan: Plan, layout: Layout) -> Fingerprint:
-    """Return what identifies a pool. Two pools with the same fingerprint can be merged."""
-    return {**recipe_of(plan), "samples": layout.digest()}
 
 
 def _check(plan: Plan, data: Data, together: int, workers: int, share: tuple[int, int]) -> None:
@@ -158,33 +181,131 @@ def _groups(jobs: Sequence[Job], size: int) -> list[Group]:
     return sorted(groups, key=lambda group: order[group[-1]])
 
 
-class _Clock:
-    """Expected seconds of a model: the median of its kind on this device."""
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """Trains models of one pool on one device. It can be pickled: workers receive a copy."""
 
-    def __init__(self, files: Files, done: set[Job], device: str, workers: int) -> None:
-        self.seconds_by_part: dict[str, list[float]] = {"model": [], "oracle": []}
-        self.workers = workers
-        for job in sorted(done):
-            info = files.about(job)
-            if info["device"] == device:
-                self.add(job, info["seconds"])
+    plan: Plan
+    data: Data
+    files: Files
+    device: torch.device
+    compiled: bool
 
-    def add(self, job: Job, seconds: float) -> None:
-        """Add the measured seconds of a model."""
-        self.seconds_by_part[job.part].append(seconds)
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is computed from the fields. Data travel in host memory."""
+        state = {name: self.__dict__[name] for name in ("plan", "files", "device", "compiled")}
+        return {**state, "data": self.data.to("cpu")}
 
-    def seconds(self, jobs: Sequence[Job]) -> float | None:
-        """Return the expected seconds of these jobs in one worker; None without measurements."""
-        measured = [*self.seconds_by_part["model"], *self.seconds_by_part["oracle"]]
-        if not measured:
-            return None
-        typical = {
-            part: statistics.median(seconds or measured)
-            for part, seconds in self.seconds_by_part.items()
+    @cached_property
+    def layout(self) -> Layout:
+        """The watched samples, with the data on the device."""
+        return make_layout(self.plan, self.data.to(self.device))
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The recipe of the plan, compiled or not."""
+        return replace(self.plan.experiment.training.recipe, compile=self.compiled)
+
+    def __call__(self, group: Group) -> TrainedModels:
+        """Train a group of models, write the missing ones and return what was trained."""
+        missing = [job for job in group if not self.files.is_complete(job)]
+        if not missing:  # Another process has trained them in the meantime.
+            return [(job, self.files.about(job)) for job in group]
+        with _single_thread(self.device):
+            with Stopwatch(self.device) as stopwatch:
+                models = dict(zip(group, self._train(group), strict=True))
+            training_seconds = stopwatch.seconds / len(missing)
+            return [(job, self._finish(job, models.pop(job), training_seconds)) for job in missing]
+
+    def _finish(self, job: Job, model: nn.Module, training_seconds: float) -> ModelInfo:
+        """Unlearn, evaluate and write one trained model."""
+        with Stopwatch(self.device) as stopwatch:
+            arrays, accuracy = self._evaluate(job, model)
+        info = {
+            "accuracy": accuracy,
+            "seconds": training_seconds + stopwatch.seconds,
+            "device": device_name(self.device),
+            "torch": str(torch.__version__),
         }
-        return sum(typical[job.part] for job in jobs)
+        self.files.write(job, arrays, info)
+        return info
 
-    def remaining_seconds(self, jobs: Sequence[Job]) -> float | None:
-        """Return the expected seconds of these jobs in all workers."""
-        seconds = self.seconds(jobs)
-        return None if seconds is None else seconds / self.workers
+    def _train(self, group: Sequence[Job]) -> list[nn.Module]:
+        seeds = [self.plan.seed(job) for job in group]
+        models = [self._new_model(seed).to(self.device) for seed in seeds]
+        train = self.layout.data.train
+        examples = [train.take(self.layout.training_rows(job)) for job in group]
+        generators = [seeded(seed, "train") for seed in seeds]
+        if len(group) > 1 and can_stack(examples, self.recipe.batch_size):
+            train_stacked(models, examples, self.recipe, generators)
+        else:
+            for model, part, generator in zip(models, examples, generators, strict=True):
+                loop.train(model, part, self.recipe, generator)
+        return [model.eval() for model in models]
+
+    def _new_model(self, seed: int | None = None) -> nn.Module:
+        name = self.plan.experiment.training.model
+        return build(name, self.data.num_classes, self.data.train.shape, seed)
+
+    def _evaluate(self, job: Job, model: nn.Module) -> tuple[Arrays, dict[str, Accuracy]]:
+        """Return predictions and accuracies of a model before and after unlearning."""
+        members, samples = self.layout.watched_members(job), self.layout.samples
+        models = {"oracle" if job.part == "oracle" else "before": model}
+        known = dict.fromkeys(models, members)
+        if job.part == "model" and self.plan.design == "request":
+            models["after"] = self._unlearn(job, model)
+            known["after"] = members & (samples.roles != "candidate")
+        arrays: Arrays = {"members": members}
+        accuracies = {}
+        for state, state_model in models.items():
+            parts = [logits_on(state_model, part).cpu().numpy() for part in self.layout.parts]
+            logits = np.concatenate(parts)
+            arrays[f"{state}.logits"] = logits.astype(np.float16)
+            arrays[f"{state}.margins"] = margins(logits, samples.labels).astype(np.float32)
+            accuracies[state] = self._accuracy(logits.argmax(1) == samples.labels, known[state])
+        return arrays, accuracies
+
+    def _unlearn(self, job: Job, model: nn.Module) -> nn.Module:
+        experiment = self.plan.experiment
+        assert experiment.method is not None
+        train = self.layout.data.train
+        training_data = replace(self.layout.data, train=train.take(self.layout.training_rows(job)))
+        forget_rows = self.layout.candidates[self.layout.members(job)]
+        request = ForgetSamples(train.take(forget_rows).ids.tolist())
+        scenario = request(training_data, self.plan.seed(job), experiment.protocol)
+        # For a few epochs compilation would cost more than it saves.
+        compiled = self.recipe.compile and METHODS.name_of(experiment.method) == "retrained"
+        recipe = replace(self.recipe, compile=compiled)
+        return experiment.method(model, scenario.task(new_model=self._new_model, recipe=recipe))
+
+    def _accuracy(self, correct: Flags, known: Flags) -> Accuracy:
+        """Return the accuracies on what the model should know and on test samples.
+
+        All candidates are watched. The other watched training samples represent all that every
+        model sees. Test samples are those of retained classes.
+        """
+        samples = self.layout.samples
+        candidate = samples.roles == "candidate"
+        weighted, total = 0.0, 0
+        for part, count in (
+            (known & candidate, int((known & candidate).sum())),
+            (known & ~candidate, len(self.layout.common)),
+        ):
+            if part.any():
+                weighted += float(correct[part].mean()) * count
+                total += count
+        is_retained_class = self.layout.retained_classes.numpy()[samples.labels]
+        test = correct[(samples.roles == "test") & is_retained_class]
+        return {"train": weighted / total, "test": float(test.mean()) if len(test) else None}
+
+
+@contextmanager
+def _single_thread(device: torch.device) -> Iterator[None]:
+    """On the CPU use one thread: sums over several threads depend on their number."""
+    threads = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

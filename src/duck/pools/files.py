@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -26,22 +26,13 @@ from duck.files import (
     writing,
 )
 from duck.json_text import to_json
-from duck.pools.plan import FIELDS, Job, Layout, differences, digest_of
-from duck.types import Ids
+from duck.pools.plan import FIELDS, Job, Samples, differences
 
 ABOUT, SAMPLES = "pool.json", "samples.npz"
 NAME = re.compile(r"(model|oracle)-(\d{4,})\.safetensors")
 Fingerprint = dict[str, Any]
 RERUN = "delete it and rerun the command that made the pool."
 COPY = "Copy it from another part of this pool, or choose another folder."
-
-
-class Samples(NamedTuple):
-    """The watched samples, in the order that every row of a pool has."""
-
-    ids: Ids
-    labels: npt.NDArray[np.int64]
-    roles: npt.NDArray[np.str_]
 
 
 @dataclass(frozen=True)
@@ -145,7 +136,7 @@ class Files:
             check_regular(path)
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 samples = Samples(arrays["ids"], arrays["labels"], arrays["roles"])
-            belongs = digest_of(*samples) == self.fingerprint["samples"]
+            belongs = samples.digest() == self.fingerprint["samples"]
         except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError) as error:
             raise _unreadable(path, error) from error
         if not belongs:
@@ -181,9 +172,11 @@ def find(folder: Path) -> Files:
     return Files(folder, fingerprint)
 
 
-def create(folder: Path, fingerprint: Fingerprint, layout: Layout) -> Files:
+def create(
+    folder: Path, fingerprint: Fingerprint, samples: Samples, source: str = "what is asked"
+) -> Files:
     """Create the folder of a pool or open it. Raise an error if it holds models of another one."""
-    existing = _existing(folder, fingerprint, "what is asked")
+    existing = _existing(folder, fingerprint, source)
     files = existing or Files(folder, fingerprint)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -192,7 +185,7 @@ def create(folder: Path, fingerprint: Fingerprint, layout: Layout) -> Files:
             write_json(folder / ABOUT, {"fingerprint": fingerprint}, private=files.private)
         if existing is None or not (folder / SAMPLES).exists():
             with writing(folder / SAMPLES, private=True) as file:
-                np.savez(file, ids=layout.ids, labels=layout.labels, roles=layout.roles)
+                np.savez(file, ids=samples.ids, labels=samples.labels, roles=samples.roles)
     except OSError as error:
         raise BadInput(
             f"{folder} cannot be written: {error.strerror}. Choose another --out."
@@ -201,7 +194,26 @@ def create(folder: Path, fingerprint: Fingerprint, layout: Layout) -> Files:
     return files
 
 
-def check_same(one: Fingerprint, other: Fingerprint, this: str, that: str) -> None:
+def merge(folders: Sequence[Path], out: Path) -> Files:
+    """Copy the models of several pools with the same fingerprint into one folder.
+
+    An interrupted merge leaves a pool, and the next one resumes it.
+    """
+    if not folders:
+        raise BadInput("Name the pools to merge.")
+    pools = [find(folder) for folder in folders]
+    first = pools[0]
+    for other in pools[1:]:
+        _check_same(first.fingerprint, other.fingerprint, str(first.folder), str(other.folder))
+    merged = create(out, first.fingerprint, first.samples(), str(first.folder))
+    for pool in pools:
+        for job in sorted(pool.jobs() - merged.done()):
+            with pool.open(job):
+                write_bytes(merged.path(job), pool.path(job).read_bytes(), private=merged.private)
+    return merged
+
+
+def _check_same(one: Fingerprint, other: Fingerprint, this: str, that: str) -> None:
     """Raise an error that names where two fingerprints differ."""
     found = [
         f"{name} is {ours!r} in {this} and {theirs!r} in {that}"
@@ -212,38 +224,13 @@ def check_same(one: Fingerprint, other: Fingerprint, this: str, that: str) -> No
         raise BadInput(f"These are different pools: {'; '.join(found[:5])}{more}.")
 
 
-def merge(folders: Sequence[Path], out: Path) -> Files:
-    """Copy the models of several pools with the same fingerprint into one folder."""
-    if not folders:
-        raise BadInput("Name the pools to merge.")
-    pools = [find(folder) for folder in folders]
-    for other in pools[1:]:
-        check_same(pools[0].fingerprint, other.fingerprint, str(pools[0].folder), str(other.folder))
-    pools[0].samples()
-    _existing(out, pools[0].fingerprint, str(pools[0].folder))
-    merged = Files(out, pools[0].fingerprint)
-    out.mkdir(parents=True, exist_ok=True)
-    # First: an interrupted merge leaves a pool, and the next one resumes it.
-    for name in (ABOUT, SAMPLES):
-        write_bytes(
-            out / name,
-            (pools[0].folder / name).read_bytes(),
-            private=merged.private or name == SAMPLES,
-        )
-    for pool in pools:
-        for job in sorted(pool.jobs() - merged.done()):
-            with pool.open(job):
-                write_bytes(merged.path(job), pool.path(job).read_bytes(), private=merged.private)
-    return merged
-
-
 def _existing(folder: Path, fingerprint: Fingerprint, other: str) -> Files | None:
     """Return the pool in a folder if it has models, or None where a pool can be created."""
     if (folder / ABOUT).exists():
         existing = find(folder)
         if not existing.jobs():
             return None
-        check_same(existing.fingerprint, fingerprint, f"the pool in {folder}", other)
+        _check_same(existing.fingerprint, fingerprint, f"the pool in {folder}", other)
         return existing
     if folder.exists() and any(not is_temporary(path) for path in folder.iterdir()):
         raise BadInput(f"{folder} exists and is not a pool: choose another --out.")

@@ -21,7 +21,7 @@ from duck.pools.build import BuildCounts, Progress, build_pool, suitable_workers
 from duck.pools.plan import Plan
 from duck.runtime import pick_device
 from duck.scenarios import Request
-from duck.types import Data, Protocols, Recipe
+from duck.types import Data, Protocols
 
 Share = tuple[int, int]
 """(2, 3): the second of three equal parts."""
@@ -132,10 +132,7 @@ def make_pool(
         )
     if workers is None:
         workers = 1 if engine == "inline" else suitable_workers(device)
-    # Many models are worth the time of compiling, which the CPU does not gain from.
-    changes = {"compile": device.type == "cuda", **inputs.recipe}
-    recipe = replace(_default_recipe(inputs, options), **changes)
-    plan = make_plan(inputs, options, recipe, message)
+    plan = make_plan(inputs, options, device.type == "cuda", message)
     limit = None
     if options.limit_minutes is not None:
         limit = 60 * options.limit_minutes - (time.monotonic() - started_at)
@@ -145,7 +142,7 @@ def make_pool(
         inputs.data,
         options.models,
         device=device,
-        compiled=recipe.compile,
+        compiled=plan.experiment.training.recipe.compile,
         together=options.together,
         workers=workers,
         engine=engine,
@@ -189,29 +186,13 @@ def _slurm_share() -> Share:
     return place + 1, count
 
 
-def _default_recipe(inputs: Inputs, options: PoolOptions) -> Recipe:
-    """Return the recipe of the run, or the default one for the data."""
-    if options.experiment is not None:
-        return options.experiment.training.recipe
-    data = inputs.data
-    return default_recipe(data.name, len(data.train), data.augment, _model(data, options))
-
-
-def _model(data: Data, options: PoolOptions) -> str:
-    if options.model is not None:
-        return options.model
-    if options.experiment is not None:
-        return options.experiment.training.model
-    return "convnet" if data.name in SMALL_IMAGES else "resnet18"
-
-
 def make_plan(
-    inputs: Inputs, options: PoolOptions, recipe: Recipe, message: Callable[[str], None]
+    inputs: Inputs, options: PoolOptions, compiled: bool, message: Callable[[str], None]
 ) -> Plan:
     """Return the plan of a pool: of shadow models, or of models that unlearn a request."""
     data = inputs.data
-    experiment = options.experiment
-    if experiment is not None and experiment.training.fingerprint != fingerprint(data):
+    known = options.experiment
+    if known is not None and known.training.fingerprint != fingerprint(data):
         raise BadInput(
             f"The data are not those of {options.run}: the fingerprints differ. Name them with "
             "--data, --root."
@@ -221,10 +202,17 @@ def make_plan(
             f"The recipe of the original of {options.run} is not known: the pool is trained with "
             "the default recipe. Recipe flags set another one."
         )
+    if known is not None:
+        model = options.model or known.training.model
+        recipe = known.training.recipe
+    else:
+        model = options.model or ("convnet" if data.name in SMALL_IMAGES else "resnet18")
+        recipe = default_recipe(data.name, len(data.train), data.augment, model)
     training = Training(
         data.name,
-        _model(data, options),
-        recipe,
+        model,
+        # Many models are worth the time of compiling, which the CPU does not gain from.
+        replace(recipe, **{"compile": compiled, **inputs.recipe}),
         0,
         inputs.image_size,
         inputs.mean,
@@ -233,16 +221,16 @@ def make_plan(
     )
     seed = options.seed
     if seed is None:
-        seed = experiment.seed if experiment else 0
-    request = inputs.request or (experiment.request if experiment else None)
+        seed = known.seed if known else 0
+    request = inputs.request or (known.request if known else None)
     if request is None:
-        return Plan("shadow", Experiment(training, seed=seed))
+        return Plan(Experiment(training, seed=seed))
     scenario = request(data, seed, inputs.protocol)
     for finding in check_data(scenario):
         message(str(finding))
-    earlier = experiment.earlier if experiment else ()
+    earlier = known.earlier if known else ()
     method = _method(options, data, scenario.kind)
-    return Plan("request", Experiment(training, request, method, seed, inputs.protocol, earlier))
+    return Plan(Experiment(training, request, method, seed, inputs.protocol, earlier))
 
 
 def _method(options: PoolOptions, data: Data, kind: str) -> Method:

@@ -18,7 +18,6 @@ from duck.json_text import to_json
 from duck.methods.base import METHODS, check_kind
 from duck.runtime import seeded
 from duck.sample_ids import NO_SALT, hide_ids
-from duck.scenarios import ForgetFraction, ForgetRandomClasses
 from duck.types import Data, Ids, Scenario
 
 Design = Literal["shadow", "request"]
@@ -45,6 +44,22 @@ FIELDS = (
 """Fields of a pool's fingerprint."""
 
 
+class Samples(NamedTuple):
+    """The watched samples, in the order that every row of a pool has."""
+
+    ids: Ids
+    labels: npt.NDArray[np.int64]
+    roles: npt.NDArray[np.str_]
+
+    def digest(self) -> str:
+        """Return the digest of the samples in their order."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self.ids, self.roles):
+            digest.update("\n".join(part.tolist()).encode())
+        digest.update(np.ascontiguousarray(self.labels).tobytes())
+        return digest.hexdigest()
+
+
 class Job(NamedTuple):
     """One model of a pool, or one of its oracles."""
 
@@ -59,12 +74,9 @@ class Job(NamedTuple):
 class Plan:
     """Everything that determines the numbers of a pool, except how many models it has.
 
-    shadow    Models train on random halves of all training samples. Nothing is unlearned.
-    request   Models train on all samples except the candidates, plus a random half of the
-              candidates, which is then unlearned. Oracles train on all but the candidates.
+    The experiment has a request and a method, or neither of them.
     """
 
-    design: Design
     experiment: Experiment
 
     def __post_init__(self) -> None:
@@ -73,13 +85,20 @@ class Plan:
                 "The models of a pool cannot follow earlier requests. "
                 "Audit this run with --tier oracle."
             )
-        given = [part is not None for part in (self.experiment.request, self.experiment.method)]
-        if self.design == "request" and not all(given):
-            raise BadInput("A pool of design 'request' needs a request and a method.")
-        if self.design == "shadow" and any(given):
+        if (self.experiment.request is None) != (self.experiment.method is None):
             raise BadInput(
-                "A pool of design 'shadow' unlearns nothing. Leave out request and method."
+                "A pool needs a request and a method, or neither of them for shadow models."
             )
+
+    @property
+    def design(self) -> Design:
+        """What the models are trained for.
+
+        shadow    Models train on random halves of all training samples. Nothing is unlearned.
+        request   Models train on all samples except the candidates, plus a random half of the
+                  candidates, which is then unlearned. Oracles train on all but the candidates.
+        """
+        return "shadow" if self.experiment.request is None else "request"
 
     def jobs(self, models: int) -> list[Job]:
         """Return the models and, for requests, half as many oracles.
@@ -143,33 +162,23 @@ class Layout:
     """A mask of the classes that are not removed."""
 
     @cached_property
-    def ids(self) -> Ids:
-        """Unique ids: where train and test share an id, the test ids get the prefix "test:"."""
-        train, *rest = [part.ids for part in self.parts]
-        test = [
-            np.char.add("test:", ids) if np.isin(ids, self.data.train.ids).any() else ids
-            for ids in rest
-        ]
-        return np.concatenate([train, *test])
-
-    @cached_property
-    def labels(self) -> npt.NDArray[np.int64]:
-        return np.concatenate([part.labels.numpy() for part in self.parts])
-
-    @cached_property
-    def roles(self) -> npt.NDArray[np.str_]:
+    def samples(self) -> Samples:
+        """The watched samples. Test ids that training samples have, too, get the prefix "test:"."""
+        ids = [part.ids for part in self.parts]
+        if len(ids) > 1 and np.isin(ids[1], self.data.train.ids).any():
+            ids[1] = np.char.add("test:", ids[1])
         in_holdout = np.isin(self.test.numpy(), self.data.holdout.numpy())
-        return np.concatenate(
-            [
-                np.repeat("candidate", len(self.candidates)),
-                np.repeat("retain", len(self.retain)),
-                np.where(in_holdout, "holdout", "test"),
-            ]
-        )
+        roles = [
+            np.repeat("candidate", len(self.candidates)),
+            np.repeat("retain", len(self.retain)),
+            np.where(in_holdout, "holdout", "test"),
+        ]
+        labels = [part.labels.numpy() for part in self.parts]
+        return Samples(*(np.concatenate(arrays) for arrays in (ids, labels, roles)))
 
     @cached_property
     def parts(self) -> list[Any]:
-        """The watched samples as Examples, in the order of `ids`."""
+        """The watched samples as Examples, in the order of `samples`."""
         train = self.data.train.take(torch.cat([self.candidates, self.retain]))
         if self.data.test is None or not len(self.test):
             return [train]
@@ -189,8 +198,8 @@ class Layout:
         return ~chosen if job.number % 2 else chosen
 
     def watched_members(self, job: Job) -> npt.NDArray[np.bool_]:
-        """Return a mask of the watched samples that a model trains on, in the order of `ids`."""
-        members: npt.NDArray[np.bool_] = self.roles == "retain"
+        """Return a mask of the watched samples that a model trains on."""
+        members: npt.NDArray[np.bool_] = self.samples.roles == "retain"
         members[: len(self.candidates)] = self.members(job).numpy()
         return members
 
@@ -198,33 +207,18 @@ class Layout:
         """Return the rows of the training data that a model trains on."""
         return torch.cat([self.common, self.candidates[self.members(job)]]).sort().values
 
-    def digest(self) -> str:
-        """Return the digest of the watched samples."""
-        return digest_of(self.ids, self.labels, self.roles)
-
-
-def digest_of(ids: Ids, labels: npt.NDArray[np.int64], roles: npt.NDArray[np.str_]) -> str:
-    """Return the digest of watched samples in their order, which every row of a pool has."""
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (ids, roles):
-        digest.update("\n".join(part.tolist()).encode())
-    digest.update(np.ascontiguousarray(labels).tobytes())
-    return digest.hexdigest()
-
 
 def make_layout(plan: Plan, data: Data) -> Layout:
     """Choose the samples that a pool watches and those that its models split."""
-    seed = plan.experiment.seed
+    seed, request = plan.experiment.seed, plan.experiment.request
     classes = torch.ones(data.num_classes, dtype=torch.bool)
-    if plan.experiment.request is None:
-        rows = torch.arange(len(data.train))
-        empty = torch.empty(0, dtype=torch.int64)
-        return Layout(data, seed, rows, empty, empty, _test_rows(data, classes, seed), classes)
-    scenario = plan.experiment.request(data, seed, plan.experiment.protocol)
-    check_kind(METHODS.name_of(plan.experiment.method), scenario.kind)
-    if scenario.kind == "class":
-        classes[data.train.labels[scenario.forget].unique()] = False
-    candidates = _candidates(scenario, seed)
+    candidates = torch.arange(len(data.train))
+    if request is not None:
+        scenario = request(data, seed, plan.experiment.protocol)
+        check_kind(METHODS.name_of(plan.experiment.method), scenario.kind)
+        if scenario.kind == "class":
+            classes[data.train.labels[scenario.forget].unique()] = False
+        candidates = _candidates(scenario, seed)
     is_common = torch.ones(len(data.train), dtype=torch.bool)
     is_common[candidates] = False
     common = is_common.nonzero().flatten()
@@ -282,14 +276,9 @@ def differences(
         if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
             found |= differences(mine, theirs, f"{prefix}{key}.")
         elif mine != theirs:
-            found[prefix + key] = _name_of(mine), _name_of(theirs)
+            names = [
+                value.get("name", value) if isinstance(value, Mapping) else value
+                for value in (mine, theirs)
+            ]
+            found[prefix + key] = names[0], names[1]
     return found
-
-
-def _name_of(value: Any) -> Any:
-    return value.get("name", value) if isinstance(value, Mapping) else value
-
-
-def seed_matters(experiment: Experiment) -> bool:
-    """Return whether the seed determines the forget set."""
-    return isinstance(experiment.request, ForgetFraction | ForgetRandomClasses)

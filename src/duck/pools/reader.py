@@ -9,11 +9,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from duck.audits.scores import Margins, Scored
+from duck.audits.scores import Flags, Margins
 from duck.errors import BadInput
 from duck.experiment import Experiment
-from duck.pools.files import Files, Fingerprint, find
-from duck.pools.plan import Job, Plan, differences, recipe_of, seed_matters
+from duck.pools.files import Files, find
+from duck.pools.plan import Job, Plan, differences, recipe_of
+from duck.scenarios import ForgetFraction, ForgetRandomClasses
 from duck.types import Ids
 
 State = Literal["before", "after", "oracle"]
@@ -39,7 +40,7 @@ class Stack:
         return np.stack([self.files.read(job, f"{self.state}.margins") for job in self.jobs])
 
     @cached_property
-    def members(self) -> npt.NDArray[np.bool_]:
+    def members(self) -> Flags:
         """(models, samples): whether the model was trained on the sample, before unlearning."""
         return np.stack([self.files.read(job, "members") for job in self.jobs])
 
@@ -81,127 +82,108 @@ class Pool:
 
     def __init__(self, folder: Path | str) -> None:
         self.files = find(Path(folder))
+        self.fingerprint = self.files.fingerprint
+        self.design = str(self.fingerprint["design"])
         jobs = sorted(self.files.jobs())
-        self._models = tuple(job for job in jobs if job.part == "model")
-        self._oracles = tuple(job for job in jobs if job.part == "oracle")
-        if not self._models:
+        models = tuple(job for job in jobs if job.part == "model")
+        oracles = tuple(job for job in jobs if job.part == "oracle")
+        if not models:
             raise BadInput(
                 f"The pool in {folder} has no finished model yet. "
                 "Rerun the command that created it."
             )
         self.ids: Ids
         self.ids, self.labels, self.roles = self.files.samples()
+        self.before = Stack(self.files, models, "before")
+        is_request = self.design == "request"
+        self.after = Stack(self.files, models, "after") if is_request else None
+        """After unlearning; None for shadow models."""
+        self.oracle = Stack(self.files, oracles, "oracle") if oracles else None
+        """Models that never saw a candidate; None for shadow models, and where none is finished."""
         for stack in (self.before, self.oracle):
             if stack:
                 stack.check_unique()
 
     @property
-    def fingerprint(self) -> Fingerprint:
-        return self.files.fingerprint
-
-    @property
-    def design(self) -> str:
-        return str(self.fingerprint["design"])
-
-    @cached_property
-    def members(self) -> npt.NDArray[np.bool_]:
+    def members(self) -> Flags:
         """(models, samples): whether the model was trained on the sample, before unlearning."""
         return self.before.members
 
-    @cached_property
-    def requested(self) -> npt.NDArray[np.bool_]:
+    @property
+    def requested(self) -> Flags:
         """(models, samples): whether the model had to forget the sample."""
         candidate = (self.roles == "candidate") & (self.design == "request")
-        requested: npt.NDArray[np.bool_] = self.members & candidate
+        requested: Flags = self.members & candidate
         return requested
 
-    @cached_property
-    def before(self) -> Stack:
-        return Stack(self.files, self._models, "before")
-
-    @cached_property
-    def after(self) -> Stack | None:
-        """After unlearning; None for shadow models."""
-        return Stack(self.files, self._models, "after") if self.design == "request" else None
-
-    @cached_property
-    def oracle(self) -> Stack | None:
-        """Models that never saw a candidate; None for shadow models, and where none is finished."""
-        return Stack(self.files, self._oracles, "oracle") if self._oracles else None
+    def test_ids(self, ids: Ids) -> Ids:
+        """Return the ids of test samples here: marked, where training samples have the same."""
+        marked: Ids = np.char.add("test:", ids)
+        return marked if np.isin(marked, self.ids).any() else ids
 
     def stack(self, state: State) -> Stack:
         """Return the models of one state, or raise an error if the pool has none."""
-        found = {"before": self.before, "after": self.after, "oracle": self.oracle}[state]
-        if found is None:
+        stack = {"before": self.before, "after": self.after, "oracle": self.oracle}[state]
+        if stack is None:
             raise BadInput(
                 f"The pool in {self.files.folder} (design {self.design!r}) has no models {state!r}."
             )
-        return found
+        return stack
 
     def margins(self, state: State, role: str | None = None) -> Margins:
         """Return the margins of one state, for the samples of one role or all."""
-        chosen = self.roles == role if role else np.ones(len(self.ids), dtype=np.bool_)
         stack = self.stack(state)
-        rows = zip(stack.margins, stack.members, strict=True)
-        return Margins.stack(
-            Scored(self.ids[chosen], margins[chosen], members[chosen]) for margins, members in rows
-        )
+        margins = Margins(self.ids, stack.margins, stack.members)
+        return margins.at(self.ids[self.roles == role]) if role else margins
 
     def __len__(self) -> int:
         """Return the number of models, without oracles."""
-        return len(self._models)
+        return len(self.before)
 
 
-def mismatch(pool: Pool, experiment: Experiment, but: tuple[str, ...] = ()) -> list[str]:
+def mismatch(pool: Pool, experiment: Experiment, ignore_recipe: bool = False) -> list[str]:
     """Return where a pool and a run differ, one sentence each; empty where the pool fits.
 
     A sentence begins with the name of the setting. A shadow pool fits every request and method.
-
-    but   names to skip, such as "recipe" or "recipe.epochs"
     """
-    fields = ["data", "model", "image_size", "mean", "std", "recipe"]
+    fields = ["data", "model", "image_size", "mean", "std"]
+    plan = Plan(Experiment(experiment.training, seed=experiment.seed))
     if pool.design == "request":
         if experiment.request is None or experiment.method is None:
             return ["request: the pool is about forgetting and the run is an original model."]
         fields += ["request", "method", "protocol"]
-        if seed_matters(experiment):
-            fields.append("seed")
-        plan = Plan("request", experiment)
-    else:
-        plan = Plan("shadow", Experiment(experiment.training, seed=experiment.seed))
-    run_fingerprint = recipe_of(plan)
-    of_pool = {field: pool.fingerprint[field] for field in fields}
-    of_run = {field: run_fingerprint[field] for field in fields}
-    sentences = {
-        name: f"{name}: {in_pool!r} in the pool, {in_run!r} in the run."
-        for name, (in_pool, in_run) in differences(of_pool, of_run).items()
-    }
-    if experiment.training.weights:
-        sentences = {
-            name: text for name, text in sentences.items() if not name.startswith("recipe")
-        }
-        sentences["recipe"] = (
+        if isinstance(experiment.request, ForgetFraction | ForgetRandomClasses):
+            fields.append("seed")  # it determines the forget set
+        plan = Plan(experiment)
+    is_unknown = bool(experiment.training.weights)
+    if not (ignore_recipe or is_unknown):
+        fields.insert(5, "recipe")
+    of_run = recipe_of(plan)
+    found = differences(
+        {field: pool.fingerprint[field] for field in fields},
+        {field: of_run[field] for field in fields},
+    )
+    sentences = [
+        f"{name}: {in_pool!r} in the pool, {in_run!r} in the run."
+        for name, (in_pool, in_run) in found.items()
+    ]
+    if is_unknown and not ignore_recipe:
+        sentences.append(
             "recipe: the run's original was trained elsewhere, in a way that is not known."
         )
-    skipped_parts = tuple(f"{name}." for name in but)
-    return [
-        text
-        for name, text in sentences.items()
-        if name not in but and not name.startswith(skipped_parts)
-    ]
+    return sentences
 
 
 def summarize(pool: Pool) -> dict[str, Any]:
     """Return the number of models and samples, and the mean and deviation of the accuracies."""
-    stacks = {"before": pool.before, "after": pool.after, "oracle": pool.oracle}
     roles, counts = np.unique(pool.roles, return_counts=True)
     accuracy = {}
-    for state, stack in stacks.items():
-        if stack:
-            accuracy[state] = {name: _spread(values) for name, values in stack.accuracies.items()}
     seconds = 0.0
-    for stack in (pool.before, pool.oracle):
+    for stack in (pool.before, pool.after, pool.oracle):
         if stack:
+            spreads = {name: _spread(values) for name, values in stack.accuracies.items()}
+            accuracy[stack.state] = spreads
+        if stack and stack is not pool.after:
             seconds += sum(info["seconds"] for info in stack.infos)
     return {
         "pool": str(pool.files.folder),

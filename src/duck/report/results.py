@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from duck.audits.intervals import clopper_pearson
+from duck.audits.statistics import clopper_pearson
 from duck.bench.results import BenchCurve
 from duck.experiment import Experiment, to_dict
 from duck.json_text import to_json

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from duck.audits.attacks.lira import PRIOR, offline_lira, online_lira, probability
-from duck.audits.roc import roc
+from duck.audits.attacks.lira import PRIOR, offline_lira, online_lira
 from duck.audits.scores import Margins, Scored
+from duck.audits.statistics import roc
 from duck.errors import BadInput
 from tests.audits import memorisers
 from tests.audits.memorisers import CANDIDATES, KNOWN, NAMES, NEW, SEEN
@@ -35,7 +35,6 @@ def test_by_hand() -> None:
     models = Margins(np.array(["x"]), column, np.array([[False]] * 4 + [[True]]))
     found = offline_lira(Scored(np.array(["x"]), np.array([5.0]), np.array([True])), models)
     assert found.scores == pytest.approx([2.5 / (5 / 3) ** 0.5])
-    assert probability(found.scores) == pytest.approx(stats.norm.cdf(2.5 / (5 / 3) ** 0.5))
 
 
 def test_online_by_hand() -> None:
@@ -109,7 +108,7 @@ def test_it_is_ranked_by_z_which_does_not_saturate() -> None:
         Scored(np.array(["x", "y"]), np.array([1000.0, 2000.0]), np.array([True, True])), models
     )
     assert found.scores[1] > found.scores[0]
-    assert probability(found.scores).tolist() == [1, 1]
+    assert stats.norm.cdf(found.scores).tolist() == [1, 1]
 
 
 def test_a_planted_leak_is_caught() -> None:
@@ -208,9 +207,9 @@ def test_a_sample_that_the_shadows_were_not_asked_about() -> None:
 MEASURED = """
 import resource, sys
 import numpy as np
-from duck.audits.scores import Margins, Outputs
+from duck.audits.scores import Margins, Scored, margins
 from duck.audits.attacks.lira import offline_lira
-from duck.audits.roc import roc
+from duck.audits.statistics import roc
 
 MODELS, SAMPLES, CLASSES = 128, 10_000, 100
 generator = np.random.default_rng(0)
@@ -218,10 +217,12 @@ noise = generator.normal(size=(SAMPLES, CLASSES)).astype(np.float16)
 ids, labels = np.arange(SAMPLES).astype(str), np.arange(SAMPLES) % CLASSES
 
 def model(number):
-    outputs = Outputs(ids, np.roll(noise, 7 * number, axis=0), labels)
-    return outputs.scored((np.arange(SAMPLES) + number) % 2 == 0)
+    scores = margins(np.roll(noise, 7 * number, axis=0), labels).astype(np.float32)
+    return Scored(ids, scores, (np.arange(SAMPLES) + number) % 2 == 0)
 
-shadows = Margins.stack(model(number) for number in range(MODELS))
+models = [model(number) for number in range(MODELS)]
+members = np.stack([one.members for one in models])
+shadows = Margins(ids, np.stack([one.scores for one in models]), members)
 print(roc(offline_lira(model(MODELS), shadows)).auc.value)
 unit = 1 if sys.platform == "darwin" else 2**10
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit / 2**10)

@@ -13,8 +13,8 @@ from sklearn.svm import SVC
 
 from duck.audits.attacks import svm
 from duck.audits.attacks.svm import quick_svm, svm_attack
-from duck.audits.roc import roc
 from duck.audits.scores import Outputs
+from duck.audits.statistics import roc
 from duck.errors import BadInput
 from duck.runtime import seeded
 from tests.audits.attacks.test_lira import shuffled
@@ -63,7 +63,6 @@ def test_each_split_is_searched_and_judged_on_what_it_did_not_see() -> None:
     assert len(set(found.f1)) > 1
     assert {c for c, _ in found.settings} <= set(map(float, svm.C))
     assert found.mean == pytest.approx(np.mean(found.f1))
-    assert found.std == pytest.approx(np.std(found.f1, ddof=1))
     assert all(round(f1 * 40, 6).is_integer() for f1 in found.f1)
     assert found.mean > 0.9
     assert svm_attack(forgotten, unseen, "samples", seed=3) == found

@@ -11,9 +11,8 @@ from duck.audits.attacks.ulira import (
     against_oracles,
     excess_over_unseen,
 )
-from duck.audits.intervals import SampleEstimate
-from duck.audits.roc import roc
 from duck.audits.scores import Margins, Scored
+from duck.audits.statistics import SampleEstimate, roc
 from duck.errors import BadInput
 from tests.audits import memorisers
 from tests.audits.attacks.test_lira import shuffled

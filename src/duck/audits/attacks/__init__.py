@@ -1,23 +1,6 @@
 """Membership attacks: a file and an import line each. Other packages use `duck.attacks`."""
 
+from duck.audits.attacks import lira, rmia, svm, threshold, ulira
 from duck.audits.attacks.base import ATTACKS
-from duck.audits.attacks.confidence import ConfidenceAttack
-from duck.audits.attacks.entropy import EntropyAttack
-from duck.audits.attacks.lira import LiraAttack
-from duck.audits.attacks.loss import LossAttack
-from duck.audits.attacks.rmia import RmiaAttack
-from duck.audits.attacks.runner_up import RunnerUpAttack
-from duck.audits.attacks.svm import SvmAttack
-from duck.audits.attacks.ulira import ULiraAttack
 
-__all__ = [
-    "ATTACKS",
-    "ConfidenceAttack",
-    "EntropyAttack",
-    "LiraAttack",
-    "LossAttack",
-    "RmiaAttack",
-    "RunnerUpAttack",
-    "SvmAttack",
-    "ULiraAttack",
-]
+__all__ = ["ATTACKS", "lira", "rmia", "svm", "threshold", "ulira"]

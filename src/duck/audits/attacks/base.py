@@ -1,20 +1,21 @@
 """The registry of attacks, and the classes that every attack derives from."""
 
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from duck.audits.margins import margins
-from duck.audits.outputs import Array, ModelOutputs, Setting, SplitOutputs
-from duck.audits.scores import Outputs, Scored
+from duck.audits.outputs import ModelOutputs, Setting
+from duck.audits.scores import Array, Margins, Outputs, Scored, margins
+from duck.audits.statistics import Alternative
 from duck.audits.verdict import Tier
 from duck.pools.reader import Pool
 from duck.registry import Registry
 from duck.types import Ids
 
 Needs = Literal["outputs", "retrained models", "pool"]
-Alternative = Literal["two-sided", "greater"]
 
 
 class Attack:
@@ -63,6 +64,22 @@ class ModelAttack(Attack):
         """Return whether the setting has enough samples for this attack."""
         return True
 
+    def compare(
+        self, outputs: ModelOutputs, score: Callable[[Outputs], Array], unseen_ids: Ids
+    ) -> Scored:
+        """Score the forget samples and the unseen ones that they are compared with.
+
+        An id may be that of a training and of a test sample: `unseen_ids` are those of the result.
+        """
+        setting = self.setting
+        forget = score(outputs.forget.take())[setting.members]
+        unseen = score(outputs.unseen.take())[setting.matched]
+        return Scored(
+            np.concatenate([outputs.forget.ids[setting.members], unseen_ids[setting.matched]]),
+            np.concatenate([forget, unseen]),
+            np.repeat([True, False], [len(forget), len(unseen)]),
+        )
+
 
 class OutputsAttack(ModelAttack):
     """An attack that needs nothing but the outputs of the attacked model."""
@@ -85,17 +102,7 @@ class ThresholdAttack(OutputsAttack):
 
     def __call__(self, outputs: ModelOutputs) -> Scored:
         """Score forget samples and matched unseen ones."""
-        setting = self.setting
-        # An id may be that of a training and of a test sample.
-        unseen_ids: Ids = np.char.add("unseen:", outputs.unseen.ids[setting.matched])
-        ids = np.concatenate([outputs.forget.ids[setting.members], unseen_ids])
-        forget_scores = self.score(outputs.forget.take())[setting.members]
-        unseen_scores = self.score(outputs.unseen.take())[setting.matched]
-        return Scored(
-            ids,
-            np.concatenate([forget_scores, unseen_scores]),
-            np.repeat([True, False], [len(forget_scores), len(unseen_scores)]),
-        )
+        return self.compare(outputs, self.score, np.char.add("unseen:", outputs.unseen.ids))
 
 
 class PoolAttack(ModelAttack):
@@ -109,25 +116,16 @@ class PoolAttack(ModelAttack):
         assert pool is not None
         self.pool = pool
 
+    @cached_property
+    def oracles(self) -> Margins:
+        """The margins of models that never saw a candidate."""
+        return self.pool.margins("oracle")
+
     def target(self, outputs: ModelOutputs) -> Scored:
         """Return the attacked model's margins, with the ids that the pool uses."""
-        setting = self.setting
-        forget = margins(outputs.forget.logits, outputs.forget.labels)[setting.members]
-        unseen = margins(outputs.unseen.logits, outputs.unseen.labels)[setting.matched]
-        unseen_ids = self.unseen_ids(outputs.unseen)[setting.matched]
-        ids = np.concatenate([outputs.forget.ids[setting.members], unseen_ids])
-        scores = np.concatenate([forget, unseen])
-        members = np.repeat([True, False], [len(forget), len(unseen)])
-        in_pool = np.isin(ids, self.pool.ids)
-        return Scored(ids[in_pool], scores[in_pool], members[in_pool])
-
-    def unseen_ids(self, outputs: SplitOutputs) -> Ids:
-        """Return the ids of unseen samples in the pool.
-
-        The pool marks them where training samples have the same ids.
-        """
-        marked: Ids = np.char.add("test:", outputs.ids)
-        return marked if np.isin(marked, self.pool.ids).any() else outputs.ids
+        unseen_ids = self.pool.test_ids(outputs.unseen.ids)
+        found = self.compare(outputs, lambda side: margins(side.logits, side.labels), unseen_ids)
+        return found.take(np.isin(found.ids, self.pool.ids))
 
 
 def model_attacks(

@@ -4,18 +4,16 @@ The attack of the paper's table is offline LiRA, which needs models without the 
 """
 
 import math
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from scipy.stats import norm
 
 from duck.audits.attacks.base import ATTACKS, PoolAttack
-from duck.audits.outputs import ModelOutputs, Setting
-from duck.audits.scores import Flags, Floats, Margins, Places, Scored
+from duck.audits.outputs import ModelOutputs
+from duck.audits.scores import Array, Flags, Floats, Margins, Scored
 from duck.errors import BadInput
-from duck.pools.reader import Pool
 from duck.runtime import seeded
 
 MIN_MODELS = 4
@@ -40,10 +38,6 @@ class LiraAttack(PoolAttack):
     decisive = True
     order = 20
 
-    def __init__(self, setting: Setting, pool: Pool | None = None) -> None:
-        super().__init__(setting, pool)
-        self.oracles = self.pool.margins("oracle")
-
     def __call__(self, outputs: ModelOutputs) -> Scored:
         """Score the samples that the pool has margins of."""
         return offline_lira(self.target(outputs), self.oracles, self.setting.seed)
@@ -61,10 +55,11 @@ class OnlineLiraAttack(PoolAttack):
     paper = "Carlini 2022, arXiv:2112.03570"
     order = 22
 
-    def __init__(self, setting: Setting, pool: Pool | None = None) -> None:
-        super().__init__(setting, pool)
-        before, oracles = self.pool.margins("before"), self.pool.margins("oracle")
-        self.models = Margins(
+    @cached_property
+    def models(self) -> Margins:
+        """The margins of models with and without each candidate."""
+        before, oracles = self.pool.margins("before"), self.oracles
+        return Margins(
             before.ids,
             np.concatenate([before.values, oracles.values]),
             np.concatenate([before.members, oracles.members]),
@@ -98,15 +93,15 @@ class FixedVarianceLiraAttack(LiraAttack):
 class Fit(NamedTuple):
     """A Gaussian for each sample."""
 
-    mean: npt.NDArray[np.float64]
-    variance: npt.NDArray[np.float64]
+    mean: Array
+    variance: Array
 
-    def z(self, values: Floats) -> npt.NDArray[np.float64]:
+    def z(self, values: Floats) -> Array:
         """Return how many standard deviations the values lie above the mean."""
-        scores: npt.NDArray[np.float64] = (values - self.mean) / np.sqrt(self.variance)
+        scores: Array = (values - self.mean) / np.sqrt(self.variance)
         return scores
 
-    def log_density(self, values: Floats) -> npt.NDArray[np.float64]:
+    def log_density(self, values: Floats) -> Array:
         """Return the logarithm of the density, up to a constant."""
         return -0.5 * (np.log(self.variance) + np.square(self.z(values)))
 
@@ -158,19 +153,14 @@ def online_lira(target: Scored, models: Margins, seed: int = 0, prior: float = P
     without = fit(models.values, out, prior)
     with_sample = fit(models.values[:, trained_on], inside, prior)
     shift = with_sample.mean - without.mean[trained_on]
-    source = _nearest(without.mean[trained_on], without.mean)
+    order = np.argsort(without.mean[trained_on], kind="stable")
+    known = without.mean[trained_on][order]
+    source = order[np.searchsorted((known[1:] + known[:-1]) / 2, without.mean)]
     source[trained_on] = np.arange(len(trained_on))
     present = Fit(without.mean + shift[source], with_sample.variance[source])
     values = target.scores.astype(np.float64)
     ratios = present.log_density(values) - without.log_density(values)
     return Scored(target.ids, ratios, target.members)
-
-
-def _nearest(known: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> Places:
-    """Return the place of the nearest known number for each wanted one."""
-    order = np.argsort(known, kind="stable")
-    middles = (known[order][1:] + known[order][:-1]) / 2
-    return order[np.searchsorted(middles, wanted)]
 
 
 def _check_count(chosen: Flags, how: str) -> None:
@@ -184,18 +174,7 @@ def _check_count(chosen: Flags, how: str) -> None:
         )
 
 
-def probability(z: Floats) -> npt.NDArray[np.float64]:
-    """Return Φ(z), the share of models without the sample that have a lower margin.
-
-    It is meant for printing. Rank by z.
-    """
-    shares: npt.NDArray[np.float64] = norm.cdf(z)
-    return shares
-
-
-def column_moments(
-    values: Floats, chosen: Flags
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def column_moments(values: Floats, chosen: Flags) -> tuple[Array, Array]:
     """Return mean and standard deviation of the chosen entries of each column."""
     count = chosen.sum(0)
     mean = np.where(chosen, values, 0).sum(0, dtype=np.float64) / count

@@ -4,18 +4,16 @@ The ratio is the sample's probability under the attacked model over that under a
 """
 
 import math
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_expit, logsumexp
 
 from duck.audits.attacks.base import ATTACKS, PoolAttack
-from duck.audits.margins import margins
 from duck.audits.outputs import ModelOutputs, Setting
-from duck.audits.roc import roc
-from duck.audits.scores import Flags, Margins, Scored
+from duck.audits.scores import Array, Flags, Margins, Scored, margins
+from duck.audits.statistics import roc
 from duck.errors import BadInput
-from duck.pools.reader import Pool
 from duck.types import Ids
 
 OFFSETS = tuple(round(0.1 * step, 1) for step in range(11))
@@ -32,26 +30,27 @@ class RmiaAttack(PoolAttack):
     paper = "Zarifzadeh 2024, arXiv:2312.03262"
     order = 30
 
-    def __init__(self, setting: Setting, pool: Pool | None = None) -> None:
-        super().__init__(setting, pool)
-        self.oracles = self.pool.margins("oracle")
-        self.holdout = self.pool.ids[self.pool.roles == "holdout"]
+    @cached_property
+    def holdout(self) -> Ids:
+        """The population."""
+        ids: Ids = self.pool.ids[self.pool.roles == "holdout"]
+        return ids
+
+    @cached_property
+    def offset(self) -> float:
+        """The best `a` for the models of the pool before unlearning."""
         known = self.pool.ids[np.isin(self.pool.roles, ["candidate", "holdout"])]
-        self.offset = tune_offset(self.pool.margins("before").at(known), self.holdout)
+        return tune_offset(self.pool.margins("before").at(known), self.holdout)
 
     def __call__(self, outputs: ModelOutputs) -> Scored:
         """Score the samples of the pool that are not in the holdout, which is the population."""
         target = self.target(outputs)
-        others = ~np.isin(target.ids, self.holdout)
-        target = Scored(target.ids[others], target.scores[others], target.members[others])
-        return rmia(target, self.oracles, self.population(outputs), self.offset)
-
-    def population(self, outputs: ModelOutputs) -> Scored:
-        """Return the attacked model's margins on the holdout."""
-        ids = self.unseen_ids(outputs.unseen)
-        rows = np.isin(ids, self.holdout)
-        scores = margins(outputs.unseen.logits, outputs.unseen.labels)[rows]
-        return Scored(ids[rows], scores, np.zeros(int(rows.sum()), np.bool_))
+        target = target.take(~np.isin(target.ids, self.holdout))
+        ids = self.pool.test_ids(outputs.unseen.ids)
+        scores = margins(outputs.unseen.logits, outputs.unseen.labels)
+        unseen = Scored(ids, scores, np.zeros(len(ids), np.bool_))
+        population = unseen.take(np.isin(ids, self.holdout))
+        return rmia(target, self.oracles, population, self.offset)
 
     @classmethod
     def count_non_members(cls, setting: Setting) -> int:
@@ -64,10 +63,8 @@ class RmiaAttack(PoolAttack):
         return cls.count_non_members(setting) >= 2
 
 
-def rmia(
-    target: Scored, references: Margins, population: Scored, a: float, gamma: float = 1.0
-) -> Scored:
-    """Return the share of population samples z with [p_x(θ) / p(x)] / [p_z(θ) / p(z)] >= γ.
+def rmia(target: Scored, references: Margins, population: Scored, a: float) -> Scored:
+    """Return the share of population samples z with p_x(θ) / p(x) >= p_z(θ) / p(z), γ being 1.
 
     `population` holds the target's margins on samples that no model was trained on (the holdout).
     All is computed in logarithms: p_y = σ(φ) of a confident model rounds to 1, and of a wrong one
@@ -75,31 +72,25 @@ def rmia(
     """
     if not len(population.ids):
         raise BadInput("RMIA compares with unseen samples, and the holdout is empty.")
-    if not 0 <= a <= 1 or not gamma > 0:
-        raise BadInput(f"RMIA takes a in [0, 1] and gamma > 0, got a = {a} and gamma = {gamma}.")
     ratios = _log_ratios(target, references, a)
     unseen = _log_ratios(population, references, a)
-    # x passes z where log ratio x - log γ >= log ratio z.
-    passed = np.searchsorted(np.sort(unseen), ratios - math.log(gamma), side="right")
+    passed = np.searchsorted(np.sort(unseen), ratios, side="right")
     return Scored(target.ids, passed / len(unseen), target.members)
 
 
-def tune_offset(references: Margins, population: Ids, model: int = 0, gamma: float = 1.0) -> float:
-    """Return the `a` with the highest AUC against one of the references, given all the others.
+def tune_offset(references: Margins, population: Ids) -> float:
+    """Return the `a` with the highest AUC against the first reference, given all the others.
 
     The members of that reference are known.
     """
-    population_scores = references.at(population).row(model)
-    target = references.at(references.ids[~np.isin(references.ids, population)]).row(model)
-    others = references.models(np.delete(np.arange(len(references)), model))
-
-    def auc(a: float) -> float:
-        return roc(rmia(target, others, population_scores, a, gamma)).auc.value
-
-    return max(OFFSETS, key=auc)
+    population_scores = references.at(population).row(0)
+    target = references.at(references.ids[~np.isin(references.ids, population)]).row(0)
+    others = references.models(np.arange(1, len(references)))
+    aucs = {a: roc(rmia(target, others, population_scores, a)).auc.value for a in OFFSETS}
+    return max(aucs, key=aucs.__getitem__)
 
 
-def _log_ratios(target: Scored, references: Margins, a: float) -> npt.NDArray[np.float64]:
+def _log_ratios(target: Scored, references: Margins, a: float) -> Array:
     """Return log p_x(θ) - log p(x), with p(x) = ½((1 + a)·mean p_out + 1 - a).
 
     p(x) estimates the mean over models with and without x.
@@ -108,11 +99,11 @@ def _log_ratios(target: Scored, references: Margins, a: float) -> npt.NDArray[np
     mean = _log_mean(references.values.astype(np.float64), ~references.members)
     with np.errstate(divide="ignore"):  # a = 1: the second term is 0
         prior = np.logaddexp(math.log((1 + a) / 2) + mean, np.log((1 - a) / 2))
-    ratios: npt.NDArray[np.float64] = log_expit(target.scores.astype(np.float64)) - prior
+    ratios: Array = log_expit(target.scores.astype(np.float64)) - prior
     return ratios
 
 
-def _log_mean(values: npt.NDArray[np.float64], chosen: Flags) -> npt.NDArray[np.float64]:
+def _log_mean(values: Array, chosen: Flags) -> Array:
     """Return the logarithm of the mean probability over the chosen models, for each sample."""
     count = chosen.sum(0)
     if not count.size or count.min() < 1:
@@ -121,5 +112,5 @@ def _log_mean(values: npt.NDArray[np.float64], chosen: Flags) -> npt.NDArray[np.
             f"one sample has none in {len(values)}."
         )
     logs = np.where(chosen, log_expit(values), -np.inf)
-    means: npt.NDArray[np.float64] = logsumexp(logs, axis=0) - np.log(count)
+    means: Array = logsumexp(logs, axis=0) - np.log(count)
     return means

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from joblib import parallel_config
 from sklearn.model_selection import GridSearchCV, train_test_split
@@ -16,7 +15,7 @@ from sklearn.svm import SVC
 
 from duck.audits.attacks.base import ATTACKS, OutputsAttack
 from duck.audits.outputs import ModelOutputs, Setting
-from duck.audits.scores import Outputs, Places, Scored
+from duck.audits.scores import Array, Flags, Outputs, Places, Scored
 from duck.errors import BadInput
 from duck.runtime import seeded
 
@@ -80,11 +79,6 @@ class SvmResult:
         """Mean over the splits."""
         return statistics.mean(self.f1)
 
-    @property
-    def std(self) -> float:
-        """Standard deviation over the splits; 0 for a single one."""
-        return statistics.stdev(self.f1) if len(self.f1) > 1 else 0.0
-
 
 def svm_attack(
     forgotten: Outputs,
@@ -100,8 +94,8 @@ def svm_attack(
     holds test samples of that class, with 3 forgotten samples for each; otherwise one for one.
     """
     generator = seeded(seed, "svm")
-    subsets = [_draw_rows(forgotten, unseen, RATIO[kind], generator) for _ in range(splits)]
-    results = [_grid_search(forgotten, unseen, rows, generator, jobs) for rows in subsets]
+    subsets = [_draw(forgotten, unseen, RATIO[kind], generator) for _ in range(splits)]
+    results = [_grid_search(*_join(*sides), generator, jobs) for sides in subsets]
     forgotten_count, unseen_count = map(len, subsets[0])
     return SvmResult(
         tuple(f1 for f1, _ in results),
@@ -122,11 +116,13 @@ def quick_svm(forgotten: Outputs, unseen: Outputs, seed: int = 0) -> Scored:
     """
     generator = seeded(seed, "quick-svm")
     forgotten_rows, unseen_rows = _draw_pairs(forgotten, unseen, generator)
-    train, test = slice(0, None, 2), slice(1, None, 2)
-    inputs, targets = _join(forgotten, unseen, forgotten_rows[train], unseen_rows[train])
-    svm = SVC(C=QUICK_C, gamma=QUICK_GAMMA).fit(inputs, targets)
-    inputs, targets = _join(forgotten, unseen, forgotten_rows[test], unseen_rows[test])
-    ids = np.concatenate([forgotten.ids[forgotten_rows[test]], unseen.ids[unseen_rows[test]]])
+    train, test = (
+        (forgotten.take(forgotten_rows[half::2]), unseen.take(unseen_rows[half::2]))
+        for half in (0, 1)
+    )
+    svm = SVC(C=QUICK_C, gamma=QUICK_GAMMA).fit(*_join(*train))
+    inputs, targets = _join(*test)
+    ids = np.concatenate([side.ids for side in test])
     return Scored(ids, svm.decision_function(inputs), targets)
 
 
@@ -154,10 +150,10 @@ def _draw_pairs(
     return found[0, chosen], found[1, chosen]
 
 
-def _draw_rows(
+def _draw(
     forgotten: Outputs, unseen: Outputs, ratio: int, generator: torch.Generator
-) -> tuple[Places, Places]:
-    """Draw rows of both sides, as many as the ratio allows."""
+) -> tuple[Outputs, Outputs]:
+    """Draw samples of both sides, as many as the ratio allows."""
     count = min(len(unseen), len(forgotten) // ratio)
     if count < MIN_SAMPLES:
         raise BadInput(
@@ -166,78 +162,29 @@ def _draw_rows(
         )
     forgotten_order = torch.randperm(len(forgotten), generator=generator).numpy()
     unseen_order = torch.randperm(len(unseen), generator=generator).numpy()
-    return forgotten_order[: ratio * count], unseen_order[:count]
+    return forgotten.take(forgotten_order[: ratio * count]), unseen.take(unseen_order[:count])
 
 
 def _grid_search(
-    forgotten: Outputs,
-    unseen: Outputs,
-    rows: tuple[Places, Places],
-    generator: torch.Generator,
-    jobs: int,
+    inputs: Array, targets: Flags, generator: torch.Generator, jobs: int
 ) -> tuple[float, tuple[float, float]]:
     """Return the test score of the best C and gamma, and these."""
-    inputs, targets = _join(forgotten, unseen, *rows)
-    train, test = _split(targets, TEST_SHARE, generator)
-    kernels = _Kernels(inputs)
-    scores: dict[tuple[float, float], float] = {}
-    for gamma in GAMMA:
-        folds = _search_c(kernels(gamma, train, train), targets[train], jobs)
-        scores |= {(c, gamma): score for c, score in zip(C, folds, strict=True)}
-    # Of equal scores the smallest C counts, then the first gamma.
-    c, gamma = max(sorted(scores, key=lambda pair: pair[0]), key=scores.__getitem__)
-    best = SVC(C=c, kernel="precomputed", cache_size=CACHE_MB)
-    best.fit(kernels(gamma, train, train), targets[train])
-    score = float(best.score(kernels(gamma, test, train), targets[test]))
-    return score, (float(c), float(gamma))
-
-
-def _search_c(
-    kernel: npt.NDArray[np.float64], targets: npt.NDArray[np.bool_], jobs: int
-) -> npt.NDArray[np.float64]:
-    """Return the mean score over folds for each C."""
-    svm = SVC(kernel="precomputed", cache_size=CACHE_MB)
-    search = GridSearchCV(svm, {"C": C}, cv=FOLDS, n_jobs=jobs, refit=False)
-    with parallel_config(backend="threading"):  # an SVM trains outside of Python's lock
-        search.fit(kernel, targets)
-    scores: npt.NDArray[np.float64] = search.cv_results_["mean_test_score"]
-    return scores
-
-
-class _Kernels:
-    """RBF kernels of the same rows.
-
-    The distances are computed once and not in every fit, where they take most of the time.
-    """
-
-    def __init__(self, inputs: npt.NDArray[np.float64]) -> None:
-        squares = np.square(inputs).sum(1)
-        self.distances = inputs @ inputs.T
-        self.distances *= -2
-        self.distances += squares
-        self.distances += squares[:, None]
-
-    def __call__(self, gamma: float, rows: Places, columns: Places) -> npt.NDArray[np.float64]:
-        part = self.distances[np.ix_(rows, columns)]
-        part *= -gamma
-        kernel: npt.NDArray[np.float64] = np.exp(part, out=part)
-        return kernel
-
-
-def _join(
-    forgotten: Outputs, unseen: Outputs, forgotten_rows: Places, unseen_rows: Places
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Return the inputs of an SVM, and for each row whether it is a forgotten sample."""
-    sides = [forgotten.probabilities[forgotten_rows], unseen.probabilities[unseen_rows]]
-    return np.concatenate(sides), np.repeat([True, False], [len(side) for side in sides])
-
-
-def _split(
-    targets: npt.NDArray[np.bool_], test_size: float, generator: torch.Generator
-) -> tuple[Places, Places]:
-    """Split the rows, stratified: the chance level of the test rows is then that of all rows."""
-    state = int(torch.randint(2**31, (), generator=generator))
-    train, test = train_test_split(
-        np.arange(len(targets)), test_size=test_size, stratify=targets, random_state=state
+    # Stratified: the chance level of the test rows is then that of all rows.
+    train_inputs, test_inputs, train_targets, test_targets = train_test_split(
+        inputs,
+        targets,
+        test_size=TEST_SHARE,
+        stratify=targets,
+        random_state=int(torch.randint(2**31, (), generator=generator)),
     )
-    return train, test
+    search = GridSearchCV(SVC(cache_size=CACHE_MB), {"C": C, "gamma": GAMMA}, cv=FOLDS, n_jobs=jobs)
+    with parallel_config(backend="threading"):  # an SVM trains outside of Python's lock
+        search.fit(train_inputs, train_targets)
+    best = search.best_params_
+    return float(search.score(test_inputs, test_targets)), (float(best["C"]), float(best["gamma"]))
+
+
+def _join(forgotten: Outputs, unseen: Outputs) -> tuple[Array, Flags]:
+    """Return the inputs of an SVM, and for each row whether it is a forgotten sample."""
+    inputs = np.concatenate([forgotten.probabilities, unseen.probabilities])
+    return inputs, np.repeat([True, False], [len(forgotten), len(unseen)])

@@ -5,17 +5,13 @@ It is two-sided and fits two Gaussians for each sample.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from scipy.stats import norm, rankdata
 
 from duck.audits.attacks.base import ATTACKS, Attack
-from duck.audits.attacks.lira import MIN_MODELS, PRIOR, Fit, fit
-from duck.audits.intervals import LEVEL, SampleEstimate
-from duck.audits.roc import roc
-from duck.audits.scores import Flags, Margins, Scored
+from duck.audits.attacks.lira import MIN_MODELS, Fit, fit
+from duck.audits.scores import Flags, Margins, Places, Scored
+from duck.audits.statistics import NORMAL_QUANTILE, SampleEstimate, rank_auc, roc
 from duck.errors import BadInput
 from duck.types import Ids
 
@@ -41,50 +37,46 @@ class ULiraAttack(Attack):
     order = 10
 
 
-class _ModelScores(NamedTuple):
-    """Scores of one model, on the samples (columns) that it is scored on."""
-
-    columns: Flags
-    scores: npt.NDArray[np.float64]
-
-
-def against_oracles(unlearned: Margins, oracles: Margins, prior: float = PRIOR) -> Scored:
+def against_oracles(unlearned: Margins, oracles: Margins) -> Scored:
     """Compare models that unlearned a sample (members) with models that were never trained on it.
 
     There is a row for each pair of model and sample, with the score
     Λ = log N(φ; μ_u, σ_u) - log N(φ; μ_o, σ_o). The scored model is left out of both fits.
     """
     oracles = oracles.at(unlearned.ids)
-    _check_count(unlearned.members, "unlearned")
-    _check_count(~oracles.members, "were never trained on")
-    unlearned_fit = fit(unlearned.values, unlearned.members, prior)
-    oracle_fit = fit(oracles.values, ~oracles.members, prior)
+    members, others = unlearned.members, ~oracles.members
+    _check_count(members, "unlearned")
+    _check_count(others, "were never trained on")
+    unlearned_fit, oracle_fit = fit(unlearned.values, members), fit(oracles.values, others)
     rows = []
     for model in range(len(unlearned)):
-        others = fit(unlearned.values, _without(unlearned.members, model), prior)
-        rows.append(_score(unlearned, model, others, oracle_fit, unlearned.members[model]))
+        rest = fit(unlearned.values, _without(members, model))
+        rows.append(_score(unlearned, model, rest, oracle_fit, members[model]))
     for model in range(len(oracles)):
-        others = fit(oracles.values, _without(~oracles.members, model), prior)
-        rows.append(_score(oracles, model, unlearned_fit, others, ~oracles.members[model]))
-    return _join(unlearned, rows, np.repeat([True, False], [len(unlearned), len(oracles)]))
+        rest = fit(oracles.values, _without(others, model))
+        rows.append(_score(oracles, model, unlearned_fit, rest, others[model]))
+    is_member = np.repeat([True, False], [len(unlearned), len(oracles)])
+    return _join(rows, is_member, np.arange(len(rows)))
 
 
-def against_not_requested(unlearned: Margins, prior: float = PRIOR) -> Scored:
+def against_not_requested(unlearned: Margins) -> Scored:
     """Compare unlearned models that had a sample and forgot it (members) with those that had not.
 
     All models come from the same method.
     """
-    _check_count(unlearned.members, "unlearned")
-    _check_count(~unlearned.members, "were not asked to unlearn")
+    members = unlearned.members
+    _check_count(members, "unlearned")
+    _check_count(~members, "were not asked to unlearn")
     rows = []
     for model in range(len(unlearned)):
-        requested = fit(unlearned.values, _without(unlearned.members, model), prior)
-        others = fit(unlearned.values, _without(~unlearned.members, model), prior)
-        for is_member in (True, False):
-            columns = unlearned.members[model] == is_member
-            rows.append(_score(unlearned, model, requested, others, columns))
-    sides = np.tile([True, False], len(unlearned))
-    return _join(unlearned, rows, sides, rows_of_a_model=2)
+        requested = fit(unlearned.values, _without(members, model))
+        others = fit(unlearned.values, _without(~members, model))
+        rows += [
+            _score(unlearned, model, requested, others, side)
+            for side in (members[model], ~members[model])
+        ]
+    is_member = np.tile([True, False], len(unlearned))
+    return _join(rows, is_member, np.repeat(np.arange(len(unlearned)), 2))
 
 
 def add_fit_error(
@@ -96,7 +88,7 @@ def add_fit_error(
     delete-a-group jackknife). The interval never becomes narrower.
     """
     variance = _jackknife_variance(lambda *rest: _auc(attack(*rest)), sides)
-    half = float(norm.ppf((1 + LEVEL) / 2)) * math.sqrt(variance)
+    half = NORMAL_QUANTILE * math.sqrt(variance)
     return auc._replace(
         low=max(0.0, min(auc.low, auc.value - half)), high=min(1.0, max(auc.high, auc.value + half))
     )
@@ -132,7 +124,7 @@ def excess_over_unseen(unlearned: Margins, oracles: Margins, unseen: Ids) -> Sam
     variance = _jackknife_variance(difference, (unlearned, oracles))
     variance += sum(_sample_variance(scored) for scored in score(unlearned, oracles))
     value = difference(unlearned, oracles)
-    half = float(norm.ppf((1 + LEVEL) / 2)) * math.sqrt(variance)
+    half = NORMAL_QUANTILE * math.sqrt(variance)
     return SampleEstimate(
         value, max(-1.0, value - half), min(1.0, value + half), len(unlearned.ids)
     )
@@ -144,17 +136,13 @@ def _sample_variance(scored: Scored) -> float:
     It is that of ids less that of rows: the noise of single rows is that of the models.
     """
     rows = np.arange(len(scored.ids)).astype(str)
-    by_id, by_row = (
-        _interval_variance(roc(Scored(ids, scored.scores, scored.members)).auc)
-        for ids in (scored.ids, rows)
-    )
-    return max(0.0, by_id - by_row)
-
-
-def _interval_variance(auc: SampleEstimate) -> float:
-    """Return the variance behind an interval, by the end that is not cut off at 0 or 1."""
-    half = max(auc.value - auc.low, auc.high - auc.value)
-    return float((half / norm.ppf((1 + LEVEL) / 2)) ** 2)
+    variances = []
+    for ids in (scored.ids, rows):
+        auc = roc(Scored(ids, scored.scores, scored.members)).auc
+        # By the end of the interval that is not cut off at 0 or 1.
+        half = max(auc.value - auc.low, auc.high - auc.value)
+        variances.append((half / NORMAL_QUANTILE) ** 2)
+    return max(0.0, variances[0] - variances[1])
 
 
 def _jackknife_variance(statistic: Callable[..., float], sides: Sequence[Margins]) -> float:
@@ -171,33 +159,24 @@ def _jackknife_variance(statistic: Callable[..., float], sides: Sequence[Margins
 
 
 def _auc(scored: Scored) -> float:
-    """Return the AUC without its interval."""
-    members = int(scored.members.sum())
-    others = int((~scored.members).sum())
-    ranks = rankdata(scored.scores)[scored.members].sum()
-    return float((ranks - members * (members + 1) / 2) / (members * others))
+    return rank_auc(scored.scores, scored.members)
 
 
-def _score(
-    models: Margins, model: int, unlearned: Fit, oracles: Fit, columns: Flags
-) -> _ModelScores:
+def _score(models: Margins, model: int, unlearned: Fit, oracles: Fit, columns: Flags) -> Scored:
     """Return Λ of one model for these columns."""
     values = models.values[model].astype(np.float64)
     ratios = unlearned.log_density(values) - oracles.log_density(values)
-    return _ModelScores(columns, ratios[columns])
+    return Scored(models.ids, ratios, columns).take(columns)
 
 
-def _join(
-    models: Margins, rows: list[_ModelScores], sides: Flags, rows_of_a_model: int = 1
-) -> Scored:
-    """Join the scores of all models; `sides` says for each entry whether it is of members."""
-    sizes = [len(row.scores) for row in rows]
-    numbers = np.arange(len(rows)) // rows_of_a_model
+def _join(rows: list[Scored], is_member: Flags, models: Places) -> Scored:
+    """Join scores; of each part it is given whether it is of members, and the model's number."""
+    sizes = [len(row.ids) for row in rows]
     return Scored(
-        np.concatenate([models.ids[row.columns] for row in rows]),
+        np.concatenate([row.ids for row in rows]),
         np.concatenate([row.scores for row in rows]),
-        np.repeat(sides, sizes),
-        np.repeat(numbers, sizes),
+        np.repeat(is_member, sizes),
+        np.repeat(models, sizes),
     )
 
 
