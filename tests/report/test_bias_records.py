@@ -12,7 +12,7 @@ from duck.report import Contents, plots_bias, read, read_runs, render, write_fig
 from duck.report.formats import format_colour
 from duck.report.looks import BLUE, MUTED
 from duck.report.plotly_figures import to_plotly
-from duck.report.plots import Cells, Line, Picture, Plot, Points
+from duck.report.plots import Cells, Line, Plot, Points
 from duck.report.records import StoredRemoval
 from tests.report.folders import worst_fifty, write_removal, write_run
 from tests.report.test_page import EVIL, Page, said
@@ -193,7 +193,7 @@ def test_a_class_called_script_is_text(tmp_path: Path) -> None:
         model=EVIL,
         command=f"duck {EVIL}",
     )
-    other = write_removal(tmp_path / "other", true=EVIL, wrong="</script><b>", pictures=True)
+    other = write_removal(tmp_path / "other", true=EVIL, wrong="</script><b>")
     for page in (page_of(folder), page_of(folder, other)):
         assert len(page.scripts) == 2
         text = said(page)
@@ -240,26 +240,19 @@ def test_the_square_has_its_mean_and_spread(tmp_path: Path) -> None:
 
 
 def test_maps_of_an_image_share_their_scale_and_frame_the_square(tmp_path: Path) -> None:
-    folder = write_removal(tmp_path / "bias", shape=(3, 30, 32), images=8, pictures=True)
+    folder = write_removal(tmp_path / "bias", shape=(3, 30, 32), images=8)
     with np.load(folder / "shap.npz") as file:
         stored = {name: file[name] for name in file}
     stored["duck"][0, 0, 0] = -7
     np.savez(folder / "shap.npz", **stored)
     plot = drawn(plots_bias.plot_maps(one(folder)))
-    assert [panel.title for panel in plot.panels[:5]] == [
-        "image 1",
+    assert [panel.title for panel in plot.panels[:4]] == [
         "image 1, biased",
         "image 1, DUCK",
         "image 1, corrected",
-        "image 2",
+        "image 2, biased",
     ]
-    assert (len(plot.panels), plot.columns) == (6 * 4, 4)
-    (picture,) = plot.panels[0].marks
-    assert isinstance(picture, Picture)
-    assert (len(picture.pixels), len(picture.pixels[0])) == (30, 32)
-    image = stored["images"][0].astype(np.float64)
-    expected = np.round((image - image.min()) / (image.max() - image.min()) * 255)
-    assert np.abs(np.array(picture.pixels) - expected.transpose(1, 2, 0)).max() <= 1
+    assert (len(plot.panels), plot.columns) == (6 * 3, 3)
     maps = [mark for panel in plot.panels for mark in panel.marks if isinstance(mark, Cells)]
     assert (len(maps[0].values), len(maps[0].values[0])) == (15, 16)
     assert maps[0].values[0][15] == pytest.approx(
@@ -269,31 +262,22 @@ def test_maps_of_an_image_share_their_scale_and_frame_the_square(tmp_path: Path)
         maps[0].full_value == maps[1].full_value == maps[2].full_value == pytest.approx(7, abs=0.1)
     )
     assert maps[3].full_value == maps[4].full_value < 1
-    assert plot.panels[1].x.label == f"full colour: ±{maps[0].full_value:.2g}"
-    frame = plot.panels[1].marks[1]
+    assert plot.panels[0].x.label == f"full colour: ±{maps[0].full_value:.2g}"
+    frame = plot.panels[0].marks[1]
     assert isinstance(frame, Line)
     # The last two of 16 columns, the first two rows.
     assert [min(frame.x), max(frame.x), min(frame.y), max(frame.y)] == [13.5, 15.5, -0.5, 1.5]  # type: ignore[type-var]
     assert "over 2 × 2 pixels" in plot.caption
-    assert len(drawn(plots_bias.plot_maps(one(folder), 2)).panels) == 8
+    assert len(drawn(plots_bias.plot_maps(one(folder), 2)).panels) == 6
     assert plots_bias.plot_maps(one(folder), 0) is None
 
 
-def test_pixels_of_maps_and_pictures_are_square_on_the_page(tmp_path: Path) -> None:
-    plot = drawn(
-        plots_bias.plot_maps(one(write_removal(tmp_path / "bias", images=1, pictures=True)))
-    )
+def test_pixels_of_maps_are_square_on_the_page(tmp_path: Path) -> None:
+    plot = drawn(plots_bias.plot_maps(one(write_removal(tmp_path / "bias", images=1))))
     made = [to_plotly(panel) for panel in plot.panels]
-    assert [panel["data"][0]["type"] for panel in made] == [
-        "image",
-        "heatmap",
-        "heatmap",
-        "heatmap",
-    ]
+    assert [panel["data"][0]["type"] for panel in made] == ["heatmap"] * 3
     assert {panel["layout"]["yaxis"]["scaleanchor"] for panel in made} == {"x"}
     assert made[0]["layout"]["yaxis"]["range"] == [7.5, -0.5]
-    # A grey image is shown with the same value for red, green and blue.
-    assert all(len(set(pixel)) == 1 for row in made[0]["data"][0]["z"] for pixel in row)
 
 
 @pytest.mark.parametrize(
@@ -315,9 +299,7 @@ def test_colours_have_names(
 @pytest.mark.slow
 def test_many_stay_small(tmp_path: Path) -> None:
     for seed in range(50):
-        write_removal(
-            tmp_path / "bias" / str(seed), seed=seed, shape=(3, 64, 64), images=8, pictures=True
-        )
+        write_removal(tmp_path / "bias" / str(seed), seed=seed, shape=(3, 64, 64), images=8)
     removals = read_removals([tmp_path / "bias"])
     page = write_report(tmp_path / "fifty.html", Contents(removals=removals))
     assert page.stat().st_size < 8_000_000
@@ -327,7 +309,8 @@ def test_many_stay_small(tmp_path: Path) -> None:
     page = write_report(tmp_path / "twenty.html", Contents(removals=removals[:20]))
     assert page.stat().st_size < 8_000_000
     assert (
-        page.read_text().count('aria-label="Pixels that contribute to “9” (SHAP): image 1"') == 20
+        page.read_text().count('aria-label="Pixels that contribute to “9” (SHAP): image 1, DUCK"')
+        == 20
     )
     page = write_report(
         tmp_path / "beside.html",

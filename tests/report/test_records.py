@@ -12,10 +12,7 @@ from duck.bench.results import BenchCurve
 from duck.errors import BadInput
 from duck.experiment import to_dict
 from duck.methods.presets import preset
-from duck.report import (
-    descriptions,
-    read_runs,
-)
+from duck.report import Contents, read_runs, render
 from duck.report.class_table import choose_classes, class_rows, find_neighbours
 from duck.report.groups import Group
 from duck.report.plots_attacks import plot_bench_attacks
@@ -349,5 +346,5 @@ def test_requests_of_many_classes(tmp_path: Path) -> None:
     record["experiment"]["request"] = {"name": "random-classes", "count": 2}
     (folder / "run.json").write_text(json.dumps(record))
     (stored,) = read_runs([folder])
-    expected = "2 random classes, chosen at random with seed 5 (“1”, “2”): "
-    assert expected in descriptions.describe_request(stored)
+    expected = "Forget all samples of the classes “1”, “2”, chosen at random with seed 5: "
+    assert expected in render(Contents([stored]))

@@ -124,8 +124,6 @@ def _draw_mark(axes: "Axes", mark: plots.Mark) -> None:
             _draw_cells(axes, mark)
         case plots.Contours():
             _draw_contours(axes, mark)
-        case plots.Picture():
-            axes.imshow(np.array(mark.pixels) / 255, aspect="equal")
 
 
 def _draw_points(axes: Any, mark: plots.Points) -> None:

@@ -66,8 +66,6 @@ def _trace(mark: plots.Mark) -> Json:
             return _cells(mark)
         case plots.Contours():
             return _contours(mark)
-        case plots.Picture():
-            return {"type": "image", "z": mark.pixels, "hoverinfo": "skip"}
 
 
 def _line(mark: plots.Line) -> Json:

@@ -90,15 +90,8 @@ class Contours:
     unit: str
 
 
-@dataclass(frozen=True)
-class Picture:
-    """An image: red, green and blue of each pixel, 0 to 255. The first row is at the top."""
-
-    pixels: Sequence[Sequence[Sequence[int]]]
-
-
 NamedMark = Line | Points | Band
-Mark = NamedMark | Cells | Contours | Picture
+Mark = NamedMark | Cells | Contours
 
 
 @dataclass(frozen=True)
@@ -155,7 +148,7 @@ class Panel:
     @property
     def is_image(self) -> bool:
         """Whether it shows pixels, which are as wide as high."""
-        return any(isinstance(mark, Picture) or getattr(mark, "signed", 0) for mark in self.marks)
+        return any(isinstance(mark, Cells) and mark.signed for mark in self.marks)
 
 
 @dataclass(frozen=True)

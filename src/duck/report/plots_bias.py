@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import torch
-
 from duck.report.class_table import MAX_PLOT_CLASSES
 from duck.report.formats import format_interval, format_percent, format_signed
 from duck.report.looks import INK, MODELS, MUTED
@@ -12,7 +10,6 @@ from duck.report.plots import (
     Axis,
     Line,
     Panel,
-    Picture,
     Plot,
     Points,
     name_plots,
@@ -20,11 +17,9 @@ from duck.report.plots import (
     row_panel,
     row_points,
 )
-from duck.report.plots_analysis import MAX_MAP_SIDE as MAX_PICTURE_SIDE
-from duck.report.plots_analysis import block_size, image_panel, map_panels
+from duck.report.plots_analysis import block_size, map_panels
 from duck.report.records import BIAS_MODELS, SHARES, StoredRemoval
 from duck.report.results import shorten_name
-from duck.report.samples import stretch_images
 from duck.types import Estimate
 
 LOOKS = dict(zip(BIAS_MODELS, MODELS.values(), strict=True))
@@ -157,8 +152,6 @@ def plot_maps(removal: StoredRemoval, max_images: int = MAX_SHAP_IMAGES) -> Plot
     panels: list[Panel] = []
     for number in range(shown_count):
         title = f"image {number + 1}"
-        if "images" in removal.maps:
-            panels.append(_picture_panel(title, torch.from_numpy(removal.maps["images"][number])))
         maps = {label: removal.maps[model][number] for model, label in BIAS_MODELS.items()}
         panels += map_panels(title, maps, MAX_MAP_SIDE, [frame])
     caption = (
@@ -171,7 +164,7 @@ def plot_maps(removal: StoredRemoval, max_images: int = MAX_SHAP_IMAGES) -> Plot
     models = ", ".join(BIAS_MODELS.values())
     alt = f"Maps of SHAP values of {shown_count} images for the models {models}."
     title = f"Pixels that contribute to “{removal.record.wrong}” (SHAP)"
-    return Plot("maps", title, caption, alt, panels, len(panels) // shown_count)
+    return Plot("maps", title, caption, alt, panels, columns=len(BIAS_MODELS))
 
 
 def _square_frame(side: float, width: float) -> Line:
@@ -179,13 +172,3 @@ def _square_frame(side: float, width: float) -> Line:
     left, right, bottom = width - side - 0.5, width - 0.5, side - 0.5
     x = [left, right, right, left, left]
     return Line("", x, [-0.5, -0.5, bottom, bottom, -0.5], INK, dashed=True)
-
-
-def _picture_panel(title: str, image: torch.Tensor) -> Panel:
-    """Show an image scaled to 0..255, as its normalisation is not known; large ones thinned."""
-    pixels = stretch_images(image[None])[0]
-    step = block_size(pixels.shape[1:], MAX_PICTURE_SIDE)
-    # A grey image has the same value for red, green and blue.
-    rgb = pixels[:3] if len(pixels) >= 3 else pixels[:1].expand(3, -1, -1)
-    thinned = rgb[:, ::step, ::step].permute(1, 2, 0)
-    return image_panel(title, [Picture(thinned.tolist())], (len(thinned), thinned.shape[1]), " ")

@@ -14,7 +14,13 @@ from duck.methods.base import METHODS
 from duck.metrics import aus
 from duck.printable import counted
 from duck.report.groups import Group, group_of
-from duck.scenarios import ForgetClasses, ForgetRandomClasses, Request, describe
+from duck.scenarios import (
+    ForgetClasses,
+    ForgetFraction,
+    ForgetRandomClasses,
+    Request,
+    describe,
+)
 from duck.types import Estimate
 
 MAX_LIST_LETTERS = 48
@@ -62,6 +68,10 @@ class Result:
     def request(self) -> Request:
         assert self.experiment.request is not None
         return self.experiment.request
+
+    @property
+    def data(self) -> str:
+        return self.experiment.training.data
 
     @cached_property
     def group(self) -> Group:
@@ -111,6 +121,11 @@ class Result:
             case ForgetRandomClasses(count=count):
                 return count
         return None
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the classes or samples were chosen at random."""
+        return isinstance(self.request, ForgetRandomClasses | ForgetFraction)
 
     @property
     def scenario(self) -> str:
