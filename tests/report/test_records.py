@@ -18,6 +18,7 @@ from duck.report.groups import Group
 from duck.report.plots_attacks import plot_bench_attacks
 from duck.report.records import ANALYSIS_FILE, AUDIT_FILES
 from duck.report.results import Result
+from duck.report.series import make_series
 from duck.sample_ids import FILE
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Recipe
@@ -336,10 +337,10 @@ def test_requests_of_many_classes(tmp_path: Path) -> None:
         "digits, class 5",
     ]
     roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
-    plot = plot_bench_attacks(attacks([line | roc for line in lines]))
+    plot = plot_bench_attacks(make_series(attacks([line | roc for line in lines])))
     assert plot is not None
     assert [panel.title for panel in plot.panels] == [
-        f"lira: digits, {request}" for request in ("4 classes", "a class", "2 classes")
+        f"lira: digits, {request}" for request in ("4 classes", "1 class", "2 classes")
     ]
     folder = write_run(tmp_path / "run", request=ForgetClasses([1, 2]), seed=5)
     record = json.loads((folder / "run.json").read_text())

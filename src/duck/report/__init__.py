@@ -6,7 +6,7 @@ from pathlib import Path
 from duck import files
 from duck.analysis.study import MAX_STORED_POINTS
 from duck.report import plots_analysis, plots_bias, plots_run, plots_runs
-from duck.report.bench_records import read_bench
+from duck.report.bench_records import current_results, read_bench
 from duck.report.matplotlib_figures import save_figure
 from duck.report.page import render
 from duck.report.page_budget import MAX_PAGE_BYTES, plan_budget
@@ -40,7 +40,9 @@ def write_report(path: Path, contents: Contents) -> Path:
 def write_figures(folder: Path, contents: Contents) -> list[Path]:
     """Write every plot of the page as PNG and PDF and return the paths."""
     budget = plan_budget(contents)
-    plots: list[Plot | None] = [*plots_runs.make_plots(contents)]
+    plots: list[Plot | None] = [
+        *plots_runs.make_plots(contents.runs, current_results(contents.results))
+    ]
     for run in contents.runs:
         plots += plots_run.make_plots(run, budget).values()
     plots.append(plots_bias.plot_all_shares(contents.removals))

@@ -1,6 +1,6 @@
 """Results of a bench as the page shows them: unlearnings, ROC curves, densities of classes."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import get_args
 
 from duck.bench.results import BenchCurve
@@ -29,19 +29,20 @@ def read_bench(records: Iterable[BenchResult]) -> list[Result]:
     return [_result_of(record, name_pool=len(pools) > 1) for record in shown]
 
 
-def current_results(
-    results: Sequence[Result],
-    key: Callable[[Result], Hashable] = lambda result: result.request_size,
-) -> list[Result]:
+def current_results(results: Sequence[Result]) -> list[Result]:
     """Leave out results whose settings no preset has now, as the tables of a bench do.
 
-    They stay if no result of the method with the same key has the present settings.
+    They stay if no result of the same method, group, request and attack has present settings.
     """
-    current = {(one.label, key(one)) for one in results if OTHER_SETTINGS not in one.preset}
+
+    def key(result: Result) -> Hashable:
+        return result.label, result.group, result.request_size, result.attack
+
+    current = {key(result) for result in results if OTHER_SETTINGS not in result.preset}
     return [
-        one
-        for one in results
-        if OTHER_SETTINGS not in one.preset or (one.label, key(one)) not in current
+        result
+        for result in results
+        if OTHER_SETTINGS not in result.preset or key(result) not in current
     ]
 
 

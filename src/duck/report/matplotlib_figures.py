@@ -113,7 +113,10 @@ def _draw_mark(axes: "Axes", mark: plots.Mark) -> None:
             style = ":" if mark.dashed else "-"
             marker = "o" if mark.show_points else ""
             x, y, color = _numbers(mark.x), _numbers(mark.y), _color(mark.color)
-            axes.plot(x, y, style, color=color, lw=1.2, marker=marker, ms=3)
+            width = 0.5 if mark.label else 1.2
+            axes.plot(x, y, style, color=color, lw=width, marker=marker, ms=3)
+            if mark.label:
+                axes.text(x[1], y[1], _literal(mark.label), color=color, fontsize=6)
         case plots.Points():
             _draw_points(axes, mark)
         case plots.Band():
@@ -122,8 +125,6 @@ def _draw_mark(axes: "Axes", mark: plots.Mark) -> None:
             axes.fill_between(mark.x, *edges, color=color, alpha=looks.BAND_OPACITY, linewidth=0)
         case plots.Cells():
             _draw_cells(axes, mark)
-        case plots.Contours():
-            _draw_contours(axes, mark)
 
 
 def _draw_points(axes: Any, mark: plots.Points) -> None:
@@ -157,19 +158,6 @@ def _draw_cells(axes: "Axes", mark: plots.Cells) -> None:
         for column, text in enumerate(texts):
             color = "white" if values[row][column] > 0.6 else "black"
             axes.text(column, row, _literal(text), color=color, **style)
-
-
-def _draw_contours(axes: "Axes", mark: plots.Contours) -> None:
-    lowest, highest = np.min(mark.z), np.max(mark.z)
-    steps = range(math.floor(lowest / mark.step), math.ceil(highest / mark.step) + 1)
-    levels = [step * mark.step for step in steps]
-    scale = _scale(looks.CONTOUR_SCALE)
-    lines = axes.contour(mark.x, mark.y, mark.z, levels=levels, cmap=scale, linewidths=0.7)
-    for label in axes.clabel(lines, fontsize=6):
-        # Other lines can cross a label.
-        label.set(
-            bbox={"facecolor": COLORS[looks.PAPER], "alpha": 0.8, "pad": 0.5, "lw": 0}, zorder=2.5
-        )
 
 
 def _scale(colors: Sequence[str]) -> "LinearSegmentedColormap":

@@ -13,6 +13,7 @@ from duck.audits.next_step import audit_obstacle
 from duck.experiment import to_dict
 from duck.printable import counted
 from duck.report import commands, formats, plots_bias, plots_run, plots_runs
+from duck.report.bench_records import current_results
 from duck.report.class_densities import density_tests
 from duck.report.class_table import class_rows
 from duck.report.page_budget import plan_budget
@@ -29,6 +30,7 @@ def render(contents: Contents) -> str:
     """Return the page as HTML."""
     script = _read_resource("report.js")
     plotly = get_plotlyjs().replace("\r\n", "\n")
+    current = current_results(contents.results)
     rows: list[Row] = [(run.result, run) for run in contents.runs]
     rows += [(result, None) for result in contents.bench if result.is_unlearning]
     context = {
@@ -46,8 +48,9 @@ def render(contents: Contents) -> str:
             (run.result.request_text, run.result.request_label, run.result.data)
             for run in contents.runs
         ),
-        "overview": plots_runs.make_plots(contents),
-        "density_tests": density_tests(contents.runs, contents.bench),
+        "has_past_settings": len(current) < len(contents.results),
+        "overview": plots_runs.make_plots(contents.runs, current),
+        "density_tests": density_tests(contents.runs, current),
         "several": len(contents.runs) > 1 or bool(contents.bench),
     }
     return _environment().get_template("report.html.j2").render(context)

@@ -64,18 +64,22 @@ def _trace(mark: plots.Mark) -> Json:
             return _band(mark)
         case plots.Cells():
             return _cells(mark)
-        case plots.Contours():
-            return _contours(mark)
 
 
 def _line(mark: plots.Line) -> Json:
-    trace = {
+    trace: Json = {
         "mode": "lines+markers" if mark.show_points else "lines",
         "x": _finite(mark.x),
         "y": _finite(mark.y),
         "line": {"color": mark.color, "width": 2, "dash": "dot" if mark.dashed else "solid"},
         "marker": {"color": mark.color, "size": 7},
     }
+    if mark.label:
+        texts = ["", escape_html(mark.label), ""]
+        style = {"color": mark.color, "width": 0.8}
+        font = {"color": mark.color, "size": 11}
+        trace |= {"mode": "lines+text", "line": style, "text": texts, "textfont": font}
+        trace["textposition"] = "top right"
     if not mark.name:
         return trace | {"hoverinfo": "skip"}
     return trace | {"hovertemplate": f"{_escape_template(mark.name)}: %{{y:.4~g}}<extra></extra>"}
@@ -143,22 +147,6 @@ def _cells(mark: plots.Cells) -> Json:
         "text": [[escape_html(text) for text in row] for row in mark.texts],
         "texttemplate": "%{text}",
         "hovertemplate": f"%{{text}} {unit}<extra></extra>",
-    }
-
-
-def _contours(mark: plots.Contours) -> Json:
-    labels = {"showlabels": True, "labelfont": {"color": looks.MUTED, "size": 11}}
-    return {
-        "type": "contour",
-        "x": _finite(mark.x),
-        "y": _finite(mark.y),
-        "showscale": False,
-        "z": [_finite(row) for row in mark.z],
-        "contours": {"size": mark.step, "coloring": "lines", **labels},
-        "autocontour": False,
-        "line": {"width": 1.2},
-        "colorscale": _scale(looks.CONTOUR_SCALE),
-        "hovertemplate": f"{_escape_template(mark.unit)} %{{z:.3f}}<extra></extra>",
     }
 
 

@@ -25,6 +25,8 @@ class Line:
     color: str
     dashed: bool = False
     show_points: bool = False
+    label: str = ""
+    """Text at the middle point. A line with a label is thin."""
 
     @property
     def legend_symbol(self) -> str:
@@ -79,19 +81,8 @@ class Cells:
     """The value with the full colour."""
 
 
-@dataclass(frozen=True)
-class Contours:
-    """Lines of equal value over a plane."""
-
-    x: Sequence[float]
-    y: Sequence[float]
-    z: Sequence[Sequence[float]]
-    step: float
-    unit: str
-
-
 NamedMark = Line | Points | Band
-Mark = NamedMark | Cells | Contours
+Mark = NamedMark | Cells
 
 
 @dataclass(frozen=True)
