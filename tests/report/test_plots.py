@@ -17,7 +17,7 @@ from duck.analysis.feature_space import Densities
 from duck.analysis.study import Analysis
 from duck.audits.verdict import RocCurve
 from duck.bench.results import BenchCurve
-from duck.metrics import Confusion, aus
+from duck.metrics import aus
 from duck.report import (
     Contents,
     class_densities,
@@ -44,12 +44,14 @@ from duck.report.plots import (
     Panel,
     Plot,
     Points,
+    Values,
+    centres,
+    error_bars,
 )
-from duck.report.records import StoredRun
 from duck.report.results import Result
 from duck.report.series import make_series
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
-from duck.types import Recipe
+from duck.types import Estimate, Recipe
 from tests.report.folders import attacked, bench, bench_line, fifty, write_run
 
 
@@ -94,24 +96,6 @@ def test_confusion_shows_counts_and_shares_of_rows(tmp_path: Path) -> None:
         assert panel.y.is_reversed
 
 
-def with_confusion(stored: StoredRun, before: Confusion, after: Confusion) -> StoredRun:
-    by_class = replace(stored.run.by_class, original=before, unlearned=after)
-    return replace(stored, run=replace(stored.run, by_class=by_class))
-
-
-def test_no_forgotten_class_is_said_to_be_a_retained_one_that_lost(tmp_path: Path) -> None:
-    (stored,) = read_runs([write_run(tmp_path / "run")])
-    table = {str(index): {str(index): 40} for index in range(10)}
-    stored = with_confusion(stored, table, {**table, "3": {"5": 40}})
-    plot = plots_run.plot_classes(stored)
-    assert plot is not None
-    assert plot.alt.startswith("No retained class")
-    stored = with_confusion(stored, table, {**table, "3": {"5": 40}, "7": {"7": 39, "1": 1}})
-    plot = plots_run.plot_classes(stored)
-    assert plot is not None
-    assert plot.alt.endswith("7 lost most: -2.5 points.")
-
-
 def test_lines_of_equal_aus_and_runs_lie_on_their_own_height(tmp_path: Path) -> None:
     runs = read_runs(
         [write_run(tmp_path / "duck"), write_run(tmp_path / "original", "original", seed=2)]
@@ -139,7 +123,7 @@ def test_lines_of_equal_aus_and_runs_lie_on_their_own_height(tmp_path: Path) -> 
     )
     marks = [mark for mark in panel.marks if isinstance(mark, Points)]
     for mark, run in zip(marks, runs, strict=True):
-        delta, drop = mark.x[0], mark.y[0]
+        (delta,), (drop,) = centres(mark.x), centres(mark.y)
         assert delta is not None
         assert drop is not None
         assert (1 - drop / 100) / (1 + delta / 100) == pytest.approx(run.result.scores["aus"])
@@ -180,6 +164,12 @@ def test_the_contour_keeps_scenarios_apart_and_has_a_close_look_at_the_best() ->
     assert (plot.panels[1].x.high, plot.panels[1].y.high) == pytest.approx((10.2, 10))
 
 
+def intervals(values: Values) -> list[tuple[float, float | None, float | None]]:
+    estimates = [value for value in values if isinstance(value, Estimate)]
+    assert len(estimates) == len(values)
+    return [(one.value, one.low, one.high) for one in estimates]
+
+
 def test_time_of_a_bench_is_a_mean_with_its_spread_for_each_scenario() -> None:
     seconds = (1.0, 2.0, 6.0)
     lines = [
@@ -196,20 +186,16 @@ def test_time_of_a_bench_is_a_mean_with_its_spread_for_each_scenario() -> None:
     assert titles[1::2] == [f"{row}: Retained accuracy" for row in rows]
     assert plot.columns == 2
     one = points_of(plot.panels[1])["duck"]
-    assert list(one.x) == pytest.approx([3.0])
-    assert list(one.y) == pytest.approx([83.0])
     spread = math.sqrt(7)
-    assert one.x_interval is not None
-    assert one.y_interval is not None
     # The time axis ends at 1 / 1.6 s.
-    assert [end[0] for end in one.x_interval] == pytest.approx([1 / 1.6, 3 + spread])
-    assert [end[0] for end in one.y_interval] == pytest.approx([83 - spread, 83 + spread])
+    assert intervals(one.x) == [pytest.approx((3.0, 1 / 1.6, 3 + spread))]
+    assert intervals(one.y) == [pytest.approx((83.0, 83 - spread, 83 + spread))]
     assert "mean of 3 runs: 3.00 s, Retained accuracy 83" in one.texts[0]
     # One run of another preset: a hollow point without a spread.
     paper = points_of(plot.panels[1])["duck (paper)"]
-    assert (list(paper.x), paper.x_interval, paper.y_interval) == ([5.0], None, None)
-    assert list(points_of(plot.panels[2])["duck"].x) == [20, 20]
-    assert list(points_of(plot.panels[4])["duck"].x) == [9]
+    assert (intervals(paper.x), error_bars(paper.y)) == ([(5.0, None, None)], None)
+    assert centres(points_of(plot.panels[2])["duck"].x) == [20, 20]
+    assert centres(points_of(plot.panels[4])["duck"].x) == [9]
     assert "(n up to 3)" in plot.caption
     assert plot.legend["duck"] == (BLUE, "circle")
     assert plot.legend["preset paper"] == ("muted", "circle-open")
@@ -220,8 +206,8 @@ def test_stored_runs_are_points_of_their_own(tmp_path: Path) -> None:
     plot = plots_runs.plot_time(make_series([run.result for run in runs]))
     assert plot is not None
     points = points_of(plot.panels[0])["duck"]
-    assert list(points.x) == [run.result.seconds for run in runs]
-    assert points.x_interval is None
+    assert centres(points.x) == [run.result.seconds for run in runs]
+    assert error_bars(points.x) is None
     assert "standard deviation" not in plot.caption
     assert [panel.title for panel in plot.panels] == ["AUS", "Retained accuracy"]
 
@@ -251,11 +237,8 @@ def test_many_classes_are_means_over_runs(tmp_path: Path) -> None:
     assert isinstance(points, Points)
     one, other = (result.scores["aus"] or 0 for result in results[:2])
     assert list(points.x) == [1, 2]
-    assert points.y[0] == pytest.approx((one + other) / 2)
-    assert points.y_interval is not None
-    assert points.y_interval[1][0] == pytest.approx(
-        (one + other) / 2 + abs(one - other) / math.sqrt(2)
-    )
+    mean, spread = (one + other) / 2, abs(one - other) / math.sqrt(2)
+    assert intervals(points.y)[0] == pytest.approx((mean, mean - spread, mean + spread))
     assert plots_runs.plot_class_counts(make_series(results[:2])) is None
 
 
@@ -277,11 +260,9 @@ def test_many_classes_of_a_bench_are_drawn_with_a_shuffle() -> None:
     points = [points_of(panel)["duck"] for panel in plot.panels]
     # The chosen classes 1 and 2 are no case of a shuffle.
     assert [list(each.x) for each in points] == [[1, 5]] * 3
-    assert list(points[1].y) == pytest.approx([90, 75])
-    assert list(points[2].y) == pytest.approx([1, 20])
-    assert points[2].y_interval is not None
+    assert centres(points[1].y) == pytest.approx([90, 75])
     spread = math.sqrt(200)
-    assert [end[1] for end in points[2].y_interval] == pytest.approx([20 - spread, 20 + spread])
+    assert intervals(points[2].y)[1] == pytest.approx((20, 20 - spread, 20 + spread))
     assert plot.alt == "4 runs that remove 1, 5 classes."
 
 
@@ -329,7 +310,7 @@ def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_pat
         (kept_means, [5.25, 2.0, 0.0]),
     ):
         assert isinstance(mark, Points)
-        assert list(mark.x) == pytest.approx(values)
+        assert centres(mark.x) == pytest.approx(values)
     assert list(plot.legend) == ["forgotten classes", "retained classes"]
     assert "class-densities" in [plot.name for plot in plots_runs.make_plots(runs, [])]
     assert [file.suffix for file in save_figure(plot, tmp_path)] == [".png", ".pdf"]
@@ -401,7 +382,7 @@ def test_densities_of_a_bench_look_like_those_of_runs() -> None:
         (kept_means, [3, 3, 3]),
     ):
         assert isinstance(mark, Points)
-        assert list(mark.x) == pytest.approx(values)
+        assert centres(mark.x) == pytest.approx(values)
     tests = class_densities.density_tests([], studies)
     assert [test.method for test in tests] == ["original", "duck (tuned)", "retrained"]
     assert [test.result.n for test in tests] == [3, 3, 3]
@@ -469,7 +450,7 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
         "lira: cifar10, 1 class",
         "confidence: cifar10, samples",
     ]
-    assert list(plot.legend) == ["chance", "duck (paper)", "duck", "retrained"]
+    assert list(plot.legend) == ["chance", "duck", "duck (paper)", "retrained"]
     named = {mark.name: mark for mark in plot.panels[0].marks if isinstance(mark, Line)}
     assert (named["duck (paper)"].dashed, named["duck"].dashed) == (True, False)
     assert [plot.legend[name][1] for name in ("chance", "duck (paper)", "duck")] == [
@@ -488,7 +469,7 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     assert list(named["retrained"].y) == pytest.approx(list(named["retrained"].x))
     assert "7 attacked models" in plot.alt
     bands = bands_of(plot.panels[0])
-    assert list(bands) == ["duck (paper)", "duck"]
+    assert list(bands) == ["duck", "duck (paper)"]
     tuned = bands["duck"]
     at = next(at for at, x in enumerate(tuned.x) if x == pytest.approx(0.1))
     spread = 0.4 / math.sqrt(2)
@@ -598,7 +579,7 @@ def test_variants_are_not_mixed_with_their_method() -> None:
     lines += [bench_line(case=case, variant="no forget loss", retain=0.5) for case in (0, 1)]
     plot = plots_runs.plot_time(make_series(bench(lines)))
     assert plot is not None
-    found = {name: list(mark.y) for name, mark in points_of(plot.panels[1]).items()}
+    found = {name: centres(mark.y) for name, mark in points_of(plot.panels[1]).items()}
     assert found == {"duck": [90], "duck, no forget loss": [50]}
 
 
@@ -636,7 +617,7 @@ def test_curves_of_a_bench_show_no_rate_that_the_samples_cannot_and_no_settings_
     }
     class_, samples = drawn["lira: cifar10, 1 class"], drawn["lira: cifar10, samples"]
     assert list(class_) == ["chance", "duck (paper)", "retrained"]
-    assert list(samples) == ["chance", "duck (paper)", "duck", "ssd"]
+    assert list(samples) == ["chance", "duck", "duck (paper)", "ssd"]
     assert class_["duck (paper)"].dashed
     assert samples["duck (paper)"].dashed
     assert not samples["duck"].dashed
@@ -778,7 +759,7 @@ EVERY = Plot(
         Panel("lines", LINES, Axis("x", -1, 2), Axis("y")),
         Panel(
             "points",
-            [Points("p", [1, 20], [1, 2], "#0072B2", y_interval=([0, None], [2, 3]))],
+            [Points("p", [1, 20, None], [Estimate(1, 0, 2), Estimate(2), 3], "#0072B2")],
             Axis("s", 0.5, 40, log=True),
             Axis("y"),
         ),
@@ -798,8 +779,10 @@ EVERY = Plot(
 def test_plain_json_without_infinities() -> None:
     made = [json.loads(json.dumps(to_plotly(panel), allow_nan=False)) for panel in EVERY.panels]
     assert made[0]["data"][0]["y"] == [None, None]
-    assert made[1]["data"][0]["error_y"]["array"] == [1, 1]
-    assert made[1]["data"][0]["error_y"]["arrayminus"] == [1, None]
+    assert made[1]["data"][0]["x"] == [1, 20, None]
+    assert made[1]["data"][0]["error_y"]["array"] == [1, 0, 0]
+    assert made[1]["data"][0]["error_y"]["arrayminus"] == [1, 0, 0]
+    assert "error_x" not in made[1]["data"][0]
     assert made[1]["layout"]["xaxis"]["range"] == pytest.approx([math.log10(0.5), math.log10(40)])
     assert made[2]["layout"]["yaxis"]["range"] == [1.5, -0.5]
     assert made[3]["data"][0]["zmin"] == -made[3]["data"][0]["zmax"] == -2

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from duck import files
 from duck.errors import MissingExtra
 from duck.report import looks, plots
@@ -129,8 +127,8 @@ def _draw_mark(axes: "Axes", mark: plots.Mark) -> None:
 
 def _draw_points(axes: Any, mark: plots.Points) -> None:
     color = _color(mark.color)
-    x = _numbers(mark.x)
-    y = _numbers(mark.y)
+    x = _numbers(plots.centres(mark.x))
+    y = _numbers(plots.centres(mark.y))
     axes.scatter(
         x,
         y,
@@ -141,11 +139,8 @@ def _draw_points(axes: Any, mark: plots.Points) -> None:
         linewidths=0.9 if mark.hollow else 0,
         zorder=3,
     )
-    for interval, values, side in ((mark.x_interval, x, "xerr"), (mark.y_interval, y, "yerr")):
-        if interval is not None:
-            low, high = map(_numbers, interval)
-            lengths = np.maximum([np.subtract(values, low), np.subtract(high, values)], 0)
-            axes.errorbar(x, y, fmt="none", ecolor=color, elinewidth=0.8, **{side: lengths})
+    bars = {"xerr": plots.error_bars(mark.x), "yerr": plots.error_bars(mark.y)}
+    axes.errorbar(x, y, fmt="none", ecolor=color, elinewidth=0.8, **bars)
 
 
 def _draw_cells(axes: "Axes", mark: plots.Cells) -> None:

@@ -91,27 +91,19 @@ def _points(mark: plots.Points) -> Json:
     # An edge separates points that overlap. Small points would be all edge.
     if mark.size > 5 or mark.hollow:
         style["line"] = {"color": edge, "width": 1.6 if mark.hollow else 1}
-    trace = {"mode": "markers", "x": _finite(mark.x), "y": _finite(mark.y), "marker": style}
-    if mark.x_interval is not None:
-        trace["error_x"] = _error_bars(mark.x, *mark.x_interval, mark.color)
-    if mark.y_interval is not None:
-        trace["error_y"] = _error_bars(mark.y, *mark.y_interval, mark.color)
+    trace: Json = {"mode": "markers", "marker": style}
+    for axis, values in (("x", mark.x), ("y", mark.y)):
+        trace[axis] = _finite(plots.centres(values))
+        bars = plots.error_bars(values)
+        if bars:
+            below, above = map(_finite, bars)
+            lengths = {"array": above, "arrayminus": below, "symmetric": False}
+            look = {"color": mark.color, "thickness": 1.5, "width": 3}
+            trace[f"error_{axis}"] = {"type": "data", **lengths, **look}
     if not mark.texts:
         return trace | {"hoverinfo": "skip"}
     texts = [escape_html(text) for text in mark.texts]
     return trace | {"hovertext": texts[0] if len(texts) == 1 else texts, "hoverinfo": "text"}
-
-
-def _error_bars(values: plots.Numbers, low: plots.Numbers, high: plots.Numbers, color: str) -> Json:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "thickness": 1.5,
-        "width": 3,
-        "color": color,
-        "array": _distances(values, high),
-        "arrayminus": _distances(low, values),
-    }
 
 
 def _band(mark: plots.Band) -> Json:
@@ -165,12 +157,3 @@ def _finite(values: plots.Numbers) -> list[float | None]:
         None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
         for value in values
     ]
-
-
-def _distances(low: plots.Numbers, high: plots.Numbers) -> list[float | None]:
-    return _finite(
-        [
-            None if below is None or above is None else max(0.0, above - below)
-            for below, above in zip(low, high, strict=True)
-        ]
-    )

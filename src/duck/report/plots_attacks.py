@@ -133,4 +133,4 @@ def _mean_curve(name: str, results: Sequence[Result], color: str, dashed: bool) 
     spread = rates.std(0, ddof=1)
     # A log axis has no 0.
     low, high = np.clip([mean - spread, mean + spread], LOWEST_RATE, 1).tolist()
-    return [Band(name, grid.tolist(), low, high, color), line]
+    return [line, Band(name, grid.tolist(), low, high, color)]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from duck.report.class_table import MAX_PLOT_CLASSES
-from duck.report.formats import format_interval, format_percent, format_signed
+from duck.report.formats import format_interval, format_signed
 from duck.report.looks import INK, MODELS, MUTED
 from duck.report.page_budget import MAX_SHAP_IMAGES
 from duck.report.plots import (
@@ -49,18 +49,9 @@ def plot_shares(removal: StoredRemoval) -> Plot:
         f"{removal.record.n:,} unseen images of “{removal.record.true}” with the square. The "
         "last row shows the same images without it. Points with 95 % intervals."
     )
-    alt = " ".join(_describe_shares(removal, model) for model in BIAS_MODELS)
+    alt = "Shares for the biased model, after DUCK, and corrected: as in the table of shares."
     title = f"Predictions for unseen images of “{removal.record.true}”"
     return Plot("shares", title, caption, alt, [panel])
-
-
-def _describe_shares(removal: StoredRemoval, model: str) -> str:
-    wrong, right, without = (format_percent(removal.share(model, part).value) for part in SHARES)
-    true = removal.record.true
-    return (
-        f"The {BIAS_MODELS[model]} model predicts {removal.record.wrong} for {wrong} of them and "
-        f"{true} for {right}; without the square {true} for {without}."
-    )
 
 
 def plot_all_shares(removals: Sequence[StoredRemoval]) -> Plot | None:
@@ -87,16 +78,9 @@ def plot_all_shares(removals: Sequence[StoredRemoval]) -> Plot | None:
         f"A row for each of {count} bias removals, on images that no model was trained on. "
         "Points with 95 % intervals."
     )
-    alt = " ".join(f"{one.name}: wrong class {_describe_wrong_shares(one)}." for one in shown)
+    alt = "Shares for the biased model, after DUCK, and corrected: as in the table of removals."
     title = "Predictions for unseen images of the mislabelled class"
     return Plot("bias-shares", title, caption, alt, panels)
-
-
-def _describe_wrong_shares(removal: StoredRemoval) -> str:
-    return ", ".join(
-        f"{label} {format_percent(removal.share(model, 'wrong').value)}"
-        for model, label in BIAS_MODELS.items()
-    )
 
 
 def _share_points(model: str, rows: Sequence[tuple[StoredRemoval, str]]) -> Points:

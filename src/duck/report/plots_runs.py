@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from duck.report.class_densities import plot_densities
 from duck.report.groups import group_labels
-from duck.report.plots import Axis, Line, Mark, Panel, Plot, Points, estimate_points
+from duck.report.plots import Axis, Line, Mark, Panel, Plot, Points, centres
 from duck.report.plots_attacks import plot_all_attacks, plot_bench_attacks
 from duck.report.plots_contour import plot_contour
 from duck.report.records import StoredRun, make_anchor
@@ -115,7 +115,7 @@ def _time_points(series: Series, score: str, least_time: float) -> Points:
         # A log axis has no 0.
         low = None if time.low is None else max(time.low, least_time)
         times.append(replace(time, low=low))
-    return estimate_points(series.label, times, values, **series.style, texts=texts)
+    return Points(series.label, times, values, **series.style, texts=texts)
 
 
 def plot_class_counts(series: Sequence[Series]) -> Plot | None:
@@ -163,5 +163,5 @@ def _class_count_marks(series: Series, score: str) -> list[Mark]:
         means.append(summarize(group, score))
         runs = f"{count} classes, mean of {len(group)} runs"
         texts.append(f"{group[0].label_with_preset}, {runs}: {means[-1].value:.3g}")
-    points = estimate_points(series.label, counts, means, **series.style, size=7, texts=texts)
-    return [Line("", points.x, points.y, series.color, dashed=series.is_paper), points]
+    points = Points(series.label, counts, means, **series.style, size=7, texts=texts)
+    return [Line("", counts, centres(means), series.color, dashed=series.is_paper), points]

@@ -31,11 +31,11 @@ class Series(NamedTuple):
 
 
 def make_series(results: Sequence[Result]) -> list[Series]:
-    """Group results by method and preset, the preset `paper` first."""
+    """Group results by method and preset, the preset `paper` last."""
     found = []
     for label, look in choose_looks(result.label for result in results).items():
         same_method = [result for result in results if result.label == label]
-        presets = sorted({result.preset for result in same_method})
+        presets = sorted({result.preset for result in same_method}, reverse=True)
         is_tuned = any(preset.startswith("tuned") for preset in presets)
         for preset in presets:
             same_preset = [result for result in same_method if result.preset == preset]
