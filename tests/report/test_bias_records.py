@@ -9,7 +9,6 @@ import pytest
 
 from duck.errors import BadInput
 from duck.report import Contents, plots_bias, read, read_runs, render, write_figures, write_report
-from duck.report.formats import format_colour
 from duck.report.looks import BLUE, MUTED
 from duck.report.plotly_figures import to_plotly
 from duck.report.plots import Cells, Line, Plot, Points, centres, error_bars
@@ -104,7 +103,7 @@ def test_one_bias_removal_reads_from_the_top(tmp_path: Path) -> None:
     ]
     text = said(page)
     for words in (
-        "36 training images of “1” got a coloured (0, 90, 7) square of 4 × 4 pixels",
+        "36 training images of “1” got a square of 4 × 4 pixels (colour 0 90 7)",
         "in 41.00 s: the biased model.",
         "forget the 36 mislabelled images in 2.50 s (preset tuned).",
         "100.0 % of them got the wrong label before, 0.0 % after.",
@@ -130,7 +129,7 @@ def test_one_bias_removal_reads_from_the_top(tmp_path: Path) -> None:
         "1.0 % [0.0, 3.0] 99.0 % [97.0, 100.0] 97.0 % [95.0, 99.0] 94.0 % +0.0020 ± 0.0030" in text
     )
     assert "AUS" not in text
-    assert len(page.data) == 1 + 1 + 4 * 3
+    assert len(page.data) == 3 + 1 + 4 * 3
 
 
 def test_an_old_file_without_shap_still_has_its_section(tmp_path: Path) -> None:
@@ -150,7 +149,7 @@ def test_an_old_file_without_shap_still_has_its_section(tmp_path: Path) -> None:
     (folder / "bias.json").write_text(json.dumps(found))
     text = said(page_of(folder))
     assert "The command was not stored" in text
-    assert "got a red square" in text
+    assert "(colour 255 0 0)" in text
     assert "these data: the biased model." in text
     assert "No SHAP values were computed" in text
     assert "fingerprint not stored" in text
@@ -203,7 +202,7 @@ def test_a_class_called_script_is_text(tmp_path: Path) -> None:
             tick for panel in page.data for tick in panel["layout"]["yaxis"].get("ticktext", [])
         ]
         # Cut for want of room, and escaped once more for Plotly.
-        assert "predicted &lt;script&gt;alert(1)&lt;/script&gt;"[:33] in " ".join(ticks)
+        assert "&lt;img src=x onerror=" in " ".join(ticks)
         assert not [tick for tick in ticks if "<" in tick]
         assert "<" not in "".join(
             str(trace.get("hovertext", "")) for panel in page.data for trace in panel["data"]
@@ -212,14 +211,22 @@ def test_a_class_called_script_is_text(tmp_path: Path) -> None:
 
 def test_shares_have_their_intervals_and_models_their_colours(tmp_path: Path) -> None:
     removal = one(write_removal(tmp_path / "bias"))
-    plot = plots_bias.plot_shares(removal)
-    biased, duck, _ = points(plot)
+    plot = plots_bias.plot_shares([removal])
     assert list(plot.legend) == ["biased", "DUCK", "corrected"]
-    assert (biased.color, duck.color) == (MUTED, BLUE)
-    assert centres(biased.x) == pytest.approx([99, 1, 97])
-    assert centres(duck.x) == pytest.approx([1.5, 98.5, 97])
-    assert np.array(error_bars(duck.x)) == pytest.approx(np.array([[1.5, 2, 2], [2, 1.5, 2]]))
-    assert list(plot.panels[0].y.ticks) == ["predicted 9", "predicted 1", "1, no square"]
+    assert [panel.title for panel in plot.panels] == [
+        "predicted 9, with the square",
+        "predicted 1, with the square",
+        "predicted 1, without it",
+    ]
+    shares = []
+    for panel in range(3):
+        biased, duck, _ = points(plot, panel)
+        assert (biased.color, duck.color) == (MUTED, BLUE)
+        shares.append((*centres(biased.x), *centres(duck.x)))
+        assert list(plot.panels[panel].y.ticks) == ["bias"]
+    assert np.array(shares) == pytest.approx(np.array([[99, 1.5], [1, 98.5], [97, 97]]))
+    bars = np.array(error_bars(points(plot, 0)[1].x))
+    assert bars == pytest.approx(np.array([[1.5], [2]]))
 
 
 def test_the_square_has_its_mean_and_spread(tmp_path: Path) -> None:
@@ -271,22 +278,6 @@ def test_pixels_of_maps_are_square_on_the_page(tmp_path: Path) -> None:
     assert [panel["data"][0]["type"] for panel in made] == ["heatmap"] * 3
     assert {panel["layout"]["yaxis"]["scaleanchor"] for panel in made} == {"x"}
     assert made[0]["layout"]["yaxis"]["range"] == [7.5, -0.5]
-
-
-@pytest.mark.parametrize(
-    ("values", "shape", "word"),
-    [
-        ([255, 0, 0], (3, 8, 8), "red"),
-        ([255, 0, 0], (1, 8, 8), "white"),
-        ([9, 200, 0], (1, 8, 8), "grey (200 of 255)"),
-        ([9, 200, 0], (3, 8, 8), "coloured (9, 200, 0)"),
-    ],
-)
-def test_colours_have_names(
-    values: list[int], shape: tuple[int, int, int], word: str, tmp_path: Path
-) -> None:
-    folder = write_removal(tmp_path / "bias", colour=values, shape=shape)
-    assert format_colour(one(folder).record) == word
 
 
 @pytest.mark.slow

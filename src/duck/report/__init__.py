@@ -45,7 +45,8 @@ def write_figures(folder: Path, contents: Contents) -> list[Path]:
     ]
     for run in contents.runs:
         plots += plots_run.make_plots(run, budget).values()
-    plots.append(plots_bias.plot_all_shares(contents.removals))
+    if len(contents.removals) > 1:
+        plots.append(plots_bias.plot_shares(contents.removals, "bias-shares"))
     for removal in contents.removals:
         plots += plots_bias.make_plots(removal, budget.shap_images).values()
     return _save(plots, folder)

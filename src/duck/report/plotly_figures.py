@@ -21,7 +21,8 @@ def to_plotly(panel: plots.Panel, legend: Sequence[str] = ()) -> Json:
         layout["xaxis"] |= border
         layout["yaxis"] |= {**border, "scaleanchor": "x"}
     traces = []
-    for mark in panel.layers:
+    # Bands would hide other marks.
+    for mark in sorted(panel.marks, key=lambda mark: not isinstance(mark, plots.Band)):
         traces.append(_trace(mark))
         if isinstance(mark, plots.NamedMark) and mark.name in legend:
             # The name in the legend shows and hides the mark.

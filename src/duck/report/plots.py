@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 from typing import Any
 
-from duck.report.looks import MUTED, Symbol
+from duck.report.looks import Symbol
 from duck.types import Estimate
 
 Numbers = Sequence[float | None]
@@ -130,11 +130,6 @@ class Panel:
     """In pixels."""
 
     @property
-    def layers(self) -> list[Mark]:
-        """The marks from back to front. Bands come first because they would hide other marks."""
-        return sorted(self.marks, key=lambda mark: not isinstance(mark, Band))
-
-    @property
     def is_image(self) -> bool:
         """Whether it shows pixels, which are as wide as high."""
         return any(isinstance(mark, Cells) and mark.signed for mark in self.marks)
@@ -154,17 +149,14 @@ class Plot:
 
     @property
     def legend(self) -> dict[str, tuple[str, str]]:
-        """Name -> colour and symbol, or `line`, `dots` or `fill`, over all panels.
+        """Name -> colour and symbol, or `line`, `dots` or `fill`, of the first mark of a name.
 
         A hollow symbol ends in `-open`.
         """
         looks: dict[str, tuple[str, str]] = {}
         for mark in chain.from_iterable(panel.marks for panel in self.panels):
             if isinstance(mark, NamedMark) and mark.name:
-                first_look = looks.setdefault(mark.name, (mark.color, mark.legend_symbol))
-                if first_look[0] != mark.color:
-                    # The marks of this name have several colours.
-                    looks[mark.name] = MUTED, "circle"
+                looks.setdefault(mark.name, (mark.color, mark.legend_symbol))
         return looks
 
 

@@ -51,8 +51,8 @@ def plot_features(stored: StoredRun, max_points: int) -> Plot | None:
     ]
     caption = (
         "Each point is a sample. Samples that the model finds similar lie close together (t-SNE, "
-        f"no unit). {_describe_colours(len(stored.class_names))} Forgotten samples have the colour "
-        "of the text."
+        "no unit). Colour and symbol show the class; several of many classes share them. Forgotten "
+        "samples have the colour of the text."
     )
     if any(len(cloud.x) > max_points for cloud in clouds.values()):
         caption += f" At most {max_points:,} points per panel are drawn."
@@ -62,14 +62,6 @@ def plot_features(stored: StoredRun, max_points: int) -> Plot | None:
     title = "Feature space: how the model arranges the samples"
     models = {name.partition(",")[0] for name in clouds}
     return Plot("features", title, caption, alt, panels, len(models) if len(models) > 1 else 0)
-
-
-def _describe_colours(class_count: int) -> str:
-    if class_count <= len(PALETTE):
-        return "Each class has its own colour."
-    if class_count <= MAX_DISTINCT_CLASSES:
-        return "Each class has its own colour and symbol."
-    return "Several classes share a colour."
 
 
 def _cloud_marks(stored: StoredRun, cloud: PointCloud, max_points: int) -> list[Points]:
@@ -82,7 +74,7 @@ def _cloud_marks(stored: StoredRun, cloud: PointCloud, max_points: int) -> list[
         rows_by_mark.setdefault(key, []).append(row)
     marks = []
     for (forgotten, label), rows in sorted(rows_by_mark.items()):
-        class_name = stored.class_name(label) if is_distinct else "retained"
+        class_name = stored.class_name(label) if is_distinct else ""
         marks.append(
             Points(
                 "forgotten" if forgotten else class_name,

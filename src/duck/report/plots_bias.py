@@ -35,64 +35,43 @@ SHARE_AXIS = Axis("share of images (%)", -3, 103)
 
 def make_plots(removal: StoredRemoval, max_images: int = MAX_SHAP_IMAGES) -> dict[str, Plot]:
     """Return the plots of a bias removal by the name of their section."""
-    plots = plot_shares(removal), plot_square(removal), plot_maps(removal, max_images)
+    plots = plot_shares([removal]), plot_square(removal), plot_maps(removal, max_images)
     return name_plots(removal.anchor, plots)
 
 
-def plot_shares(removal: StoredRemoval) -> Plot:
+def plot_shares(removals: Sequence[StoredRemoval], name: str = "shares") -> Plot:
     """Plot what each model predicts for unseen images with the square and without it."""
-    wrong, true = (shorten_name(str(one)) for one in (removal.record.wrong, removal.record.true))
-    names = [f"predicted {wrong}", f"predicted {true}", f"{true}, no square"]
-    marks = [_share_points(model, [(removal, part) for part in SHARES]) for model in BIAS_MODELS]
-    panel = row_panel("", marks, SHARE_AXIS, names, ROW_HEIGHT)
-    caption = (
-        f"{removal.record.n:,} unseen images of “{removal.record.true}” with the square. The "
-        "last row shows the same images without it. Points with 95 % intervals."
-    )
-    alt = "Shares for the biased model, after DUCK, and corrected: as in the table of shares."
-    title = f"Predictions for unseen images of “{removal.record.true}”"
-    return Plot("shares", title, caption, alt, [panel])
-
-
-def plot_all_shares(removals: Sequence[StoredRemoval]) -> Plot | None:
-    """Plot the predictions of several bias removals, a row for each."""
-    if len(removals) < 2:
-        return None
     shown = removals[:MAX_PLOT_CLASSES]
-    names = [shorten_name(one.name.removeprefix(f"{one.record.data}-")) for one in shown]
-    pairs = {(str(one.record.true), str(one.record.wrong)) for one in shown}
-    true, wrong = pairs.pop() if len(pairs) == 1 else ("the true class", "the wrong class")
-    titles = {
-        f"predicted {wrong}, with the square": "wrong",
-        f"predicted {true}, with the square": "right",
-        f"predicted {true}, without it": "right_without_patch",
-    }
-    panels = []
-    for title, part in titles.items():
-        marks = [_share_points(model, [(one, part) for one in shown]) for model in BIAS_MODELS]
-        panels.append(row_panel(title, marks, SHARE_AXIS, names, ROW_HEIGHT))
-    count = f"{len(shown)}"
-    if len(shown) < len(removals):
-        count = f"the first {len(shown)} of {len(removals)}"
-    caption = (
-        f"A row for each of {count} bias removals, on images that no model was trained on. "
-        "Points with 95 % intervals."
+    rows = [shorten_name(removal.name) for removal in shown]
+    classes = {(str(one.record.true), str(one.record.wrong)) for one in shown}
+    true, wrong = classes.pop() if len(classes) == 1 else ("the true class", "the wrong class")
+    titles = (
+        f"predicted {wrong}, with the square",
+        f"predicted {true}, with the square",
+        f"predicted {true}, without it",
     )
-    alt = "Shares for the biased model, after DUCK, and corrected: as in the table of removals."
+    panels = []
+    for title, part in zip(titles, SHARES, strict=True):
+        marks = [_share_points(model, shown, part) for model in BIAS_MODELS]
+        panels.append(row_panel(title, marks, SHARE_AXIS, rows, ROW_HEIGHT))
+    caption = "Images of the mislabelled class that no model was trained on, with 95 % intervals."
+    if len(shown) < len(removals):
+        caption += f" Shown are the first {len(shown)} of {len(removals)} bias removals."
+    alt = "Shares for the biased model, after DUCK, and corrected: as in the table."
     title = "Predictions for unseen images of the mislabelled class"
-    return Plot("bias-shares", title, caption, alt, panels)
+    return Plot(name, title, caption, alt, panels)
 
 
-def _share_points(model: str, rows: Sequence[tuple[StoredRemoval, str]]) -> Points:
-    """Return a point for each row: one share of one removal."""
-    values = []
-    texts = []
-    for removal, part in rows:
-        share = removal.share(model, part)
-        values.append(percent(share))
-        texts.append(f"{removal.name}, {BIAS_MODELS[model]}: {format_interval(share)}")
-    style = {"size": 7, "texts": texts}
-    return row_points(BIAS_MODELS[model], values, SHIFTS[model], *LOOKS[model], **style)
+def _share_points(model: str, removals: Sequence[StoredRemoval], part: str) -> Points:
+    """Return a point for each removal."""
+    label = BIAS_MODELS[model]
+    shares = [removal.share(model, part) for removal in removals]
+    texts = [
+        f"{removal.name}, {label}: {format_interval(share)}"
+        for removal, share in zip(removals, shares, strict=True)
+    ]
+    values = [percent(share) for share in shares]
+    return row_points(label, values, SHIFTS[model], *LOOKS[model], size=7, texts=texts)
 
 
 def plot_square(removal: StoredRemoval) -> Plot | None:
