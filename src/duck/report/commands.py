@@ -8,7 +8,7 @@ from duck.audits.next_step import audit_command, audit_obstacle
 from duck.audits.verdict import NO_VERDICT, Tier
 from duck.data import DATASETS, SMALL_IMAGES
 from duck.experiment import to_toml
-from duck.report.formats import format_path
+from duck.printable import path_from_here
 from duck.report.records import StoredRun
 from duck.runs import original_of, place_of
 from duck.scenarios import ForgetSamples
@@ -30,7 +30,7 @@ def suggested_audit(stored: StoredRun) -> str:
         return ""
     elif audit.tier == "oracle":
         tier = "full"
-    return audit_command(stored.run, format_path(stored.folder), tier)
+    return audit_command(stored.run, path_from_here(stored.folder), tier)
 
 
 def experiment_toml(stored: StoredRun) -> str:
@@ -53,7 +53,7 @@ def reproduce_commands(stored: StoredRun) -> list[str]:
     forget = ["--config", EXPERIMENT_FILE, *ids, "--out", "again"]
     if experiment.earlier:
         earlier_run = original_of(stored.folder, stored.run) or Path("EARLIER")
-        return [_command("forget", "--run", format_path(earlier_run), *forget)]
+        return [_command("forget", "--run", path_from_here(earlier_run), *forget)]
     if training.weights:
         # The model was trained elsewhere.
         model = ["--model", training.model, "--weights", "WEIGHTS"]
@@ -70,10 +70,10 @@ def _data_flags(stored: StoredRun) -> list[str]:
     source = stored.run.source
     if data not in DATASETS:
         place = place_of(stored.folder, source.get("data") or data)
-        return ["--data", format_path(place)]
+        return ["--data", path_from_here(place)]
     root = source.get("root")
     if root and data not in SMALL_IMAGES:
-        return ["--root", format_path(place_of(stored.folder, root))]
+        return ["--root", path_from_here(place_of(stored.folder, root))]
     return []
 
 

@@ -1,8 +1,7 @@
-"""Numbers, times and paths as the page prints them."""
+"""Numbers and times as the page prints them."""
 
 import math
 from datetime import UTC, datetime
-from pathlib import Path
 
 from duck.types import Estimate
 
@@ -14,17 +13,6 @@ def format_time(created: str) -> str:
     if not created:
         return "an unknown time"
     return datetime.fromisoformat(created).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def format_path(path: Path) -> str:
-    """Format a path so that a command can use it in the folder where the page was made.
-
-    An absolute path elsewhere could name persons: its last part alone is shown.
-    """
-    if not path.is_absolute():
-        return str(path)
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else path.name
 
 
 def format_percent(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from duck.report import looks, plots
@@ -23,7 +23,7 @@ def to_plotly(panel: plots.Panel, legend: Sequence[str] = ()) -> Json:
     traces = []
     # Bands would hide other marks.
     for mark in sorted(panel.marks, key=lambda mark: not isinstance(mark, plots.Band)):
-        traces.append(_trace(mark))
+        traces.append(TRACES[type(mark)](mark))
         if isinstance(mark, plots.NamedMark) and mark.name in legend:
             # The name in the legend shows and hides the mark.
             traces[-1]["meta"] = legend.index(mark.name)
@@ -55,18 +55,6 @@ def _axis(axis: plots.Axis) -> Json:
     return layout
 
 
-def _trace(mark: plots.Mark) -> Json:
-    match mark:
-        case plots.Line():
-            return _line(mark)
-        case plots.Points():
-            return _points(mark)
-        case plots.Band():
-            return _band(mark)
-        case plots.Cells():
-            return _cells(mark)
-
-
 def _line(mark: plots.Line) -> Json:
     trace: Json = {
         "mode": "lines+markers" if mark.show_points else "lines",
@@ -83,7 +71,7 @@ def _line(mark: plots.Line) -> Json:
         trace["textposition"] = "top right"
     if not mark.name:
         return trace | {"hoverinfo": "skip"}
-    return trace | {"hovertemplate": f"{_escape_template(mark.name)}: %{{y:.4~g}}<extra></extra>"}
+    return trace | {"name": escape_html(mark.name), "hovertemplate": "%{y:.4~g}"}
 
 
 def _points(mark: plots.Points) -> Json:
@@ -133,23 +121,17 @@ def _cells(mark: plots.Cells) -> Json:
         "zmin": -mark.full_value if mark.signed else 0,
         "zmax": mark.full_value,
     }
-    unit = _escape_template(mark.unit)
     if not mark.texts:
-        return trace | {"hovertemplate": f"%{{z:.3g}} {unit}<extra></extra>"}
+        return trace | {"hovertemplate": f"%{{z:.3g}} {mark.unit}<extra></extra>"}
     return trace | {
         "text": [[escape_html(text) for text in row] for row in mark.texts],
         "texttemplate": "%{text}",
-        "hovertemplate": f"%{{text}} {unit}<extra></extra>",
+        "hovertemplate": f"%{{text}} {mark.unit}<extra></extra>",
     }
 
 
 def _scale(colors: Sequence[str]) -> list[tuple[float, str]]:
     return [(place / (len(colors) - 1), color) for place, color in enumerate(colors)]
-
-
-def _escape_template(text: str) -> str:
-    """Escape a text inside a template, where Plotly would replace %{...}."""
-    return escape_html(text).replace("%{", "%\u200b{")
 
 
 def _finite(values: plots.Numbers) -> list[float | None]:
@@ -158,3 +140,11 @@ def _finite(values: plots.Numbers) -> list[float | None]:
         None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
         for value in values
     ]
+
+
+TRACES: dict[type[plots.Mark], Callable[[Any], Json]] = {
+    plots.Line: _line,
+    plots.Points: _points,
+    plots.Band: _band,
+    plots.Cells: _cells,
+}

@@ -21,8 +21,8 @@ from duck.audits.next_step import audit_command_here
 from duck.audits.verdict import Audit, RocCurve, Tier
 from duck.errors import BadInput, DuckError
 from duck.files import check_regular, finish_replacing
+from duck.printable import path_from_here
 from duck.records import InvalidRecord, read_json, read_record
-from duck.report.formats import format_path
 from duck.report.results import Result
 from duck.report.samples import Sample
 from duck.runs import Run
@@ -55,7 +55,7 @@ class ReadProblem:
     @property
     def page_text(self) -> str:
         """The message for the page, with the path as the page shows it."""
-        return self.message.replace(str(self.folder), format_path(self.folder))
+        return self.message.replace(str(self.folder), path_from_here(self.folder))
 
 
 @dataclass(frozen=True, eq=False)
