@@ -1,6 +1,6 @@
 """The report: one HTML page about stored runs, and the same figures for print."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from duck import files
@@ -57,18 +57,25 @@ def _save(plots: Iterable[Plot | None], folder: Path) -> list[Path]:
 
 
 def draw_analysis(
-    folder: Path, target: Path, say: Callable[[str], None] = lambda message: None
+    folders: Sequence[Path], target: Path, say: Callable[[str], None] = lambda message: None
 ) -> list[Path]:
-    """Write the figures of the analysis in a run folder as PNG and PDF; return the files."""
-    (run,) = read_runs([folder])
-    if run.withheld_shap_images:
-        say(
-            f"{folder}: no figure of the SHAP maps of forgotten training images: they show what "
-            "was to be forgotten."
+    """Write the figures of the analyses in run folders as PNG and PDF; return the files.
+
+    The figures of several runs are in a folder for each.
+    """
+    runs = read_runs(folders)
+    paths: list[Path] = []
+    for run in runs:
+        if run.withheld_shap_images:
+            say(
+                f"{run.folder}: no figure of the SHAP maps of forgotten training images: they show "
+                "what was to be forgotten."
+            )
+        plots = (
+            plots_analysis.plot_features(run, MAX_STORED_POINTS),
+            plots_analysis.plot_density(run),
+            plots_analysis.plot_shap(run),
         )
-    plots = (
-        plots_analysis.plot_features(run, MAX_STORED_POINTS),
-        plots_analysis.plot_density(run),
-        plots_analysis.plot_shap(run),
-    )
-    return _save(plots, target)
+        name = run.result.name.replace("/", "-")
+        paths += _save(plots, target if len(runs) == 1 else target / name)
+    return paths

@@ -34,7 +34,7 @@ def group_labels(groups: Iterable[Group], name_model: bool = False) -> dict[Grou
     """Return a label for each group, with the most frequent group of a data set first.
 
     The label is the data set. If a data set has several groups, or with `name_model`, the model
-    follows, and what distinguishes the recipe from others of the same data and model.
+    follows, and as many settings as distinguish its recipe from others of the same model.
     """
     counts = Counter(groups)
     labels = {}
@@ -42,11 +42,10 @@ def group_labels(groups: Iterable[Group], name_model: bool = False) -> dict[Grou
         same_data = [group for group, _ in counts.most_common() if group.data == data]
         for group in same_data:
             parts = [data] if len(same_data) == 1 and not name_model else [data, group.model]
-            recipes = [asdict(one.recipe) for one in same_data if one.model == group.model]
-            parts += [
-                f"{name.replace('_', ' ')} {value}"
-                for name, value in asdict(group.recipe).items()
-                if any(recipe[name] != value for recipe in recipes)
-            ]
+            others = [asdict(one.recipe) for one in same_data if one.model == group.model]
+            for name, value in asdict(group.recipe).items():
+                if any(other[name] != value for other in others):
+                    parts.append(f"{name.replace('_', ' ')} {value}")
+                    others = [other for other in others if other[name] == value]
             labels[group] = ", ".join(parts)
     return labels

@@ -161,22 +161,14 @@ def map_panels(
     """Return a panel for the SHAP map of each model. The maps share one colour scale."""
     summed = {model: sum_blocks(values, max_side) for model, values in maps.items()}
     full_value = max(float(np.abs(values).max()) for values in summed.values()) or 1.0
-    return [
-        image_panel(
-            f"{title}, {model}",
-            [Cells(values, signed=True, unit="SHAP", full_value=full_value), *frame],
-            (len(values), len(values[0])),
-            f"full colour: ±{full_value:.2g}",
-        )
-        for model, values in summed.items()
-    ]
-
-
-def image_panel(title: str, marks: Sequence[Mark], size: tuple[int, int], label: str) -> Panel:
-    """Return a panel that shows pixels, with a label below it."""
-    x = Axis(label, -0.5, size[1] - 0.5, hidden=True)
-    y = Axis("", -0.5, size[0] - 0.5, hidden=True, is_reversed=True)
-    return Panel(title, marks, x, y, 220)
+    label = f"full colour: ±{full_value:.2g}"
+    panels = []
+    for model, values in summed.items():
+        cells = Cells(values, signed=True, unit="SHAP", full_value=full_value)
+        x = Axis(label, -0.5, len(values[0]) - 0.5, hidden=True)
+        y = Axis("", -0.5, len(values) - 0.5, hidden=True, is_reversed=True)
+        panels.append(Panel(f"{title}, {model}", [cells, *frame], x, y, 220))
+    return panels
 
 
 def sum_blocks(values: Any, max_side: int) -> list[list[float]]:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from duck.metrics import Confusion
 from duck.report.class_table import (
     MAX_PLOT_CLASSES,
     ClassRow,
-    ConfusionMatrix,
     choose_classes,
     class_rows,
     confusion_matrices,
@@ -112,7 +112,7 @@ def plot_confusion(stored: StoredRun) -> Plot | None:
     return Plot("confusion", "Confusion matrix, before and after", caption, alt, panels)
 
 
-def _confusion_cells(matrix: ConfusionMatrix, indices: Sequence[int]) -> Cells:
+def _confusion_cells(matrix: Confusion, indices: Sequence[int]) -> Cells:
     shares = []
     texts = []
     for true in indices:

@@ -141,8 +141,8 @@ class Result:
 
     def accuracy(self, split: str, scores: Scores | None = None) -> Estimate | None:
         """Return the accuracy on a split with its interval, by default of the unlearned model."""
-        scores = self.scores if scores is None else scores
-        return accuracy_with_interval(scores.get(split), self.samples.get(split))
+        value = (self.scores if scores is None else scores).get(split)
+        return None if value is None else accuracy_with_interval(value, self.samples.get(split))
 
     @property
     def retain_split(self) -> str:
@@ -208,10 +208,8 @@ def shorten_name(name: str) -> str:
     return name if len(name) <= MAX_NAME_LETTERS else f"{name[: MAX_NAME_LETTERS - 1]}…"
 
 
-def accuracy_with_interval(value: float | None, n: int | None) -> Estimate | None:
+def accuracy_with_interval(value: float, n: int | None) -> Estimate:
     """Return an accuracy over n samples with its exact interval (Clopper and Pearson)."""
-    if value is None:
-        return None
     return Estimate(value, *clopper_pearson(round(value * n), n)) if n else Estimate(value)
 
 
