@@ -280,7 +280,7 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     ]
     (result,) = [one for one in bench([line, *others, attacked]) if one.is_unlearning]
     assert (result.name, result.method, result.request_label) == (
-        "digits, seed 4",
+        "digits, 10 % of the samples, seed 4",
         "duck",
         stored.result.request_label,
     )
@@ -333,7 +333,7 @@ def test_requests_of_many_classes(tmp_path: Path) -> None:
     assert [result.name for result in results] == [
         "digits, 4 random classes, seed 7",
         "digits, 1 random class, seed 7",
-        "digits, classes 1+2",
+        "digits, classes 1, 2",
         "digits, class 5",
     ]
     roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
