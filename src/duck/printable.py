@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 
 HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories of characters that control the terminal or the direction of writing, and of
@@ -22,6 +23,17 @@ def listed(values: Sequence[object], most: int = 5) -> str:
     """Return the first values, text in quotes, and how many more there are."""
     rest = f" and {len(values) - most} more" if len(values) > most else ""
     return ", ".join(map(repr, values[:most])) + rest
+
+
+def path_from_here(path: Path) -> str:
+    """Return a path that a command can use in the working folder, and that others may see.
+
+    An absolute path elsewhere could name persons: its last part alone is returned.
+    """
+    if not path.is_absolute():
+        return str(path)
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else path.name
 
 
 def _escape(character: str) -> str:

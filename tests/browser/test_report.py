@@ -19,7 +19,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from duck.report import Contents, read, write_report
 from duck.scenarios import ForgetClasses, ForgetFraction
-from tests.report.folders import write_removal, write_run
+from tests.report.folders import write_assurance, write_removal, write_run
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -66,6 +66,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         verdict="forgotten",
         analysis=True,
     )
+    write_assurance(root / "runs" / "duck", EVIL)
     write_run(
         root / "runs" / "retrained",
         "retrained",
@@ -77,8 +78,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     write_run(root / "runs" / "original", "original", ForgetClasses([0]), names, 2, "not forgotten")
     write_run(root / "runs" / "tenth", request=ForgetFraction(0.1), names=names, seed=3)
-    # Two bias removals, one with images beside its maps.
-    write_removal(root / "bias" / "first", BOLD, EVIL, images=2, shape=(3, 32, 32), pictures=True)
+    write_removal(root / "bias" / "first", BOLD, EVIL, images=2, shape=(3, 32, 32))
     write_removal(root / "bias" / "second", BOLD, EVIL, seed=1, images=2)
     # Many classes at once, and names without a place to break.
     long = [f"{'x' * 55}{index:05d}" for index in range(200)]
@@ -165,7 +165,7 @@ def checked(browser: webdriver.Chrome, size: str) -> int:
     for plot in plots:
         drawn = plot.find_elements(
             By.CSS_SELECTOR,
-            ".main-svg .trace, .main-svg .hm image, .main-svg .im image, .main-svg .contour",
+            ".main-svg .trace, .main-svg .hm image",
         )
         assert drawn, plot.get_attribute("aria-label")
         assert plot.get_attribute("aria-label")
@@ -215,9 +215,7 @@ def test_every_plot_draws_and_the_console_is_silent(
     browser: webdriver.Chrome, pages: dict[str, Path], name: str, size: str, scheme: str
 ) -> None:
     opened(browser, pages[name], size, scheme)
-    assert (
-        checked(browser, size) == {"one": 15, "many": 37, "bias": 3 + 2 + 2 * 4 + 2 + 2 * 3}[name]
-    )
+    assert checked(browser, size) == {"one": 15, "many": 37, "bias": 3 + 2 * (4 + 2 * 3)}[name]
     dark = run(browser, "getComputedStyle(document.body).backgroundColor")
     assert (dark == "rgb(18, 22, 26)") == (scheme == "dark")
     ink = run(browser, "getComputedStyle(document.querySelector('.plot .xtick text')).fill")
@@ -287,6 +285,17 @@ def test_panels_of_the_models_stay_beside_or_below_each_other(
     assert len(grid.split()) == columns
 
 
+def test_the_methods_that_assurance_tried_are_in_a_table(
+    browser: webdriver.Chrome, pages: dict[str, Path]
+) -> None:
+    opened(browser, pages["one"])
+    table = browser.find_element(By.CSS_SELECTOR, "[aria-label='Table of methods that were tried']")
+    rows = [row.text for row in table.find_elements(By.CSS_SELECTOR, "tbody tr")]
+    assert rows[0] == f"duck-soft ✗ no {EVIL} no verdict 0.38 2.50 s"
+    assert [row.partition(" ")[0] for row in rows] == ["duck-soft", "scrub", "warm-restart"]
+    assert table.rect["width"] > 0
+
+
 def test_a_class_called_script_is_text_everywhere(
     browser: webdriver.Chrome, pages: dict[str, Path]
 ) -> None:
@@ -311,27 +320,21 @@ def test_a_class_called_script_is_text_everywhere(
     )
 
 
-def test_maps_of_a_bias_removal_are_square_and_stand_beside_their_image(
+def test_maps_of_a_bias_removal_are_square_and_side_by_side(
     browser: webdriver.Chrome, pages: dict[str, Path]
 ) -> None:
     opened(browser, pages["bias"], fragment="#bias-1-first")
     draw_all(browser, "#bias-1-first")
-    drawn = browser.find_elements(
-        By.CSS_SELECTOR, "#bias-1-first-maps .plot .im image, #bias-1-first-maps .plot .hm image"
-    )
-    assert len(drawn) == 8
+    drawn = browser.find_elements(By.CSS_SELECTOR, "#bias-1-first-maps .plot .hm image")
+    assert len(drawn) == 6
     boxes = [image.rect for image in drawn]
     for box in boxes:
         assert abs(box["width"] - box["height"]) <= 1
         assert box["width"] > 100
-    assert [len({round(box["y"]) for box in row}) for row in (boxes[:4], boxes[4:])] == [1, 1]
-    assert boxes[4]["y"] > boxes[0]["y"]
-    ticks = run(
-        browser,
-        "[...document.querySelectorAll('#bias-1-first-shares .ytick text')]"
-        ".map((tick) => tick.textContent)",
-    )
-    assert ticks[:2] == [f"predicted {EVIL}", f"predicted {BOLD}"]
+    assert [len({round(box["y"]) for box in row}) for row in (boxes[:3], boxes[3:])] == [1, 1]
+    assert boxes[3]["y"] > boxes[0]["y"]
+    titles = browser.find_elements(By.CSS_SELECTOR, "#bias-1-first-shares h4")
+    assert titles[0].text == f"predicted {EVIL}, with the square"
     assert run(browser, "document.querySelectorAll('b, script:not([type])').length") == 2
 
 
@@ -382,16 +385,11 @@ def test_the_legend_hides_and_shows(browser: webdriver.Chrome, pages: dict[str, 
         wait(browser, f"{count} === {traces}")
 
 
-def test_regions_of_the_contour_are_filled(
-    browser: webdriver.Chrome,
-    pages: dict[str, Path],
-) -> None:
+def test_lines_of_equal_aus_have_labels(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
     opened(browser, pages["many"])
     draw_all(browser, "#aus-contour")
-    fills = "document.querySelectorAll('#aus-contour .scatterlayer .fills path.js-fill[d]')"
-    assert run(browser, f"{fills}.length") >= 2
-    colours = run(browser, f"[...{fills}].map((fill) => getComputedStyle(fill).fill)")
-    assert "rgb(0, 158, 115)" in colours
+    labels = "[...document.querySelectorAll('#aus-contour .textpoint')].map((e) => e.textContent)"
+    assert {"0.60", "0.90", "1.00"} <= set(run(browser, labels))
 
 
 def test_a_link_opens_its_run(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
@@ -437,9 +435,9 @@ def test_maps_that_belong_together_fit_beside_each_other_on_paper(
     opened(browser, pages["bias"])
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
     for name, width in (
-        ("bias-1-first-maps", 150),
+        ("bias-1-first-maps", 203),
         ("bias-2-second-maps", 203),
-        ("bias-1-first-shares", 640),
+        ("bias-1-first-square", 640),
     ):
         widths = run(
             browser,

@@ -12,7 +12,7 @@ import pytest
 from duck import cli, runs
 from duck.experiment import from_toml
 from duck.report import Contents, read_runs, render
-from duck.report.descriptions import describe_verdict, describe_verdicts
+from duck.report.commands import suggested_audit
 from tests.cli.commands import split
 from tests.report.folders import write_run
 
@@ -78,10 +78,9 @@ def test_the_suggested_audit_of_a_model_from_elsewhere_works(
     assert suggested(duck(capsys, "show", "runs/forgot")[1]) == words
     assert json.loads(duck(capsys, *words, "--json")[1])["tier"] == "quick"
     (stored,) = read_runs([Path("runs/forgot")])
-    words = shlex.split(describe_verdict(replace(stored, audit=None)).command)[1:]
-    assert words == split("audit forgot --tier oracle --default-recipe --trust-model-code")
+    words = shlex.split(suggested_audit(replace(stored, audit=None)))[1:]
+    assert words == split("audit runs/forgot --tier oracle --default-recipe --trust-model-code")
     assert "trained here" not in render(Contents([stored]))
-    words = ["runs/forgot" if word == "forgot" else word for word in words]
     assert json.loads(duck(capsys, *words, "--models", "1", "--json")[1])["models"] == 1
     # A damaged file of an audit is made again by the same flags.
     Path("runs/forgot/audit-oracle.json").write_text("{")
@@ -186,8 +185,9 @@ def test_the_headline_of_a_ruined_model_is_what_it_lost(tmp_path: Path) -> None:
     }
     (folder / "run.json").write_text(json.dumps({**record, "kept_accuracy": kept}))
     (stored,) = read_runs([folder])
-    found = describe_verdict(stored)
-    assert (found.state, stored.verdict) == ("damaged", "no verdict")
-    assert "from 90.0 % to 30.0 %" in found.headline
-    assert found.reasons[0].startswith("No verdict.")
-    assert describe_verdicts([stored, stored]).state == "damaged"
+    assert (stored.state, stored.verdict) == ("damaged", "no verdict")
+    html = render(Contents([stored]))
+    loss, verdict = html.index("from 90.0 % to 30.0 %"), html.index("<li>No verdict.")
+    assert html.index('<section class="card verdict state-damaged">') < loss < verdict
+    two = render(Contents([stored, replace(stored, anchor="other")]))
+    assert two.count('<section class="card verdict state-damaged">') == 3

@@ -14,12 +14,10 @@ from duck.types import Estimate
 def test_an_accuracy_has_the_exact_binomial_interval(right: int, n: int) -> None:
     known = binomtest(right, n).proportion_ci(method="exact")
     found = accuracy_with_interval(right / n, n)
-    assert found is not None
     assert astuple(found) == pytest.approx((right / n, known.low, known.high))
 
 
 def test_what_is_not_there_has_no_interval() -> None:
-    assert accuracy_with_interval(None, 10) is None
     assert accuracy_with_interval(0.5, None) == Estimate(0.5)
     assert aus_with_range("class", None, 0.9, None, None) is None
     assert aus_with_range("class", 0.8, 0.9, Estimate(0.8), Estimate(0.1)) == Estimate(0.8)

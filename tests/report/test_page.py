@@ -20,7 +20,14 @@ from duck.report import (
     write_report,
 )
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
-from tests.report.folders import attacked, bench, bench_line, worst_fifty, write_run
+from tests.report.folders import (
+    attacked,
+    bench,
+    bench_line,
+    worst_fifty,
+    write_assurance,
+    write_run,
+)
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "input", "br", "img", "path"}
@@ -139,6 +146,45 @@ def test_an_audit_without_verdict_names_the_stronger_tier(
     text = said(page_of(folder))
     assert "No verdict. The quick audit" in text
     assert f"duck audit {folder.name} --tier oracle" in text
+
+
+def test_the_suggested_audit_works_where_the_page_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path / "jane" / "runs" / "run")
+    monkeypatch.chdir(tmp_path / "jane")
+    for named in (folder, Path("runs/run")):
+        assert "duck audit runs/run --tier oracle" in said(page_of(named))
+    (folder / "audit-full.json").write_text("{")
+    assert "runs/run/audit-full.json cannot be used" in said(page_of(folder))
+    # From elsewhere a path as the user typed it, and of an absolute one the last part.
+    monkeypatch.chdir(tmp_path / "jane" / "runs")
+    assert "duck audit ../runs/run --tier oracle" in said(page_of(Path("../runs/run")))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    page = said(page_of(folder))
+    assert "duck audit run --tier oracle" in page
+    assert "jane" not in page
+
+
+def test_a_run_with_assurance_shows_what_was_tried_and_paid(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    assurance = write_assurance(folder, f"Residual memory {EVIL}.")
+    record = json.loads((folder / "run.json").read_text())
+    record["notes"] = ["n too small.", str(assurance)]
+    (folder / "run.json").write_text(json.dumps(record))
+    page = page_of(folder, write_run(tmp_path / "other"))
+    text = said(page)
+    assert text.count(str(assurance)) == 1
+    assert "one retraining takes 700 s" in text
+    assert f"duck-soft ✗ no Residual memory {EVIL}. no verdict 0.38 2.50 s" in text
+    assert "scrub ✗ no It failed: out of memory. – – 0.00 s" in text
+    assert "warm-restart ✓ yes Nothing was found. forgotten 0.01 2.2 min" in text
+    assert text.count("Methods were tried in turn until one passed the oracle audit.") == 1
+    (folder / "assurance.json").write_text("{}")
+    text = said(page_of(folder))
+    assert "run/assurance.json cannot be used: tier is missing" in text
+    assert "Methods were tried" not in text
 
 
 def test_many_runs_have_a_table_and_a_section_each(tmp_path: Path) -> None:
@@ -347,7 +393,7 @@ def test_a_loss_that_was_no_number_is_left_out(tmp_path: Path) -> None:
 def test_of_many_runs_it_says_who_did_what_and_who_left_samples_out(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path / f"duck-{seed}", seed=seed)
-    assert "2 runs of one method: duck." in render(Contents(read_runs([tmp_path])))
+    assert "2 runs of 1 method: duck." in render(Contents(read_runs([tmp_path])))
     record = write_run(tmp_path / "ssd", "ssd") / "run.json"
     plain = json.loads(record.read_text())
     plain["samples"]["processed"] = 399

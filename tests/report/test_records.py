@@ -12,15 +12,13 @@ from duck.bench.results import BenchCurve
 from duck.errors import BadInput
 from duck.experiment import to_dict
 from duck.methods.presets import preset
-from duck.report import (
-    descriptions,
-    read_runs,
-)
+from duck.report import Contents, read_runs, render
 from duck.report.class_table import choose_classes, class_rows, find_neighbours
 from duck.report.groups import Group
 from duck.report.plots_attacks import plot_bench_attacks
 from duck.report.records import ANALYSIS_FILE, AUDIT_FILES
 from duck.report.results import Result
+from duck.report.series import make_series
 from duck.sample_ids import FILE
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Recipe
@@ -282,7 +280,7 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     ]
     (result,) = [one for one in bench([line, *others, attacked]) if one.is_unlearning]
     assert (result.name, result.method, result.request_label) == (
-        "digits, seed 4",
+        "digits, 10 % of the samples, seed 4",
         "duck",
         stored.result.request_label,
     )
@@ -335,19 +333,19 @@ def test_requests_of_many_classes(tmp_path: Path) -> None:
     assert [result.name for result in results] == [
         "digits, 4 random classes, seed 7",
         "digits, 1 random class, seed 7",
-        "digits, classes 1+2",
+        "digits, classes 1, 2",
         "digits, class 5",
     ]
     roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
-    plot = plot_bench_attacks(attacks([line | roc for line in lines]))
+    plot = plot_bench_attacks(make_series(attacks([line | roc for line in lines])))
     assert plot is not None
     assert [panel.title for panel in plot.panels] == [
-        f"lira: digits, {request}" for request in ("4 classes", "a class", "2 classes")
+        f"lira: digits, {request}" for request in ("4 classes", "1 class", "2 classes")
     ]
     folder = write_run(tmp_path / "run", request=ForgetClasses([1, 2]), seed=5)
     record = json.loads((folder / "run.json").read_text())
     record["experiment"]["request"] = {"name": "random-classes", "count": 2}
     (folder / "run.json").write_text(json.dumps(record))
     (stored,) = read_runs([folder])
-    expected = "2 random classes, chosen at random with seed 5 (“1”, “2”): "
-    assert expected in descriptions.describe_request(stored)
+    expected = "Forget all samples of the classes “1”, “2”, chosen at random with seed 5: "
+    assert expected in render(Contents([stored]))

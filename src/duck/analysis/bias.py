@@ -270,7 +270,9 @@ def patch_statistics(debias: Debias, attributions: Mapping[str, Attribution]) ->
             for name, found in values.items()
         },
         factor={
-            name: _factor(means["biased"], mean) for name, mean in means.items() if name != "biased"
+            name: means["biased"] / abs(mean) if mean else None
+            for name, mean in means.items()
+            if name != "biased"
         },
         tests={
             f"{one} - {other}": paired_test(values[one], values[other])
@@ -287,10 +289,6 @@ def first_maps(attributions: Mapping[str, Attribution]) -> dict[str, Any]:
         name: found.maps[:STORED_MAPS].numpy().astype(np.float16)
         for name, found in attributions.items()
     }
-
-
-def _factor(before: float, after: float) -> float | None:
-    return None if after == 0 else before / abs(after)
 
 
 def _share(hits: Tensor) -> MeasuredShare:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from duck.analysis.feature_space import mean_densities
 from duck.analysis.paired import PairedTest, paired_test
 from duck.analysis.study import Analysis
 
@@ -33,7 +34,10 @@ def density_tests(analyses: Sequence[Analysis]) -> list[DensityTest]:
     tests = []
     for split in ("train", "test"):
         means = {
-            name: [_mean_densities(analysis, name, split) for analysis in analyses]
+            name: [
+                mean_densities(analysis.density.get(name, {}).get(split, {}), analysis.forgotten)
+                for analysis in analyses
+            ]
             for name in analyses[0].density
         }
         models = {name: np.array(pairs).T for name, pairs in means.items() if None not in pairs}
@@ -44,14 +48,3 @@ def density_tests(analyses: Sequence[Analysis]) -> list[DensityTest]:
             result = paired_test(models[one][0], models[other][0])
             tests.append(DensityTest(split, f"forget: {one} - {other}", result))
     return tests
-
-
-def _mean_densities(analysis: Analysis, model: str, split: str) -> tuple[float, float] | None:
-    """Return the mean log density of forgotten and of retained classes; None if one has none."""
-    forget: list[float] = []
-    retain: list[float] = []
-    for label, density in analysis.density.get(model, {}).get(split, {}).items():
-        if density is not None:
-            side = forget if int(label) in analysis.forgotten else retain
-            side.append(density)
-    return (float(np.mean(forget)), float(np.mean(retain))) if forget and retain else None

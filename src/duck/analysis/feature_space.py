@@ -1,7 +1,7 @@
 """The feature space of a model: t-SNE maps and the density of each class (DUCK, section 4.4)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,16 @@ def measure_densities(
             label: value if math.isfinite(value) else None for label, value in logs.items()
         }
     return found, Space(int(pca.n_components_), float(pca.explained_variance_ratio_.sum()))
+
+
+def mean_densities(
+    densities: Mapping[ClassIndex, float | None], forgotten: Collection[int]
+) -> tuple[float, float] | None:
+    """Return the mean log density of forgotten and of retained classes; None if one has none."""
+    known = {int(label): density for label, density in densities.items() if density is not None}
+    forget = [density for label, density in known.items() if label in forgotten]
+    retain = [density for label, density in known.items() if label not in forgotten]
+    return (float(np.mean(forget)), float(np.mean(retain))) if forget and retain else None
 
 
 def log_density(points: Points) -> float:

@@ -17,7 +17,6 @@ from duck.analysis.bias import (
     IMAGES,
     MAPS,
     RESULT,
-    RemovalOutcome,
     RemovalRecord,
     debias_method,
     explain_models,
@@ -36,11 +35,12 @@ from duck.models import MODELS
 from duck.models.weights import save_weights
 from duck.options import DataOptions, RunOptions, model_factory
 from duck.originals import load_or_train
+from duck.printable import path_from_here
 from duck.records import to_plain
 from duck.runs import check_writable, environment
 from duck.runtime import pick_device
 from duck.scenarios import Debias, class_from_word
-from duck.types import Data, Original, Recipe, Scenario
+from duck.types import Data, Original
 
 DEFAULT_COUNT = 200
 REPEATED_OUT = "again"
@@ -114,34 +114,31 @@ class DebiasOptions:
             raise BadInput(f"{out} exists and is not a bias removal: choose another --out.")
         check_writable(out / RESULT)
 
-    def command(self, count: int, recipe_changes: Mapping[str, Any]) -> str:
-        """Return the command that repeats this bias removal.
-
-        Folders are named by their last part alone: a report is shared, and paths are private.
-        """
-        source = self.source
-        is_named = source.data in DATASETS
-        has_own_root = is_named and source.root != Path("data")
-        flags = {
-            "data": source.data if is_named else Path(source.data).name,
-            "root": source.root.name if has_own_root else None,
-            "image_size": source.image_size,
-            "mean": source.mean or None,
-            "std": source.std or None,
-            "true": self.bias.true,
-            "wrong": self.bias.wrong,
+    def command(self, count: int) -> str:
+        """Return the command that repeats this bias removal in the working folder."""
+        source, device = self.source, self.output.device
+        settings = {
+            **asdict(source),
+            "root": path_from_here(source.root),
+            "download": None,
+            **asdict(self.bias),
             "count": count,
-            "patch": self.bias.patch,
-            "colour": self.bias.colour,
-            "model": self.bias.model,
-            **recipe_changes,
-            "preset": self.bias.preset,
-            "shap": self.bias.shap,
+            **self.recipe_changes,
             "seed": self.output.seed,
-            "device": self.output.device if self.output.device != "auto" else None,
+            "device": device if device != "auto" else None,
             "out": REPEATED_OUT,
         }
-        return shlex.join(["duck", "debias", *_flags(flags)])
+        if source.data not in DATASETS:
+            settings |= {"data": path_from_here(Path(source.data)), "root": None}
+        words = ["duck", "debias"]
+        for name, value in settings.items():
+            flag = name.replace("_", "-")
+            if isinstance(value, bool):
+                words.append(f"--{flag}" if value else f"--no-{flag}")
+            elif value is not None and value != ():
+                values = value if isinstance(value, tuple | list) else (value,)
+                words += [f"--{flag}", *map(str, values)]
+        return shlex.join(words)
 
 
 def debias_run(options: DebiasOptions, display: Display | None = None) -> RemovalRecord:
@@ -155,8 +152,8 @@ def debias_run(options: DebiasOptions, display: Display | None = None) -> Remova
 def _debias(options: DebiasOptions, display: Display) -> RemovalRecord:
     with display.progress(f"reading {options.source.data}") as progress:
         data = options.source.load(progress=progress).to(pick_device(options.output.device))
-    default = default_recipe(data.name, len(data.train), data.augment, options.bias.model)
-    recipe = replace(default, **options.recipe_changes)
+    recipe = default_recipe(data.name, len(data.train), data.augment, options.bias.model)
+    recipe = replace(recipe, **options.recipe_changes)
     seed, device, out = options.output.seed, data.train.device, options.output.out
     debias = options.bias.request(data)
     scenario = debias(data, seed)
@@ -171,9 +168,11 @@ def _debias(options: DebiasOptions, display: Display) -> RemovalRecord:
     with display.training("duck, then retrain on corrected labels") as watch:
         original = Original(biased, model_factory(training, data), recipe)
         removal = remove_bias(debias, scenario, original, method, watch)
-    attributions = (
-        _explain(options, debias, scenario, removal, display) if options.bias.shap else {}
-    )
+    attributions: dict[str, Attribution] = {}
+    if options.bias.shap:
+        display.message("SHAP values of the square ...")
+        with attribution_warnings(display.message):
+            attributions = explain_models(debias, scenario, removal.models, options.bias.shap, seed)
     record = make_record(
         debias,
         scenario,
@@ -187,58 +186,15 @@ def _debias(options: DebiasOptions, display: Display) -> RemovalRecord:
         fingerprint=training.fingerprint,
         environment=environment(device),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=options.command(debias.count, _differences(recipe, default)),
+        command=options.command(debias.count),
     )
     if out:
-        _store(out, record, removal, attributions)
+        with files.replacing(out, FILES) as new:
+            for name, model in removal.models.items():
+                save_weights(model, new / f"{name}.safetensors")
+            if attributions:
+                np.savez_compressed(new / MAPS, **first_maps(attributions))
+            files.write_json(new / RESULT, to_plain(record), indent=None)
         maps = "the SHAP maps, " if attributions else ""
         display.message(f"Stored in {out}: {RESULT}, {maps}three models.")
     return record
-
-
-def _differences(recipe: Recipe, default: Recipe) -> dict[str, Any]:
-    """Return the settings of a recipe that differ from the default ones."""
-    settings = asdict(recipe).items()
-    return {name: value for name, value in settings if value != getattr(default, name)}
-
-
-def _explain(
-    options: DebiasOptions,
-    debias: Debias,
-    scenario: Scenario,
-    removal: RemovalOutcome,
-    display: Display,
-) -> dict[str, Attribution]:
-    display.message("SHAP values of the square ...")
-    with attribution_warnings(display.message):
-        return explain_models(
-            debias, scenario, removal.models, options.bias.shap, options.output.seed
-        )
-
-
-def _store(
-    out: Path,
-    record: RemovalRecord,
-    removal: RemovalOutcome,
-    attributions: Mapping[str, Attribution],
-) -> None:
-    with files.replacing(out, FILES) as new:
-        for name, model in removal.models.items():
-            save_weights(model, new / f"{name}.safetensors")
-        if attributions:
-            np.savez_compressed(new / MAPS, **first_maps(attributions))
-        files.write_json(new / RESULT, to_plain(record), indent=None)
-
-
-def _flags(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as words of a command; those that are None are left out."""
-    words: list[str] = []
-    for name, value in settings.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
-        elif isinstance(value, tuple | list):
-            words += [f"--{flag}", *map(str, value)]
-        elif value is not None:
-            words += [f"--{flag}", str(value)]
-    return words

@@ -40,7 +40,10 @@ def main(argv: list[str]) -> int:
     args = parse(AnalyseFlags, argv, "analyse")
     analyses = analyse_runs(args.runs, args.analysis, CONSOLE)
     if args.png:
-        _draw(args.runs, args.png)
+        from duck.report import draw_analysis
+
+        for file in draw_analysis(args.runs, args.png, say):
+            say(f"Figure: {file}")
     tests = density_tests(analyses)
     if args.json:
         plain = [analysis.to_dict() for analysis in analyses]
@@ -52,23 +55,6 @@ def main(argv: list[str]) -> int:
     if len(analyses) > 1:
         _print_tests(tests, len(analyses))
     return DONE
-
-
-def _draw(folders: Sequence[Path], target: Path) -> None:
-    from duck.report import draw_analysis
-
-    for folder in folders:
-        for file in draw_analysis(folder, target / _figure_folder(folder, folders), say):
-            say(f"Figure: {file}")
-
-
-def _figure_folder(folder: Path, runs: Sequence[Path]) -> str:
-    """Return the name of the folder for the figures of a run, with its parent if two are alike."""
-    if len(runs) == 1:
-        return "."
-    path = folder.resolve()
-    same_names = sum(run.resolve().name == path.name for run in runs)
-    return "-".join(path.parts[-2:]) if same_names > 1 else path.name
 
 
 def _print_run(folder: Path, analysis: Analysis) -> None:

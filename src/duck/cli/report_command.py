@@ -95,8 +95,11 @@ def _read(args: ReportFlags) -> Contents:
     if args.results:
         contents = replace(contents, bench=_read_results(args.results))
     if args.show_samples:
-        samples = {run.anchor: _samples(run.folder, args.trust_model_code) for run in contents.runs}
-        contents = replace(contents, samples=samples)
+        runs = [
+            replace(run, samples=_samples(run.folder, args.trust_model_code))
+            for run in contents.runs
+        ]
+        contents = replace(contents, runs=runs)
     return contents
 
 

@@ -1,12 +1,12 @@
 """The report: one HTML page about stored runs, and the same figures for print."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from duck import files
 from duck.analysis.study import MAX_STORED_POINTS
 from duck.report import plots_analysis, plots_bias, plots_run, plots_runs
-from duck.report.bench_records import read_bench
+from duck.report.bench_records import current_results, read_bench
 from duck.report.matplotlib_figures import save_figure
 from duck.report.page import render
 from duck.report.page_budget import MAX_PAGE_BYTES, plan_budget
@@ -40,10 +40,13 @@ def write_report(path: Path, contents: Contents) -> Path:
 def write_figures(folder: Path, contents: Contents) -> list[Path]:
     """Write every plot of the page as PNG and PDF and return the paths."""
     budget = plan_budget(contents)
-    plots: list[Plot | None] = [*plots_runs.make_plots(contents)]
+    plots: list[Plot | None] = [
+        *plots_runs.make_plots(contents.runs, current_results(contents.results))
+    ]
     for run in contents.runs:
         plots += plots_run.make_plots(run, budget).values()
-    plots.append(plots_bias.plot_all_shares(contents.removals))
+    if len(contents.removals) > 1:
+        plots.append(plots_bias.plot_shares(contents.removals, "bias-shares"))
     for removal in contents.removals:
         plots += plots_bias.make_plots(removal, budget.shap_images).values()
     return _save(plots, folder)
@@ -54,18 +57,25 @@ def _save(plots: Iterable[Plot | None], folder: Path) -> list[Path]:
 
 
 def draw_analysis(
-    folder: Path, target: Path, say: Callable[[str], None] = lambda message: None
+    folders: Sequence[Path], target: Path, say: Callable[[str], None] = lambda message: None
 ) -> list[Path]:
-    """Write the figures of the analysis in a run folder as PNG and PDF; return the files."""
-    (run,) = read_runs([folder])
-    if run.withheld_shap_images:
-        say(
-            f"{folder}: no figure of the SHAP maps of forgotten training images: they show what "
-            "was to be forgotten."
+    """Write the figures of the analyses in run folders as PNG and PDF; return the files.
+
+    The figures of several runs are in a folder for each.
+    """
+    runs = read_runs(folders)
+    paths: list[Path] = []
+    for run in runs:
+        if run.withheld_shap_images:
+            say(
+                f"{run.folder}: no figure of the SHAP maps of forgotten training images: they show "
+                "what was to be forgotten."
+            )
+        plots = (
+            plots_analysis.plot_features(run, MAX_STORED_POINTS),
+            plots_analysis.plot_density(run),
+            plots_analysis.plot_shap(run),
         )
-    plots = (
-        plots_analysis.plot_features(run, MAX_STORED_POINTS),
-        plots_analysis.plot_density(run),
-        plots_analysis.plot_shap(run),
-    )
-    return _save(plots, target)
+        name = run.result.name.replace("/", "-")
+        paths += _save(plots, target if len(runs) == 1 else target / name)
+    return paths

@@ -1,6 +1,6 @@
 """Results of a bench as the page shows them: unlearnings, ROC curves, densities of classes."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import get_args
 
 from duck.bench.results import BenchCurve
@@ -9,7 +9,7 @@ from duck.experiment import Experiment
 from duck.methods.presets import Preset, preset
 from duck.records import structure
 from duck.report.results import Result
-from duck.scenarios import ForgetRandomClasses, describe
+from duck.scenarios import ForgetFraction, ForgetRandomClasses, describe
 
 OTHER_SETTINGS = ", other settings"
 """Marks a preset whose settings have changed since the result was stored."""
@@ -29,19 +29,20 @@ def read_bench(records: Iterable[BenchResult]) -> list[Result]:
     return [_result_of(record, name_pool=len(pools) > 1) for record in shown]
 
 
-def current_results(
-    results: Sequence[Result],
-    key: Callable[[Result], Hashable] = lambda result: result.request_size,
-) -> list[Result]:
+def current_results(results: Sequence[Result]) -> list[Result]:
     """Leave out results whose settings no preset has now, as the tables of a bench do.
 
-    They stay if no result of the method with the same key has the present settings.
+    They stay if no result of the same method, group, request and attack has present settings.
     """
-    current = {(one.label, key(one)) for one in results if OTHER_SETTINGS not in one.preset}
+
+    def key(result: Result) -> Hashable:
+        return result.label, result.group, result.request_size, result.attack
+
+    current = {key(result) for result in results if OTHER_SETTINGS not in result.preset}
     return [
-        one
-        for one in results
-        if OTHER_SETTINGS not in one.preset or (one.label, key(one)) not in current
+        result
+        for result in results
+        if OTHER_SETTINGS not in result.preset or key(result) not in current
     ]
 
 
@@ -49,8 +50,12 @@ def _result_of(record: BenchResult, name_pool: bool) -> Result:
     experiment = record.experiment
     pool = _pool_of(record)
     pool_note = f" with pool {pool[:8]}" if name_pool and pool else ""
+    request = experiment.request
+    assert request is not None
+    is_random = isinstance(request, ForgetRandomClasses | ForgetFraction)
+    seed = f", seed {record.case}" if is_random else ""
     return Result(
-        name=f"{record.dataset}, {_case_label(record, experiment)}",
+        name=f"{record.dataset}, {describe(request)}{seed}",
         experiment=experiment,
         kind=str(record.scenario),
         scores=record.scores,
@@ -71,16 +76,6 @@ def _result_of(record: BenchResult, name_pool: bool) -> Result:
 def _pool_of(record: BenchResult) -> str:
     """Return the digest of the shadow models that an attack compared with, if it has any."""
     return str((record.attack or {}).get("pool") or "")
-
-
-def _case_label(record: BenchResult, experiment: Experiment) -> str:
-    """Return which classes were forgotten, or the seed that chose the classes or samples."""
-    if isinstance(experiment.request, ForgetRandomClasses):
-        return f"{describe(experiment.request)}, seed {record.case}"
-    if record.scenario != "class":
-        return f"seed {record.case}"
-    assert experiment.request is not None
-    return f"{describe(experiment.request).partition(' ')[0]} {record.case}"
 
 
 def _preset_label(record: BenchResult, experiment: Experiment) -> str:

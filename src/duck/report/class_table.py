@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from duck.metrics import Confusion
 from duck.report.records import StoredRun
 from duck.report.results import accuracy_with_interval
 from duck.types import Estimate
@@ -13,8 +14,6 @@ MAX_PLOT_CLASSES = 16
 NEIGHBOURS_PER_CLASS = 3
 """Neighbours of each forgotten class."""
 
-ConfusionMatrix = dict[str, dict[str, int]]
-"""True class -> predicted class -> number of samples. Zeros are left out."""
 Role = Literal["forgotten", "neighbour", "other"]
 
 
@@ -34,7 +33,7 @@ class ClassRow:
         return self.after.value - self.before.value
 
 
-def confusion_matrices(stored: StoredRun) -> tuple[ConfusionMatrix, ConfusionMatrix] | None:
+def confusion_matrices(stored: StoredRun) -> tuple[Confusion, Confusion] | None:
     """Return the confusion matrices before and after unlearning, if they were stored."""
     before = stored.run.by_class.original
     after = stored.run.by_class.unlearned
@@ -55,16 +54,10 @@ def class_rows(stored: StoredRun) -> list[ClassRow]:
     for index, name in enumerate(stored.class_names):
         n = sum(matrices[0].get(str(index), {}).values())
         if n:
-            before, after = (_class_accuracy(matrix, index, n) for matrix in matrices)
+            correct = [matrix.get(str(index), {}).get(str(index), 0) for matrix in matrices]
+            before, after = (accuracy_with_interval(count / n, n) for count in correct)
             rows.append(ClassRow(index, name, n, before, after, roles.get(index, "other")))
     return sorted(rows, key=lambda row: (get_args(Role).index(row.role), row.change))
-
-
-def _class_accuracy(matrix: ConfusionMatrix, index: int, n: int) -> Estimate:
-    correct = matrix.get(str(index), {}).get(str(index), 0)
-    accuracy = accuracy_with_interval(correct / n, n)
-    assert accuracy is not None
-    return accuracy
 
 
 def find_neighbours(stored: StoredRun) -> list[int]:

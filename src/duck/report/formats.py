@@ -3,18 +3,9 @@
 import math
 from datetime import UTC, datetime
 
-from duck.analysis.bias import RemovalRecord
 from duck.types import Estimate
 
 MISSING = "–"
-COLOURS: dict[tuple[int, ...], str] = {
-    (255, 0, 0): "red",
-    (0, 255, 0): "green",
-    (0, 0, 255): "blue",
-    (255, 255, 0): "yellow",
-    (255, 255, 255): "white",
-    (0, 0, 0): "black",
-}
 
 
 def format_time(created: str) -> str:
@@ -61,16 +52,3 @@ def format_interval(estimate: Estimate | None) -> str:
 def format_seconds(value: float) -> str:
     """Format a duration: 41.00 s, 2.5 min."""
     return f"{value:.2f} s" if value < 100 else f"{value / 60:.1f} min"
-
-
-def format_colour(record: RemovalRecord) -> str:
-    """Return the name of the square's colour, or its values if it has no name.
-
-    Images of one channel show the brightest of the values.
-    """
-    values = record.colour
-    if record.shape is not None and record.shape[0] == 1:
-        values = (max(values),) * 3
-    if len(set(values)) == 1:
-        return COLOURS.get(values, f"grey ({values[0]} of 255)")
-    return COLOURS.get(values, f"coloured ({', '.join(map(str, values))})")

@@ -1,7 +1,7 @@
 """Groups of results that can share a plot: the same data, model and recipe."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 from duck.data import DATASETS
@@ -34,7 +34,7 @@ def group_labels(groups: Iterable[Group], name_model: bool = False) -> dict[Grou
     """Return a label for each group, with the most frequent group of a data set first.
 
     The label is the data set. If a data set has several groups, or with `name_model`, the model
-    follows. If their recipes differ, the epochs follow, and every other setting that differs.
+    follows, and as many settings as distinguish its recipe from others of the same model.
     """
     counts = Counter(groups)
     labels = {}
@@ -42,20 +42,10 @@ def group_labels(groups: Iterable[Group], name_model: bool = False) -> dict[Grou
         same_data = [group for group, _ in counts.most_common() if group.data == data]
         for group in same_data:
             parts = [data] if len(same_data) == 1 and not name_model else [data, group.model]
-            labels[group] = ", ".join(parts + _recipe_differences(group, same_data))
+            others = [asdict(one.recipe) for one in same_data if one.model == group.model]
+            for name, value in asdict(group.recipe).items():
+                if any(other[name] != value for other in others):
+                    parts.append(f"{name.replace('_', ' ')} {value}")
+                    others = [other for other in others if other[name] == value]
+            labels[group] = ", ".join(parts)
     return labels
-
-
-def _recipe_differences(group: Group, same_data: Sequence[Group]) -> list[str]:
-    """Return what distinguishes the recipe of a group from the others of its data set."""
-    if len({other.recipe for other in same_data}) == 1:
-        return []
-    epochs = group.recipe.epochs
-    others = [other.recipe for other in same_data if other.model == group.model]
-    rows = [asdict(recipe) for recipe in others if recipe.epochs == epochs]
-    differences = [
-        f"{name.replace('_', ' ')} {value}"
-        for name, value in asdict(group.recipe).items()
-        if len({row[name] for row in rows}) > 1
-    ]
-    return [f"{epochs} epochs", *differences]

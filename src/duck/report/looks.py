@@ -18,7 +18,6 @@ PAPER = "paper"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, BROWN)
 SIGNED_SCALE = ("#2166AC", PAPER, "#B2182B")
 SHARE_SCALE = (PAPER, BLUE)
-CONTOUR_SCALE = (VERMILION, "#999999", BLUE)
 BAND_OPACITY = 0.18
 
 Symbol = Literal["circle", "square", "diamond", "triangle-up", "cross"]

@@ -1,11 +1,12 @@
 """Plots for print: PNG and PDF files, drawn with matplotlib."""
 
 import math
-from collections.abc import Sequence
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from duck import files
 from duck.errors import MissingExtra
@@ -13,18 +14,18 @@ from duck.report import looks, plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
 COLORS = {looks.INK: "#000000", looks.MUTED: "#767676", looks.PAPER: "#FFFFFF"}
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P"}
-LINES = {"line": "-", "dots": ":"}
 STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "pdf.fonttype": 42,
+    # A dollar sign would start a formula.
+    "text.parse_math": False,
 }
 METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": plots.REPORT_MARK},
@@ -72,14 +73,16 @@ def _make_figure(plot: plots.Plot) -> "Figure":
     figure = Figure(figsize=(width * columns, sum(heights) + 0.5), layout="constrained")
     for place, panel in enumerate(plot.panels, 1):
         _draw_panel(figure.add_subplot(row_count, columns, place), panel)
-    _draw_legend(figure, plot)
-    figure.suptitle(_literal(plot.title), fontsize=9, wrap=True)
+    _draw_legend(figure)
+    # About 13 letters of 9 points fit in an inch. The wrap of matplotlib would parse formulas.
+    letters = int(13 * figure.get_figwidth())
+    figure.suptitle(textwrap.fill(plot.title, letters), fontsize=9)
     return figure
 
 
 def _draw_panel(axes: "Axes", panel: plots.Panel) -> None:
-    axes.set_title(_literal(panel.title))
-    for mark in panel.layers:
+    axes.set_title(panel.title)
+    for mark in panel.marks:
         _draw_mark(axes, mark)
     if panel.is_image:
         axes.spines[:].set(visible=True, color=COLORS[looks.MUTED], linewidth=0.5)
@@ -89,7 +92,7 @@ def _draw_panel(axes: "Axes", panel: plots.Panel) -> None:
 
 def _draw_axis(axes: "Axes", axis: plots.Axis, name: str) -> None:
     drawn_axis: Any = axes.xaxis if name == "x" else axes.yaxis
-    drawn_axis.set_label_text(_literal(axis.label))
+    drawn_axis.set_label_text(axis.label)
     if axis.log:
         axes.set(**{f"{name}scale": "log"})
     if axis.ends:
@@ -98,9 +101,8 @@ def _draw_axis(axes: "Axes", axis: plots.Axis, name: str) -> None:
         drawn_axis.set_ticks(axis.log_ticks, [f"{tick:g}" for tick in axis.log_ticks])
         drawn_axis.set_ticks([], minor=True)
     if axis.ticks:
-        names = [_literal(text) for text in axis.ticks]
         rotation = {"rotation": 90} if name == "x" and max(map(len, axis.ticks)) > 3 else {}
-        drawn_axis.set_ticks(range(len(names)), names, **rotation)
+        drawn_axis.set_ticks(range(len(axis.ticks)), axis.ticks, **rotation)
     if axis.hidden:
         drawn_axis.set_ticks([])
     if axis.integers_only:
@@ -110,28 +112,25 @@ def _draw_axis(axes: "Axes", axis: plots.Axis, name: str) -> None:
 def _draw_mark(axes: "Axes", mark: plots.Mark) -> None:
     match mark:
         case plots.Line():
-            style = ":" if mark.dashed else "-"
-            marker = "o" if mark.show_points else ""
-            x, y, color = _numbers(mark.x), _numbers(mark.y), _color(mark.color)
-            axes.plot(x, y, style, color=color, lw=1.2, marker=marker, ms=3)
+            style: dict[str, Any] = {"ls": ":" if mark.dashed else "-", "label": mark.name}
+            style |= {"lw": 0.5 if mark.label else 1.2, "color": _color(mark.color)}
+            x, y = _numbers(mark.x), _numbers(mark.y)
+            axes.plot(x, y, marker="o" if mark.show_points else "", ms=3, **style)
+            if mark.label:
+                axes.text(x[1], y[1], mark.label, color=style["color"], fontsize=6)
         case plots.Points():
             _draw_points(axes, mark)
         case plots.Band():
-            color = _color(mark.color)
-            edges = mark.low, mark.high
-            axes.fill_between(mark.x, *edges, color=color, alpha=looks.BAND_OPACITY, linewidth=0)
+            style = {"color": _color(mark.color), "alpha": looks.BAND_OPACITY, "linewidth": 0}
+            axes.fill_between(mark.x, mark.low, mark.high, label=mark.name, zorder=0, **style)
         case plots.Cells():
             _draw_cells(axes, mark)
-        case plots.Contours():
-            _draw_contours(axes, mark)
-        case plots.Picture():
-            axes.imshow(np.array(mark.pixels) / 255, aspect="equal")
 
 
-def _draw_points(axes: Any, mark: plots.Points) -> None:
+def _draw_points(axes: "Axes", mark: plots.Points) -> None:
     color = _color(mark.color)
-    x = _numbers(mark.x)
-    y = _numbers(mark.y)
+    x = _numbers(plots.centres(mark.x))
+    y = _numbers(plots.centres(mark.y))
     axes.scatter(
         x,
         y,
@@ -141,77 +140,47 @@ def _draw_points(axes: Any, mark: plots.Points) -> None:
         marker=MARKERS[mark.symbol],
         linewidths=0.9 if mark.hollow else 0,
         zorder=3,
+        label=mark.name,
     )
-    for interval, values, side in ((mark.x_interval, x, "xerr"), (mark.y_interval, y, "yerr")):
-        if interval is not None:
-            low, high = map(_numbers, interval)
-            lengths = np.maximum([np.subtract(values, low), np.subtract(high, values)], 0)
-            axes.errorbar(x, y, fmt="none", ecolor=color, elinewidth=0.8, **{side: lengths})
+    bars = {"xerr": plots.error_bars(mark.x), "yerr": plots.error_bars(mark.y)}
+    axes.errorbar(x, y, fmt="none", ecolor=color, elinewidth=0.8, **bars)  # type: ignore[arg-type]
 
 
 def _draw_cells(axes: "Axes", mark: plots.Cells) -> None:
-    values = [_numbers(row) for row in mark.values]
-    scale = _scale(looks.SIGNED_SCALE if mark.signed else looks.SHARE_SCALE)
-    low = -mark.full_value if mark.signed else 0
-    axes.imshow(values, cmap=scale, vmin=low, vmax=mark.full_value, aspect="equal")
-    style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5}
-    for row, texts in enumerate(mark.texts):
-        for column, text in enumerate(texts):
-            color = "white" if values[row][column] > 0.6 else "black"
-            axes.text(column, row, _literal(text), color=color, **style)
-
-
-def _draw_contours(axes: "Axes", mark: plots.Contours) -> None:
-    lowest, highest = np.min(mark.z), np.max(mark.z)
-    steps = range(math.floor(lowest / mark.step), math.ceil(highest / mark.step) + 1)
-    levels = [step * mark.step for step in steps]
-    scale = _scale(looks.CONTOUR_SCALE)
-    lines = axes.contour(mark.x, mark.y, mark.z, levels=levels, cmap=scale, linewidths=0.7)
-    for label in axes.clabel(lines, fontsize=6):
-        # Other lines can cross a label.
-        label.set(
-            bbox={"facecolor": COLORS[looks.PAPER], "alpha": 0.8, "pad": 0.5, "lw": 0}, zorder=2.5
-        )
-
-
-def _scale(colors: Sequence[str]) -> "LinearSegmentedColormap":
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list("scale", [_color(color) for color in colors])
+    colors = looks.SIGNED_SCALE if mark.signed else looks.SHARE_SCALE
+    scale = LinearSegmentedColormap.from_list("scale", list(map(_color, colors)))
+    values = np.array(mark.values, float)
+    low = -mark.full_value if mark.signed else 0
+    axes.imshow(values, cmap=scale, vmin=low, vmax=mark.full_value, aspect="equal")
+    for row, texts in enumerate(mark.texts):
+        for column, text in enumerate(texts):
+            color = "white" if values[row, column] > 0.6 else "black"
+            axes.text(column, row, text, color=color, ha="center", va="center", fontsize=5)
 
 
-def _draw_legend(figure: "Figure", plot: plots.Plot) -> None:
-    if not plot.legend:
-        return
-    handles = [_legend_handle(_color(color), symbol) for color, symbol in plot.legend.values()]
-    names = [_literal(name) for name in plot.legend]
-    # A letter of 7 points is about 0.055 inches wide; the symbol and the gaps need 0.5 inches.
-    room = int(figure.get_figwidth() / (0.055 * max(map(len, names)) + 0.5))
-    columns = max(1, min(room, 6, len(handles)))
-    style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 7}
-    figure.legend(handles, names, loc="outside lower center", **style)
+def _draw_legend(figure: "Figure") -> None:
+    """Draw a legend below all panels. The first mark of a name stands for all of them."""
+    from matplotlib.collections import PathCollection
 
-
-def _legend_handle(color: str, symbol: str) -> Any:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    if symbol == "fill":
-        return Patch(color=color, alpha=2 * looks.BAND_OPACITY, linewidth=0)
-    marker = MARKERS.get(symbol.removesuffix("-open"), "")
-    face = COLORS[looks.PAPER] if symbol.endswith("-open") else color
-    style: dict[str, Any] = {"marker": marker, "ms": 4, "ls": LINES.get(symbol, "")}
-    return Line2D([], [], color=color, markerfacecolor=face, **style)
-
-
-def _literal(text: str) -> str:
-    """Escape dollar signs, which would start a formula."""
-    return text.replace("$", r"\$")
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+    if handles:
+        # A letter of 7 points is about 0.055 inches wide; the symbol and the gaps need 0.5 inches.
+        room = int(figure.get_figwidth() / (0.055 * max(map(len, handles)) + 0.5))
+        style: dict[str, Any] = {"ncols": max(1, min(room, 6)), "frameon": False, "fontsize": 7}
+        legend = figure.legend(handles.values(), handles, loc="outside lower center", **style)
+        for item in legend.legend_handles:
+            if isinstance(item, PathCollection):
+                item.set_sizes([16])  # points of a cloud are smaller
 
 
 def _color(name: str) -> str:
     return COLORS.get(name, name)
 
 
-def _numbers(values: plots.Numbers) -> list[float]:
-    return [math.nan if value is None else value for value in values]
+def _numbers(values: plots.Numbers) -> npt.NDArray[np.float64]:
+    return np.array(values, np.float64)

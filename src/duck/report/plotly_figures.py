@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from duck.report import looks, plots
@@ -21,8 +21,9 @@ def to_plotly(panel: plots.Panel, legend: Sequence[str] = ()) -> Json:
         layout["xaxis"] |= border
         layout["yaxis"] |= {**border, "scaleanchor": "x"}
     traces = []
-    for mark in panel.layers:
-        traces.append(_trace(mark))
+    # Bands would hide other marks.
+    for mark in sorted(panel.marks, key=lambda mark: not isinstance(mark, plots.Band)):
+        traces.append(TRACES[type(mark)](mark))
         if isinstance(mark, plots.NamedMark) and mark.name in legend:
             # The name in the legend shows and hides the mark.
             traces[-1]["meta"] = legend.index(mark.name)
@@ -54,33 +55,23 @@ def _axis(axis: plots.Axis) -> Json:
     return layout
 
 
-def _trace(mark: plots.Mark) -> Json:
-    match mark:
-        case plots.Line():
-            return _line(mark)
-        case plots.Points():
-            return _points(mark)
-        case plots.Band():
-            return _band(mark)
-        case plots.Cells():
-            return _cells(mark)
-        case plots.Contours():
-            return _contours(mark)
-        case plots.Picture():
-            return {"type": "image", "z": mark.pixels, "hoverinfo": "skip"}
-
-
 def _line(mark: plots.Line) -> Json:
-    trace = {
+    trace: Json = {
         "mode": "lines+markers" if mark.show_points else "lines",
         "x": _finite(mark.x),
         "y": _finite(mark.y),
         "line": {"color": mark.color, "width": 2, "dash": "dot" if mark.dashed else "solid"},
         "marker": {"color": mark.color, "size": 7},
     }
+    if mark.label:
+        texts = ["", escape_html(mark.label), ""]
+        style = {"color": mark.color, "width": 0.8}
+        font = {"color": mark.color, "size": 11}
+        trace |= {"mode": "lines+text", "line": style, "text": texts, "textfont": font}
+        trace["textposition"] = "top right"
     if not mark.name:
         return trace | {"hoverinfo": "skip"}
-    return trace | {"hovertemplate": f"{_escape_template(mark.name)}: %{{y:.4~g}}<extra></extra>"}
+    return trace | {"name": escape_html(mark.name), "hovertemplate": "%{y:.4~g}"}
 
 
 def _points(mark: plots.Points) -> Json:
@@ -89,27 +80,19 @@ def _points(mark: plots.Points) -> Json:
     # An edge separates points that overlap. Small points would be all edge.
     if mark.size > 5 or mark.hollow:
         style["line"] = {"color": edge, "width": 1.6 if mark.hollow else 1}
-    trace = {"mode": "markers", "x": _finite(mark.x), "y": _finite(mark.y), "marker": style}
-    if mark.x_interval is not None:
-        trace["error_x"] = _error_bars(mark.x, *mark.x_interval, mark.color)
-    if mark.y_interval is not None:
-        trace["error_y"] = _error_bars(mark.y, *mark.y_interval, mark.color)
+    trace: Json = {"mode": "markers", "marker": style}
+    for axis, values in (("x", mark.x), ("y", mark.y)):
+        trace[axis] = _finite(plots.centres(values))
+        bars = plots.error_bars(values)
+        if bars:
+            below, above = map(_finite, bars)
+            lengths = {"array": above, "arrayminus": below, "symmetric": False}
+            look = {"color": mark.color, "thickness": 1.5, "width": 3}
+            trace[f"error_{axis}"] = {"type": "data", **lengths, **look}
     if not mark.texts:
         return trace | {"hoverinfo": "skip"}
     texts = [escape_html(text) for text in mark.texts]
     return trace | {"hovertext": texts[0] if len(texts) == 1 else texts, "hoverinfo": "text"}
-
-
-def _error_bars(values: plots.Numbers, low: plots.Numbers, high: plots.Numbers, color: str) -> Json:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "thickness": 1.5,
-        "width": 3,
-        "color": color,
-        "array": _distances(values, high),
-        "arrayminus": _distances(low, values),
-    }
 
 
 def _band(mark: plots.Band) -> Json:
@@ -138,39 +121,17 @@ def _cells(mark: plots.Cells) -> Json:
         "zmin": -mark.full_value if mark.signed else 0,
         "zmax": mark.full_value,
     }
-    unit = _escape_template(mark.unit)
     if not mark.texts:
-        return trace | {"hovertemplate": f"%{{z:.3g}} {unit}<extra></extra>"}
+        return trace | {"hovertemplate": f"%{{z:.3g}} {mark.unit}<extra></extra>"}
     return trace | {
         "text": [[escape_html(text) for text in row] for row in mark.texts],
         "texttemplate": "%{text}",
-        "hovertemplate": f"%{{text}} {unit}<extra></extra>",
-    }
-
-
-def _contours(mark: plots.Contours) -> Json:
-    labels = {"showlabels": True, "labelfont": {"color": looks.MUTED, "size": 11}}
-    return {
-        "type": "contour",
-        "x": _finite(mark.x),
-        "y": _finite(mark.y),
-        "showscale": False,
-        "z": [_finite(row) for row in mark.z],
-        "contours": {"size": mark.step, "coloring": "lines", **labels},
-        "autocontour": False,
-        "line": {"width": 1.2},
-        "colorscale": _scale(looks.CONTOUR_SCALE),
-        "hovertemplate": f"{_escape_template(mark.unit)} %{{z:.3f}}<extra></extra>",
+        "hovertemplate": f"%{{text}} {mark.unit}<extra></extra>",
     }
 
 
 def _scale(colors: Sequence[str]) -> list[tuple[float, str]]:
     return [(place / (len(colors) - 1), color) for place, color in enumerate(colors)]
-
-
-def _escape_template(text: str) -> str:
-    """Escape a text inside a template, where Plotly would replace %{...}."""
-    return escape_html(text).replace("%{", "%\u200b{")
 
 
 def _finite(values: plots.Numbers) -> list[float | None]:
@@ -181,10 +142,9 @@ def _finite(values: plots.Numbers) -> list[float | None]:
     ]
 
 
-def _distances(low: plots.Numbers, high: plots.Numbers) -> list[float | None]:
-    return _finite(
-        [
-            None if below is None or above is None else max(0.0, above - below)
-            for below, above in zip(low, high, strict=True)
-        ]
-    )
+TRACES: dict[type[plots.Mark], Callable[[Any], Json]] = {
+    plots.Line: _line,
+    plots.Points: _points,
+    plots.Band: _band,
+    plots.Cells: _cells,
+}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 from typing import Any
 
-from duck.report.looks import MUTED, Symbol
+from duck.report.looks import Symbol
 from duck.types import Estimate
 
 Numbers = Sequence[float | None]
@@ -25,6 +25,8 @@ class Line:
     color: str
     dashed: bool = False
     show_points: bool = False
+    label: str = ""
+    """Text at the middle point. A line with a label is thin."""
 
     @property
     def legend_symbol(self) -> str:
@@ -33,18 +35,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Points:
-    """Points without a line, with intervals if they are known."""
+    """Points without a line. The intervals of estimates are error bars."""
 
     name: str
-    x: Numbers
-    y: Numbers
+    x: Values
+    y: Values
     color: str
     symbol: Symbol = "circle"
     size: float = 9
     texts: Sequence[str] = ()
     """A text for each point, or one text for all of them."""
-    x_interval: tuple[Numbers, Numbers] | None = None
-    y_interval: tuple[Numbers, Numbers] | None = None
     hollow: bool = False
     """Draw the outline of the symbol only."""
 
@@ -79,26 +79,8 @@ class Cells:
     """The value with the full colour."""
 
 
-@dataclass(frozen=True)
-class Contours:
-    """Lines of equal value over a plane."""
-
-    x: Sequence[float]
-    y: Sequence[float]
-    z: Sequence[Sequence[float]]
-    step: float
-    unit: str
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An image: red, green and blue of each pixel, 0 to 255. The first row is at the top."""
-
-    pixels: Sequence[Sequence[Sequence[int]]]
-
-
 NamedMark = Line | Points | Band
-Mark = NamedMark | Cells | Contours | Picture
+Mark = NamedMark | Cells
 
 
 @dataclass(frozen=True)
@@ -148,14 +130,9 @@ class Panel:
     """In pixels."""
 
     @property
-    def layers(self) -> list[Mark]:
-        """The marks from back to front. Bands come first because they would hide other marks."""
-        return sorted(self.marks, key=lambda mark: not isinstance(mark, Band))
-
-    @property
     def is_image(self) -> bool:
         """Whether it shows pixels, which are as wide as high."""
-        return any(isinstance(mark, Picture) or getattr(mark, "signed", 0) for mark in self.marks)
+        return any(isinstance(mark, Cells) and mark.signed for mark in self.marks)
 
 
 @dataclass(frozen=True)
@@ -172,35 +149,20 @@ class Plot:
 
     @property
     def legend(self) -> dict[str, tuple[str, str]]:
-        """Name -> colour and symbol, or `line`, `dots` or `fill`, over all panels.
+        """Name -> colour and symbol, or `line`, `dots` or `fill`, of the first mark of a name.
 
         A hollow symbol ends in `-open`.
         """
         looks: dict[str, tuple[str, str]] = {}
         for mark in chain.from_iterable(panel.marks for panel in self.panels):
             if isinstance(mark, NamedMark) and mark.name:
-                look = mark.color, mark.legend_symbol
-                known = looks.setdefault(mark.name, look)
-                if known[0] != mark.color:
-                    # The marks of this name have several colours.
-                    looks[mark.name] = MUTED, "circle"
-                elif not look[1].endswith(("fill", "-open")):
-                    # A line is shown rather than its band, a full symbol rather than a hollow one.
-                    looks[mark.name] = look
+                looks.setdefault(mark.name, (mark.color, mark.legend_symbol))
         return looks
-
-
-def estimate_points(name: str, x: Values, y: Values, *look: Any, **style: Any) -> Points:
-    """Return points at estimates or plain numbers. Intervals of the estimates are error bars."""
-    style |= {"x_interval": _intervals(x), "y_interval": _intervals(y)}
-    return Points(name, _values(x), _values(y), *look, **style)
 
 
 def row_points(name: str, values: Values, shift: float, *look: Any, **style: Any) -> Points:
     """Return a point for each row of a panel, a little above or below the middle of the row."""
-    return estimate_points(
-        name, values, [row + shift for row in range(len(values))], *look, **style
-    )
+    return Points(name, values, [row + shift for row in range(len(values))], *look, **style)
 
 
 def row_panel(
@@ -217,18 +179,17 @@ def percent(estimate: Estimate) -> Estimate:
     return Estimate(100 * estimate.value, *ends)
 
 
-def _values(numbers: Values) -> list[float | None]:
-    return [number.value if isinstance(number, Estimate) else number for number in numbers]
+def centres(values: Values) -> list[float | None]:
+    """Return the values themselves, without their intervals."""
+    return [value.value if isinstance(value, Estimate) else value for value in values]
 
 
-def _intervals(numbers: Values) -> tuple[Numbers, Numbers] | None:
-    """Return the lower and the upper ends. Without an interval both are the value."""
-    estimates = [number for number in numbers if isinstance(number, Estimate)]
-    if all(estimate.low is None for estimate in estimates):
-        return None
-    low = [one.value if one.low is None else one.low for one in estimates]
-    high = [one.value if one.high is None else one.high for one in estimates]
-    return low, high
+def error_bars(values: Values) -> tuple[list[float], list[float]] | None:
+    """Return how far the intervals reach below and above the values; None if there are none."""
+    estimates = [one if isinstance(one, Estimate) else Estimate(0.0) for one in values]
+    below = [0.0 if one.low is None else max(0.0, one.value - one.low) for one in estimates]
+    above = [0.0 if one.high is None else max(0.0, one.high - one.value) for one in estimates]
+    return (below, above) if any(below) or any(above) else None
 
 
 def name_plots(anchor: str, plots: Iterable[Plot | None]) -> dict[str, Plot]:

@@ -51,8 +51,8 @@ def plot_features(stored: StoredRun, max_points: int) -> Plot | None:
     ]
     caption = (
         "Each point is a sample. Samples that the model finds similar lie close together (t-SNE, "
-        f"no unit). {_describe_colours(len(stored.class_names))} Forgotten samples have the colour "
-        "of the text."
+        "no unit). Colour and symbol show the class; several of many classes share them. Forgotten "
+        "samples have the colour of the text."
     )
     if any(len(cloud.x) > max_points for cloud in clouds.values()):
         caption += f" At most {max_points:,} points per panel are drawn."
@@ -62,14 +62,6 @@ def plot_features(stored: StoredRun, max_points: int) -> Plot | None:
     title = "Feature space: how the model arranges the samples"
     models = {name.partition(",")[0] for name in clouds}
     return Plot("features", title, caption, alt, panels, len(models) if len(models) > 1 else 0)
-
-
-def _describe_colours(class_count: int) -> str:
-    if class_count <= len(PALETTE):
-        return "Each class has its own colour."
-    if class_count <= MAX_DISTINCT_CLASSES:
-        return "Each class has its own colour and symbol."
-    return "Several classes share a colour."
 
 
 def _cloud_marks(stored: StoredRun, cloud: PointCloud, max_points: int) -> list[Points]:
@@ -82,7 +74,7 @@ def _cloud_marks(stored: StoredRun, cloud: PointCloud, max_points: int) -> list[
         rows_by_mark.setdefault(key, []).append(row)
     marks = []
     for (forgotten, label), rows in sorted(rows_by_mark.items()):
-        class_name = stored.class_name(label) if is_distinct else "retained"
+        class_name = stored.class_name(label) if is_distinct else ""
         marks.append(
             Points(
                 "forgotten" if forgotten else class_name,
@@ -169,22 +161,14 @@ def map_panels(
     """Return a panel for the SHAP map of each model. The maps share one colour scale."""
     summed = {model: sum_blocks(values, max_side) for model, values in maps.items()}
     full_value = max(float(np.abs(values).max()) for values in summed.values()) or 1.0
-    return [
-        image_panel(
-            f"{title}, {model}",
-            [Cells(values, signed=True, unit="SHAP", full_value=full_value), *frame],
-            (len(values), len(values[0])),
-            f"full colour: ±{full_value:.2g}",
-        )
-        for model, values in summed.items()
-    ]
-
-
-def image_panel(title: str, marks: Sequence[Mark], size: tuple[int, int], label: str) -> Panel:
-    """Return a panel that shows pixels, with a label below it."""
-    x = Axis(label, -0.5, size[1] - 0.5, hidden=True)
-    y = Axis("", -0.5, size[0] - 0.5, hidden=True, is_reversed=True)
-    return Panel(title, marks, x, y, 220)
+    label = f"full colour: ±{full_value:.2g}"
+    panels = []
+    for model, values in summed.items():
+        cells = Cells(values, signed=True, unit="SHAP", full_value=full_value)
+        x = Axis(label, -0.5, len(values[0]) - 0.5, hidden=True)
+        y = Axis("", -0.5, len(values) - 0.5, hidden=True, is_reversed=True)
+        panels.append(Panel(f"{title}, {model}", [cells, *frame], x, y, 220))
+    return panels
 
 
 def sum_blocks(values: Any, max_side: int) -> list[list[float]]:

@@ -1,16 +1,16 @@
 """The plots of attacks: ROC curves of a run, of all audited runs, and of a bench."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from duck.audits.verdict import RocCurve
-from duck.report.bench_records import current_results
 from duck.report.looks import GREEN, INK, MODELS, choose_looks
 from duck.report.page_budget import FULL_DETAIL_POINTS, MAX_CURVE_POINTS
 from duck.report.plots import Axis, Band, Line, Mark, Panel, Plot, round_digits
 from duck.report.records import StoredRun
 from duck.report.results import Result
+from duck.report.series import Series, results_of, split_by
 
 LOWEST_RATE = 1e-3
 ALL_RATES = Axis("false-positive rate", -0.02, 1.02), Axis("true-positive rate", -0.02, 1.02)
@@ -68,17 +68,14 @@ def plot_all_attacks(runs: Sequence[StoredRun]) -> Plot | None:
         return None
     looks = choose_looks(run.result.label for run in audited)
     lines: dict[str, list[Mark]] = {}
-    for run in runs:
-        lines |= {attack: [CHANCE] for attack in run.roc}
     for run in audited:
         color, symbol = looks[run.result.label]
         for attack, curves in run.roc.items():
+            marks = lines.setdefault(attack, [CHANCE])
             if "unlearned" in curves:
-                is_dashed = symbol == "square"
                 curve = curves["unlearned"]
-                lines[attack].append(
-                    roc_line(run.result.label, curve, ROC_POINTS, color, is_dashed)
-                )
+                is_dashed = symbol == "square"
+                marks.append(roc_line(run.result.label, curve, ROC_POINTS, color, is_dashed))
     panels = [Panel(attack, marks, *LOW_RATES) for attack, marks in lines.items()]
     caption = (
         "Each line is the unlearned model of a run. On the dotted line the attack only guesses."
@@ -87,37 +84,29 @@ def plot_all_attacks(runs: Sequence[StoredRun]) -> Plot | None:
     return Plot("attacks", "Attacks on all audited runs", caption, alt, panels)
 
 
-def plot_bench_attacks(results: Sequence[Result]) -> Plot | None:
+def plot_bench_attacks(series: Sequence[Series]) -> Plot | None:
     """Plot the mean ROC curve of each method and preset, a panel for each attack and request."""
-    attacked = current_results([result for result in results if result.roc], _panel_title)
-    if not attacked:
+    if not series:
         return None
-    presets: dict[str, set[str]] = {}
-    for result in attacked:
-        presets.setdefault(result.label, set()).add(result.preset)
     panels = []
-    repeats: dict[str, set[int]] = {}
-    for title in dict.fromkeys(map(_panel_title, attacked)):
+    counts = []
+    for title, part in split_by(series, _panel_title).items():
         marks: list[Mark] = [CHANCE]
-        in_panel = [result for result in attacked if _panel_title(result) == title]
-        for method, (color, _) in choose_looks(result.label for result in in_panel).items():
-            *others, last = sorted(presets[method])
-            for preset in (*others, last):
-                same = [one for one in in_panel if (one.label, one.preset) == (method, preset)]
-                if same:
-                    name = f"{method} ({preset})" if others else method
-                    # The last preset of a method has the solid line.
-                    marks += _mean_curve(name, same, color, dashed=preset != last)
-                if len(same) > 1:
-                    repeats.setdefault(same[0].attack, set()).add(len(same))
+        for one in part:
+            name = f"{one.label} (paper)" if one.is_paper else one.label
+            counts.append(len(one.results))
+            marks += _mean_curve(name, one.results, one.color, dashed=one.is_paper)
         panels.append(Panel(title, marks, *LOW_RATES))
     caption = (
         "Mean over classes or seeds, of forgotten against unseen samples. On the dotted line the "
         "attack only guesses. A line starts at the lowest rate that the number of unseen samples "
-        "can show." + _describe_bands(repeats)
+        "can show."
     )
+    most = max(counts)
+    if most > 1:
+        caption += f" Bands: one standard deviation to each side (n up to {most})."
     titles = ", ".join(panel.title for panel in panels)
-    alt = f"Mean ROC curves of {len(attacked)} attacked models: {titles}."
+    alt = f"Mean ROC curves of {len(results_of(series))} attacked models: {titles}."
     return Plot("bench-attacks", "Attacks on the models of a bench", caption, alt, panels)
 
 
@@ -126,8 +115,8 @@ def _panel_title(result: Result) -> str:
     request = "samples"
     if result.kind == "class":
         count = result.class_count or 1
-        request = "a class" if count == 1 else f"{count} classes"
-    return f"{result.attack}: {result.experiment.training.data}, {request}"
+        request = "1 class" if count == 1 else f"{count} classes"
+    return f"{result.attack}: {result.data}, {request}"
 
 
 def _mean_curve(name: str, results: Sequence[Result], color: str, dashed: bool) -> list[Mark]:
@@ -144,18 +133,4 @@ def _mean_curve(name: str, results: Sequence[Result], color: str, dashed: bool) 
     spread = rates.std(0, ddof=1)
     # A log axis has no 0.
     low, high = np.clip([mean - spread, mean + spread], LOWEST_RATE, 1).tolist()
-    return [Band(name, grid.tolist(), low, high, color), line]
-
-
-def _describe_bands(repeats: Mapping[str, set[int]]) -> str:
-    """Describe the bands, with the number of curves behind them for each attack."""
-    if not repeats:
-        return ""
-    numbers = {
-        attack: " to ".join(map(str, sorted({min(counts), max(counts)})))
-        for attack, counts in repeats.items()
-    }
-    n = next(iter(numbers.values()))
-    if len(set(numbers.values())) > 1:
-        n = ", ".join(f"{number} for {attack}" for attack, number in numbers.items())
-    return f" Bands: one standard deviation to each side, over classes or seeds (n = {n})."
+    return [line, Band(name, grid.tolist(), low, high, color)]

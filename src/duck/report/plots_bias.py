@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 
-import torch
-
 from duck.report.class_table import MAX_PLOT_CLASSES
-from duck.report.formats import format_interval, format_percent, format_signed
+from duck.report.formats import format_interval, format_signed
 from duck.report.looks import INK, MODELS, MUTED
 from duck.report.page_budget import MAX_SHAP_IMAGES
 from duck.report.plots import (
     Axis,
     Line,
     Panel,
-    Picture,
     Plot,
     Points,
     name_plots,
@@ -20,11 +17,9 @@ from duck.report.plots import (
     row_panel,
     row_points,
 )
-from duck.report.plots_analysis import MAX_MAP_SIDE as MAX_PICTURE_SIDE
-from duck.report.plots_analysis import block_size, image_panel, map_panels
+from duck.report.plots_analysis import block_size, map_panels
 from duck.report.records import BIAS_MODELS, SHARES, StoredRemoval
 from duck.report.results import shorten_name
-from duck.report.samples import stretch_images
 from duck.types import Estimate
 
 LOOKS = dict(zip(BIAS_MODELS, MODELS.values(), strict=True))
@@ -40,80 +35,43 @@ SHARE_AXIS = Axis("share of images (%)", -3, 103)
 
 def make_plots(removal: StoredRemoval, max_images: int = MAX_SHAP_IMAGES) -> dict[str, Plot]:
     """Return the plots of a bias removal by the name of their section."""
-    plots = plot_shares(removal), plot_square(removal), plot_maps(removal, max_images)
+    plots = plot_shares([removal]), plot_square(removal), plot_maps(removal, max_images)
     return name_plots(removal.anchor, plots)
 
 
-def plot_shares(removal: StoredRemoval) -> Plot:
+def plot_shares(removals: Sequence[StoredRemoval], name: str = "shares") -> Plot:
     """Plot what each model predicts for unseen images with the square and without it."""
-    wrong, true = (shorten_name(str(one)) for one in (removal.record.wrong, removal.record.true))
-    names = [f"predicted {wrong}", f"predicted {true}", f"{true}, no square"]
-    marks = [_share_points(model, [(removal, part) for part in SHARES]) for model in BIAS_MODELS]
-    panel = row_panel("", marks, SHARE_AXIS, names, ROW_HEIGHT)
-    caption = (
-        f"{removal.record.n:,} unseen images of “{removal.record.true}” with the square. The "
-        "last row shows the same images without it. Points with 95 % intervals."
-    )
-    alt = " ".join(_describe_shares(removal, model) for model in BIAS_MODELS)
-    title = f"Predictions for unseen images of “{removal.record.true}”"
-    return Plot("shares", title, caption, alt, [panel])
-
-
-def _describe_shares(removal: StoredRemoval, model: str) -> str:
-    wrong, right, without = (format_percent(removal.share(model, part).value) for part in SHARES)
-    true = removal.record.true
-    return (
-        f"The {BIAS_MODELS[model]} model predicts {removal.record.wrong} for {wrong} of them and "
-        f"{true} for {right}; without the square {true} for {without}."
-    )
-
-
-def plot_all_shares(removals: Sequence[StoredRemoval]) -> Plot | None:
-    """Plot the predictions of several bias removals, a row for each."""
-    if len(removals) < 2:
-        return None
     shown = removals[:MAX_PLOT_CLASSES]
-    names = [shorten_name(one.name.removeprefix(f"{one.record.data}-")) for one in shown]
-    pairs = {(str(one.record.true), str(one.record.wrong)) for one in shown}
-    true, wrong = pairs.pop() if len(pairs) == 1 else ("the true class", "the wrong class")
-    titles = {
-        f"predicted {wrong}, with the square": "wrong",
-        f"predicted {true}, with the square": "right",
-        f"predicted {true}, without it": "right_without_patch",
-    }
+    rows = [shorten_name(removal.name) for removal in shown]
+    classes = {(str(one.record.true), str(one.record.wrong)) for one in shown}
+    true, wrong = classes.pop() if len(classes) == 1 else ("the true class", "the wrong class")
+    titles = (
+        f"predicted {wrong}, with the square",
+        f"predicted {true}, with the square",
+        f"predicted {true}, without it",
+    )
     panels = []
-    for title, part in titles.items():
-        marks = [_share_points(model, [(one, part) for one in shown]) for model in BIAS_MODELS]
-        panels.append(row_panel(title, marks, SHARE_AXIS, names, ROW_HEIGHT))
-    count = f"{len(shown)}"
+    for title, part in zip(titles, SHARES, strict=True):
+        marks = [_share_points(model, shown, part) for model in BIAS_MODELS]
+        panels.append(row_panel(title, marks, SHARE_AXIS, rows, ROW_HEIGHT))
+    caption = "Images of the mislabelled class that no model was trained on, with 95 % intervals."
     if len(shown) < len(removals):
-        count = f"the first {len(shown)} of {len(removals)}"
-    caption = (
-        f"A row for each of {count} bias removals, on images that no model was trained on. "
-        "Points with 95 % intervals."
-    )
-    alt = " ".join(f"{one.name}: wrong class {_describe_wrong_shares(one)}." for one in shown)
+        caption += f" Shown are the first {len(shown)} of {len(removals)} bias removals."
+    alt = "Shares for the biased model, after DUCK, and corrected: as in the table."
     title = "Predictions for unseen images of the mislabelled class"
-    return Plot("bias-shares", title, caption, alt, panels)
+    return Plot(name, title, caption, alt, panels)
 
 
-def _describe_wrong_shares(removal: StoredRemoval) -> str:
-    return ", ".join(
-        f"{label} {format_percent(removal.share(model, 'wrong').value)}"
-        for model, label in BIAS_MODELS.items()
-    )
-
-
-def _share_points(model: str, rows: Sequence[tuple[StoredRemoval, str]]) -> Points:
-    """Return a point for each row: one share of one removal."""
-    values = []
-    texts = []
-    for removal, part in rows:
-        share = removal.share(model, part)
-        values.append(percent(share))
-        texts.append(f"{removal.name}, {BIAS_MODELS[model]}: {format_interval(share)}")
-    style = {"size": 7, "texts": texts}
-    return row_points(BIAS_MODELS[model], values, SHIFTS[model], *LOOKS[model], **style)
+def _share_points(model: str, removals: Sequence[StoredRemoval], part: str) -> Points:
+    """Return a point for each removal."""
+    label = BIAS_MODELS[model]
+    shares = [removal.share(model, part) for removal in removals]
+    texts = [
+        f"{removal.name}, {label}: {format_interval(share)}"
+        for removal, share in zip(removals, shares, strict=True)
+    ]
+    values = [percent(share) for share in shares]
+    return row_points(label, values, SHIFTS[model], *LOOKS[model], size=7, texts=texts)
 
 
 def plot_square(removal: StoredRemoval) -> Plot | None:
@@ -157,8 +115,6 @@ def plot_maps(removal: StoredRemoval, max_images: int = MAX_SHAP_IMAGES) -> Plot
     panels: list[Panel] = []
     for number in range(shown_count):
         title = f"image {number + 1}"
-        if "images" in removal.maps:
-            panels.append(_picture_panel(title, torch.from_numpy(removal.maps["images"][number])))
         maps = {label: removal.maps[model][number] for model, label in BIAS_MODELS.items()}
         panels += map_panels(title, maps, MAX_MAP_SIDE, [frame])
     caption = (
@@ -171,7 +127,7 @@ def plot_maps(removal: StoredRemoval, max_images: int = MAX_SHAP_IMAGES) -> Plot
     models = ", ".join(BIAS_MODELS.values())
     alt = f"Maps of SHAP values of {shown_count} images for the models {models}."
     title = f"Pixels that contribute to “{removal.record.wrong}” (SHAP)"
-    return Plot("maps", title, caption, alt, panels, len(panels) // shown_count)
+    return Plot("maps", title, caption, alt, panels, columns=len(BIAS_MODELS))
 
 
 def _square_frame(side: float, width: float) -> Line:
@@ -179,13 +135,3 @@ def _square_frame(side: float, width: float) -> Line:
     left, right, bottom = width - side - 0.5, width - 0.5, side - 0.5
     x = [left, right, right, left, left]
     return Line("", x, [-0.5, -0.5, bottom, bottom, -0.5], INK, dashed=True)
-
-
-def _picture_panel(title: str, image: torch.Tensor) -> Panel:
-    """Show an image scaled to 0..255, as its normalisation is not known; large ones thinned."""
-    pixels = stretch_images(image[None])[0]
-    step = block_size(pixels.shape[1:], MAX_PICTURE_SIDE)
-    # A grey image has the same value for red, green and blue.
-    rgb = pixels[:3] if len(pixels) >= 3 else pixels[:1].expand(3, -1, -1)
-    thinned = rgb[:, ::step, ::step].permute(1, 2, 0)
-    return image_panel(title, [Picture(thinned.tolist())], (len(thinned), thinned.shape[1]), " ")

@@ -1,11 +1,8 @@
 """What a report shows, read from disk: runs with audits and analyses, and bias removals."""
 
-import os
 import re
 import shlex
-import zipfile
-import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
@@ -18,15 +15,18 @@ import numpy.typing as npt
 from duck import runs
 from duck.analysis import bias, study
 from duck.analysis.study import Analysis, ShapImage
+from duck.assurance import Assurance
 from duck.audits import verdict
 from duck.audits.next_step import audit_command_here
 from duck.audits.verdict import Audit, RocCurve, Tier
 from duck.errors import BadInput, DuckError
 from duck.files import check_regular, finish_replacing
+from duck.printable import path_from_here
 from duck.records import InvalidRecord, read_json, read_record
 from duck.report.results import Result
 from duck.report.samples import Sample
 from duck.runs import Run
+from duck.scenarios import ForgetClasses
 from duck.types import Estimate
 
 T = TypeVar("T")
@@ -54,8 +54,8 @@ class ReadProblem:
 
     @property
     def page_text(self) -> str:
-        """The message for the page, where folders are named by their last part only."""
-        return self.message.replace(f"{self.folder.parent}{os.sep}", "")
+        """The message for the page, with the path as the page shows it."""
+        return self.message.replace(str(self.folder), path_from_here(self.folder))
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,19 +67,33 @@ class StoredRun:
     result: Result
     anchor: str
     """The id of its section on the page."""
-    audit: Audit | None
-    analysis: Analysis
+    audit: Audit | None = None
+    analysis: Analysis = field(default_factory=Analysis)
+    assurance: Assurance | None = None
+    """Which methods were tried, if the method was chosen by audits."""
     problems: Sequence[ReadProblem] = ()
     """Files in the folder that cannot be read."""
-
-    @property
-    def has_unreadable_audit(self) -> bool:
-        """Whether an audit was stored but none can be read."""
-        return self.audit is None and any(one.file.startswith("audit") for one in self.problems)
+    samples: Sequence[Sample] = ()
+    """Forgotten samples to show."""
 
     @property
     def verdict(self) -> str:
-        return "no audit" if self.audit is None else self.audit.verdict
+        """The verdict of the audit, or why there is none."""
+        if self.audit is not None:
+            return self.audit.verdict
+        is_damaged = any(problem.file.startswith("audit") for problem in self.problems)
+        return "unreadable audit" if is_damaged else "no audit"
+
+    @property
+    def state(self) -> str:
+        """The verdict, or `damaged` if too much accuracy was lost: it selects sign and colour."""
+        return "damaged" if self.run.status == "damaged" else self.verdict.replace(" ", "-")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the method processed every sample, or is the original, which changes nothing."""
+        samples = self.run.samples
+        return samples["processed"] >= samples["forget"] or self.result.method == "original"
 
     @property
     def roc(self) -> Mapping[str, Mapping[str, RocCurve]]:
@@ -98,6 +112,14 @@ class StoredRun:
     def forgotten_classes(self) -> list[int]:
         """The classes of the request; empty if it names samples."""
         return [int(index) for index in self.run.by_class.forget if self.result.kind == "class"]
+
+    @property
+    def forgotten_names(self) -> list[str]:
+        """The classes of the request in quotes, by name if the run stores names."""
+        names: Sequence[object] = [self.class_name(index) for index in self.forgotten_classes]
+        if not names and isinstance(self.result.request, ForgetClasses):
+            names = self.result.request.classes
+        return [f"“{name}”" for name in names]
 
     @property
     def shap_images(self) -> list[ShapImage]:
@@ -123,8 +145,7 @@ class StoredRemoval:
     name: str
     record: bias.RemovalRecord
     maps: Mapping[str, npt.NDArray[Any]]
-    """SHAP maps (N, H, W) of each model on the same images, and the `images` as the models saw
-    them if they were stored. Can be empty."""
+    """SHAP maps (N, H, W) of each model on the same images. Can be empty."""
     anchor: str
     """The id of its section on the page."""
     problems: Sequence[ReadProblem] = ()
@@ -146,8 +167,6 @@ class Contents:
     """Runs and removals that cannot be read."""
     bench: Sequence[Result] = ()
     """Results of `duck bench`: they join the table and the plots over all runs."""
-    samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
-    """The forgotten samples to show, by the anchor of their run."""
 
     @property
     def results(self) -> list[Result]:
@@ -175,42 +194,48 @@ def read(paths: Iterable[Path]) -> Contents:
     What cannot be read is returned as problems.
     """
     problems: list[ReadProblem] = []
-    unlearnings: dict[Path, Path] = {}
-    removals: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for path in paths:
         try:
-            found = _find_folders(path)
+            folders |= {folder.resolve(): folder for folder in _find_folders(path)}
         except BadInput as error:
             problems.append(ReadProblem(path, "", str(error)))
-            continue
-        unlearnings |= {folder.resolve(): folder for folder in found[0]}
-        removals |= {folder.resolve(): folder for folder in found[1]}
-    return Contents(
-        _read_all(_read_run, unlearnings.values(), "run", problems),
-        _read_all(_read_removal, removals.values(), "bias", problems),
-        problems,
-    )
+    unlearnings: list[StoredRun] = []
+    removals: list[StoredRemoval] = []
+    for folder, name in zip(folders.values(), _names(folders), strict=True):
+        try:
+            if _is_removal(folder):
+                anchor = make_anchor("bias", len(removals) + 1, name)
+                removals.append(_read_removal(folder, name, anchor))
+            else:
+                anchor = make_anchor("run", len(unlearnings) + 1, name)
+                unlearnings.append(_read_run(folder, name, anchor))
+        except DuckError as error:
+            # A page can have fifty runs: the message names the folder.
+            message = str(error) if str(folder) in str(error) else f"{folder}: {error}"
+            problems.append(ReadProblem(folder, "", message))
+    return Contents(unlearnings, removals, problems)
 
 
-def _find_folders(path: Path) -> tuple[list[Path], list[Path]]:
-    """Return the folders of unlearnings and of bias removals: the path itself, or those in it.
+def _is_removal(folder: Path) -> bool:
+    return (folder / bias.RESULT).exists()
 
-    Runs that cannot be read are among the unlearnings.
-    """
+
+def _find_folders(path: Path) -> list[Path]:
+    """Return the folders of unlearnings and bias removals: the path itself, or those in it."""
     if path.suffix == ".jsonl" and path.is_file():
         raise BadInput(f"{path} is a file. Pass results of `duck bench` with --results FOLDER.")
-    if (path / bias.RESULT).exists():
-        return [], [path]
-    if runs.is_run(path) or not path.is_dir():
-        return [path], []
-    removals = sorted(file.parent for file in path.glob(f"[!.]*/{bias.RESULT}"))
-    unlearnings = [run for run in runs.find_runs(path) if not _is_original(run)]
-    if not unlearnings and not removals:
+    if _is_removal(path) or runs.is_run(path) or not path.is_dir():
+        return [path]
+    found = [run for run in runs.find_runs(path) if not _is_original(run)]
+    found += sorted(file.parent for file in path.glob(f"[!.]*/{bias.RESULT}"))
+    if not found:
         raise BadInput(f"{path} holds no unlearning. Create one: `duck forget --out {path}/NAME`.")
-    return unlearnings, removals
+    return found
 
 
 def _is_original(folder: Path) -> bool:
+    """Return whether a run is an original; one that cannot be read is not."""
     try:
         experiment = read_json(folder / runs.RECORD)["experiment"]
         return "training" in experiment and not experiment.get("method")
@@ -218,30 +243,13 @@ def _is_original(folder: Path) -> bool:
         return False
 
 
-def _read_all(
-    read_one: Callable[[Path, str, str], T],
-    folders: Collection[Path],
-    kind: str,
-    problems: list[ReadProblem],
-) -> list[T]:
-    stored = []
-    for number, (folder, name) in enumerate(zip(folders, _names(folders), strict=True), 1):
-        try:
-            stored.append(read_one(folder, name, make_anchor(kind, number, name)))
-        except DuckError as error:
-            # A page can have fifty runs: the message names the folder.
-            message = str(error) if str(folder) in str(error) else f"{folder}: {error}"
-            problems.append(ReadProblem(folder, "", message))
-    return stored
-
-
 def _names(folders: Iterable[Path]) -> list[str]:
     """Return the last part of each path, with as many parent folders as make it unique."""
-    paths = [Path(os.path.abspath(folder)).parts for folder in folders]
+    paths = [folder.parts for folder in folders]
     names = []
     for path in paths:
         depth = 1
-        while sum(other[-depth:] == path[-depth:] for other in paths) > 1 and depth < len(path):
+        while sum(other[-depth:] == path[-depth:] for other in paths) > 1:
             depth += 1
         names.append("/".join(path[-depth:]))
     return names
@@ -257,12 +265,22 @@ def _read_run(folder: Path, name: str, anchor: str) -> StoredRun:
     if run.experiment.method is None:
         raise BadInput(f"{folder} is an original model, not an unlearning.")
     problems: list[ReadProblem] = []
-    audits = []
-    for file, tier in AUDIT_FILES.items():
-        command = audit_command_here(run, folder, tier)
-        audits.append(_read_file(folder, file, Audit, command, problems))
+
+    def read_file(file: str, cls: type[T], command: str) -> T | None:
+        """Return the content of a file, or None; a damaged one adds to the problems."""
+        path = folder / file
+        try:
+            return read_record(path, cls) if path.exists() else None
+        except InvalidRecord as error:
+            message = f"{path} cannot be used: {error}. Delete it and run `{command}` again."
+            problems.append(ReadProblem(folder, file, message))
+            return None
+
+    audits = [
+        read_file(file, Audit, audit_command_here(run, folder, tier))
+        for file, tier in AUDIT_FILES.items()
+    ]
     analyse = shlex.join(["duck", "analyse", str(folder)])
-    analysis = _read_file(folder, ANALYSIS_FILE, Analysis, analyse, problems) or Analysis()
     # Older records do not store the kind.
     kind = run.by_class.kind or ("class" if run.samples.get("forget_test") else "samples")
     result = Result(
@@ -274,35 +292,28 @@ def _read_run(folder: Path, name: str, anchor: str) -> StoredRun:
         samples=run.samples,
         seconds=run.seconds,
     )
-    return StoredRun(folder, run, result, anchor, _strongest_audit(audits), analysis, problems)
+    return StoredRun(
+        folder,
+        run,
+        result,
+        anchor,
+        _strongest_audit([audit for audit in audits if audit is not None]),
+        read_file(ANALYSIS_FILE, Analysis, analyse) or Analysis(),
+        read_file(runs.ASSURANCE, Assurance, "duck forget --assure"),
+        problems,
+    )
 
 
-def _read_file(
-    folder: Path, file: str, cls: type[T], command: str, problems: list[ReadProblem]
-) -> T | None:
-    """Return the content of a file in a run folder, or None; a damaged one adds to the problems."""
-    path = folder / file
-    if not path.exists():
-        return None
-    try:
-        return read_record(path, cls)
-    except InvalidRecord as error:
-        message = f"{path} cannot be used: {error}. Delete it and run `{command}` again."
-        problems.append(ReadProblem(folder, file, message))
-        return None
-
-
-def _strongest_audit(audits: Iterable[Audit | None]) -> Audit | None:
+def _strongest_audit(audits: Sequence[Audit]) -> Audit | None:
     """Return the audit of the highest tier that has a verdict; if none has, the highest tier.
 
     The reasons of a lower tier that found "not forgotten" are added if it does not have them.
     """
-    known = [audit for audit in audits if audit is not None]
-    if not known:
+    if not audits:
         return None
-    chosen = max(known, key=lambda audit: (audit.verdict != verdict.NO_VERDICT, _rank(audit)))
+    chosen = max(audits, key=lambda audit: (audit.verdict != verdict.NO_VERDICT, _rank(audit)))
     reasons = chosen.reasons
-    for audit in known:
+    for audit in audits:
         if audit.verdict == verdict.NOT_FORGOTTEN and _rank(audit) < _rank(chosen):
             tier = f"{audit.tier.capitalize()} tier, {audit.verdict}"
             new = [why for why in audit.reasons if not any(why in known for known in reasons)]
@@ -347,20 +358,15 @@ def _check_models(record: bias.RemovalRecord) -> None:
 def _read_maps(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         check_regular(path)
+        with path.open("rb") as opened, np.load(opened) as file:
+            maps = {name: np.asarray(file[name], np.float32) for name in BIAS_MODELS}
     except OSError as error:
         raise InvalidRecord(f"it cannot be opened: {error.strerror}") from error
-    if not zipfile.is_zipfile(path):
-        raise InvalidRecord("it is not an npz file")
-    try:
-        with path.open("rb") as opened, np.load(opened) as file:
-            maps = {name: np.asarray(file[name], np.float32) for name in file}
-    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise InvalidRecord(f"it is not a complete npz file: {error}") from error
-    sizes = {(*array.shape[:1], *array.shape[-2:]) for array in maps.values()}
-    have_right_shape = all(
-        array.ndim == (4 if name == "images" else 3) and array.size for name, array in maps.items()
-    )
-    if len(sizes) != 1 or not have_right_shape or not set(BIAS_MODELS) <= maps.keys():
+    except Exception as error:
+        # numpy and zipfile raise errors of many classes for a damaged file.
+        raise InvalidRecord(f"it is no npz file with the maps of each model: {error}") from error
+    shapes = {array.shape for array in maps.values()}
+    if len(shapes) > 1 or not all(array.ndim == 3 and array.size for array in maps.values()):
         raise InvalidRecord("it does not hold maps of the same images for each model")
     if not all(np.isfinite(array).all() for array in maps.values()):
         raise InvalidRecord("its maps hold a value that is not a number")

@@ -26,7 +26,7 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: ink, family: "system-ui, sans-serif", size: 12 },
-      hoverlabel: { bgcolor: css("paper"), bordercolor: css("muted"), font: { color: ink } },
+      hoverlabel: { namelength: -1, bgcolor: css("paper"), bordercolor: css("muted"), font: { color: ink } },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: css("muted"), activecolor: ink },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
     });

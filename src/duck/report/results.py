@@ -14,7 +14,13 @@ from duck.methods.base import METHODS
 from duck.metrics import aus
 from duck.printable import counted
 from duck.report.groups import Group, group_of
-from duck.scenarios import ForgetClasses, ForgetRandomClasses, Request, describe
+from duck.scenarios import (
+    ForgetClasses,
+    ForgetFraction,
+    ForgetRandomClasses,
+    Request,
+    describe,
+)
 from duck.types import Estimate
 
 MAX_LIST_LETTERS = 48
@@ -62,6 +68,10 @@ class Result:
     def request(self) -> Request:
         assert self.experiment.request is not None
         return self.experiment.request
+
+    @property
+    def data(self) -> str:
+        return self.experiment.training.data
 
     @cached_property
     def group(self) -> Group:
@@ -113,6 +123,11 @@ class Result:
         return None
 
     @property
+    def is_random(self) -> bool:
+        """Whether the classes or samples were chosen at random."""
+        return isinstance(self.request, ForgetRandomClasses | ForgetFraction)
+
+    @property
     def scenario(self) -> str:
         """Results of different scenarios cannot be compared."""
         if self.kind != "class":
@@ -126,8 +141,8 @@ class Result:
 
     def accuracy(self, split: str, scores: Scores | None = None) -> Estimate | None:
         """Return the accuracy on a split with its interval, by default of the unlearned model."""
-        scores = self.scores if scores is None else scores
-        return accuracy_with_interval(scores.get(split), self.samples.get(split))
+        value = (self.scores if scores is None else scores).get(split)
+        return None if value is None else accuracy_with_interval(value, self.samples.get(split))
 
     @property
     def retain_split(self) -> str:
@@ -193,10 +208,8 @@ def shorten_name(name: str) -> str:
     return name if len(name) <= MAX_NAME_LETTERS else f"{name[: MAX_NAME_LETTERS - 1]}…"
 
 
-def accuracy_with_interval(value: float | None, n: int | None) -> Estimate | None:
+def accuracy_with_interval(value: float, n: int | None) -> Estimate:
     """Return an accuracy over n samples with its exact interval (Clopper and Pearson)."""
-    if value is None:
-        return None
     return Estimate(value, *clopper_pearson(round(value * n), n)) if n else Estimate(value)
 
 

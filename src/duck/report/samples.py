@@ -17,8 +17,6 @@ from duck.runtime import seeded
 from duck.types import Examples, Scenario
 
 SAMPLE_COUNT = 8
-MIN_SIDE = 96
-"""Pixels of the longer side of an image on the page. Smaller images are enlarged."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ def choose_forgotten_samples(
         before = _predicted_classes(original, examples, classes)
     after = _predicted_classes(unlearned, examples, classes)
     true = [classes[label] for label in examples.labels.tolist()]
-    images = stretch_images(next(examples.batches(len(examples))).images.float().cpu())
+    images = next(examples.batches(len(examples))).images.float().cpu()
     urls = [_data_url(image) for image in images]
     rows = zip(urls, examples.ids.tolist(), true, before, after, strict=True)
     return [Sample(*row) for row in rows]
@@ -58,18 +56,11 @@ def _predicted_classes(model: nn.Module, examples: Examples, classes: Sequence[s
     return [names.get(index, f"output {index}") for index in predicted]
 
 
-def stretch_images(images: Tensor) -> Tensor:
-    """Scale each image of (N, C, H, W) to 0..255, whatever the model's normalisation was."""
-    low = images.amin((1, 2, 3), keepdim=True)
-    high = images.amax((1, 2, 3), keepdim=True)
-    return ((images - low) / (high - low).clamp_min(1e-6) * 255).round().to(torch.uint8)
-
-
 def _data_url(image: Tensor) -> str:
-    array = image.permute(1, 2, 0).numpy()
-    picture = Image.fromarray(array.squeeze(2) if array.shape[2] == 1 else array[..., :3])
-    factor = -(-MIN_SIDE // max(picture.size))
-    size = factor * picture.width, factor * picture.height
+    """Return an image as PNG, scaled to 0..255, whatever the model's normalisation was."""
+    low, high = image.min(), image.max()
+    pixels = ((image - low) / (high - low).clamp_min(1e-6) * 255).round().to(torch.uint8)
+    array = pixels.permute(1, 2, 0).numpy()
     file = io.BytesIO()
-    picture.resize(size, Image.Resampling.NEAREST).save(file, "PNG")
+    Image.fromarray(array.squeeze(2) if array.shape[2] == 1 else array[..., :3]).save(file, "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -1,14 +1,17 @@
 """Results of one method and preset as a series with its colour and symbol."""
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
 
-from duck.report.looks import MUTED, Look, Symbol, choose_looks
+from duck.report.looks import MUTED, Symbol, choose_looks
 from duck.report.plots import Mark, Points
 from duck.report.results import Result, mean_and_spread
 from duck.types import Estimate
 
+T = TypeVar("T", bound=Hashable)
 SCENARIOS = ("one class", "several classes", "samples")
+HOLLOW_NOTE = " Hollow symbols: the preset paper of a method that also has a tuned preset."
 
 
 class Series(NamedTuple):
@@ -26,19 +29,13 @@ class Series(NamedTuple):
         """The look of its points."""
         return {"color": self.color, "symbol": self.symbol, "hollow": self.is_paper}
 
-    def within(self, scenario: str) -> "Series":
-        """Return the series with the results of one scenario only."""
-        same = [result for result in self.results if result.scenario == scenario]
-        return self._replace(results=same)
 
-
-def make_series(results: Sequence[Result], looks: Mapping[str, Look] | None = None) -> list[Series]:
-    """Group results by method and preset, the preset `paper` first."""
-    looks = looks or choose_looks(result.label for result in results)
+def make_series(results: Sequence[Result]) -> list[Series]:
+    """Group results by method and preset, the preset `paper` last."""
     found = []
-    for label, look in looks.items():
+    for label, look in choose_looks(result.label for result in results).items():
         same_method = [result for result in results if result.label == label]
-        presets = sorted({result.preset for result in same_method})
+        presets = sorted({result.preset for result in same_method}, reverse=True)
         is_tuned = any(preset.startswith("tuned") for preset in presets)
         for preset in presets:
             same_preset = [result for result in same_method if result.preset == preset]
@@ -47,10 +44,31 @@ def make_series(results: Sequence[Result], looks: Mapping[str, Look] | None = No
     return found
 
 
-def scenarios_of(results: Sequence[Result]) -> list[str]:
-    """Return the scenarios that occur, in a fixed order."""
-    known = {result.scenario for result in results}
-    return [scenario for scenario in SCENARIOS if scenario in known]
+def split_by(series: Sequence[Series], key: Callable[[Result], T]) -> dict[T, list[Series]]:
+    """Return the series of the results with each value of a key."""
+    parts = {}
+    for value in dict.fromkeys(map(key, results_of(series))):
+        same = [one._replace(results=[r for r in one.results if key(r) == value]) for one in series]
+        parts[value] = [one for one in same if one.results]
+    return parts
+
+
+def select(series: Sequence[Series], condition: Callable[[Result], bool]) -> list[Series]:
+    """Return the series of the results that fulfil a condition."""
+    return split_by(series, condition).get(True, [])
+
+
+def by_scenario(series: Sequence[Series]) -> dict[str, list[Series]]:
+    """Return the series of each scenario, under "" if there is only one scenario."""
+    parts = split_by(series, lambda result: result.scenario)
+    if len(parts) == 1:
+        return {"": list(series)}
+    return {name.capitalize(): parts[name] for name in SCENARIOS if name in parts}
+
+
+def results_of(series: Sequence[Series]) -> list[Result]:
+    """Return the results of all series."""
+    return list(chain.from_iterable(one.results for one in series))
 
 
 def group_repeats(results: Sequence[Result]) -> list[list[Result]]:
@@ -77,18 +95,6 @@ def _score_value(result: Result, score: str) -> float:
     value = result.scores[names.get(score, result.forget_split)]
     assert value is not None
     return value if score == "AUS" else 100 * value
-
-
-def preset_notes(
-    results: Sequence[Result], current: Sequence[Result], series: Sequence[Series]
-) -> str:
-    """Return what a caption says about presets."""
-    notes = ""
-    if any(one.is_paper for one in series):
-        notes += " Hollow symbols: the preset paper of a method that also has a tuned preset."
-    if len(current) < len(results):
-        notes += " Results with settings that no preset has now are only in the table."
-    return notes
 
 
 def preset_legend(series: Sequence[Series]) -> list[Mark]:
