@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from duck.bench import Results
+from duck.bench.estimates import Estimates
 from duck.bench.grids import Block, Cell, Facts, Grid, cells, experiment
 from duck.bench.results import Result
-from duck.bench.runner import load_all
+from duck.bench.runner import Job, load_all
 from duck.experiment import from_dict, to_dict
 from duck.records import structure
 from duck.types import Data
@@ -82,3 +83,8 @@ def to_result(line: dict[str, Any]) -> Result:
 def append(results: Results, grid: str, line: dict[str, Any]) -> None:
     """Append a line to the file of a grid."""
     results.append(grid, to_result(line))
+
+
+def expected(job: Job, results: Results, device: str = "here") -> float | None:
+    """Return the expected seconds of a job."""
+    return Estimates(results, device).seconds(job.experiment, job.keys["scenario"], job.settings)

@@ -15,7 +15,6 @@ from duck.artifacts import ArtifactStore, Key
 from duck.audits.scores import Outputs
 from duck.bench import Attack, Results, attacker, find_grid
 from duck.bench.attacks import Attacker, Lira, Svm
-from duck.bench.estimates import expected
 from duck.bench.executor import execute, plan
 from duck.bench.formats import render
 from duck.bench.grids import Grid, experiment, facts_of, parse_only, result_id, training
@@ -31,7 +30,7 @@ from duck.pools.plan import Plan as PoolPlan
 from duck.pools.reader import Pool
 from duck.runtime import device_name
 from duck.scenarios import ForgetClasses
-from tests.bench.lines import FACTS, FEW, append, cell_of, digits, line_of
+from tests.bench.lines import FACTS, FEW, append, cell_of, digits, expected, line_of
 from tests.toys import class_scenario, samples_scenario, trained_net
 
 CPU = torch.device("cpu")
@@ -463,10 +462,10 @@ def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) ->
         grid.attack,
     )
     append(results, "scores", {**line_of(grid, cell_of(grid, "duck", 0)), "wall_seconds": 40.0})
-    assert expected(job, results, "here") is None
+    assert expected(job, results) is None
     append(results, "svm", {**attack_line(grid, "duck", 0, {"f1": 0.7}), "wall_seconds": 7.0})
-    assert expected(job, results, "here") == 7
-    assert expected(replace(job, measurement=None), results, "here") == 40
+    assert expected(job, results) == 7
+    assert expected(replace(job, measurement=None), results) == 40
 
 
 def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from duck.bench.estimates import expected, remaining
+from duck.bench.estimates import Estimates
 from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, original_of
 from duck.bench.results import Result, Results
 from duck.bench.runner import Job
@@ -130,17 +130,23 @@ def execute(
     limit   seconds; a job that would not fit is not started, nor any after it
     """
     deadline = None if limit is None else time.monotonic() + limit
+    estimates = Estimates(results, device)
     left = list(jobs)
     finished: list[Result] = []
     in_time = True
 
+    def expected(job: Job) -> float | None:
+        return estimates.seconds(job.experiment, job.keys["scenario"], job.settings)
+
+    def progress(now: Job | None = None, line: Result | None = None) -> None:
+        seconds_left = estimates.total(map(expected, left))
+        report(Progress(len(finished), len(left), seconds_left, now, line))
+
     def start(job: Job) -> bool:
         nonlocal in_time
-        seconds = expected(job, results, device) or 0.0
-        in_time = deadline is None or time.monotonic() + seconds < deadline
+        in_time = deadline is None or time.monotonic() + (expected(job) or 0.0) < deadline
         if in_time:
-            seconds_left = remaining(left, results, device)
-            report(Progress(len(finished), len(left), seconds_left, now=job))
+            progress(now=job)
         return in_time
 
     for stage in _stages(jobs) if engine.workers > 1 else [jobs]:
@@ -148,8 +154,7 @@ def execute(
             results.append(grid, line)
             finished.append(line)
             left = [job for job in left if job.id != line.id]
-            seconds_left = remaining(left, results, device)
-            report(Progress(len(finished), len(left), seconds_left, line=line))
+            progress(line=line)
     return RunCounts(len(finished), sum(line.failed for line in finished), len(left))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from duck.audits.roc import RATES, least_others
 from duck.bench.grids import Cell
+from duck.bench.groups import Group
 from duck.bench.results import Result, Results
 from duck.scenarios import ForgetRandomClasses
 
@@ -109,18 +110,21 @@ def unresolved_rates(used: Iterable[Result]) -> list[str]:
 
 
 def left_out(
-    shown_cells: Iterable[Cell], used: Iterable[Result], results: Results, measurement: str | None
+    chosen: Iterable[Group], every: Iterable[Group], results: Results, measurement: str | None
 ) -> list[str]:
-    """Count the results of the same cells with other settings, which the table does not show.
+    """Count the results of the chosen cells with other settings, which the table does not show.
 
     Results of other architectures, recipes or variants belong to other grids and are not counted.
     """
     names: set[tuple[Any, ...]] = set()
-    for cell in shown_cells:
-        names.update(_names_of(cell))
-    shown = {id(line) for line in used}
-    same_cells = [line for line in results.done.values() if _cell_of(line) in names]
-    others = [line for line in same_cells if id(line) not in shown]
-    count = sum(line.measurement_name == measurement for line in others)
+    for group in chosen:
+        for cell in group.cells:
+            names.update(_names_of(cell))
+    used = {id(line) for group in every for line in group.lines.values()}
+    others = [
+        line
+        for line in results.done.values()
+        if line.measurement_name == measurement and id(line) not in used and _cell_of(line) in names
+    ]
     what = "other settings or shadow models" if measurement == "lira" else "other settings"
-    return [f"Left out: {count} results of the same cells with {what}."] if count else []
+    return [f"Left out: {len(others)} results of the same cells with {what}."] if others else []
