@@ -40,6 +40,7 @@ LAYERS = [
     ["api", "run_assured", "tuning"],
     ["originals"],
     ["run_train", "analysis"],
+    ["run_compare"],
     ["bench"],
     ["report"],
     ["demo"],

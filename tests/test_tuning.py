@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ from duck.tuning import (
     _confidences,
     _Judge,
     _run,
-    _ScenarioTrial,
+    _run_part,
     at_edge,
     best,
     changes,
@@ -218,7 +219,7 @@ def test_a_trial_that_cannot_become_the_best_is_pruned_and_counts() -> None:
         for scenario in scenarios
     ]
     idle = METHODS["original"]()
-    work = _ScenarioTrial(judges, idle)
+    work = partial(_run_part, judges=judges, method=idle)
     with InlineEngine().open(work, 2) as execute:
         assert not _run(judges, 0, {}, FAILED, execute).pruned
         pruned = _run(judges, 1, {}, 1.0, execute)
@@ -289,26 +290,6 @@ def test_a_search_goes_on_after_the_trials_that_are_done() -> None:
                 DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE, done=[whole[0], whole[2]]
             )
         )
-
-
-def test_settings_known_from_elsewhere_come_before_drawn_ones_and_after_those_done() -> None:
-    known = replace(DUCK, lr=2e-4, lambda_forget=5.0)  # outside the space
-
-    def search(done: list[Trial]) -> list[Trial]:
-        return list(
-            tune(DUCK, trained_net(), [class_scenario()], 4, recipe=RECIPE, done=done, also=[known])
-        )
-
-    drawn, fresh = list(tune(DUCK, trained_net(), [class_scenario()], 2, recipe=RECIPE)), search([])
-    assert [(trial.settings["lr"], trial.settings["lambda_forget"]) for trial in fresh[:2]] == [
-        (DUCK.lr, DUCK.lambda_forget),
-        (2e-4, 5.0),
-    ]
-    assert fresh[2].settings == drawn[1].settings
-    later = search(drawn)
-    assert [trial.settings for trial in later] == [fresh[1].settings, fresh[3].settings]
-    again = search([*drawn, later[0]])
-    assert [trial.settings for trial in again] == [later[1].settings]
 
 
 def test_test_data_are_never_looked_at() -> None:

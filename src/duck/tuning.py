@@ -5,13 +5,13 @@ The search space is published, and the budget is the same for every method.
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,7 @@ from duck.search_spaces import (
 )
 from duck.types import Examples, Recipe, Scenario, Task
 
+T = TypeVar("T")
 INLINE = InlineEngine()
 Objective = Literal["aus", "gap", "memory"]
 MIN_TRIALS_TO_WIDEN = 3
@@ -97,7 +98,6 @@ def tune(
     retrained: Sequence[nn.Module] | None = None,
     objective: Objective | None = None,
     done: Sequence[Trial] = (),
-    also: Sequence[Method] = (),
     engine: Engine = INLINE,
 ) -> Iterator[Trial]:
     """Yield trials as they end; the first one has the settings of `method`.
@@ -110,61 +110,53 @@ def tune(
                 `memory` and `gap`
     objective   as in `TuneOptions`; None: `gap` if there are retrained models, else `aus`
     done        the first trials of the same search, which is resumed after them
-    also        known settings to try before the search suggests others; they count as trials
     engine      with several workers, the scenarios of a trial run at the same time; the trials are
                 the same with every engine
     """
-    create_study = _import_optuna()
     if budget < 1:
         raise BadInput(f"The budget is a number of trials and must be at least 1, got {budget}.")
     published = space_of(METHODS.name_of(method))
     chosen: Objective = objective or ("aus" if retrained is None else "gap")
     _check_scenarios(scenarios, retrained, chosen)
+    study = _create_study(scenarios[0].seed, budget)
     options = {"new_model": new_model, "recipe": recipe or Recipe(), "head": head}
     references: Sequence[nn.Module | None] = retrained or [None] * len(scenarios)
     judges = [
         _Judge(model, scenario, scenario.task(**options), chosen, reference)
         for scenario, reference in zip(scenarios, references, strict=True)
     ]
-    study = create_study(scenarios[0].seed, budget)
-    queue = [settings_in(published, known) for known in (method, *also)]
-    base = covering(published, queue[0])
+    start = settings_in(published, method)
+    base = covering(published, start)
     trials: list[Trial] = []
     # The workers, with their copies of the models and data, serve all trials.
-    with engine.open(_ScenarioTrial(judges, method), len(judges)) as execute:
+    with engine.open(partial(_run_part, judges=judges, method=method), len(judges)) as execute:
         for number in range(budget):
-            earlier = done[number] if number < len(done) else None
-            suggestion, settings = _propose(study, widened(base, trials), queue, earlier)
-            if earlier is None:
+            first = start if number == 0 else None
+            suggestion, settings = _propose(study, widened(base, trials), first)
+            if number < len(done):
+                trial = done[number]
+                if trial.settings != settings:
+                    raise BadInput(
+                        f"Trial {number} of those done is of another search: it has "
+                        f"{trial.settings}, not {settings}."
+                    )
+            else:
                 best_score = max((trial.score for trial in trials), default=FAILED)
                 trial = _run(judges, number, settings, best_score, execute)
-            elif earlier.settings == settings:
-                trial = earlier
-            else:
-                raise BadInput(
-                    f"Trial {number} of those done is of another search: it has "
-                    f"{earlier.settings}, not {settings}."
-                )
+                yield trial
             study.tell(suggestion, trial.score)
             trials.append(trial)
-            if earlier is None:
-                yield trial
 
 
-def _import_optuna() -> Callable[[int, int], Any]:
-    """Return a function that creates a study from a seed and a budget."""
+def _create_study(seed: int, budget: int) -> Any:
     try:
         import optuna
     except ImportError as error:
         raise MissingExtra("Tuning needs Optuna: pip install 'duck-unlearning[tune]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-    def create_study(seed: int, budget: int) -> Any:
-        # Optuna would start with ten random settings: too many for a small budget.
-        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(3, budget // 4))
-        return optuna.create_study(direction="maximize", sampler=sampler)
-
-    return create_study
+    # Optuna would start with ten random settings: too many for a small budget.
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(3, budget // 4))
+    return optuna.create_study(direction="maximize", sampler=sampler)
 
 
 def _check_scenarios(
@@ -185,57 +177,17 @@ def _check_scenarios(
         )
 
 
-def _propose(
-    study: Any, space: Space, queue: list[Settings], earlier: Trial | None
-) -> tuple[Any, Settings]:
+def _propose(study: Any, space: Space, first: Settings | None) -> tuple[Any, Settings]:
     """Return the study's next suggestion and the settings of the next trial.
 
-    Settings in the queue come first and are used even outside the space. A resumed search may have
-    had a shorter queue: its trials are then followed by the rest of the queue.
+    The settings of the first trial are used even outside the space.
     """
-    queued = earlier.settings if earlier is not None else next(iter(queue), None)
-    if queued in queue:
-        queue.remove(queued)
+    if first is not None:
         drawn = {key: values for key, values in space.items() if values.fixed is None}
-        study.enqueue_trial({key: drawn[key].nearest(value_of(queued, key)) for key in drawn})
-    else:
-        queued = None
+        study.enqueue_trial({key: drawn[key].nearest(value_of(first, key)) for key in drawn})
     suggestion = study.ask()
     suggested = {key: values.suggest(suggestion, key) for key, values in space.items()}
-    return suggestion, by_name(suggested) if queued is None else queued
-
-
-def retrain(
-    model: nn.Module,
-    scenarios: Sequence[Scenario],
-    *,
-    new_model: Callable[[], nn.Module],
-    recipe: Recipe,
-    training: Training | None = None,
-    store: ArtifactStore | None = None,
-    engine: Engine = INLINE,
-    report: Callable[[int, int], None] = lambda done, total: None,
-) -> list[nn.Module]:
-    """Return a model without the forget set of each scenario, for objectives that compare.
-
-    training, store   models that were stored for this training of the original are reused
-    report            progress callback: called with (done, total)
-    """
-    retrainings = [
-        Retraining(scenario, model, new_model, recipe, training, store or ArtifactStore())
-        for scenario in scenarios
-    ]
-    models: dict[int, nn.Module] = {}
-    work = partial(_retrain_one, retrainings=retrainings)
-    for place, retrained in engine(work, range(len(retrainings))):
-        models[place] = retrained
-        report(len(models), len(retrainings))
-    return [models[place] for place in range(len(retrainings))]
-
-
-def _retrain_one(place: int, retrainings: Sequence[Retraining]) -> tuple[int, nn.Module]:
-    retraining = retrainings[place]
-    return place, retraining.load_or_train(retraining.scenario.seed)
+    return suggestion, first or by_name(suggested)
 
 
 FILE_MARK = "# The best of"
@@ -363,9 +315,15 @@ def search_preset(
     common: dict[str, Any] = {"new_model": new_model, "recipe": recipe, "engine": engine}
     retrained = None
     if options.objective != "aus":
+        retrainings = [
+            Retraining(scenario, model, new_model, recipe, training, store or ArtifactStore())
+            for scenario in scenarios
+        ]
+        retrained = []
         with progress("retrained models") as report:
-            stored: dict[str, Any] = {"training": training, "store": store}
-            retrained = retrain(model, scenarios, **common, **stored, report=report)
+            for reference in in_order(engine(_retrain, list(enumerate(retrainings)))):
+                retrained.append(reference)
+                report(len(retrained), len(retrainings))
     search = Search(name, method, options, file)
     found = tune(
         method,
@@ -389,6 +347,11 @@ def search_preset(
     return search
 
 
+def _retrain(task: tuple[int, Retraining]) -> tuple[int, nn.Module]:
+    place, retraining = task
+    return place, retraining.load_or_train(retraining.scenario.seed)
+
+
 def check_preset_file(file: Path, overwrite: bool) -> None:
     """Raise an error if the file of a preset must not be written."""
     if file.exists() and not overwrite:
@@ -398,18 +361,14 @@ def check_preset_file(file: Path, overwrite: bool) -> None:
 
 def mean(parts: Sequence[Trial]) -> Trial:
     """Return one trial from its runs on several scenarios; if one run failed, the trial failed."""
-    failed = next((part for part in parts if part.error), None)
     seconds = sum(part.seconds for part in parts)
-    if failed:
-        return replace(failed, seconds=seconds)
-    names = [
-        name
-        for name in ("score", "kept", "forgotten", "auc", "memory", "aus")
-        if getattr(parts[0], name) is not None
-    ]
-    means: dict[str, Any] = {
-        name: statistics.fmean(getattr(part, name) for part in parts) for name in names
-    }
+    for part in parts:
+        if part.error:
+            return replace(part, seconds=seconds)
+    means: dict[str, Any] = {}
+    for name in ("score", "kept", "forgotten", "auc", "memory", "aus"):
+        if getattr(parts[0], name) is not None:
+            means[name] = statistics.fmean(getattr(part, name) for part in parts)
     return replace(parts[0], **means, seconds=seconds)
 
 
@@ -461,16 +420,12 @@ def at_edge(method: str, trials: Sequence[Trial]) -> list[str]:
     return names
 
 
-@dataclass(frozen=True)
-class _ScenarioTrial:
-    """Runs a setting on one scenario, which is given by its place."""
-
-    judges: Sequence["_Judge"]
-    method: Method
-
-    def __call__(self, task: tuple[int, int, Settings]) -> tuple[int, Trial]:
-        place, number, settings = task
-        return place, self.judges[place](number, with_settings(self.method, settings), settings)
+def _run_part(
+    task: tuple[int, int, Settings], judges: Sequence["_Judge"], method: Method
+) -> tuple[int, Trial]:
+    """Run a setting on one scenario, which is given by its place."""
+    place, number, settings = task
+    return place, judges[place](number, with_settings(method, settings), settings)
 
 
 def _run(
@@ -487,7 +442,7 @@ def _run(
     """
     results = execute([(place, number, settings) for place in range(len(judges))])
     parts: list[Trial] = []
-    for part in _in_order(results):
+    for part in in_order(results):
         parts.append(part)
         left = [judge.highest for judge in judges[len(parts) :]]
         reachable = (sum(part.score for part in parts) + sum(left)) / len(judges)
@@ -498,14 +453,14 @@ def _run(
     return mean(parts)
 
 
-def _in_order(results: Iterator[tuple[int, Trial]]) -> Iterator[Trial]:
-    """Yield trials in the order of their places."""
-    finished: dict[int, Trial] = {}
+def in_order(results: Iterable[tuple[int, T]]) -> Iterator[T]:
+    """Yield results in the order of their places, as soon as those before them are there."""
+    finished: dict[int, T] = {}
     next_place = 0
-    for place, trial in results:
-        finished[place] = trial
+    for place, result in results:
+        finished[place] = result
         while next_place in finished:
-            yield finished[next_place]
+            yield finished.pop(next_place)
             next_place += 1
 
 

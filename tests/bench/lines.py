@@ -8,7 +8,8 @@ from duck.bench import Results
 from duck.bench.estimates import Estimates
 from duck.bench.grids import Block, Cell, Facts, Grid, cells, experiment
 from duck.bench.results import Result
-from duck.bench.runner import Job, load_all
+from duck.bench.runner import Job
+from duck.data import load
 from duck.experiment import from_dict, to_dict
 from duck.records import structure
 from duck.types import Data
@@ -29,8 +30,7 @@ FACTS = Facts("cifar10", "f" * 32, 50_000, "crop-flip")
 
 @cache
 def digits() -> dict[str, Data]:
-    data, _ = load_all(["digits"], Path())
-    return data
+    return {"digits": load("digits", Path())}
 
 
 def cell_of(

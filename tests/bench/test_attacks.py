@@ -14,7 +14,7 @@ from duck import cli
 from duck.artifacts import ArtifactStore, Key
 from duck.audits.scores import Outputs
 from duck.bench import Attack, Results, attacker, find_grid
-from duck.bench.attacks import Attacker, Lira, Svm
+from duck.bench.attacks import Attacker, Lira
 from duck.bench.executor import execute, plan
 from duck.bench.formats import render
 from duck.bench.grids import Grid, experiment, facts_of, parse_only, result_id, training
@@ -78,7 +78,7 @@ def run(
 def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(
     tmp_path: Path, models: Path
 ) -> None:
-    made = run(SVM, tmp_path, models, "scenario=class,case=3", Svm(Attack("svm", splits=1)))
+    made = run(SVM, tmp_path, models, "scenario=class,case=3", Attacker(Attack("svm", splits=1)))
     assert list(made) == [
         "digits: train convnet",
         "digits, class 3: original (standard)",
@@ -99,7 +99,9 @@ def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(
     assert 0 < attack["seconds"] < attack["wall_seconds"]
     # Read back, both are there, and the same grid has nothing left to do.
     assert set(Results(tmp_path).done) == {line["id"] for line in made.values()}
-    assert run(SVM, tmp_path, models, "scenario=class,case=3", Svm(Attack("svm", splits=1))) == {}
+    assert (
+        run(SVM, tmp_path, models, "scenario=class,case=3", Attacker(Attack("svm", splits=1))) == {}
+    )
 
 
 @pytest.mark.slow
@@ -119,7 +121,7 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
         tmp_path / "results",
         tmp_path / "models",
         "scenario=samples,method=duck",
-        Svm(Attack("svm", splits=1)),
+        Attacker(Attack("svm", splits=1)),
     )
     assert list(attacked) == ["digits, seed 0: svm of duck (paper)"]
     assert "error" not in attacked["digits, seed 0: svm of duck (paper)"]
@@ -145,7 +147,7 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
         tmp_path / "results",
         tmp_path / "new",
         "scenario=samples,method=duck",
-        Svm(Attack("svm", splits=2)),
+        Attacker(Attack("svm", splits=2)),
     )
     (line,) = elsewhere.values()
     assert len(line["svm"]["f1"]) == 2
@@ -674,7 +676,8 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
         str(tmp_path / "models"),
     ]
     assert cli.main(words) == 2
-    assert "give their folder with --pool" in capsys.readouterr().err
+    command = "duck pool --data digits --model convnet --models 8 --epochs 1 --batch-size 256"
+    assert command in capsys.readouterr().err
     few = tmp_path / "few.toml"
     few.write_text(grid.read_text().replace("shadows = 8", "shadows = 2"))
     assert cli.main(["bench", str(few), *words[2:], "--pool", str(pool)]) == 2
@@ -777,7 +780,7 @@ def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:
         parse_only("scenario=samples,method=original", SVM),
     ).jobs
     lines = [
-        Runner(data, tmp_path / "models", CPU, Svm(Attack("svm", splits=1)))(job)
+        Runner(data, tmp_path / "models", CPU, Attacker(Attack("svm", splits=1)))(job)
         for job in jobs[-1:]
     ]
     assert str(lines[0].error).startswith("BadInput: digits has no test samples")

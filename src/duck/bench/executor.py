@@ -10,12 +10,9 @@ from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, origi
 from duck.bench.results import Result, Results
 from duck.bench.runner import Job
 from duck.engines import Engine, InlineEngine
-from duck.errors import UnknownName
 from duck.methods.base import METHODS
-from duck.scenarios import Debias
 from duck.types import Data
 
-Work = Callable[[Job], Result]
 INLINE = InlineEngine()
 
 
@@ -26,8 +23,8 @@ class Plan:
     jobs: list[Job]
     done: int
     """Cells that have a result."""
-    skipped: dict[str, str]
-    """Methods that are not installed, with the message of the registry."""
+    skipped: set[str]
+    """Methods that are not installed."""
 
 
 def plan(
@@ -44,7 +41,7 @@ def plan(
     stored   experiments whose outputs or weights are stored: an attack needs no new model
     """
     jobs: dict[str, Job] = {}
-    skipped: dict[str, str] = {}
+    skipped: set[str] = set()
     finished = results.done
     done = set()
     for cell in narrow(cells(grid, facts), only):
@@ -52,7 +49,7 @@ def plan(
         if name not in facts:
             continue
         if cell.method not in METHODS:
-            skipped[cell.method] = _unknown(cell.method)
+            skipped.add(cell.method)
             continue
         wanted = experiment(grid, cell, facts[name])
         original = original_of(grid, cell, facts[name])
@@ -74,24 +71,11 @@ def plan(
 
 def check_requests(jobs: Iterable[Job], data: Mapping[str, Data]) -> None:
     """Raise an error for a request that the data cannot fulfil, before anything is trained."""
-    seen: set[tuple[str, str]] = set()
-    for job in jobs:
+    by_request = {(job.dataset, str(job.experiment.request)): job for job in jobs}
+    for job in by_request.values():
         request = job.experiment.request
-        if request is None or (job.dataset, str(request)) in seen:
-            continue
-        seen.add((job.dataset, str(request)))
-        if isinstance(request, Debias):
-            request.classes(data[job.dataset])
-        else:
+        if request is not None:
             request(data[job.dataset], job.experiment.seed, job.experiment.protocol)
-
-
-def _unknown(method: str) -> str:
-    try:
-        METHODS[method]
-    except UnknownName as error:
-        return str(error)
-    raise AssertionError(method)
 
 
 class Progress(NamedTuple):
@@ -116,7 +100,7 @@ class RunCounts(NamedTuple):
 
 def execute(
     jobs: Sequence[Job],
-    work: Work,
+    work: Callable[[Job], Result],
     results: Results,
     grid: str,
     *,

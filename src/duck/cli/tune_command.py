@@ -8,12 +8,12 @@ import tyro
 
 from duck.artifacts import ArtifactStore, default_root
 from duck.cli import inputs
-from duck.cli.compare_command import original_or_trained
-from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
+from duck.cli.console import CONSOLE, emit, number, percent, print_table, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.parsing import check_output_file, parse
 from duck.errors import BadInput
 from duck.options import DataOptions, OriginalOptions, model_factory
+from duck.run_compare import original_or_trained
 from duck.runtime import pick_device
 from duck.scenarios import describe
 from duck.search_spaces import space_of
@@ -102,7 +102,9 @@ def _search(args: TuneFlags) -> Search:
     file = args.output.out or Path(f"{args.method}-{data.name}-{scenarios[0].kind}.toml")
     check_output_file(file)
     check_preset_file(file, args.output.overwrite)
-    original = original_or_trained(args.original, args.source, args.output.seed, data, device)
+    original = original_or_trained(
+        args.original, args.source, args.output.seed, data, device, CONSOLE
+    )
     training = original.training(data, args.source)
     return search_preset(
         args.method,
@@ -117,7 +119,7 @@ def _search(args: TuneFlags) -> Search:
         training=training,
         store=ArtifactStore(default_root()),
         engine=args.engine.create(),
-        progress=progress_bar,
+        progress=CONSOLE.progress,
     )
 
 
