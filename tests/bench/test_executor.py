@@ -389,7 +389,7 @@ def test_news_come_before_and_after_each_run(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path)
     news: list[Progress] = []
     execute(jobs, instant, results, "g", device="here", report=news.append)
-    assert [(state.done, state.left, state.now is None) for state in news[:4]] == [
+    assert [(state.done, state.left, state.line is not None) for state in news[:4]] == [
         (0, 5, False),
         (1, 4, True),
         (1, 4, False),

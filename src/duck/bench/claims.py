@@ -1,9 +1,10 @@
 """The claims of the DUCK paper, answered from the results of a folder."""
 
 import itertools
+import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -25,8 +26,6 @@ MIN_CASES = 3
 """A rival with fewer cases is named: its mean says little."""
 LEVEL = 0.05
 """Of the Wilcoxon tests."""
-MIN_TEST_CASES = 6
-"""With fewer pairs a two-sided Wilcoxon test cannot have p < 0.05."""
 MAX_F1_GAP = 0.005
 MAX_TPR_GAP = 0.005
 MAX_AUC_GAP = 0.01
@@ -331,14 +330,25 @@ def _settings(lines: ResultsByCase) -> str:
 # Claims 4 to 10: scores
 
 
-class Measure(NamedTuple):
-    """A score in which rows of DUCK are compared with another method."""
+@dataclass(frozen=True)
+class Measure:
+    """A score in which rows of DUCK are compared with another method, and what a claim asks."""
 
     score: str
     title: str
     factor: float = 1
     digits: int = 3
     other: str = "retrained"
+    above: float = -math.inf
+    """The mean difference must be larger than this,"""
+    below: float = math.inf
+    """and smaller than this."""
+    max_value: float = math.inf
+    """The mean of DUCK must be smaller than this."""
+    is_tested: bool = False
+    """The difference must not be significant."""
+    nearer_than: str = ""
+    """DUCK must be nearer to `other` than to this method."""
 
     def difference(self, pairs: Pairs, other: str) -> str:
         """Return both values, their mean difference, and its p."""
@@ -358,8 +368,6 @@ class Comparison:
 
     grid: str
     measures: tuple[Measure, ...]
-    judge: Callable[..., Verdict]
-    """Called with the pairs of each measure."""
     of_variants: bool = False
     """Compare the variants of DUCK in place of DUCK itself."""
     needs_all_cases: bool = True
@@ -382,19 +390,21 @@ class Comparison:
         for others in itertools.product(*(_peers(rows, row, method) for method in methods)):
             by_method = dict(zip(methods, others, strict=True))
             names = {method: _name(other) for method, other in by_method.items()}
-            found = [_pair(row, by_method[one.other], one.score) for one in self.measures]
-            if not all(pairs.n for pairs in found):
+            found = {
+                measure: _pair(row, by_method[measure.other], measure.score)
+                for measure in self.measures
+            }
+            if not all(pairs.n for pairs in found.values()):
                 listed = " or ".join(names.values())
                 values = _spread(_values(row, self.measures[0].score))
                 own = f"{self.measures[0].title} {values} (n {len(row.results)})"
                 text = f"{_title(row)}: {listed} was not run in the same cases; {own}."
                 yield Finding(text, "missing")
                 continue
-            verdict = self.judge(*found)
+            verdict = _judge(found)
             ending = " Too few cases to tell." if verdict == "missing" else ""
             differences = "; ".join(
-                measure.difference(pairs, names[measure.other])
-                for measure, pairs in zip(self.measures, found, strict=True)
+                measure.difference(pairs, names[measure.other]) for measure, pairs in found.items()
             )
             yield Finding(f"{_title(row)}: {differences}.{ending}", verdict)
 
@@ -421,49 +431,34 @@ def _pool_note(line: Result) -> Finding:
     return Finding(text, "note")
 
 
-def _like_chance(*max_gaps: float) -> Callable[..., Verdict]:
-    """Return a judge: each mean difference is small, and none is significant."""
-
-    def judge(*found: Pairs) -> Verdict:
-        alike = [
-            abs(pairs.gap) < max_gap and pairs.test.p > LEVEL
-            for pairs, max_gap in zip(found, max_gaps, strict=True)
-        ]
-        verdict = _verdict(all(alike), min(pairs.n for pairs in found))
-        # Without enough pairs for a test a difference cannot be significant.
-        is_tested = all(
-            pairs.test.least_p <= LEVEL or pairs.ours == pairs.theirs for pairs in found
+def _judge(found: Mapping[Measure, Pairs]) -> Verdict:
+    """Return whether the pairs of each measure are as the claim says."""
+    gaps = {(measure.score, measure.other): abs(pairs.gap) for measure, pairs in found.items()}
+    for measure, pairs in found.items():
+        holds = (
+            measure.above < pairs.gap < measure.below
+            and statistics.mean(pairs.ours) < measure.max_value
+            and (not measure.is_tested or pairs.test.p > LEVEL)
         )
-        return verdict if verdict == "no" or is_tested else "weak yes"
-
-    return judge
-
-
-def _like_density(*found: Pairs) -> Verdict:
-    forgotten = [
-        pairs for name, pairs in zip(DENSITIES, found, strict=True) if name.startswith("forget")
+        if measure.nearer_than:
+            farther = gaps[measure.score, measure.nearer_than]
+            holds = holds and gaps[measure.score, measure.other] < farther
+        if not holds:
+            return "no"
+    # Without enough pairs for a test a difference cannot be significant.
+    untested = [
+        measure
+        for measure, pairs in found.items()
+        if measure.is_tested and pairs.test.least_p > LEVEL and pairs.ours != pairs.theirs
     ]
-    if any(pairs.test.p <= LEVEL for pairs in forgotten):
-        return "no"
-    return "missing" if any(pairs.n < MIN_TEST_CASES for pairs in forgotten) else "yes"
+    if any(measure.below == math.inf for measure in untested):
+        return "missing"
+    return "weak yes" if untested else _verdict(True, min(pairs.n for pairs in found.values()))
 
 
-def _bias_removed(wrong: Pairs, right: Pairs, shap_before: Pairs, shap: Pairs) -> Verdict:
-    is_gone = right.gap > -MAX_ACCURACY_GAP and abs(shap.gap) < abs(shap_before.gap)
-    return _verdict(is_gone, right.n)
-
-
-def _loss_needed(aus: Pairs) -> Verdict:
-    return _verdict(aus.gap <= -MIN_ABLATION_GAP, aus.n)
-
-
-def _like_finetune(kept: Pairs, forgotten: Pairs) -> Verdict:
-    is_forgotten = statistics.mean(forgotten.ours) < MAX_ACCURACY_GAP
-    return _verdict(kept.gap > -MAX_ACCURACY_GAP and is_forgotten, kept.n)
-
-
-def _like_retrained(aus: Pairs) -> Verdict:
-    return _verdict(aus.gap > -MAX_AUS_GAP, aus.n)
+def _like(measure: Measure, max_gap: float) -> Measure:
+    """Ask for a small difference that is not significant."""
+    return replace(measure, above=-max_gap, below=max_gap, is_tested=True)
 
 
 def _architectures(tables: Tables) -> Iterator[Finding]:
@@ -471,7 +466,7 @@ def _architectures(tables: Tables) -> Iterator[Finding]:
     if all(row.cell.block.model == PAPER_MODEL for row in _of_duck(tables(name))):
         yield Finding(f"Not run: there are no results but those of {PAPER_MODEL}.", "missing")
     else:
-        yield from Comparison(name, (Measure("aus", "AUS"),), _like_retrained)(tables)
+        yield from Comparison(name, (Measure("aus", "AUS", above=-MAX_AUS_GAP),))(tables)
 
 
 CLAIMS: list[tuple[str, str, Check]] = [
@@ -499,8 +494,7 @@ CLAIMS: list[tuple[str, str, Check]] = [
         "Wilcoxon test).",
         Comparison(
             "paper/svm",
-            (Measure("f1", "F1", 100, 2),),
-            _like_chance(MAX_F1_GAP),
+            (_like(Measure("f1", "F1", 100, 2), MAX_F1_GAP),),
             needs_all_cases=False,
         ),
     ),
@@ -511,8 +505,10 @@ CLAIMS: list[tuple[str, str, Check]] = [
         "test.",
         Comparison(
             "paper/lira",
-            (Measure("auc", "AUC"), Measure("tpr_1", "TPR at 1 % FPR", 100, 2)),
-            _like_chance(MAX_AUC_GAP, MAX_TPR_GAP),
+            (
+                _like(Measure("auc", "AUC"), MAX_AUC_GAP),
+                _like(Measure("tpr_1", "TPR at 1 % FPR", 100, 2), MAX_TPR_GAP),
+            ),
             needs_all_cases=False,
         ),
     ),
@@ -523,10 +519,14 @@ CLAIMS: list[tuple[str, str, Check]] = [
         Comparison(
             "paper/density",
             tuple(
-                Measure(name, f"log density of {column.title}", 1, 2)
+                Measure(
+                    name,
+                    f"log density of {column.title}",
+                    digits=2,
+                    is_tested=name.startswith("forget"),
+                )
                 for name, column in DENSITIES.items()
             ),
-            _like_density,
         ),
     ),
     (
@@ -539,11 +539,10 @@ CLAIMS: list[tuple[str, str, Check]] = [
             "paper/bias",
             (
                 Measure("wrong", "wrong", 100, 1, "original"),
-                Measure("right", "right", 100, 1),
+                Measure("right", "right", 100, 1, above=-MAX_ACCURACY_GAP),
                 Measure("shap", "SHAP", 1, 4, "original"),
-                Measure("shap", "SHAP", 1, 4),
+                Measure("shap", "SHAP", 1, 4, nearer_than="original"),
             ),
-            _bias_removed,
         ),
     ),
     (
@@ -551,7 +550,9 @@ CLAIMS: list[tuple[str, str, Check]] = [
         f"the mean AUS is lower by at least {MIN_ABLATION_GAP:g} without the forget loss, and also "
         "without the retain loss.",
         Comparison(
-            "paper/ablation", (Measure("aus", "AUS", other="duck"),), _loss_needed, of_variants=True
+            "paper/ablation",
+            (Measure("aus", "AUS", other="duck", below=-MIN_ABLATION_GAP),),
+            of_variants=True,
         ),
     ),
     (
@@ -561,10 +562,9 @@ CLAIMS: list[tuple[str, str, Check]] = [
         Comparison(
             "paper/multi-class",
             (
-                Measure("retain_test", "kept", 100, 2, "finetune"),
-                Measure("forget_test", "forgotten", 100, 2, "finetune"),
+                Measure("retain_test", "kept", 100, 2, "finetune", above=-MAX_ACCURACY_GAP),
+                Measure("forget_test", "forgotten", 100, 2, "finetune", max_value=MAX_ACCURACY_GAP),
             ),
-            _like_finetune,
         ),
     ),
     (

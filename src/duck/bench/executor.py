@@ -79,14 +79,15 @@ def check_requests(jobs: Iterable[Job], data: Mapping[str, Data]) -> None:
 
 
 class Progress(NamedTuple):
-    """How far a grid is: `now` is about to start, or `line` has just ended."""
+    """How far a grid is: a job is about to start, or has just ended with a result."""
 
     done: int
     left: int
     seconds_left: float | None
     """None where no run has been timed yet."""
-    now: Job | None = None
+    job: Job
     line: Result | None = None
+    """None: the job is about to start."""
 
 
 class RunCounts(NamedTuple):
@@ -115,30 +116,29 @@ def execute(
     """
     deadline = None if limit is None else time.monotonic() + limit
     estimates = Estimates(results, device)
-    left = list(jobs)
+    left = {job.id: job for job in jobs}
     finished: list[Result] = []
     in_time = True
 
     def expected(job: Job) -> float | None:
         return estimates.seconds(job.experiment, job.keys["scenario"], job.settings)
 
-    def progress(now: Job | None = None, line: Result | None = None) -> None:
-        seconds_left = estimates.total(map(expected, left))
-        report(Progress(len(finished), len(left), seconds_left, now, line))
+    def progress(job: Job, line: Result | None = None) -> None:
+        seconds_left = estimates.total(map(expected, left.values()))
+        report(Progress(len(finished), len(left), seconds_left, job, line))
 
     def start(job: Job) -> bool:
         nonlocal in_time
         in_time = deadline is None or time.monotonic() + (expected(job) or 0.0) < deadline
         if in_time:
-            progress(now=job)
+            progress(job)
         return in_time
 
     for stage in _stages(jobs) if engine.workers > 1 else [jobs]:
         for line in engine(work, stage, start) if in_time else ():
             results.append(grid, line)
             finished.append(line)
-            left = [job for job in left if job.id != line.id]
-            progress(line=line)
+            progress(left.pop(line.id), line)
     return RunCounts(len(finished), sum(line.failed for line in finished), len(left))
 
 

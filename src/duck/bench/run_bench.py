@@ -92,15 +92,8 @@ class GridRun:
     done: int
     """Cells that had a result before."""
     counts: RunCounts
-
-
-class GridInterrupted(KeyboardInterrupt):
-    """Ctrl-C during the runs of a grid; the results of those that ended are stored."""
-
-    def __init__(self, stored: int, left: int) -> None:
-        super().__init__()
-        self.stored = stored
-        self.left = left
+    is_interrupted: bool = False
+    """Whether Ctrl-C ended it; the results of the runs that ended are stored."""
 
 
 def grid_table(name: str, options: BenchOptions, results: Results) -> Table:
@@ -178,9 +171,11 @@ def run_grid(
             )
     except KeyboardInterrupt:
         # Read again: the interruption may have come between storing a result and counting it.
-        done = Results(results.folder).done
-        stored = sum(job.id in done for job in missing.jobs)
-        raise GridInterrupted(stored, len(missing.jobs) - stored) from None
+        lines = Results(results.folder).lines
+        ended = [lines[job.id] for job in missing.jobs if job.id in lines]
+        failed = sum(line.failed for line in ended)
+        counts = RunCounts(len(ended), failed, len(missing.jobs) - len(ended))
+        return GridRun(grid.name, missing.done, counts, is_interrupted=True)
     return GridRun(grid.name, missing.done, counts)
 
 
