@@ -40,7 +40,7 @@ LAYERS = [
     ["api", "run_assured", "tuning"],
     ["originals"],
     ["run_train", "analysis"],
-    ["run_compare"],
+    ["run_compare", "run_tune"],
     ["bench"],
     ["report"],
     ["demo"],

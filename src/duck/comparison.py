@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from duck.engines import Engine, InlineEngine
+from duck.engines import INLINE, Engine
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, has_settings, missing_settings, preset
 from duck.metrics import check_limit, evaluate
@@ -18,7 +18,6 @@ from duck.unlearning import Epoch, Outcome, Watch, notes, unlearn
 
 COLUMNS = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
 """The scores that tables contain."""
-INLINE = InlineEngine()
 
 
 @dataclass(frozen=True)

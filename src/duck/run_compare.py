@@ -9,11 +9,11 @@ import torch
 
 from duck import runs
 from duck.artifacts import ArtifactStore, default_root
-from duck.comparison import INLINE, Compared, CompareOptions, compare, ignore_progress, rows
+from duck.comparison import Compared, CompareOptions, compare, ignore_progress, rows
 from duck.data import SMALL_IMAGES
 from duck.data.checks import Finding, check_data
 from duck.display import Display
-from duck.engines import Engine
+from duck.engines import INLINE, Engine
 from duck.methods.base import Method
 from duck.methods.presets import default_recipe
 from duck.options import DataOptions, OriginalOptions, RunOptions, resolve_classes

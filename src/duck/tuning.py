@@ -6,37 +6,25 @@ The search space is published, and the budget is the same for every method.
 import dataclasses
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import tomli_w
 import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from duck.artifacts import ArtifactStore
 from duck.audits.parts import restrict
 from duck.audits.residual import ResidualMemory
-from duck.data.progress import ProgressCallback
-from duck.display import Display
-from duck.engines import Engine, InlineEngine
+from duck.engines import INLINE, Engine
 from duck.errors import BadInput, MissingExtra
-from duck.experiment import Training
-from duck.files import check_replaceable, write_text
 from duck.methods.base import METHODS, Method
-from duck.methods.presets import Preset, preset
 from duck.metrics import aus
 from duck.predict import accuracy, logits_on
 from duck.preparation import Preparations
-from duck.retraining import Retraining
 from duck.runtime import Stopwatch, device_of
-from duck.scenarios import ForgetClasses, Request
 from duck.search_spaces import (
     Settings,
     Space,
@@ -50,7 +38,6 @@ from duck.search_spaces import (
 from duck.types import Examples, Recipe, Scenario, Task
 
 T = TypeVar("T")
-INLINE = InlineEngine()
 Objective = Literal["aus", "gap", "memory"]
 MIN_TRIALS_TO_WIDEN = 3
 """Trials before a range is widened. The best of fewer trials means little."""
@@ -188,175 +175,6 @@ def _propose(study: Any, space: Space, first: Settings | None) -> tuple[Any, Set
     suggestion = study.ask()
     suggested = {key: values.suggest(suggestion, key) for key, values in space.items()}
     return suggestion, first or by_name(suggested)
-
-
-FILE_MARK = "# The best of"
-"""The first words of every file of a preset. A search replaces no other file."""
-
-
-@dataclass(frozen=True)
-class TuneOptions:
-    """How the hyperparameters of a method are searched."""
-
-    budget: int = 20
-    """Number of trials. The same number for every method makes a fair comparison."""
-    start: Preset = "tuned"
-    """The preset that the search starts from; what is not searched keeps its values. tuned: what
-    forget and compare use without a file."""
-    each: bool = False
-    """Run a trial on each of the --classes alone and take the mean: what suits one class may not
-    suit another."""
-    draws: int = 1
-    """With --fraction: run a trial on this many random fractions and take the mean."""
-    objective: Objective = "memory"
-    """What is maximised on holdout data. memory: 1 minus residual memory and the accuracy lost,
-    compared with a retrained model, which is trained first. gap: 1 minus the differences to it in
-    holdout accuracy, forget accuracy and confidence AUC, for single samples. aus: the score AUS,
-    which rewards a model that hides a class, and for single samples doing nothing."""
-
-    def check(self, has_classes: bool, has_fraction: bool) -> None:
-        """Raise an error for options that do not fit the request."""
-        if self.each and not has_classes:
-            raise BadInput(
-                "--each takes the --classes one at a time; for a --fraction there is --draws."
-            )
-        if self.each and self.draws != 1:
-            raise BadInput("--draws needs --fraction: a class can be drawn only once.")
-        if self.draws != 1 and (self.draws < 1 or not has_fraction):
-            raise BadInput(
-                "--draws is a number of random fractions, at least 1, and needs --fraction; "
-                f"got {self.draws}."
-            )
-
-    def requests(self, request: Request, seed: int) -> list[tuple[Request, int]]:
-        """Return the requests that a trial runs on, with their seeds."""
-        if self.each and isinstance(request, ForgetClasses):
-            return [(ForgetClasses([name]), seed) for name in request.classes]
-        return [(request, seed + draw) for draw in range(self.draws)]
-
-
-@dataclass(frozen=True, eq=False)
-class Search:
-    """The trials of a search, and the preset that was written."""
-
-    name: str
-    """The name of the method."""
-    method: Method
-    """The preset that the search started from."""
-    options: TuneOptions
-    file: Path
-    trials: list[Trial] = field(default_factory=list)
-    """All that ended; after Ctrl-C fewer than the budget."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the search was not interrupted."""
-        return len(self.trials) == self.options.budget
-
-    @property
-    def changes(self) -> Settings:
-        """The settings of the best trial that differ from those of the start."""
-        return changes(self.method, best(self.trials))
-
-    def write(self, request: str, scenario: Scenario) -> None:
-        """Write every setting: on top of any preset, the file gives what the best trial ran with.
-
-        request   in words
-        """
-        found = best(self.trials)
-        settings = dataclasses.asdict(with_settings(self.method, found.settings))  # type: ignore[call-overload]
-        values = {name: value for name, value in settings.items() if value is not None}
-        values["source"] = {
-            "from": "search",
-            "objective": found.objective,
-            "trials": len(self.trials),
-            "date": datetime.now(UTC).date().isoformat(),
-        }
-        if self.options.each:
-            request += ", each alone"
-        if self.options.draws > 1:
-            request += f", {self.options.draws} draws"
-        data = scenario.data.name
-        place = f"the holdout of {data}: {request}; seed {scenario.seed}"
-        note = f"{len(self.trials)} trials on {place}, from the preset {self.options.start!r}."
-        tables = {self.name: {data: {"tuned": {scenario.kind: values}}}}
-        write_text(self.file, f"{FILE_MARK} {note}\n{tomli_w.dumps(tables)}")
-
-
-def search_preset(
-    name: str,
-    model: nn.Module,
-    scenarios: Sequence[Scenario],
-    request: str,
-    file: Path,
-    options: TuneOptions,
-    *,
-    new_model: Callable[[], nn.Module],
-    recipe: Recipe,
-    head: str | None = None,
-    training: Training | None = None,
-    store: ArtifactStore | None = None,
-    engine: Engine = INLINE,
-    progress: Callable[[str], AbstractContextManager[ProgressCallback]] = Display.progress,
-) -> Search:
-    """Search the settings of a method and write the best as a preset, as `duck tune` does.
-
-    If Ctrl-C interrupts the search after its first trial, the best so far is written.
-
-    name        of the method
-    scenarios   of `TuneOptions.requests`
-    request     in words, for the file
-    training, store   where retrained models are stored and found
-    progress    called with a title; its context gives a progress callback
-    """
-    scenario = scenarios[0]
-    data = scenario.data
-    method = preset(name, data.name, scenario.kind, len(data.train), options.start)
-    common: dict[str, Any] = {"new_model": new_model, "recipe": recipe, "engine": engine}
-    retrained = None
-    if options.objective != "aus":
-        retrainings = [
-            Retraining(scenario, model, new_model, recipe, training, store or ArtifactStore())
-            for scenario in scenarios
-        ]
-        retrained = []
-        with progress("retrained models") as report:
-            for reference in in_order(engine(_retrain, list(enumerate(retrainings)))):
-                retrained.append(reference)
-                report(len(retrained), len(retrainings))
-    search = Search(name, method, options, file)
-    found = tune(
-        method,
-        model,
-        scenarios,
-        options.budget,
-        **common,
-        head=head,
-        retrained=retrained,
-        objective=options.objective,
-    )
-    try:
-        with progress(f"tune {name}") as report:
-            for trial in found:
-                search.trials.append(trial)
-                report(len(search.trials), options.budget)
-    except KeyboardInterrupt:
-        if not search.trials:
-            raise
-    search.write(request, scenario)
-    return search
-
-
-def _retrain(task: tuple[int, Retraining]) -> tuple[int, nn.Module]:
-    place, retraining = task
-    return place, retraining.load_or_train(retraining.scenario.seed)
-
-
-def check_preset_file(file: Path, overwrite: bool) -> None:
-    """Raise an error if the file of a preset must not be written."""
-    if file.exists() and not overwrite:
-        raise BadInput(f"{file} exists: choose another --out, or --overwrite it.")
-    check_replaceable(file, FILE_MARK.encode())
 
 
 def mean(parts: Sequence[Trial]) -> Trial:

@@ -302,8 +302,8 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
             'attack.name = "svm"\nstudy.name = "density"\n' + WHOLE + "classes = [1]\n",
             "has an attack and a study",
         ),
-        ('views = ["paper/tabel-cr"]\n', "cannot show the runs of 'paper/tabel-cr'"),
-        ('views = ["paper/svm"]\n', "cannot show the runs of 'paper/svm'"),
+        ('views = ["paper/tabel-cr"]\n', "no runs of 'paper/tabel-cr' that can be shown"),
+        ('views = ["paper/svm"]\n', "no runs of 'paper/svm' that can be shown"),
         ('views = ["paper/table-cr"]\nmethods = ["duck"]\n', "leave 'blocks' and 'methods' out"),
         (
             WHOLE.replace('["duck"]', '"duck"') + "seeds = [1]\n",

@@ -9,11 +9,9 @@ from duck.bench.estimates import Estimates
 from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, original_of
 from duck.bench.results import Result, Results
 from duck.bench.runner import Job
-from duck.engines import Engine, InlineEngine
+from duck.engines import INLINE, Engine
 from duck.methods.base import METHODS
 from duck.types import Data
-
-INLINE = InlineEngine()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -20,7 +20,6 @@ from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
 from duck.records import Rule
 from duck.registry import suggest
-from duck.training.loop import check_recipe
 from duck.types import Augment, Data, Protocols
 
 Studies = Literal["density", "bias"]
@@ -119,23 +118,24 @@ class Block:
         groups = (one if isinstance(one, int) else "+".join(map(str, one)) for one in self.classes)
         return tuple(groups) or self.seeds
 
+    def group(self, case: Case) -> tuple[int, ...]:
+        """Return the named classes that a case removes."""
+        group = self.classes[self.cases.index(case)]
+        return (group,) if isinstance(group, int) else group
+
     def removed(self, case: Case) -> int | None:
         """Return how many classes a case removes; None where classes stay."""
-        if not self.classes:
-            return self.random_classes
-        group = self.classes[self.cases.index(case)]
-        return 1 if isinstance(group, int) else len(group)
+        return len(self.group(case)) if self.classes else self.random_classes
 
     def request(self, case: Case) -> dict[str, Any]:
         """Return the request of a case as plain data."""
+        if self.classes:
+            return {"name": "classes", "classes": sorted(self.group(case))}
         if self.bias:
             return {"name": "debias", **asdict(self.bias)}
         if self.random_classes:
             return {"name": "random-classes", "count": self.random_classes}
-        if not self.classes:
-            return {"name": "fraction", "fraction": self.fraction}
-        group = self.classes[self.cases.index(case)]
-        return {"name": "classes", "classes": [group] if isinstance(group, int) else sorted(group)}
+        return {"name": "fraction", "fraction": self.fraction}
 
 
 @dataclass(frozen=True)
@@ -236,19 +236,14 @@ class Grid:
     """Where it was read from; empty for a grid that comes with the package."""
 
     def __post_init__(self) -> None:
-        for problem in self._view_problems() if self.views else self._problems():
+        for problem in self._problems():
             raise BadInput(f"The grid {self.name!r} {problem}")
 
-    def _view_problems(self) -> Iterator[str]:
-        plain = _plain_built_in().items()
-        known = [name for name, grid in plain if not grid.keys() & {"attack", "study", "views"}]
-        for name in self.views:
-            if name not in known:
-                yield f"cannot show the runs of {name!r}. {suggest(name, known)}"
-        if self.blocks or self.methods:
-            yield "shows the runs of other grids: leave 'blocks' and 'methods' out."
-
     def _problems(self) -> Iterator[str]:
+        if self.views:
+            if self.blocks or self.methods:
+                yield "shows the runs of other grids: leave 'blocks' and 'methods' out."
+            return
         for what in ("blocks", "methods", "presets"):
             if not getattr(self, what):
                 yield f"has no {what}."
@@ -348,17 +343,11 @@ FIRST = ("original", "duck", "retrained")
 
 
 @cache
-def _plain_built_in() -> Mapping[str, Any]:
-    text = files("duck.bench").joinpath("grids.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
-@cache
 def built_in() -> Mapping[str, Grid]:
     """Return the grids that come with the package."""
-    return {
-        name: structure({"name": name, **rest}, Grid) for name, rest in _plain_built_in().items()
-    }
+    text = files("duck.bench").joinpath("grids.toml").read_text(encoding="utf-8")
+    grids = tomllib.loads(text)
+    return {name: structure({"name": name, **rest}, Grid) for name, rest in grids.items()}
 
 
 def find_grid(name: str) -> Grid:
@@ -377,9 +366,13 @@ def find_grid(name: str) -> Grid:
         raise BadInput(f"The grid {path} cannot be read: {error}") from error
     try:
         grid = structure({"name": path.stem, **plain, "file": name}, Grid)
-        for cell in cells(grid, {}):  # settings and recipes are checked here, not run by run
-            if cell.method in METHODS:
-                check_recipe(experiment(grid, cell, assumed(cell.block.dataset)).training.recipe)
+        with_scores = [one for one in built_in().values() if not one.measurement and not one.views]
+        for view in grid.views:
+            if view not in [one.name for one in with_scores]:
+                raise BadInput(f"There are no runs of {view!r} that can be shown by their time.")
+        for cell in cells(grid, {}):
+            if cell.method in METHODS:  # settings and recipes are checked here, not run by run
+                experiment(grid, cell, assumed(cell.block.dataset))
     except BadInput as error:
         raise BadInput(f"{path}{_line_of(str(error), text)}: {error}") from error
     return grid
@@ -405,7 +398,7 @@ def rehearsal(grid: Grid) -> Grid:
     settings = {
         name: {**grid.settings.get(name, {}), **_short(METHODS[name])}
         for name in grid.methods
-        if name in METHODS and (grid.settings.get(name) or _short(METHODS[name]))
+        if name in METHODS
     }
     attack = grid.attack and replace(grid.attack, shadows=min(8, grid.attack.shadows))
     study = grid.study and replace(grid.study, images=min(4, grid.study.images))
@@ -591,12 +584,11 @@ def narrow(every: Iterable[Cell], only: Only) -> list[Cell]:
     ]
 
 
-def _known(grid: Grid) -> dict[str, Sequence[str]]:
+def _known(grid: Grid) -> dict[str, list[str]]:
+    """Return the keys of `--only` with the values that cells of the grid have."""
     known: dict[str, dict[str, None]] = {}
-    methods: dict[str, None] = {}
     for source in [built_in()[name] for name in grid.views] or [grid]:
-        methods |= dict.fromkeys(source.methods)
         for cell in cells(source, {}):
             for key, values in cell.keys.items():
                 known.setdefault(key, {}).update(dict.fromkeys(values))
-    return {key: list(values) for key, values in {**known, "method": methods}.items()}
+    return {key: list(values) for key, values in known.items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 from duck.analysis.attribution import require_captum
 from duck.artifacts import default_root
 from duck.bench.attacks import attacker
-from duck.bench.executor import INLINE, Progress, RunCounts, check_requests, execute, plan
+from duck.bench.executor import Progress, RunCounts, check_requests, execute, plan
 from duck.bench.grids import Grid, Only, facts_of, find_grid, parse_only, rehearsal
 from duck.bench.results import Results
 from duck.bench.runner import Runner
@@ -18,7 +18,7 @@ from duck.bench.tables import Table, make_table
 from duck.checks import check_model_code
 from duck.data import load
 from duck.display import Display
-from duck.engines import Engine
+from duck.engines import INLINE, Engine
 from duck.errors import BadInput, DuckError, UnknownName
 from duck.methods.base import METHODS
 from duck.registry import suggest
