@@ -703,7 +703,7 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
         == 0
     )
     assert json.loads(capsys.readouterr().out)["ran"] == 1  # what the model said is kept
-    assert "digits, seed 0: lira of original (standard): AUC 0." in err
+    assert "digits, seed 0: lira of original (standard): TPR@1%FPR % " in err
     assert (
         cli.main(["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"]) == 0
     )

@@ -68,7 +68,7 @@ def put_study(
 
 def check(results: Results, number: int) -> Claim:
     """Answer one claim."""
-    return claims.check_claim(claims.tables_of(results), *claims.CLAIMS[number])
+    return claims.check_claim(claims.claim_entries()[number], results)
 
 
 def evidence(claim: Claim, start: str) -> str:

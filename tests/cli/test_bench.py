@@ -239,7 +239,7 @@ def test_the_status_what_to_run_next_and_the_claims(
     assert (step["command"], step["count"], step["unit"]) == ("duck bench small.toml", 2, "cells")
     text, err = bench(capsys, "--next", "60", "small.toml", "--out", "elsewhere")
     assert text == ""
-    assert "No run in elsewhere" in err
+    assert "No missing cell whose time is known" in err
     assert bench(capsys, "--next", "60", "small.toml", "--root", "d")[0].startswith(
         "duck bench small.toml --root d  # 2 cells, about"
     )

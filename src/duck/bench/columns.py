@@ -13,6 +13,10 @@ class Column(NamedTuple):
     factor: float = 1.0
     digits: int = 3
 
+    def format(self, value: float | None, sign: str = "") -> str:
+        """Return a value as a table shows it; `sign` is "+" for differences."""
+        return "-" if value is None else f"{self.factor * value:{sign}.{self.digits}f}"
+
 
 ATTACK_SCORES = {
     "tpr_1": Column("TPR@1%FPR %", 100, 2),

@@ -231,18 +231,18 @@ def _cells(row: Row, table: Table, extra: Sequence[str]) -> list[tuple[str, str]
     for name, column in table.columns.items():
         cells.append((column.title, _ours(row, name, column)))
         if _in_paper(table):
-            cells.append(("paper", _shown(row[name]["paper"], column)))
+            cells.append(("paper", column.format(row[name]["paper"])))
     if _has_gaps(table):
         gap = row["gap_to_retrained"] or {}
         fewer = f" (n {gap['n']})" if gap and gap["n"] < row["n"] else ""
         for name, column in table.columns.items():
             note = fewer if gap.get(name) is not None else ""
             title = f"gap {column.title.removesuffix(' %')}"
-            cells.append((title, _shown(gap.get(name), column, sign="+") + note))
+            cells.append((title, column.format(gap.get(name), sign="+") + note))
     if table.measurement != "time":
-        cells.append(("seconds", _shown(row["seconds"], SECONDS)))
+        cells.append(("seconds", SECONDS.format(row["seconds"])))
     if table.measurement is None:
-        cells.append(("prepare s", _shown(row["prepare_seconds"], SECONDS)))
+        cells.append(("prepare s", SECONDS.format(row["prepare_seconds"])))
     return cells
 
 
@@ -256,9 +256,5 @@ def _trials(trials: Row | None) -> str:
 def _ours(row: Row, name: str, column: Column) -> str:
     if not row["n"]:
         return MISSING
-    mean, std = (_shown(row[name][part], column) for part in ("mean", "std"))
+    mean, std = (column.format(row[name][part]) for part in ("mean", "std"))
     return mean if row[name]["std"] is None else f"{mean} ± {std}"
-
-
-def _shown(value: float | None, column: Column, sign: str = "") -> str:
-    return "-" if value is None else f"{column.factor * value:{sign}.{column.digits}f}"

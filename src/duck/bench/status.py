@@ -114,11 +114,15 @@ class Planner:
         """Return a row for each grid and data set, and for what else a grid needs."""
         return [row for grid in grids for work in self._work(grid) for row in work.status]
 
-    def next_steps(self, grids: Iterable[Grid], minutes: float) -> list[Step]:
+    def next_steps(
+        self, grids: Iterable[Grid], minutes: float, flags: Sequence[str] = ()
+    ) -> list[Step]:
         """Return the commands that fill the most important missing cells within these minutes.
 
         Cells whose time nobody has measured are left out, and so are attacks: these run on a CPU.
         A search of settings and a pool of shadow models can be built in parts: they use the rest.
+
+        flags   added to each `duck bench`
         """
         left = 60 * minutes
         by_name = {grid.name: grid for grid in grids}
@@ -148,7 +152,8 @@ class Planner:
                 chosen.setdefault(task.grid.name, {})[task.cell] = task.seconds + original
         steps: list[Step] = []
         for name, some in chosen.items():
-            steps += _steps(by_name[name], some, [task.cell for task in missing[name]])
+            cells_left = [task.cell for task in missing[name]]
+            steps += _steps(by_name[name], some, cells_left, flags)
         return steps + part_steps
 
     def _work(self, grid: Grid) -> list["_Work"]:
@@ -305,7 +310,9 @@ SPLIT_BY = (
 """The keys of --only in the order in which commands are split."""
 
 
-def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) -> list[Step]:
+def _steps(
+    grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell], flags: Sequence[str]
+) -> list[Step]:
     """Return the fewest commands that run the chosen cells and no other missing ones."""
     only = _only(grid, chosen) if len(chosen) < len(missing) else {}
     wanted = {key: frozenset(values) for key, values in only.items()}
@@ -313,13 +320,14 @@ def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) 
     # Without a differing key, blocks cannot be told apart: the command runs all of them.
     if set(narrow(missing, wanted)) == set(chosen) or not differing:
         words = ",".join(f"{key}={value}" for key, values in only.items() for value in values)
-        command = ["duck", "bench", grid.file or grid.name, *(["--only", words] if words else [])]
+        only_flag = ["--only", words] if words else []
+        command = ["duck", "bench", grid.file or grid.name, *only_flag, *flags]
         minutes = round(sum(chosen.values()) / 60, 1)
         return [Step(shlex.join(command), len(chosen), "cells", minutes)]
     parts: dict[str, dict[Cell, float]] = {}
     for cell, seconds in chosen.items():
         parts.setdefault(cell.keys[differing[0]][0], {})[cell] = seconds
-    return [step for part in parts.values() for step in _steps(grid, part, missing)]
+    return [step for part in parts.values() for step in _steps(grid, part, missing, flags)]
 
 
 def _only(grid: Grid, chosen: Iterable[Cell]) -> dict[str, list[str]]:

@@ -49,44 +49,38 @@ class Table:
 def make_table(grid: Grid, results: Results, only: Only) -> Table:
     """Return the table of a grid, in its order.
 
-    Results that compared with different shadow models never share a row.
+    Results that compared with different shadow models never share a row. A view of other grids has
+    their rows with times.
     """
-    if grid.views:
-        return _view(grid, results, only)
-    name = grid.measurement_name
+    if not grid.views:
+        return _table(grid, results, only, grid.measurement_name)
+    rows: list[Row] = []
+    for name in grid.views:
+        shown = _table(built_in()[name], results, only, "time").shown
+        rows += [row for row in shown if row["method"] != "original"]
+    return Table(rows, rows, [], "time")
+
+
+def _table(grid: Grid, results: Results, only: Only, measurement: str | None) -> Table:
     every = find_groups(grid, results)
     groups = _chosen(grid, every, only)
-    rows_by_key = _rows(groups, every, name)
-    rows = list(rows_by_key.values())
+    rows = _rows(groups, every, measurement)
     budgets = {(block.dataset, block.scenario): block.trials for block in grid.blocks}
     if any(budgets.values()):
-        for row in rows:
+        for row in rows.values():
             row["trials"] = _trials(row, budgets[row["dataset"], row["scenario"]], results)
     shown_keys = _shown_keys(groups, every)
-    shown = [row for key, row in rows_by_key.items() if key in shown_keys]
-    hidden = [row for key, row in rows_by_key.items() if key not in shown_keys]
+    shown = [row for key, row in rows.items() if key in shown_keys]
+    hidden = [row for key, row in rows.items() if key not in shown_keys]
     several = len({group.pool for group in groups}) > 1
     notes = [
-        *shadow_notes(rows),
+        *shadow_notes(rows.values()),
         *(note for row in shown for note in run_notes(row, several)),
         *never_run(hidden, several),
         *unresolved_rates(line for group in groups for line in group.results.values()),
-        *left_out([group.narrow(only) for group in every], every, results, name),
+        *left_out([group.narrow(only) for group in every], every, results, measurement),
     ]
-    return Table(rows, shown, notes, name)
-
-
-def _view(grid: Grid, results: Results, only: Only) -> Table:
-    """Return the runs of other grids with their times."""
-    rows: list[Row] = []
-    for name in grid.views:
-        every = find_groups(built_in()[name], results)
-        groups = _chosen(built_in()[name], every, only)
-        shown_keys = _shown_keys(groups, every)
-        rows_by_key = _rows(groups, every, "time")
-        shown = [row for key, row in rows_by_key.items() if key in shown_keys]
-        rows += [row for row in shown if row["method"] != "original"]
-    return Table(rows, rows, [], "time")
+    return Table(list(rows.values()), shown, notes, measurement)
 
 
 def _chosen(grid: Grid, every: Sequence[Group], only: Only) -> list[Group]:

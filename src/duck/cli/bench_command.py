@@ -1,22 +1,22 @@
 """duck bench: run a grid of experiments, print its table, or list what is missing."""
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
 import tyro
 
 from duck.bench import BenchOptions, Planner, Results, check_claims, find_grid, grid_table, run_grid
 from duck.bench.claims import render_claims
+from duck.bench.columns import COLUMNS, Column
 from duck.bench.executor import Progress
 from duck.bench.formats import Format, render
 from duck.bench.grids import Grid, built_in
 from duck.bench.results import Result
 from duck.bench.run_bench import GridRun
 from duck.bench.status import render_status
-from duck.cli.console import CONSOLE, emit, format_left, job_bar, number, say
+from duck.cli.console import CONSOLE, emit, format_left, job_bar, say
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import EngineFlags
 from duck.cli.parsing import parse
@@ -63,6 +63,10 @@ class BenchFlags:
     """Print one JSON value to stdout: the rows of the table (as --format json), or how the run
     ended."""
 
+    @property
+    def output_format(self) -> Format:
+        return "json" if self.json else self.format
+
 
 def main(argv: list[str]) -> int:
     args = parse(BenchFlags, argv, "bench")
@@ -97,8 +101,7 @@ def main(argv: list[str]) -> int:
 
 
 def _print_table(args: BenchFlags, results: Results) -> None:
-    form: Format = "json" if args.json else args.format
-    print(render(grid_table(args.grids[0], args.bench, results), form))
+    print(render(grid_table(args.grids[0], args.bench, results), args.output_format))
 
 
 def _check(args: BenchFlags) -> None:
@@ -130,7 +133,7 @@ def _warn_without_results(results: Results) -> None:
 
 def _print_overview(args: BenchFlags, results: Results) -> None:
     """Print the status of grids, what to run next, or the claims of the paper."""
-    form: Format = "json" if args.json else args.format
+    form = args.output_format
     if form in ("latex", "csv"):
         raise BadInput(f"--format {form} is for tables; take text, markdown or json.")
     _warn_without_results(results)
@@ -154,11 +157,7 @@ def _print_next(args: BenchFlags, planner: Planner, grids: Sequence[Grid], as_js
         folder = getattr(args.bench, name)
         if folder != getattr(BenchOptions(), name):
             folders += [f"--{name}", str(folder)]
-    steps = []
-    for step in planner.next_steps(list(grids), minutes):
-        if step.unit == "cells":
-            step = replace(step, command=shlex.join([*shlex.split(step.command), *folders]))
-        steps.append(step)
+    steps = planner.next_steps(grids, minutes, folders)
     if as_json:
         emit([asdict(step) for step in steps])
         return
@@ -167,14 +166,6 @@ def _print_next(args: BenchFlags, planner: Planner, grids: Sequence[Grid], as_js
         print(f"{step.command}  # {step.count} {unit}, about {step.minutes:g} min")
     if steps:
         say(f"About {sum(step.minutes for step in steps):.0f} of {minutes:g} minutes.")
-    elif not any(row.missing + row.failed for row in planner.status(list(grids))):
-        say("Nothing is missing.")
-    elif planner.estimates.device is None:
-        name = grids[0].file or grids[0].name
-        say(
-            f"No run in {args.bench.out} was measured, so nothing can be planned: run some cells "
-            f"first, such as `duck bench {name}`."
-        )
     else:
         say(
             f"No missing cell whose time is known fits into {minutes:g} minutes. --status shows "
@@ -211,19 +202,11 @@ def _progress(total: int) -> Iterator[Callable[[Progress], None]]:
         yield report
 
 
-HEADLINES: dict[str | None, tuple[str, str]] = {
-    None: ("aus", "AUS"),
-    "svm": ("f1", "F1"),
-    "density": ("forget_train", "log density of the forgotten class"),
-    "bias": ("right", "share of right answers"),
-}
-"""By attack or study, the score in a line of progress and its name; AUC for all others."""
-
-
 def _ending(line: Result) -> str:
+    """Return the error of a run, or its most important score and its time."""
     if line.failed:
         return f"failed: {line.error}"
-    headline, words = HEADLINES.get(line.measurement_name, ("auc", "AUC"))
+    score, column = next(iter(COLUMNS[line.measurement_name].items()))
     if line.method is None:
-        headline, words = "test", "test accuracy"
-    return f"{words} {number(line.scores.get(headline))} in {line.seconds:.2f} s"
+        score, column = "test", Column("test accuracy")
+    return f"{column.title} {column.format(line.scores.get(score))} in {line.seconds:.2f} s"
