@@ -287,7 +287,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "file": (["no-such.toml"], "The grid no-such.toml cannot be read"),
     "key": (
         ["small.toml", "--only", "mehtod=duck"],
-        "preset, model, variant, removed, recipe; got 'mehtod=duck'",
+        "case, variant, method, preset; got 'mehtod=duck'",
     ),
     "value": (
         ["small.toml", "--only", "method=dukc"],

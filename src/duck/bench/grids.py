@@ -315,17 +315,17 @@ class Cell:
 
     @property
     def keys(self) -> dict[str, tuple[str, ...]]:
-        """The keys of `--only`, and the values of this cell."""
+        """The keys of `--only` and the values of this cell, in the order of splitting a plan."""
         return {
             "dataset": (self.block.dataset,),
             "scenario": (self.block.scenario,),
+            "model": (self.block.model,),
+            "recipe": (self.block.recipe_preset,),
+            "removed": (str(self.removed or 0),),
             "case": (str(self.case),),
+            "variant": (self.variant or "none",),
             "method": (self.method,),
             "preset": self.presets,
-            "model": (self.block.model,),
-            "variant": (self.variant or "none",),
-            "removed": (str(self.removed or 0),),
-            "recipe": (self.block.recipe_preset,),
         }
 
 

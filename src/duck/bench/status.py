@@ -296,27 +296,14 @@ class _Work:
             self.parts.append(_Part(priority, words, count, unit, seconds))
 
 
-SPLIT_BY = (
-    "dataset",
-    "scenario",
-    "model",
-    "recipe",
-    "removed",
-    "case",
-    "variant",
-    "method",
-    "preset",
-)
-"""The keys of --only in the order in which commands are split."""
-
-
 def _steps(
     grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell], flags: Sequence[str]
 ) -> list[Step]:
     """Return the fewest commands that run the chosen cells and no other missing ones."""
     only = _only(grid, chosen) if len(chosen) < len(missing) else {}
     wanted = {key: frozenset(values) for key, values in only.items()}
-    differing = [key for key in SPLIT_BY if len({cell.keys[key][0] for cell in chosen}) > 1]
+    keys = next(iter(chosen)).keys
+    differing = [key for key in keys if len({cell.keys[key][0] for cell in chosen}) > 1]
     # Without a differing key, blocks cannot be told apart: the command runs all of them.
     if set(narrow(missing, wanted)) == set(chosen) or not differing:
         words = ",".join(f"{key}={value}" for key, values in only.items() for value in values)
@@ -334,7 +321,7 @@ def _only(grid: Grid, chosen: Iterable[Cell]) -> dict[str, list[str]]:
     """Return the keys of --only in which the chosen cells are fewer than those of the grid."""
     some, every = list(chosen), cells(grid, {})
     only = {}
-    for key in SPLIT_BY:
+    for key in some[0].keys:
         values = list(dict.fromkeys(cell.keys[key][0] for cell in some))
         is_narrower = set(values) != {cell.keys[key][0] for cell in every}
         if is_narrower and (key, values) != ("removed", ["0"]):
