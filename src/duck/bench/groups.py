@@ -67,11 +67,12 @@ class Group:
 def find_groups(grid: Grid, results: Results) -> list[Group]:
     """Return the groups of a grid in the order of running; with LiRA, those of each pool."""
     groups: dict[RowKey, Group] = {}
-    for one in grids_by_pool(grid, results):
+    for one in _grids_by_pool(grid, results):
         pool = one.attack.pool if one.attack else ""
-        known = {block.dataset: list(results.facts(block.dataset)) for block in one.blocks}
-        for cell in cells(one, results.known_facts(one)):
-            line = find_line(one, cell, known[cell.block.dataset], results)
+        sources = {block.dataset: results.facts(block.dataset) for block in one.blocks}
+        first_sources = {name: known[0] for name, known in sources.items() if known}
+        for cell in cells(one, first_sources):
+            line = _find_line(one, cell, sources[cell.block.dataset], results)
             new = Group(pool, [cell], {})
             group = groups.setdefault(new.key, new)
             if group is not new:
@@ -81,7 +82,7 @@ def find_groups(grid: Grid, results: Results) -> list[Group]:
     return list(groups.values())
 
 
-def grids_by_pool(grid: Grid, results: Results) -> list[Grid]:
+def _grids_by_pool(grid: Grid, results: Results) -> list[Grid]:
     """Return the grid; if it does not name the pool of LiRA, once for each pool with results."""
     attack = grid.lira
     if attack is None or attack.pool:
@@ -92,7 +93,7 @@ def grids_by_pool(grid: Grid, results: Results) -> list[Grid]:
     return [replace(grid, attack=replace(attack, pool=pool)) for pool in pools] or [grid]
 
 
-def find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results) -> Result | None:
+def _find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results) -> Result | None:
     """Return the result of a cell, found by the id of its experiment on one of the sources."""
     if cell.method not in METHODS:
         return None

@@ -174,7 +174,8 @@ class _Work:
     def __init__(self, planner: Planner, grid: Grid, dataset: str, groups: Sequence[Group]) -> None:
         self.results, self.estimates, self.store = planner.results, planner.estimates, planner.store
         self.grid, self.dataset, self.groups = grid, dataset, groups
-        self.facts = next(self.results.facts(dataset), assumed(dataset))
+        facts = self.results.facts(dataset)
+        self.facts = facts[0] if facts else assumed(dataset)
         # A result of any pool of shadow models counts. Whether the recipe of the pool is that of
         # the targets is counted apart.
         self.lines: dict[Cell, Result | None] = {}
