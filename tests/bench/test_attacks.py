@@ -513,7 +513,7 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
         "(epochs 3 instead of 60). "
         "The rates are lower bounds of what a matched attack would find."
     )
-    never = "Never run in cifar10, {}: duck (tuned)."
+    never = "Never run in cifar10, {}, pool abc: duck (tuned)."
     nothing = [never.format(kind) for kind in ("class", "samples")]
     assert make_table(grid, results, {}).notes == [
         said,

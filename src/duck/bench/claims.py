@@ -13,7 +13,13 @@ from typing import Literal, NamedTuple
 from duck.analysis.paired import PairedTest, paired_test
 from duck.bench.formats import Format
 from duck.bench.grids import find_grid
-from duck.bench.groups import Group, ResultsByCase, find_groups, recipe_differences
+from duck.bench.groups import (
+    PAPER_MODEL,
+    Group,
+    ResultsByCase,
+    find_groups,
+    recipe_differences,
+)
 from duck.bench.results import Result, Results
 from duck.experiment import structure
 from duck.json_text import to_json
@@ -22,8 +28,6 @@ Answer = Literal["holds", "does not hold", "in part", "not run"]
 Verdict = Literal["yes", "weak yes", "no", "missing", "note"]
 """A weak yes has too few cases: it keeps a claim from failing, and from holding."""
 
-PAPER_MODEL = "resnet18"
-"""Of all tables but one; titles leave it out."""
 MIN_CASES = 3
 """A rival with fewer cases is named: its mean says little."""
 LEVEL = 0.05
@@ -148,32 +152,14 @@ def render_claims(claims: Sequence[Claim], form: Format) -> str:
 # Rows in words, and the numbers of two rows in the same cases
 
 
-def _where(row: Group) -> str:
-    """Return the data, scenario and whatever else rows must share to be compared."""
-    block = row.cell.block
-    words = [block.dataset, block.scenario]
-    if block.model != PAPER_MODEL:
-        words.append(block.model)
-    if block.random_classes:
-        classes = "class" if block.random_classes == 1 else "classes"
-        words.append(f"{block.random_classes} {classes} removed")
-    if row.pool:
-        words.append(f"pool {row.pool}")
-    if block.recipe_preset != "standard":
-        words.append(f"{block.recipe_preset} recipe")
-    return ", ".join(words)
-
-
 def _name(row: Group) -> str:
-    method = row.cell.method
-    if method in ("original", "retrained"):  # they have no preset
-        return method.capitalize()
-    label = row.cell.label
-    return f"{label.replace('duck', 'DUCK', 1) if method == 'duck' else label} ({row.cell.preset})"
+    if row.cell.method in ("original", "retrained"):  # they have no preset
+        return row.cell.method.capitalize()
+    return row.name.replace("duck", "DUCK", 1) if row.cell.method == "duck" else row.name
 
 
 def _title(row: Group) -> str:
-    return f"{_where(row)}, {_name(row)}"
+    return f"{row.where}, {_name(row)}"
 
 
 def _peers(rows: Iterable[Group], row: Group, label: str) -> list[Group]:
@@ -241,8 +227,8 @@ def _verdict(holds: bool, n: int) -> Verdict:
 
 def _not_run(rows: Sequence[Group]) -> Iterator[Finding]:
     """Name the parts of a table without any result of DUCK."""
-    done = {_where(row) for row in _of_duck(rows)}
-    for where in dict.fromkeys(map(_where, rows)):
+    done = {row.where for row in _of_duck(rows)}
+    for where in dict.fromkeys(row.where for row in rows):
         if where not in done:
             yield Finding(f"{where}: not run.", "missing")
 
@@ -300,7 +286,7 @@ def _few_cases(rows: Sequence[Group]) -> Iterator[Finding]:
         parts = [f"fewer than {MIN_CASES} cases: {', '.join(some)}"] if some else []
         parts += [f"not run: {', '.join(none)}"] if none else []
         if few:
-            text = f"{_where(row)}: {'; '.join(parts)}."
+            text = f"{row.where}: {'; '.join(parts)}."
             yield Finding(text, "note" if has_all else "missing")
 
 

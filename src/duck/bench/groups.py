@@ -22,6 +22,8 @@ from duck.experiment import to_dict
 from duck.json_text import to_json
 from duck.methods.base import METHODS
 
+PAPER_MODEL = "resnet18"
+"""Of all tables but one; titles leave it out."""
 ResultsByCase = dict[Case, Result]
 RowKey = tuple[Any, ...]
 """What identifies a row; the preset comes last."""
@@ -55,6 +57,27 @@ class Group:
     def results(self) -> ResultsByCase:
         """The results of runs that did not fail."""
         return {cell.case: line for cell, line in self.lines.items() if not line.failed}
+
+    @property
+    def where(self) -> str:
+        """The place in words."""
+        block = self.cell.block
+        words = [block.dataset, block.scenario]
+        if block.model != PAPER_MODEL:
+            words.append(block.model)
+        if self.cell.removed and (block.random_classes or self.cell.removed > 1):
+            classes = "class" if self.cell.removed == 1 else "classes"
+            words.append(f"{self.cell.removed} {classes} removed")
+        if self.pool:
+            words.append(f"pool {self.pool}")
+        if block.recipe_preset != "standard":
+            words.append(f"{block.recipe_preset} recipe")
+        return ", ".join(words)
+
+    @property
+    def name(self) -> str:
+        """The method with its variant and preset."""
+        return f"{self.cell.label} ({self.cell.preset})"
 
     def narrow(self, only: Only) -> "Group":
         """Return the group with the cells that `--only` selects, perhaps none."""

@@ -70,17 +70,15 @@ def _table(grid: Grid, results: Results, only: Only, measurement: str | None) ->
         for row in rows.values():
             row["trials"] = _trials(row, budgets[row["dataset"], row["scenario"]], results)
     shown_keys = _shown_keys(groups, every)
-    shown = [row for key, row in rows.items() if key in shown_keys]
-    hidden = [row for key, row in rows.items() if key not in shown_keys]
-    several = len({group.pool for group in groups}) > 1
+    shown = [group for group in groups if group.key in shown_keys]
     notes = [
         *shadow_notes(rows.values()),
-        *(note for row in shown for note in run_notes(row, several)),
-        *never_run(hidden, several),
+        *(note for group in shown for note in run_notes(group, rows[group.key])),
+        *never_run(group for group in groups if group.key not in shown_keys),
         *unresolved_rates(line for group in groups for line in group.results.values()),
         *left_out([group.narrow(only) for group in every], every, results, measurement),
     ]
-    return Table(list(rows.values()), shown, notes, measurement)
+    return Table(list(rows.values()), [rows[group.key] for group in shown], notes, measurement)
 
 
 def _chosen(grid: Grid, every: Sequence[Group], only: Only) -> list[Group]:
