@@ -24,7 +24,16 @@ from duck.runs import check_writable
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
 from duck.search_spaces import Settings, space_of
-from duck.tuning import Objective, Trial, best, changes, in_order, tune, with_settings
+from duck.tuning import (
+    Objective,
+    Trial,
+    best,
+    changes,
+    check_search,
+    in_order,
+    tune,
+    with_settings,
+)
 from duck.types import Scenario
 
 FILE_MARK = "# The best of"
@@ -150,6 +159,7 @@ def run_search(
         forget.original.scenario(part, on_device, seed, forget.protocol)
         for part, seed in options.requests(request, output.seed)
     ]
+    check_search(scenarios, options.budget, options.objective)
     for finding in check_data(scenarios[0]):
         display.message(str(finding))
     kind = scenarios[0].kind

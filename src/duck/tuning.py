@@ -100,11 +100,16 @@ def tune(
     engine      with several workers, the scenarios of a trial run at the same time; the trials are
                 the same with every engine
     """
-    if budget < 1:
-        raise BadInput(f"The budget is a number of trials and must be at least 1, got {budget}.")
     published = space_of(METHODS.name_of(method))
     chosen: Objective = objective or ("aus" if retrained is None else "gap")
-    _check_scenarios(scenarios, retrained, chosen)
+    check_search(scenarios, budget, chosen)
+    if chosen != "aus" and retrained is None:
+        raise BadInput(f"The objective {chosen} needs retrained models.")
+    if retrained is not None and len(retrained) != len(scenarios):
+        raise BadInput(
+            f"Tuning needs one retrained model for each scenario: there are {len(retrained)} for "
+            f"{len(scenarios)}."
+        )
     study = _create_study(scenarios[0].seed, budget)
     options = {"new_model": new_model, "recipe": recipe or Recipe(), "head": head}
     references: Sequence[nn.Module | None] = retrained or [None] * len(scenarios)
@@ -146,22 +151,16 @@ def _create_study(seed: int, budget: int) -> Any:
     return optuna.create_study(direction="maximize", sampler=sampler)
 
 
-def _check_scenarios(
-    scenarios: Sequence[Scenario], retrained: Sequence[nn.Module] | None, objective: Objective
-) -> None:
+def check_search(scenarios: Sequence[Scenario], budget: int, objective: Objective) -> None:
+    """Raise an error for a search that cannot be run."""
+    if budget < 1:
+        raise BadInput(f"The budget is a number of trials and must be at least 1, got {budget}.")
     if len({scenario.kind for scenario in scenarios}) != 1:
         raise BadInput(
             "Tuning needs one or more scenarios, all of one kind: whole classes, or single samples."
         )
     if objective == "gap" and scenarios[0].kind == "class":
         raise BadInput("The objective gap is for single samples: take memory or aus for classes.")
-    if objective != "aus" and retrained is None:
-        raise BadInput(f"The objective {objective} needs retrained models.")
-    if retrained is not None and len(retrained) != len(scenarios):
-        raise BadInput(
-            f"Tuning needs one retrained model for each scenario: there are {len(retrained)} for "
-            f"{len(scenarios)}."
-        )
 
 
 def _propose(study: Any, space: Space, first: Settings | None) -> tuple[Any, Settings]:
