@@ -36,19 +36,6 @@ EXTRA = {"model": "model", "recipe": "recipe", "classes removed": "removed", "sh
 """Columns for what differs between the rows of one part, and the fields of a row that they show."""
 NAMES = {*EXTRA, "method", "preset"}
 """Columns of names, which stand to the left; numbers stand to the right."""
-ROW_NAMES = (
-    "dataset",
-    "scenario",
-    "model",
-    "recipe",
-    "removed",
-    "fraction",
-    "method",
-    "variant",
-    "preset",
-    "n",
-    "of",
-)
 SHADOWS = ("pool", "models", "epochs", "train", "test")
 LOW_AUC = (
     " An AUC far below 0.5 is no success: an attacker who reverses the order finds the forgotten "
@@ -131,17 +118,7 @@ def _markdown(table: Table) -> str:
 
 
 LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "±": r"$\pm$",
-        "%": r"\%",
-        "_": r"\_",
-        "&": r"\&",
-        "#": r"\#",
-        "$": r"\$",
-        "{": r"\{",
-        "}": r"\}",
-    }
+    {char: f"\\{char}" for char in "%_&#${}"} | {"\\": r"\textbackslash{}", "±": r"$\pm$"}
 )
 
 
@@ -169,7 +146,8 @@ def _csv(table: Table) -> str:
 
 
 def _flat(row: Row, columns: Sequence[str]) -> Row:
-    flat = {key: row[key] for key in ROW_NAMES}
+    names = list(row)[: list(row).index("of") + 1]  # what identifies a row comes first
+    flat = {key: row[key] for key in names}
     if "trials" in row:
         flat["trials"] = (row["trials"] or {}).get("done")
     if "shadows" in row:
