@@ -86,13 +86,17 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Part:
-    """Work that can be stopped after any time and resumed by the same command."""
+    """Work that can be stopped after any time and resumed: a search, or a pool."""
 
+    status: Status
     priority: tuple[int, ...]
     command: Sequence[str]
     count: int
     unit: str
-    seconds: float
+
+    @property
+    def seconds(self) -> float:
+        return 60 * (self.status.minutes or 0.0)
 
     def step(self, seconds: float) -> Step:
         """Return the command, limited to these seconds."""
@@ -138,7 +142,7 @@ class Planner:
         for task in sorted(waiting, key=lambda task: task.priority):
             if isinstance(task, _Part):
                 seconds = min(task.seconds, left)
-                if seconds >= min(task.seconds, SHORTEST_PART):
+                if 0 < min(task.seconds, SHORTEST_PART) <= seconds:
                     left -= seconds
                     part_steps.append(task.step(seconds))
                 continue
@@ -184,13 +188,15 @@ class _Work:
                 self.lines[cell] = group.lines.get(cell) or self.lines.get(cell)
         missing = [cell for cell, line in self.lines.items() if line is None or line.failed]
         self.tasks = [self._task(cell) for cell in missing]
-        self.status = [self._runs()]
         self.parts: list[_Part] = []
         block = next(block for block in grid.blocks if block.dataset == dataset)
+        place = grid.rank, [one.dataset for one in grid.blocks].index(dataset)
         if block.trials:
-            self._add_search(block)
+            # After the most important runs, with the other methods.
+            self.parts.append(self._search(block, (1, 0, *place)))
         if grid.lira:
-            self._add_pool(grid.lira)
+            self.parts.append(self._pool(grid.lira, (0, 0, *place)))
+        self.status = [self._runs(), *(part.status for part in self.parts)]
 
     def _task(self, cell: Cell) -> _Task:
         target = experiment(self.grid, cell, self.facts)
@@ -223,7 +229,7 @@ class _Work:
             sum(task.seconds is None for task in self.tasks),
         )
 
-    def _add_search(self, block: Block) -> None:
+    def _search(self, block: Block, priority: tuple[int, ...]) -> _Part:
         """Count the trials: every method gets the same number of them on each data set."""
         first_cells = {
             group.cell.method: group.cell
@@ -248,16 +254,12 @@ class _Work:
             elif left:
                 seconds += left * each
                 measured_methods.append(f"{block.scenario}:{method}")
-        is_known = not missing or unmeasured < missing
-        minutes = seconds / 60 if is_known else None
+        minutes = seconds / 60 if not missing or unmeasured < missing else None
         counts = done, missing, 0
-        self.status.append(
-            Status(self.grid.name, self.dataset, "search", *counts, minutes, unmeasured)
-        )
+        status = Status(self.grid.name, self.dataset, "search", *counts, minutes, unmeasured)
         words = ["python", "benchmarks/tune_rivals.py", "--data", self.dataset]
         words += ["--budget", str(block.trials), "--only", *measured_methods]
-        # After the most important runs, with the other methods.
-        self._add_part(1, words, missing - unmeasured, "trials", seconds)
+        return _Part(status, priority, words, missing - unmeasured, "trials")
 
     def _trial_seconds(self, key: tuple[str, str, str], cell: Cell) -> float | None:
         """Return the seconds of a trial: as measured, or those of a run on each case of a trial."""
@@ -267,34 +269,22 @@ class _Work:
         run = self.estimates.seconds(experiment(self.grid, cell, self.facts), cell.block.scenario)
         return None if run is None else TRIAL_CASES * run
 
-    def _add_pool(self, attack: Attack) -> None:
+    def _pool(self, attack: Attack, priority: tuple[int, ...]) -> _Part:
         """Count the targets that were compared with shadow models of their own recipe."""
         lines = [line for group in self.groups for line in group.results.values()]
         done = sum(not recipe_differences(line) for line in lines)
         missing = max(0, len(self.lines) - done)
-        seconds: float | None = 0.0
+        minutes: float | None = 0.0
         if missing:
-            training = self.estimates.seconds(
-                original_of(self.grid, next(iter(self.lines)), self.facts)
-            )
+            original = original_of(self.grid, next(iter(self.lines)), self.facts)
+            training = self.estimates.seconds(original)
             # A shadow model is trained on half of the data.
-            seconds = None if training is None else attack.shadows * training / 2
-        minutes = None if seconds is None else seconds / 60
-        self.status.append(
-            Status(self.grid.name, self.dataset, "matched pool", done, missing, 0, minutes)
-        )
-        model = self.grid.blocks[0].model
-        words = ["duck", "pool", "--data", self.dataset, "--model", model]
+            minutes = None if training is None else attack.shadows * training / 2 / 60
+        counts = done, missing, 0
+        status = Status(self.grid.name, self.dataset, "matched pool", *counts, minutes)
+        words = ["duck", "pool", "--data", self.dataset, "--model", self.grid.blocks[0].model]
         words += ["--models", str(attack.shadows), "--out", f"pools/{self.dataset}"]
-        self._add_part(0, words, attack.shadows, "models", seconds)
-
-    def _add_part(
-        self, tier: int, words: Sequence[str], count: int, unit: str, seconds: float | None
-    ) -> None:
-        if seconds:
-            names = list(dict.fromkeys(block.dataset for block in self.grid.blocks))
-            priority = tier, 0, self.grid.rank, names.index(self.dataset)
-            self.parts.append(_Part(priority, words, count, unit, seconds))
+        return _Part(status, priority, words, attack.shadows, "models")
 
 
 def _steps(
