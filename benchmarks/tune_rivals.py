@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.search_spaces import spaces
 from duck.tuning import Trial, at_edge, best, changes, tune
-from duck.types import Data, Recipe, Scenario
+from duck.types import Data, Original, Recipe, Scenario
 
 TABLES = {"class": "table-cr", "samples": "table-hr"}
 # The epochs of the paper take too long for the first trial: start from the shorter preset.
@@ -165,12 +164,12 @@ def study(args: argparse.Namespace) -> Iterator[Row]:
         "date": datetime.now(UTC).date().isoformat(),
     }
     references = None if kind == "class" else [bench.retrained(scenario) for scenario in scenarios]
-    search = partial(tune, new_model=bench.new_model, recipe=bench.recipe, retrained=references)
+    original = Original(bench.original(), bench.new_model, bench.recipe)
     budget = budget_of(args, args.study)
     done = trials_of(args, args.study)
     if time.time() > args.deadline:
         return
-    for trial in search(start, bench.original(), scenarios, budget, done=done):
+    for trial in tune(start, original, scenarios, budget, retrained=references, done=done):
         yield {**description, **asdict(trial), **stamp}
         if time.time() > args.deadline:
             return

@@ -15,7 +15,7 @@ from duck.methods import METHODS, Duck, Original, Retrained
 from duck.methods.base import ForgetsBy, Kinds, Method
 from duck.types import Progress, Task
 from duck.unlearning import Epoch
-from tests.toys import RECIPE, class_scenario, toy_net, trained_net
+from tests.toys import RECIPE, class_scenario, toy_original
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,7 @@ def test_a_failing_method_says_why_in_its_row_and_the_others_go_on(
         "retrained": Retrained(),
         "duck": Duck(batch_size=64, lr=3e-3),
     }
-    found = rows(
-        list(compare(trained_net(), class_scenario(), methods, new_model=toy_net, recipe=RECIPE))
-    )
+    found = rows(list(compare(toy_original(), class_scenario(), methods)))
     assert [row["method"] for row in found] == list(methods)
     assert found[0] == {"method": "broken", "error": "RuntimeError: the disk of the moon is full"}
     assert (
@@ -65,7 +63,7 @@ def test_outcomes_do_not_depend_on_the_number_of_workers() -> None:
     outcomes = {}
     for workers, engine in ((1, InlineEngine()), (2, ProcessEngine(2))):
         compared = compare(
-            trained_net(), class_scenario(), methods, new_model=toy_net, recipe=RECIPE,
+            toy_original(), class_scenario(), methods,
             watch=ignore_progress, engine=engine,
         )  # fmt: skip
         outcomes[workers] = {row.name: row.outcome for row in compared}
@@ -94,28 +92,20 @@ def test_with_a_watch_there_are_curves_and_looking_takes_no_time_of_the_methods(
             time.sleep(0.3)
             looked += 0.3
 
-    for row in compare(
-        trained_net(),
-        class_scenario(),
-        methods,
-        new_model=toy_net,
-        recipe=replace(RECIPE, epochs=2),
-        watch=look,
-    ):
+    short = replace(toy_original(), recipe=replace(RECIPE, epochs=2))
+    for row in compare(short, class_scenario(), methods, watch=look):
         assert row.outcome is not None
         assert len(row.outcome.history) >= 2
         assert row.outcome.history[-1].forget == row.outcome.scores.forget
         assert row.outcome.seconds < looked == pytest.approx(0.3 * len(row.outcome.history))
         looked = 0.0
-    unwatched = next(
-        compare(trained_net(), class_scenario(), {"duck": methods["duck"]}, recipe=RECIPE)
-    )
+    unwatched = next(compare(toy_original(), class_scenario(), {"duck": methods["duck"]}))
     assert unwatched.outcome is not None
     assert unwatched.outcome.history == ()
 
 
 def test_without_a_retrained_model_there_are_no_gaps() -> None:
-    found = rows(list(compare(trained_net(), class_scenario(), {"original": Original()})))
+    found = rows(list(compare(toy_original(), class_scenario(), {"original": Original()})))
     assert found[0]["gaps"] is None
 
 

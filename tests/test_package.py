@@ -40,6 +40,7 @@ LAYERS = [
     ["api", "run_assured", "tuning"],
     ["originals"],
     ["analysis"],
+    ["run_compare", "run_tune"],
     ["bench"],
     ["report"],
     ["demo"],

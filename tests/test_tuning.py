@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ from duck.tuning import (
     _confidences,
     _Judge,
     _run,
-    _ScenarioTrial,
+    _run_part,
     at_edge,
     best,
     changes,
@@ -36,7 +37,15 @@ from duck.tuning import (
     with_settings,
 )
 from duck.types import Scenario, Task
-from tests.toys import RECIPE, class_scenario, samples_scenario, toy_data, toy_net, trained_net
+from tests.toys import (
+    RECIPE,
+    class_scenario,
+    samples_scenario,
+    toy_data,
+    toy_net,
+    toy_original,
+    trained_net,
+)
 
 DUCK = Duck(batch_size=64, lr=3e-3, low_batch=32, max_epochs=2, low_epochs=1)
 
@@ -108,14 +117,14 @@ def test_the_best_is_at_an_edge_until_a_trial_has_looked_beyond() -> None:
 
 def test_settings_that_belong_together_are_drawn_together() -> None:
     start = METHODS["scrub"](milestones=(3,), batch_size=64, lr=1e-3, forget_batch=32)  # type: ignore[call-arg]
-    trials = list(tune(start, trained_net(), [class_scenario()], 6, recipe=RECIPE))
+    trials = list(tune(start, toy_original(), [class_scenario()], 6))
     assert trials[0].settings["milestones"] == [3]
     assert all(trial.settings["milestones"] == [] for trial in trials[1:])
     pairs = {(trial.settings["epochs"], trial.settings["forget_epochs"]) for trial in trials}
     assert len(pairs) > 1
     assert pairs <= {(2, 1), (3, 1), (3, 2), (5, 3), (5, 5), (10, 5)}
     assert all(trial.error is None for trial in trials)
-    rest = list(tune(start, trained_net(), [class_scenario()], 6, recipe=RECIPE, done=trials[:4]))
+    rest = list(tune(start, toy_original(), [class_scenario()], 6, done=trials[:4]))
     assert [trial.settings for trial in rest] == [trial.settings for trial in trials[4:]]
     assert with_settings(start, trials[1].settings).milestones == ()  # type: ignore[attr-defined]
 
@@ -142,17 +151,13 @@ def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
     sure, unsure = (_confidences(retrained, side) for side in (task.forget, judge.holdout))
     pairs = (sure[:, None] > unsure).mean() + 0.5 * (sure[:, None] == unsure).mean()
     assert itself.auc == pytest.approx(pairs)
-    found = next(tune(DUCK, trained_net(), [scenario], 1, recipe=RECIPE, retrained=[retrained]))
+    found = next(tune(DUCK, toy_original(), [scenario], 1, retrained=[retrained]))
     assert found.objective == "gap"
     assert found.auc is not None
     with pytest.raises(BadInput, match="there are 2 for 1"):
-        next(
-            tune(
-                DUCK, trained_net(), [scenario], 1, recipe=RECIPE, retrained=[retrained, retrained]
-            )
-        )
+        next(tune(DUCK, toy_original(), [scenario], 1, retrained=[retrained, retrained]))
     with pytest.raises(BadInput, match="gap is for single samples"):
-        next(tune(DUCK, trained_net(), [class_scenario()], 1, recipe=RECIPE, retrained=[retrained]))
+        next(tune(DUCK, toy_original(), [class_scenario()], 1, retrained=[retrained]))
 
 
 def first_class() -> Scenario:
@@ -198,7 +203,7 @@ def test_an_original_has_all_of_its_memory_of_a_class() -> None:
 
 def test_the_objective_memory_needs_retrained_models() -> None:
     with pytest.raises(BadInput, match="needs retrained models"):
-        next(tune(DUCK, trained_net(), [class_scenario()], 1, recipe=RECIPE, objective="memory"))
+        next(tune(DUCK, toy_original(), [class_scenario()], 1, objective="memory"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +223,7 @@ def test_a_trial_that_cannot_become_the_best_is_pruned_and_counts() -> None:
         for scenario in scenarios
     ]
     idle = METHODS["original"]()
-    work = _ScenarioTrial(judges, idle)
+    work = partial(_run_part, judges=judges, method=idle)
     with InlineEngine().open(work, 2) as execute:
         assert not _run(judges, 0, {}, FAILED, execute).pruned
         pruned = _run(judges, 1, {}, 1.0, execute)
@@ -245,7 +250,7 @@ def test_the_workers_of_a_search_serve_all_its_trials(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(InlineEngine, "open", count_starts)
     scenarios = [ForgetClasses([label])(toy_data()) for label in (0, 1)]
-    trials = list(tune(DUCK, trained_net(), scenarios, 3, new_model=toy_net, recipe=RECIPE))
+    trials = list(tune(DUCK, toy_original(), scenarios, 3))
     assert len(trials) == 3
     assert starts == [2]
 
@@ -255,9 +260,7 @@ def test_trials_do_not_depend_on_the_number_of_workers() -> None:
     scenarios = [ForgetClasses([label])(toy_data()) for label in (0, 1, 2)]
     trials = {}
     for workers, engine in ((1, InlineEngine()), (2, ProcessEngine(2))):
-        search = tune(
-            DUCK, trained_net(), scenarios, 3, new_model=toy_net, recipe=RECIPE, engine=engine
-        )
+        search = tune(DUCK, toy_original(), scenarios, 3, engine=engine)
         trials[workers] = [replace(trial, seconds=0.0) for trial in search]
     assert trials[1] == trials[2]
 
@@ -265,12 +268,12 @@ def test_trials_do_not_depend_on_the_number_of_workers() -> None:
 @pytest.mark.parametrize("make", [class_scenario, samples_scenario])
 def test_trials_start_from_the_preset_and_repeat_with_the_seed(make: object) -> None:
     scenario = make()  # type: ignore[operator]
-    trials = list(tune(DUCK, trained_net(), [scenario], 3, new_model=toy_net, recipe=RECIPE))
+    trials = list(tune(DUCK, toy_original(), [scenario], 3))
     assert [trial.number for trial in trials] == [0, 1, 2]
     assert trials[0].settings["lr"] == DUCK.lr
     assert changes(DUCK, trials[0]) == {}
     assert len({trial.settings["lr"] for trial in trials}) == 3
-    again = list(tune(DUCK, trained_net(), [scenario], 3, new_model=toy_net, recipe=RECIPE))
+    again = list(tune(DUCK, toy_original(), [scenario], 3))
     assert [replace(trial, seconds=0.0) for trial in again] == [
         replace(trial, seconds=0.0) for trial in trials
     ]
@@ -278,37 +281,13 @@ def test_trials_start_from_the_preset_and_repeat_with_the_seed(make: object) -> 
 
 
 def test_a_search_goes_on_after_the_trials_that_are_done() -> None:
-    whole = list(tune(DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE))
-    rest = list(tune(DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE, done=whole[:3]))
+    whole = list(tune(DUCK, toy_original(), [class_scenario()], 5))
+    rest = list(tune(DUCK, toy_original(), [class_scenario()], 5, done=whole[:3]))
     assert [replace(trial, seconds=0.0) for trial in rest] == [
         replace(trial, seconds=0.0) for trial in whole[3:]
     ]
     with pytest.raises(BadInput, match="of another search"):
-        next(
-            tune(
-                DUCK, trained_net(), [class_scenario()], 5, recipe=RECIPE, done=[whole[0], whole[2]]
-            )
-        )
-
-
-def test_settings_known_from_elsewhere_come_before_drawn_ones_and_after_those_done() -> None:
-    known = replace(DUCK, lr=2e-4, lambda_forget=5.0)  # outside the space
-
-    def search(done: list[Trial]) -> list[Trial]:
-        return list(
-            tune(DUCK, trained_net(), [class_scenario()], 4, recipe=RECIPE, done=done, also=[known])
-        )
-
-    drawn, fresh = list(tune(DUCK, trained_net(), [class_scenario()], 2, recipe=RECIPE)), search([])
-    assert [(trial.settings["lr"], trial.settings["lambda_forget"]) for trial in fresh[:2]] == [
-        (DUCK.lr, DUCK.lambda_forget),
-        (2e-4, 5.0),
-    ]
-    assert fresh[2].settings == drawn[1].settings
-    later = search(drawn)
-    assert [trial.settings for trial in later] == [fresh[1].settings, fresh[3].settings]
-    again = search([*drawn, later[0]])
-    assert [trial.settings for trial in again] == [later[1].settings]
+        next(tune(DUCK, toy_original(), [class_scenario()], 5, done=[whole[0], whole[2]]))
 
 
 def test_test_data_are_never_looked_at() -> None:
@@ -321,16 +300,14 @@ def test_test_data_are_never_looked_at() -> None:
     images[scenario.test] = 0
     dark = replace(data, test=examples(images, test.labels, test.ids, test.pixels))
     seen = [
-        list(tune(DUCK, trained_net(), [replace(scenario, data=one)], 2, recipe=RECIPE))
-        for one in (data, dark)
+        list(tune(DUCK, toy_original(), [replace(scenario, data=one)], 2)) for one in (data, dark)
     ]
     assert [trial.score for trial in seen[0]] == [trial.score for trial in seen[1]]
     images[scenario.holdout] = 0
     blind = replace(data, test=examples(images, test.labels, test.ids, test.pixels))
-    assert [
-        t.score
-        for t in tune(DUCK, trained_net(), [replace(scenario, data=blind)], 2, recipe=RECIPE)
-    ] != [t.score for t in seen[0]]
+    assert [t.score for t in tune(DUCK, toy_original(), [replace(scenario, data=blind)], 2)] != [
+        t.score for t in seen[0]
+    ]
 
 
 def test_what_steers_the_stop_rule_does_not_score() -> None:
@@ -346,14 +323,12 @@ def test_what_steers_the_stop_rule_does_not_score() -> None:
 
 def test_a_trial_on_several_scenarios_scores_their_mean() -> None:
     scenarios = [ForgetClasses([label])(toy_data()) for label in (1, 2)]
-    alone = [
-        next(tune(DUCK, trained_net(), [scenario], 1, recipe=RECIPE)) for scenario in scenarios
-    ]
-    together = next(tune(DUCK, trained_net(), scenarios, 1, recipe=RECIPE))
+    alone = [next(tune(DUCK, toy_original(), [scenario], 1)) for scenario in scenarios]
+    together = next(tune(DUCK, toy_original(), scenarios, 1))
     assert together.score == pytest.approx((alone[0].score + alone[1].score) / 2)
     assert together.kept == pytest.approx(sum(trial.kept or 0.0 for trial in alone) / 2)
     with pytest.raises(BadInput, match="all of one kind"):
-        next(tune(DUCK, trained_net(), [class_scenario(), samples_scenario()], 1, recipe=RECIPE))
+        next(tune(DUCK, toy_original(), [class_scenario(), samples_scenario()], 1))
 
 
 def test_one_failure_among_several_scenarios_fails_the_trial() -> None:
@@ -368,13 +343,13 @@ def test_one_failure_among_several_scenarios_fails_the_trial() -> None:
 
 
 def test_the_first_trial_names_what_ran_also_outside_the_space() -> None:
-    trial = next(tune(replace(DUCK, lr=0.02), trained_net(), [class_scenario()], 1, recipe=RECIPE))
+    trial = next(tune(replace(DUCK, lr=0.02), toy_original(), [class_scenario()], 1))
     assert trial.settings["lr"] == 0.02
 
 
 def test_a_failing_trial_is_reported_and_not_chosen() -> None:
     method = METHODS["bad-teacher"]()
-    trials = list(tune(method, trained_net(), [class_scenario()], 2, recipe=RECIPE))
+    trials = list(tune(method, toy_original(), [class_scenario()], 2))
     assert all(trial.score == FAILED for trial in trials)
     assert trials[0].error is not None
     assert trials[0].error.startswith("BadInput")
@@ -392,7 +367,7 @@ def test_the_best_is_the_earliest_of_equals() -> None:
 def test_without_optuna_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingExtra, match=r"'duck-unlearning\[tune\]'"):
-        next(tune(DUCK, trained_net(), [class_scenario()], 1))
+        next(tune(DUCK, toy_original(), [class_scenario()], 1))
 
 
 def test_what_cannot_be_tuned() -> None:
@@ -401,13 +376,13 @@ def test_what_cannot_be_tuned() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'scrub'"):
         space_of("scrubb")
     with pytest.raises(BadInput, match="at least 1, got 0"):
-        next(tune(DUCK, trained_net(), [class_scenario()], 0))
+        next(tune(DUCK, toy_original(), [class_scenario()], 0))
     scenario = class_scenario()
     with pytest.raises(BadInput, match="needs holdout data"):
         next(
             tune(
                 DUCK,
-                trained_net(),
+                toy_original(),
                 [replace(scenario, holdout=torch.empty(0, dtype=torch.int64))],
                 1,
             )

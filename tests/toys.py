@@ -15,7 +15,7 @@ from duck.methods.base import METHODS, Method
 from duck.runtime import seeded
 from duck.scenarios import ForgetClasses, ForgetFraction
 from duck.training import loop
-from duck.types import Data, Recipe, Scenario, Task
+from duck.types import Data, Original, Recipe, Scenario, Task
 
 CLASSES = 4
 RECIPE = Recipe(epochs=12, batch_size=32, lr=0.05, schedule="cosine")
@@ -85,6 +85,11 @@ def _trained() -> ToyNet:
 def trained_net() -> nn.Module:
     """An original that knows all classes; a copy, so that no test can spoil it for another."""
     return copy.deepcopy(_trained())
+
+
+def toy_original() -> Original:
+    """The trained net with its recipe and a function that builds fresh ones."""
+    return Original(trained_net(), toy_net, RECIPE)
 
 
 def head_of(model: nn.Module) -> nn.Linear:

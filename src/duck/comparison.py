@@ -1,24 +1,21 @@
 """Compare methods on one scenario."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from duck.engines import Engine, InlineEngine
+from duck.engines import INLINE, Engine
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, has_settings, missing_settings, preset
 from duck.metrics import check_limit, evaluate
 from duck.preparation import Preparations
-from duck.types import Progress, Recipe, Scenario
+from duck.types import Original, Progress, Scenario
 from duck.unlearning import Epoch, Outcome, Watch, notes, unlearn
 
 COLUMNS = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
 """The scores that tables contain."""
-INLINE = InlineEngine()
 
 
 @dataclass(frozen=True)
@@ -77,13 +74,10 @@ class Compared:
 
 
 def compare(
-    model: nn.Module,
+    original: Original,
     scenario: Scenario,
     methods: Mapping[str, Method],
     *,
-    new_model: Callable[[], nn.Module] | None = None,
-    recipe: Recipe | None = None,
-    head: str | None = None,
     watch: Watch | None = None,
     preparations: Preparations | None = None,
     max_accuracy_loss: float | None = None,
@@ -97,24 +91,21 @@ def compare(
     """
     check_limit(max_accuracy_loss)
     arguments = {
-        "new_model": new_model,
-        "recipe": recipe,
-        "head": head,
-        "original": evaluate(model, scenario),
+        "original": evaluate(original.model, scenario),
         "watch": watch,
         "preparations": preparations or Preparations(),
         "max_accuracy_loss": max_accuracy_loss,
     }
-    run = partial(_run_method, model=model, scenario=scenario, arguments=arguments)
+    run = partial(_run_method, original=original, scenario=scenario, arguments=arguments)
     yield from engine(run, list(methods.items()))
 
 
 def _run_method(
-    task: tuple[str, Method], model: nn.Module, scenario: Scenario, arguments: dict[str, Any]
+    task: tuple[str, Method], original: Original, scenario: Scenario, arguments: dict[str, Any]
 ) -> Compared:
     name, method = task
     try:
-        outcome = unlearn(method, model, scenario, **arguments)
+        outcome = unlearn(method, original, scenario, **arguments)
     except Exception as error:
         return Compared(name, method, None, f"{type(error).__name__}: {error}")
     return Compared(name, method, outcome, notes=tuple(notes(scenario, outcome)))

@@ -138,6 +138,12 @@ class PreparedRequest:
         return self.base.training
 
     @property
+    def request(self) -> Request:
+        """The request, with its classes as records store them."""
+        assert self.base.request is not None
+        return self.base.request
+
+    @property
     def recipe(self) -> Recipe | None:
         """The recipe of the original; None: not known."""
         return None if self.training.weights else self.training.recipe
@@ -175,12 +181,19 @@ class PreparedRequest:
                 max_accuracy_loss=self.options.max_accuracy_loss,
             )
 
+    def add_notes(self, outcome: Outcome, method: Method) -> Outcome:
+        """Add what a reader must know about the request, the data and a model from elsewhere."""
+        notes = [*filter(None, [self.copies]), *(finding.text for finding in self.findings)]
+        notes += self.options.original.foreign_notes(self.training, self.data)
+        outcome = replace(outcome, method_notes=(*outcome.method_notes, *notes))
+        if not self.training.weights:
+            return outcome
+        return note_guessed_recipe(outcome, method, self.training.recipe)
+
     def store(self, outcome: Outcome, method: Method, folder: Path, overwrite: bool) -> ForgetRun:
         """Write the run; in a distributed training only the first process does."""
-        original = self.options.original
-        facts = self.training, self.data, original, self.findings, self.copies
-        noted = add_notes(outcome, method, *facts)
-        places = original.places(folder, self.source)
+        noted = self.add_notes(outcome, method)
+        places = self.options.original.places(folder, self.source)
         run = runs.record(self.experiment(method), self.scenario, noted, **places)
         if is_first():
             runs.save(run, noted.model, folder, overwrite)
@@ -189,11 +202,24 @@ class PreparedRequest:
 
 def prepare(options: ForgetOptions, device: torch.device, display: Display) -> PreparedRequest:
     """Load the data and apply the request to them."""
+    data, source = load_data(options, display)
+    return apply_request(options, data, source, device)
+
+
+def load_data(options: ForgetOptions, display: Display) -> tuple[Data, DataOptions]:
+    """Return the data and where they are."""
     original = options.original
-    seed, protocol = options.output.seed, options.protocol
     source = options.source or DataOptions.of_run(original.run or Path())
     with display.progress(f"reading {source.data}") as progress:
-        data = source.load(original.splits_data(), progress)
+        return source.load(original.splits_data(), progress), source
+
+
+def apply_request(
+    options: ForgetOptions, data: Data, source: DataOptions, device: torch.device
+) -> PreparedRequest:
+    """Apply the request to loaded data."""
+    original = options.original
+    seed, protocol = options.output.seed, options.protocol
     request = resolve_classes(options.request, data)
     training = original.training(data, source)
     scenario = original.scenario(request, data, seed, protocol)
@@ -204,24 +230,3 @@ def prepare(options: ForgetOptions, device: torch.device, display: Display) -> P
     head = original.other_head(training, data, device)
     base = Experiment(training, request, None, seed, protocol, original.earlier(), head)
     return PreparedRequest(options, source, data, base, scenario, copies, device)
-
-
-def add_notes(
-    outcome: Outcome,
-    method: Method,
-    training: Training,
-    data: Data,
-    original: OriginalOptions,
-    findings: Sequence[Finding],
-    copies: str,
-) -> Outcome:
-    """Add what a reader must know about the request, the data and a model from elsewhere.
-
-    copies   how many copies were added to the request
-    """
-    notes = [*filter(None, [copies]), *(finding.text for finding in findings)]
-    notes += original.foreign_notes(training, data)
-    outcome = replace(outcome, method_notes=(*outcome.method_notes, *notes))
-    if not training.weights:
-        return outcome
-    return note_guessed_recipe(outcome, method, training.recipe)

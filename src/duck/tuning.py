@@ -5,38 +5,26 @@ The search space is published, and the budget is the same for every method.
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import tomli_w
 import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from duck.artifacts import ArtifactStore
 from duck.audits.memory import ResidualMemory
 from duck.audits.parts import restrict
-from duck.data.progress import ProgressCallback
-from duck.display import Display
-from duck.engines import Engine, InlineEngine
+from duck.engines import INLINE, Engine
 from duck.errors import BadInput, MissingExtra
-from duck.experiment import Training
-from duck.files import check_replaceable, write_text
 from duck.methods.base import METHODS, Method
-from duck.methods.presets import Preset, preset
 from duck.metrics import aus
 from duck.predict import accuracy, logits_on
 from duck.preparation import Preparations
-from duck.retraining import Retraining
 from duck.runtime import Stopwatch, device_of
-from duck.scenarios import ForgetClasses, Request
 from duck.search_spaces import (
     Settings,
     Space,
@@ -47,9 +35,9 @@ from duck.search_spaces import (
     space_of,
     value_of,
 )
-from duck.types import Examples, Recipe, Scenario, Task
+from duck.types import Examples, Original, Recipe, Scenario, Task
 
-INLINE = InlineEngine()
+T = TypeVar("T")
 Objective = Literal["aus", "gap", "memory"]
 MIN_TRIALS_TO_WIDEN = 3
 """Trials before a range is widened. The best of fewer trials means little."""
@@ -87,17 +75,13 @@ class Trial:
 
 def tune(
     method: Method,
-    model: nn.Module,
+    original: Original,
     scenarios: Sequence[Scenario],
     budget: int,
     *,
-    new_model: Callable[[], nn.Module] | None = None,
-    recipe: Recipe | None = None,
-    head: str | None = None,
     retrained: Sequence[nn.Module] | None = None,
     objective: Objective | None = None,
     done: Sequence[Trial] = (),
-    also: Sequence[Method] = (),
     engine: Engine = INLINE,
 ) -> Iterator[Trial]:
     """Yield trials as they end; the first one has the settings of `method`.
@@ -110,306 +94,96 @@ def tune(
                 `memory` and `gap`
     objective   as in `TuneOptions`; None: `gap` if there are retrained models, else `aus`
     done        the first trials of the same search, which is resumed after them
-    also        known settings to try before the search suggests others; they count as trials
     engine      with several workers, the scenarios of a trial run at the same time; the trials are
                 the same with every engine
     """
-    create_study = _import_optuna()
-    if budget < 1:
-        raise BadInput(f"The budget is a number of trials and must be at least 1, got {budget}.")
     published = space_of(METHODS.name_of(method))
     chosen: Objective = objective or ("aus" if retrained is None else "gap")
-    _check_scenarios(scenarios, retrained, chosen)
-    options = {"new_model": new_model, "recipe": recipe or Recipe(), "head": head}
+    check_search(scenarios, budget, chosen)
+    if chosen != "aus" and retrained is None:
+        raise BadInput(f"The objective {chosen} needs retrained models.")
+    if retrained is not None and len(retrained) != len(scenarios):
+        raise BadInput(
+            f"Tuning needs one retrained model for each scenario: there are {len(retrained)} for "
+            f"{len(scenarios)}."
+        )
+    study = _create_study(scenarios[0].seed, budget)
+    recipe = original.recipe or Recipe()
+    options = {"new_model": original.new_model, "recipe": recipe, "head": original.head}
     references: Sequence[nn.Module | None] = retrained or [None] * len(scenarios)
     judges = [
-        _Judge(model, scenario, scenario.task(**options), chosen, reference)
+        _Judge(original.model, scenario, scenario.task(**options), chosen, reference)
         for scenario, reference in zip(scenarios, references, strict=True)
     ]
-    study = create_study(scenarios[0].seed, budget)
-    queue = [settings_in(published, known) for known in (method, *also)]
-    base = covering(published, queue[0])
+    start = settings_in(published, method)
+    base = covering(published, start)
     trials: list[Trial] = []
     # The workers, with their copies of the models and data, serve all trials.
-    with engine.open(_ScenarioTrial(judges, method), len(judges)) as execute:
+    with engine.open(partial(_run_part, judges=judges, method=method), len(judges)) as execute:
         for number in range(budget):
-            earlier = done[number] if number < len(done) else None
-            suggestion, settings = _propose(study, widened(base, trials), queue, earlier)
-            if earlier is None:
+            first = start if number == 0 else None
+            suggestion, settings = _propose(study, widened(base, trials), first)
+            if number < len(done):
+                trial = done[number]
+                if trial.settings != settings:
+                    raise BadInput(
+                        f"Trial {number} of those done is of another search: it has "
+                        f"{trial.settings}, not {settings}."
+                    )
+            else:
                 best_score = max((trial.score for trial in trials), default=FAILED)
                 trial = _run(judges, number, settings, best_score, execute)
-            elif earlier.settings == settings:
-                trial = earlier
-            else:
-                raise BadInput(
-                    f"Trial {number} of those done is of another search: it has "
-                    f"{earlier.settings}, not {settings}."
-                )
+                yield trial
             study.tell(suggestion, trial.score)
             trials.append(trial)
-            if earlier is None:
-                yield trial
 
 
-def _import_optuna() -> Callable[[int, int], Any]:
-    """Return a function that creates a study from a seed and a budget."""
+def _create_study(seed: int, budget: int) -> Any:
     try:
         import optuna
     except ImportError as error:
         raise MissingExtra("Tuning needs Optuna: pip install 'duck-unlearning[tune]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-    def create_study(seed: int, budget: int) -> Any:
-        # Optuna would start with ten random settings: too many for a small budget.
-        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(3, budget // 4))
-        return optuna.create_study(direction="maximize", sampler=sampler)
-
-    return create_study
+    # Optuna would start with ten random settings: too many for a small budget.
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(3, budget // 4))
+    return optuna.create_study(direction="maximize", sampler=sampler)
 
 
-def _check_scenarios(
-    scenarios: Sequence[Scenario], retrained: Sequence[nn.Module] | None, objective: Objective
-) -> None:
+def check_search(scenarios: Sequence[Scenario], budget: int, objective: Objective) -> None:
+    """Raise an error for a search that cannot be run."""
+    if budget < 1:
+        raise BadInput(f"The budget is a number of trials and must be at least 1, got {budget}.")
     if len({scenario.kind for scenario in scenarios}) != 1:
         raise BadInput(
             "Tuning needs one or more scenarios, all of one kind: whole classes, or single samples."
         )
     if objective == "gap" and scenarios[0].kind == "class":
         raise BadInput("The objective gap is for single samples: take memory or aus for classes.")
-    if objective != "aus" and retrained is None:
-        raise BadInput(f"The objective {objective} needs retrained models.")
-    if retrained is not None and len(retrained) != len(scenarios):
-        raise BadInput(
-            f"Tuning needs one retrained model for each scenario: there are {len(retrained)} for "
-            f"{len(scenarios)}."
-        )
 
 
-def _propose(
-    study: Any, space: Space, queue: list[Settings], earlier: Trial | None
-) -> tuple[Any, Settings]:
+def _propose(study: Any, space: Space, first: Settings | None) -> tuple[Any, Settings]:
     """Return the study's next suggestion and the settings of the next trial.
 
-    Settings in the queue come first and are used even outside the space. A resumed search may have
-    had a shorter queue: its trials are then followed by the rest of the queue.
+    The settings of the first trial are used even outside the space.
     """
-    queued = earlier.settings if earlier is not None else next(iter(queue), None)
-    if queued in queue:
-        queue.remove(queued)
+    if first is not None:
         drawn = {key: values for key, values in space.items() if values.fixed is None}
-        study.enqueue_trial({key: drawn[key].nearest(value_of(queued, key)) for key in drawn})
-    else:
-        queued = None
+        study.enqueue_trial({key: drawn[key].nearest(value_of(first, key)) for key in drawn})
     suggestion = study.ask()
     suggested = {key: values.suggest(suggestion, key) for key, values in space.items()}
-    return suggestion, by_name(suggested) if queued is None else queued
-
-
-def retrain(
-    model: nn.Module,
-    scenarios: Sequence[Scenario],
-    *,
-    new_model: Callable[[], nn.Module],
-    recipe: Recipe,
-    training: Training | None = None,
-    store: ArtifactStore | None = None,
-    engine: Engine = INLINE,
-    report: Callable[[int, int], None] = lambda done, total: None,
-) -> list[nn.Module]:
-    """Return a model without the forget set of each scenario, for objectives that compare.
-
-    training, store   models that were stored for this training of the original are reused
-    report            progress callback: called with (done, total)
-    """
-    retrainings = [
-        Retraining(scenario, model, new_model, recipe, training, store or ArtifactStore())
-        for scenario in scenarios
-    ]
-    models: dict[int, nn.Module] = {}
-    work = partial(_retrain_one, retrainings=retrainings)
-    for place, retrained in engine(work, range(len(retrainings))):
-        models[place] = retrained
-        report(len(models), len(retrainings))
-    return [models[place] for place in range(len(retrainings))]
-
-
-def _retrain_one(place: int, retrainings: Sequence[Retraining]) -> tuple[int, nn.Module]:
-    retraining = retrainings[place]
-    return place, retraining.load_or_train(retraining.scenario.seed)
-
-
-FILE_MARK = "# The best of"
-"""The first words of every file of a preset. A search replaces no other file."""
-
-
-@dataclass(frozen=True)
-class TuneOptions:
-    """How the hyperparameters of a method are searched."""
-
-    budget: int = 20
-    """Number of trials. The same number for every method makes a fair comparison."""
-    start: Preset = "tuned"
-    """The preset that the search starts from; what is not searched keeps its values. tuned: what
-    forget and compare use without a file."""
-    each: bool = False
-    """Run a trial on each of the --classes alone and take the mean: what suits one class may not
-    suit another."""
-    draws: int = 1
-    """With --fraction: run a trial on this many random fractions and take the mean."""
-    objective: Objective = "memory"
-    """What is maximised on holdout data. memory: 1 minus residual memory and the accuracy lost,
-    compared with a retrained model, which is trained first. gap: 1 minus the differences to it in
-    holdout accuracy, forget accuracy and confidence AUC, for single samples. aus: the score AUS,
-    which rewards a model that hides a class, and for single samples doing nothing."""
-
-    def check(self, has_classes: bool, has_fraction: bool) -> None:
-        """Raise an error for options that do not fit the request."""
-        if self.each and not has_classes:
-            raise BadInput(
-                "--each takes the --classes one at a time; for a --fraction there is --draws."
-            )
-        if self.each and self.draws != 1:
-            raise BadInput("--draws needs --fraction: a class can be drawn only once.")
-        if self.draws != 1 and (self.draws < 1 or not has_fraction):
-            raise BadInput(
-                "--draws is a number of random fractions, at least 1, and needs --fraction; "
-                f"got {self.draws}."
-            )
-
-    def requests(self, request: Request, seed: int) -> list[tuple[Request, int]]:
-        """Return the requests that a trial runs on, with their seeds."""
-        if self.each and isinstance(request, ForgetClasses):
-            return [(ForgetClasses([name]), seed) for name in request.classes]
-        return [(request, seed + draw) for draw in range(self.draws)]
-
-
-@dataclass(frozen=True, eq=False)
-class Search:
-    """The trials of a search, and the preset that was written."""
-
-    name: str
-    """The name of the method."""
-    method: Method
-    """The preset that the search started from."""
-    options: TuneOptions
-    file: Path
-    trials: list[Trial] = field(default_factory=list)
-    """All that ended; after Ctrl-C fewer than the budget."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the search was not interrupted."""
-        return len(self.trials) == self.options.budget
-
-    @property
-    def changes(self) -> Settings:
-        """The settings of the best trial that differ from those of the start."""
-        return changes(self.method, best(self.trials))
-
-    def write(self, request: str, scenario: Scenario) -> None:
-        """Write every setting: on top of any preset, the file gives what the best trial ran with.
-
-        request   in words
-        """
-        found = best(self.trials)
-        settings = dataclasses.asdict(with_settings(self.method, found.settings))  # type: ignore[call-overload]
-        values = {name: value for name, value in settings.items() if value is not None}
-        values["source"] = {
-            "from": "search",
-            "objective": found.objective,
-            "trials": len(self.trials),
-            "date": datetime.now(UTC).date().isoformat(),
-        }
-        if self.options.each:
-            request += ", each alone"
-        if self.options.draws > 1:
-            request += f", {self.options.draws} draws"
-        data = scenario.data.name
-        place = f"the holdout of {data}: {request}; seed {scenario.seed}"
-        note = f"{len(self.trials)} trials on {place}, from the preset {self.options.start!r}."
-        tables = {self.name: {data: {"tuned": {scenario.kind: values}}}}
-        write_text(self.file, f"{FILE_MARK} {note}\n{tomli_w.dumps(tables)}")
-
-
-def search_preset(
-    name: str,
-    model: nn.Module,
-    scenarios: Sequence[Scenario],
-    request: str,
-    file: Path,
-    options: TuneOptions,
-    *,
-    new_model: Callable[[], nn.Module],
-    recipe: Recipe,
-    head: str | None = None,
-    training: Training | None = None,
-    store: ArtifactStore | None = None,
-    engine: Engine = INLINE,
-    progress: Callable[[str], AbstractContextManager[ProgressCallback]] = Display.progress,
-) -> Search:
-    """Search the settings of a method and write the best as a preset, as `duck tune` does.
-
-    If Ctrl-C interrupts the search after its first trial, the best so far is written.
-
-    name        of the method
-    scenarios   of `TuneOptions.requests`
-    request     in words, for the file
-    training, store   where retrained models are stored and found
-    progress    called with a title; its context gives a progress callback
-    """
-    scenario = scenarios[0]
-    data = scenario.data
-    method = preset(name, data.name, scenario.kind, len(data.train), options.start)
-    common: dict[str, Any] = {"new_model": new_model, "recipe": recipe, "engine": engine}
-    retrained = None
-    if options.objective != "aus":
-        with progress("retrained models") as report:
-            stored: dict[str, Any] = {"training": training, "store": store}
-            retrained = retrain(model, scenarios, **common, **stored, report=report)
-    search = Search(name, method, options, file)
-    found = tune(
-        method,
-        model,
-        scenarios,
-        options.budget,
-        **common,
-        head=head,
-        retrained=retrained,
-        objective=options.objective,
-    )
-    try:
-        with progress(f"tune {name}") as report:
-            for trial in found:
-                search.trials.append(trial)
-                report(len(search.trials), options.budget)
-    except KeyboardInterrupt:
-        if not search.trials:
-            raise
-    search.write(request, scenario)
-    return search
-
-
-def check_preset_file(file: Path, overwrite: bool) -> None:
-    """Raise an error if the file of a preset must not be written."""
-    if file.exists() and not overwrite:
-        raise BadInput(f"{file} exists: choose another --out, or --overwrite it.")
-    check_replaceable(file, FILE_MARK.encode())
+    return suggestion, first or by_name(suggested)
 
 
 def mean(parts: Sequence[Trial]) -> Trial:
     """Return one trial from its runs on several scenarios; if one run failed, the trial failed."""
-    failed = next((part for part in parts if part.error), None)
     seconds = sum(part.seconds for part in parts)
-    if failed:
-        return replace(failed, seconds=seconds)
-    names = [
-        name
-        for name in ("score", "kept", "forgotten", "auc", "memory", "aus")
-        if getattr(parts[0], name) is not None
-    ]
-    means: dict[str, Any] = {
-        name: statistics.fmean(getattr(part, name) for part in parts) for name in names
-    }
+    for part in parts:
+        if part.error:
+            return replace(part, seconds=seconds)
+    means: dict[str, Any] = {}
+    for name in ("score", "kept", "forgotten", "auc", "memory", "aus"):
+        if getattr(parts[0], name) is not None:
+            means[name] = statistics.fmean(getattr(part, name) for part in parts)
     return replace(parts[0], **means, seconds=seconds)
 
 
@@ -461,16 +235,12 @@ def at_edge(method: str, trials: Sequence[Trial]) -> list[str]:
     return names
 
 
-@dataclass(frozen=True)
-class _ScenarioTrial:
-    """Runs a setting on one scenario, which is given by its place."""
-
-    judges: Sequence["_Judge"]
-    method: Method
-
-    def __call__(self, task: tuple[int, int, Settings]) -> tuple[int, Trial]:
-        place, number, settings = task
-        return place, self.judges[place](number, with_settings(self.method, settings), settings)
+def _run_part(
+    task: tuple[int, int, Settings], judges: Sequence["_Judge"], method: Method
+) -> tuple[int, Trial]:
+    """Run a setting on one scenario, which is given by its place."""
+    place, number, settings = task
+    return place, judges[place](number, with_settings(method, settings), settings)
 
 
 def _run(
@@ -487,7 +257,7 @@ def _run(
     """
     results = execute([(place, number, settings) for place in range(len(judges))])
     parts: list[Trial] = []
-    for part in _in_order(results):
+    for part in in_order(results):
         parts.append(part)
         left = [judge.highest for judge in judges[len(parts) :]]
         reachable = (sum(part.score for part in parts) + sum(left)) / len(judges)
@@ -498,14 +268,14 @@ def _run(
     return mean(parts)
 
 
-def _in_order(results: Iterator[tuple[int, Trial]]) -> Iterator[Trial]:
-    """Yield trials in the order of their places."""
-    finished: dict[int, Trial] = {}
+def in_order(results: Iterable[tuple[int, T]]) -> Iterator[T]:
+    """Yield results in the order of their places, as soon as those before them are there."""
+    finished: dict[int, T] = {}
     next_place = 0
-    for place, trial in results:
-        finished[place] = trial
+    for place, result in results:
+        finished[place] = result
         while next_place in finished:
-            yield finished[next_place]
+            yield finished.pop(next_place)
             next_place += 1
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from duck.bench import Results
+from duck.bench.estimates import Estimates
 from duck.bench.grids import Block, Cell, Facts, Grid, cells, experiment
 from duck.bench.results import Result
-from duck.bench.runner import load_all
+from duck.bench.runner import Job
+from duck.data import load
 from duck.experiment import from_dict, to_dict
 from duck.records import structure
 from duck.types import Data
@@ -28,8 +30,7 @@ FACTS = Facts("cifar10", "f" * 32, 50_000, "crop-flip")
 
 @cache
 def digits() -> dict[str, Data]:
-    data, _ = load_all(["digits"], Path())
-    return data
+    return {"digits": load("digits", Path())}
 
 
 def cell_of(
@@ -82,3 +83,8 @@ def to_result(line: dict[str, Any]) -> Result:
 def append(results: Results, grid: str, line: dict[str, Any]) -> None:
     """Append a line to the file of a grid."""
     results.append(grid, to_result(line))
+
+
+def expected(job: Job, results: Results, device: str = "here") -> float | None:
+    """Return the expected seconds of a job."""
+    return Estimates(results, device).seconds(job.experiment, job.keys["scenario"], job.settings)

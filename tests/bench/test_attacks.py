@@ -14,8 +14,7 @@ from duck import cli
 from duck.artifacts import ArtifactStore, Key
 from duck.audits.scores import Outputs
 from duck.bench import Attack, Results, attacker, find_grid
-from duck.bench.attacks import Attacker, Lira, Svm
-from duck.bench.estimates import expected
+from duck.bench.attacks import Attacker, Lira
 from duck.bench.executor import execute, plan
 from duck.bench.formats import render
 from duck.bench.grids import Grid, experiment, facts_of, parse_only, result_id, training
@@ -31,7 +30,7 @@ from duck.pools.plan import Plan as PoolPlan
 from duck.pools.reader import Pool
 from duck.runtime import device_name
 from duck.scenarios import ForgetClasses
-from tests.bench.lines import FACTS, FEW, append, cell_of, digits, line_of
+from tests.bench.lines import FACTS, FEW, append, cell_of, digits, expected, line_of
 from tests.toys import class_scenario, samples_scenario, trained_net
 
 CPU = torch.device("cpu")
@@ -79,7 +78,7 @@ def run(
 def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(
     tmp_path: Path, models: Path
 ) -> None:
-    made = run(SVM, tmp_path, models, "scenario=class,case=3", Svm(Attack("svm", splits=1)))
+    made = run(SVM, tmp_path, models, "scenario=class,case=3", Attacker(Attack("svm", splits=1)))
     assert list(made) == [
         "digits: train convnet",
         "digits, class 3: original (standard)",
@@ -100,7 +99,9 @@ def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(
     assert 0 < attack["seconds"] < attack["wall_seconds"]
     # Read back, both are there, and the same grid has nothing left to do.
     assert set(Results(tmp_path).done) == {line["id"] for line in made.values()}
-    assert run(SVM, tmp_path, models, "scenario=class,case=3", Svm(Attack("svm", splits=1))) == {}
+    assert (
+        run(SVM, tmp_path, models, "scenario=class,case=3", Attacker(Attack("svm", splits=1))) == {}
+    )
 
 
 @pytest.mark.slow
@@ -120,7 +121,7 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
         tmp_path / "results",
         tmp_path / "models",
         "scenario=samples,method=duck",
-        Svm(Attack("svm", splits=1)),
+        Attacker(Attack("svm", splits=1)),
     )
     assert list(attacked) == ["digits, seed 0: svm of duck (paper)"]
     assert "error" not in attacked["digits, seed 0: svm of duck (paper)"]
@@ -146,7 +147,7 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
         tmp_path / "results",
         tmp_path / "new",
         "scenario=samples,method=duck",
-        Svm(Attack("svm", splits=2)),
+        Attacker(Attack("svm", splits=2)),
     )
     (line,) = elsewhere.values()
     assert len(line["svm"]["f1"]) == 2
@@ -461,10 +462,10 @@ def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) ->
         grid.attack,
     )
     append(results, "scores", {**line_of(grid, cell_of(grid, "duck", 0)), "wall_seconds": 40.0})
-    assert expected(job, results, "here") is None
+    assert expected(job, results) is None
     append(results, "svm", {**attack_line(grid, "duck", 0, {"f1": 0.7}), "wall_seconds": 7.0})
-    assert expected(job, results, "here") == 7
-    assert expected(replace(job, measurement=None), results, "here") == 40
+    assert expected(job, results) == 7
+    assert expected(replace(job, measurement=None), results) == 40
 
 
 def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
@@ -510,7 +511,7 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
         "(epochs 3 instead of 60). "
         "The rates are lower bounds of what a matched attack would find."
     )
-    never = "Never run in cifar10, {}: duck (tuned)."
+    never = "Never run in cifar10, {}, pool abc: duck (tuned)."
     nothing = [never.format(kind) for kind in ("class", "samples")]
     assert make_table(grid, results, {}).notes == [
         said,
@@ -673,7 +674,8 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
         str(tmp_path / "models"),
     ]
     assert cli.main(words) == 2
-    assert "give their folder with --pool" in capsys.readouterr().err
+    command = "duck pool --data digits --model convnet --models 8 --epochs 1 --batch-size 256"
+    assert command in capsys.readouterr().err
     few = tmp_path / "few.toml"
     few.write_text(grid.read_text().replace("shadows = 8", "shadows = 2"))
     assert cli.main(["bench", str(few), *words[2:], "--pool", str(pool)]) == 2
@@ -699,7 +701,7 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
         == 0
     )
     assert json.loads(capsys.readouterr().out)["ran"] == 1  # what the model said is kept
-    assert "digits, samples 0, lira of original (standard): AUC 0." in err
+    assert "digits, seed 0: lira of original (standard): TPR@1%FPR % " in err
     assert (
         cli.main(["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"]) == 0
     )
@@ -776,7 +778,7 @@ def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:
         parse_only("scenario=samples,method=original", SVM),
     ).jobs
     lines = [
-        Runner(data, tmp_path / "models", CPU, Svm(Attack("svm", splits=1)))(job)
+        Runner(data, tmp_path / "models", CPU, Attacker(Attack("svm", splits=1)))(job)
         for job in jobs[-1:]
     ]
     assert str(lines[0].error).startswith("BadInput: digits has no test samples")

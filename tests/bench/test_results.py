@@ -9,14 +9,13 @@ from typing import Any, get_args
 import pytest
 
 from duck.bench import Attack, Results, find_grid
-from duck.bench.estimates import remaining
 from duck.bench.executor import plan
 from duck.bench.formats import Format, render
 from duck.bench.grids import Block, Grid, parse_only, training
 from duck.bench.tables import make_table
 from duck.errors import BadInput
 from duck.experiment import to_dict
-from tests.bench.lines import FACTS, append, cell_of, line_of
+from tests.bench.lines import FACTS, append, cell_of, expected, line_of
 
 CR = find_grid("paper/table-cr")
 FORMS: tuple[Format, ...] = get_args(Format)
@@ -139,7 +138,8 @@ def test_whatever_is_missing_or_wrong_in_a_line_stops_nothing(kind: str, tmp_pat
         for form in FORMS:
             render(table, form)
         jobs = plan(SMALL, {"cifar10": FACTS}, results, {}).jobs
-        remaining(jobs, results, "here")
+        for job in jobs:
+            expected(job, results)
         assert other["id"] in results.done
     assert ("train_samples", "train_samples is missing") in passed_over
     assert kind != "run" or "experiment.training" in {name for name, _ in passed_over}

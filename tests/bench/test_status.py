@@ -75,8 +75,8 @@ def test_minutes_come_from_measured_runs_and_count_the_original_once(results: Re
     for method, seconds in (("original", 1.0), ("retrained", 54.0), ("duck", 3.0), ("scrub", 5.0)):
         put(results, method, 0, seconds)
     (row,) = Planner(results).status([GRID])
-    # Two classes and two seeds are left. No random share was retrained yet: the median counts.
-    runs = 2 * (1.0 + 54.0 + 3.0 + 5.0) + 2 * (1.0 + 57.0 + 3.0 + 5.0)
+    # Two classes and two seeds are left.
+    runs = 4 * (1.0 + 54.0 + 3.0 + 5.0)
     assert row.minutes == pytest.approx((runs + 60.0) / 60)
     assert row.unmeasured == 0
     models = results.folder / "models"
@@ -103,12 +103,12 @@ def test_times_scale_with_data_model_and_epochs(results: Results) -> None:
     grid = replace(GRID, blocks=(Block("tiny-imagenet", classes=(0,), model="resnet34"),))
     duck = experiment(grid, cell_of(grid, "duck", 0, facts=tiny), tiny)
     work = 2 * GIGA_OPERATIONS["resnet34"][64] / GIGA_OPERATIONS["resnet18"][32]
-    assert estimates.run(duck, "class") == pytest.approx(3.0 * work)
+    assert estimates.seconds(duck, "class") == pytest.approx(3.0 * work)
     epochs = duck.training.recipe.epochs / 60
-    assert estimates.training(duck) == pytest.approx(60.0 * work * epochs)
+    assert estimates.seconds(replace(duck, method=None)) == pytest.approx(60.0 * work * epochs)
     paper = replace(GRID, blocks=(Block("cifar10", classes=(0,), recipe_preset="paper"),))
     long = experiment(paper, cell_of(paper, "retrained", 0), FACTS)
-    assert estimates.run(long, "class") == pytest.approx(60.0 * 200 / 60)
+    assert estimates.seconds(long, "class") == pytest.approx(60.0 * 200 / 60)
 
 
 def test_runs_on_a_cpu_say_nothing_of_a_gpu(results: Results) -> None:
@@ -118,7 +118,7 @@ def test_runs_on_a_cpu_say_nothing_of_a_gpu(results: Results) -> None:
     estimates = Estimates(results)
     assert estimates.device == "NVIDIA H200"
     wanted = experiment(GRID, cell_of(GRID, "duck", 2), FACTS)
-    assert estimates.run(wanted, "class") == pytest.approx(3.0)
+    assert estimates.seconds(wanted, "class") == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("model", ["allcnn", "resnet18"])
@@ -328,4 +328,4 @@ def test_times_of_shared_devices_and_of_attacks_are_no_estimates(results: Result
         )
         append(results, "mine", {**slow, **extra})
     wanted = experiment(GRID, cell_of(GRID, "duck", 1), FACTS)
-    assert Estimates(results).run(wanted, "class") == pytest.approx(3.0)
+    assert Estimates(results).seconds(wanted, "class") == pytest.approx(3.0)

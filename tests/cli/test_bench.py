@@ -55,8 +55,8 @@ def bench(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tup
 def test_run_narrow_go_on_and_print(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = bench(capsys, "small.toml", "--only", "method=duck,case=1", "--json")
     assert json.loads(out) == {"grid": "small", "skipped": 0, "ran": 2, "failed": 0, "left": 0}
-    assert "[1/2] digits, original: test accuracy 0." in err
-    assert "[2/2] digits, samples 1, duck (paper): AUS " in err
+    assert "[1/2] digits: train convnet: test accuracy 0." in err
+    assert "[2/2] digits, seed 1: duck (paper): AUS " in err
     out, err = bench(capsys, "small.toml", "--device", "cpu")
     assert out == "small: 3 runs ended, 0 of them failed; 1 were there before, 0 are left.\n"
     assert "2 left, expected end" in err
@@ -144,7 +144,7 @@ def test_ctrl_c_keeps_what_has_ended_and_says_how_to_go_on(
     _, err = bench(capsys, "small.toml", "--only", "case=0,case=1", code=130)
     assert (
         err.splitlines()[-1]
-        == "Interrupted: 2 runs ended and are stored, 3 are left. Rerun the same command to resume."
+        == "Interrupted: 2 runs ended, 3 are left. Rerun the same command to resume."
     )
     assert len((here / "results" / "small.jsonl").read_text().splitlines()) == 2
     assert (
@@ -239,7 +239,7 @@ def test_the_status_what_to_run_next_and_the_claims(
     assert (step["command"], step["count"], step["unit"]) == ("duck bench small.toml", 2, "cells")
     text, err = bench(capsys, "--next", "60", "small.toml", "--out", "elsewhere")
     assert text == ""
-    assert "No run in elsewhere" in err
+    assert "No missing cell whose time is known" in err
     assert bench(capsys, "--next", "60", "small.toml", "--root", "d")[0].startswith(
         "duck bench small.toml --root d  # 2 cells, about"
     )
@@ -287,7 +287,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "file": (["no-such.toml"], "The grid no-such.toml cannot be read"),
     "key": (
         ["small.toml", "--only", "mehtod=duck"],
-        "preset, model, variant, removed, recipe; got 'mehtod=duck'",
+        "case, variant, method, preset; got 'mehtod=duck'",
     ),
     "value": (
         ["small.toml", "--only", "method=dukc"],
@@ -297,7 +297,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
         ["small.toml", "long.toml"],
         "Name one grid to run, got 2. Known: paper/table-cr",
     ),
-    "no grid": ([], "Name one grid to run, none was given. Known: paper/table-cr"),
+    "no grid": ([], "Name one grid to run, got none. Known: paper/table-cr"),
     "a view": (
         ["paper/time"],
         "paper/time shows the runs of paper/table-cr, paper/table-hr and has none of its own",
@@ -308,7 +308,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "status of a part": (
         ["--status", "small.toml", "--only", "case=0"],
-        "--only narrows the runs of one grid; --status does not take it",
+        "--status goes alone, without --only",
     ),
     "status and table": (["--status", "--table", "small.toml"], "--status goes alone"),
     "status as latex": (

@@ -255,7 +255,7 @@ def test_tune_refuses_before_it_runs(
     for more, said in (
         (["--out", "taken.toml"], "taken.toml exists"),
         (["--protocol", "paper"], "tune with --protocol holdout"),
-        (["--each", "--draws", "2"], "--draws needs --fraction"),
+        (["--each", "--draws", "2"], "needs --fraction; got 2"),
     ):
         assert cli.main([*words, *more]) == 2
         assert said in " ".join(capsys.readouterr().err.split())

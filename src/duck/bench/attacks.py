@@ -1,8 +1,7 @@
 """Attacks on the models of a grid."""
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -29,45 +28,30 @@ from duck.types import Ids
 Kind = Literal["class", "samples"]
 
 
-class Attacker(ABC):
+class Attacker:
     """Runs an attack on the stored outputs of models."""
 
     def __init__(self, attack: Attack) -> None:
         self.attack = attack
         """The attack with all settings that its results depend on."""
 
-    @abstractmethod
     def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
         """Attack one model."""
+        if self.attack.name == "svm":
+            return self._svm(target, kind, seed)
+        entry = ATTACKS[self.attack.name]
+        assert issubclass(entry, ThresholdAttack)
+        return _values(_score(target, target.unseen.ids, entry.score))
 
-    def check(self, experiments: Iterable[Experiment]) -> None:  # noqa: B027
+    def check(self, experiments: Iterable[Experiment]) -> None:
         """Raise an error if the attack cannot be run on the models of these experiments."""
 
-
-class Svm(Attacker):
-    """Runs the SVM attack of the DUCK paper."""
-
-    def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
+    def _svm(self, target: Target, kind: Kind, seed: int) -> Values:
         found = svm_attack(
             target.forgotten, target.unseen, kind, seed, self.attack.splits, torch.get_num_threads()
         )
-        scores: ScoreTable = {"f1": found.mean, "chance": found.chance}
         details = SvmDetails(list(found.f1), list(found.settings), found.forgotten, found.unseen)
-        return Values(scores=scores, svm=details)
-
-
-class Threshold(Attacker):
-    """Runs an attack that gives each sample one number."""
-
-    def __init__(self, attack: Attack) -> None:
-        entry = ATTACKS[attack.name]
-        if not issubclass(entry, ThresholdAttack):
-            raise BadInput(f"The attack {attack.name!r} does not score each sample by itself.")
-        super().__init__(attack)
-        self.score = entry.score
-
-    def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
-        return _values(_score(target, target.unseen.ids, self.score))
+        return Values(scores={"f1": found.mean, "chance": found.chance}, svm=details)
 
 
 class Lira(Attacker):
@@ -85,25 +69,23 @@ class Lira(Attacker):
             )
 
     def _check_pool(self, folder: Path) -> None:
-        for problem in self._pool_problems(folder):
-            raise BadInput(problem)
-
-    def _pool_problems(self, folder: Path) -> Iterator[str]:
         least, count, pool = 2 * MIN_MODELS, self.count, self.pool
         each = f"LiRA needs {MIN_MODELS} shadow models without each sample"
         if count < least:
-            yield f"{each}, so shadows = {least} or more; got {count}."
+            raise BadInput(f"{each}, so shadows = {least} or more; got {count}.")
         if pool.design != "shadow":
-            design = f"the pool in {folder} is of design {pool.design!r}"
-            yield f"LiRA needs shadow models on random halves; {design}."
+            raise BadInput(
+                f"LiRA needs shadow models on random halves; the pool in {folder} is of design "
+                f"{pool.design!r}."
+            )
         if len(pool) < count:
-            yield (
+            raise BadInput(
                 f"LiRA needs at least {count} shadow models, the pool in {folder} has {len(pool)}: "
                 f"the command that made it, with --models {count}, adds to it."
             )
         without = int((~pool.members[:count]).sum(0).min())
         if without < MIN_MODELS:
-            yield (
+            raise BadInput(
                 f"{each}, and of the first {count} in {folder} only {without} left one out: add "
                 "the other shares of the pool with `duck pool merge`, or take more shadows."
             )
@@ -178,13 +160,10 @@ def _values(scored: Scored) -> Values:
 
 def attacker(attack: Attack, pool: Path | None) -> Attacker:
     """Return what runs an attack on the models of a grid."""
-    if attack.name == "svm":
-        return Svm(attack)
-    if ATTACKS[attack.name].needs == "outputs":
-        return Threshold(attack)
-    if pool is None:
-        raise BadInput(
-            "LiRA compares with shadow models: give their folder with --pool "
-            "(`duck pool` with the grid's --data and --model)."
-        )
-    return Lira(attack, pool)
+    if attack.name == "lira":
+        if pool is None:
+            raise BadInput("LiRA compares with shadow models: give their folder with --pool.")
+        return Lira(attack, pool)
+    if attack.name != "svm" and not issubclass(ATTACKS[attack.name], ThresholdAttack):
+        raise BadInput(f"The attack {attack.name!r} does not score each sample by itself.")
+    return Attacker(attack)

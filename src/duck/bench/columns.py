@@ -13,6 +13,10 @@ class Column(NamedTuple):
     factor: float = 1.0
     digits: int = 3
 
+    def format(self, value: float | None, sign: str = "") -> str:
+        """Return a value as a table shows it; `sign` is "+" for differences."""
+        return "-" if value is None else f"{self.factor * value:{sign}.{self.digits}f}"
+
 
 ATTACK_SCORES = {
     "tpr_1": Column("TPR@1%FPR %", 100, 2),
@@ -21,11 +25,6 @@ ATTACK_SCORES = {
     "f1": Column("F1 %", 100, 2),
 }
 """The scores that an attack can name as its columns."""
-DENSITIES = {
-    f"{side}_{split}": Column(f"{words}, {split}", 1.0, 2)
-    for split in ("train", "test")
-    for side, words in (("forget", "forgotten class"), ("retain", "retained classes"))
-}
 COLUMNS: dict[str | None, dict[str, Column]] = {
     None: {
         "aus": Column("AUS"),
@@ -37,7 +36,12 @@ COLUMNS: dict[str | None, dict[str, Column]] = {
         for name, attack in ATTACKS.items()
         if attack.columns
     },
-    "density": DENSITIES,
+    "density": {
+        "forget_train": Column("forgotten class, train", digits=2),
+        "retain_train": Column("retained classes, train", digits=2),
+        "forget_test": Column("forgotten class, test", digits=2),
+        "retain_test": Column("retained classes, test", digits=2),
+    },
     "bias": {
         "wrong": Column("called wrong %", 100, 2),
         "right": Column("right %", 100, 2),
@@ -63,8 +67,6 @@ samples, else that on the forgotten training samples."""
 
 def measures(scenario: str, measurement: str | None) -> Mapping[str, str]:
     """Columns of a table, and the scores that they show."""
-    return (
-        ACCURACIES[scenario]
-        if measurement is None
-        else {name: name for name in COLUMNS[measurement]}
-    )
+    if measurement is None:
+        return ACCURACIES[scenario]
+    return {name: name for name in COLUMNS[measurement]}

@@ -5,18 +5,13 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from duck.bench.estimates import expected, remaining
+from duck.bench.estimates import Estimates
 from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, original_of
 from duck.bench.results import Result, Results
 from duck.bench.runner import Job
-from duck.engines import Engine, InlineEngine
-from duck.errors import UnknownName
+from duck.engines import INLINE, Engine
 from duck.methods.base import METHODS
-from duck.scenarios import Debias
 from duck.types import Data
-
-Work = Callable[[Job], Result]
-INLINE = InlineEngine()
 
 
 @dataclass(frozen=True)
@@ -26,8 +21,8 @@ class Plan:
     jobs: list[Job]
     done: int
     """Cells that have a result."""
-    skipped: dict[str, str]
-    """Methods that are not installed, with the message of the registry."""
+    skipped: set[str]
+    """Methods that are not installed."""
 
 
 def plan(
@@ -44,7 +39,7 @@ def plan(
     stored   experiments whose outputs or weights are stored: an attack needs no new model
     """
     jobs: dict[str, Job] = {}
-    skipped: dict[str, str] = {}
+    skipped: set[str] = set()
     finished = results.done
     done = set()
     for cell in narrow(cells(grid, facts), only):
@@ -52,7 +47,7 @@ def plan(
         if name not in facts:
             continue
         if cell.method not in METHODS:
-            skipped[cell.method] = _unknown(cell.method)
+            skipped.add(cell.method)
             continue
         wanted = experiment(grid, cell, facts[name])
         original = original_of(grid, cell, facts[name])
@@ -74,35 +69,23 @@ def plan(
 
 def check_requests(jobs: Iterable[Job], data: Mapping[str, Data]) -> None:
     """Raise an error for a request that the data cannot fulfil, before anything is trained."""
-    seen: set[tuple[str, str]] = set()
-    for job in jobs:
+    by_request = {(job.dataset, str(job.experiment.request)): job for job in jobs}
+    for job in by_request.values():
         request = job.experiment.request
-        if request is None or (job.dataset, str(request)) in seen:
-            continue
-        seen.add((job.dataset, str(request)))
-        if isinstance(request, Debias):
-            request.classes(data[job.dataset])
-        else:
+        if request is not None:
             request(data[job.dataset], job.experiment.seed, job.experiment.protocol)
 
 
-def _unknown(method: str) -> str:
-    try:
-        METHODS[method]
-    except UnknownName as error:
-        return str(error)
-    raise AssertionError(method)
-
-
 class Progress(NamedTuple):
-    """How far a grid is: `now` is about to start, or `line` has just ended."""
+    """How far a grid is: a job is about to start, or has just ended with a result."""
 
     done: int
     left: int
     seconds_left: float | None
     """None where no run has been timed yet."""
-    now: Job | None = None
+    job: Job
     line: Result | None = None
+    """None: the job is about to start."""
 
 
 class RunCounts(NamedTuple):
@@ -116,7 +99,7 @@ class RunCounts(NamedTuple):
 
 def execute(
     jobs: Sequence[Job],
-    work: Work,
+    work: Callable[[Job], Result],
     results: Results,
     grid: str,
     *,
@@ -130,26 +113,30 @@ def execute(
     limit   seconds; a job that would not fit is not started, nor any after it
     """
     deadline = None if limit is None else time.monotonic() + limit
-    left = list(jobs)
+    estimates = Estimates(results, device)
+    left = {job.id: job for job in jobs}
     finished: list[Result] = []
     in_time = True
 
+    def expected(job: Job) -> float | None:
+        return estimates.seconds(job.experiment, job.keys["scenario"], job.settings)
+
+    def progress(job: Job, line: Result | None = None) -> None:
+        seconds_left = estimates.total(map(expected, left.values()))
+        report(Progress(len(finished), len(left), seconds_left, job, line))
+
     def start(job: Job) -> bool:
         nonlocal in_time
-        seconds = expected(job, results, device) or 0.0
-        in_time = deadline is None or time.monotonic() + seconds < deadline
+        in_time = deadline is None or time.monotonic() + (expected(job) or 0.0) < deadline
         if in_time:
-            seconds_left = remaining(left, results, device)
-            report(Progress(len(finished), len(left), seconds_left, now=job))
+            progress(job)
         return in_time
 
     for stage in _stages(jobs) if engine.workers > 1 else [jobs]:
         for line in engine(work, stage, start) if in_time else ():
             results.append(grid, line)
             finished.append(line)
-            left = [job for job in left if job.id != line.id]
-            seconds_left = remaining(left, results, device)
-            report(Progress(len(finished), len(left), seconds_left, line=line))
+            progress(left.pop(line.id), line)
     return RunCounts(len(finished), sum(line.failed for line in finished), len(left))
 
 

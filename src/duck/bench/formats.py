@@ -36,19 +36,6 @@ EXTRA = {"model": "model", "recipe": "recipe", "classes removed": "removed", "sh
 """Columns for what differs between the rows of one part, and the fields of a row that they show."""
 NAMES = {*EXTRA, "method", "preset"}
 """Columns of names, which stand to the left; numbers stand to the right."""
-ROW_NAMES = (
-    "dataset",
-    "scenario",
-    "model",
-    "recipe",
-    "removed",
-    "fraction",
-    "method",
-    "variant",
-    "preset",
-    "n",
-    "of",
-)
 SHADOWS = ("pool", "models", "epochs", "train", "test")
 LOW_AUC = (
     " An AUC far below 0.5 is no success: an attacker who reverses the order finds the forgotten "
@@ -131,17 +118,7 @@ def _markdown(table: Table) -> str:
 
 
 LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "±": r"$\pm$",
-        "%": r"\%",
-        "_": r"\_",
-        "&": r"\&",
-        "#": r"\#",
-        "$": r"\$",
-        "{": r"\{",
-        "}": r"\}",
-    }
+    {char: f"\\{char}" for char in "%_&#${}"} | {"\\": r"\textbackslash{}", "±": r"$\pm$"}
 )
 
 
@@ -169,7 +146,8 @@ def _csv(table: Table) -> str:
 
 
 def _flat(row: Row, columns: Sequence[str]) -> Row:
-    flat = {key: row[key] for key in ROW_NAMES}
+    names = list(row)[: list(row).index("of") + 1]  # what identifies a row comes first
+    flat = {key: row[key] for key in names}
     if "trials" in row:
         flat["trials"] = (row["trials"] or {}).get("done")
     if "shadows" in row:
@@ -231,18 +209,18 @@ def _cells(row: Row, table: Table, extra: Sequence[str]) -> list[tuple[str, str]
     for name, column in table.columns.items():
         cells.append((column.title, _ours(row, name, column)))
         if _in_paper(table):
-            cells.append(("paper", _shown(row[name]["paper"], column)))
+            cells.append(("paper", column.format(row[name]["paper"])))
     if _has_gaps(table):
         gap = row["gap_to_retrained"] or {}
         fewer = f" (n {gap['n']})" if gap and gap["n"] < row["n"] else ""
         for name, column in table.columns.items():
             note = fewer if gap.get(name) is not None else ""
             title = f"gap {column.title.removesuffix(' %')}"
-            cells.append((title, _shown(gap.get(name), column, sign="+") + note))
+            cells.append((title, column.format(gap.get(name), sign="+") + note))
     if table.measurement != "time":
-        cells.append(("seconds", _shown(row["seconds"], SECONDS)))
+        cells.append(("seconds", SECONDS.format(row["seconds"])))
     if table.measurement is None:
-        cells.append(("prepare s", _shown(row["prepare_seconds"], SECONDS)))
+        cells.append(("prepare s", SECONDS.format(row["prepare_seconds"])))
     return cells
 
 
@@ -256,9 +234,5 @@ def _trials(trials: Row | None) -> str:
 def _ours(row: Row, name: str, column: Column) -> str:
     if not row["n"]:
         return MISSING
-    mean, std = (_shown(row[name][part], column) for part in ("mean", "std"))
+    mean, std = (column.format(row[name][part]) for part in ("mean", "std"))
     return mean if row[name]["std"] is None else f"{mean} ± {std}"
-
-
-def _shown(value: float | None, column: Column, sign: str = "") -> str:
-    return "-" if value is None else f"{column.factor * value:{sign}.{column.digits}f}"

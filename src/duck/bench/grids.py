@@ -3,12 +3,12 @@
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from duck.audits.attacks import ATTACKS
 from duck.errors import BadInput, UnknownName
@@ -20,7 +20,6 @@ from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
 from duck.records import Rule
 from duck.registry import suggest
-from duck.training.loop import check_recipe
 from duck.types import Augment, Data, Protocols
 
 Studies = Literal["density", "bias"]
@@ -31,6 +30,25 @@ Settings = dict[
 """The settings of an attack or study, with its name."""
 Case = int | str
 """A class, a seed, or a group of classes such as "1+2"."""
+Positive = Annotated[
+    int, Rule("a whole number of at least 1", lambda value: type(value) is int and value >= 1)
+]
+NotNegative = Annotated[
+    int, Rule("a whole number of at least 0", lambda value: type(value) is int and value >= 0)
+]
+VariantName = Annotated[
+    str,
+    Rule(
+        "a name other than 'none', without ',' and '='",
+        lambda value: (
+            type(value) is str and value not in ("", "none") and not set(value) & set(",=")
+        ),
+    ),
+]
+Changes = Annotated[
+    dict[str, Any],
+    Rule("a table with at least one setting", lambda value: isinstance(value, dict) and value),
+]
 
 
 @dataclass(frozen=True)
@@ -39,15 +57,8 @@ class Bias:
 
     true: int = 1
     wrong: int = 9
-    count: int = 200
-    patch: int = 4
-
-    def __post_init__(self) -> None:
-        are_classes = self.true != self.wrong and min(self.true, self.wrong) >= 0
-        if not are_classes or min(self.count, self.patch) < 1:
-            raise BadInput(
-                "'bias' needs two different classes, and a count and a patch of at least 1."
-            )
+    count: Positive = 200
+    patch: Positive = 4
 
 
 @dataclass(frozen=True)
@@ -61,44 +72,35 @@ class Block:
     dataset: str
     classes: tuple[int | tuple[int, ...], ...] = ()
     seeds: tuple[int, ...] = ()
-    fraction: float = 0.1
-    random_classes: int | None = None
+    fraction: Annotated[
+        float,
+        Rule("one between 0 and 1", lambda value: type(value) in (int, float) and 0 < value < 1),
+    ] = 0.1
+    random_classes: Positive | None = None
     bias: Bias | None = None
     model: str = "resnet18"
     recipe_preset: RecipeName = "standard"
     recipe: dict[str, Any] = field(default_factory=dict, hash=False)
     """Changes to how originals of this data set are trained."""
-    trials: int = 0
+    trials: NotNegative = 0
     """Settings of each method that are tried on holdout data; 0: no search is planned."""
     searched: tuple[int, ...] = ()
     """Classes or seeds on which settings are searched. Rows of the preset `tuned` omit them."""
 
     def __post_init__(self) -> None:
-        for problem in self._problems():
-            raise BadInput(problem)
-        if ":" not in self.model:
-            MODELS[self.model]  # an unknown name would fail every run, one by one
-
-    def _problems(self) -> Iterator[str]:
         look = f"look at the block of {self.dataset!r}."
         if bool(self.classes) == bool(self.seeds):
-            yield f"A block of a grid has either classes or seeds: {look}"
+            raise BadInput(f"A block of a grid has either classes or seeds: {look}")
         if self.classes and (self.random_classes or self.bias):
-            yield f"random_classes and bias go with seeds: {look}"
+            raise BadInput(f"random_classes and bias go with seeds: {look}")
+        if self.random_classes and self.bias:
+            raise BadInput(f"'random_classes' and 'bias' are two requests. Choose one: {look}")
         if len(set(self.cases)) < len(self.cases):
-            yield f"A block has a case twice. Name each class or seed once: {look}"
-        if not 0 < self.fraction < 1:
-            yield f"'fraction' must lie between 0 and 1, got {self.fraction}."
-        if any(not 0 <= seed < 2**63 for seed in self.seeds):
-            yield f"'seeds' must be 0 or more, and below 2^63, got {self.seeds}."
-        if self.random_classes is not None and self.bias is not None:
-            yield f"'random_classes' and 'bias' are two requests. Choose one: {look}"
-        if self.random_classes is not None and self.random_classes < 1:
-            yield f"'random_classes' must be 1 or more, got {self.random_classes}."
-        if self.trials < 0:
-            yield f"'trials' must be 0 or more, got {self.trials}."
+            raise BadInput(f"A block has a case twice. Name each class or seed once: {look}")
         if self.trials and not self.searched:
-            yield f"'trials' needs 'searched', the classes or seeds of the search: {look}"
+            raise BadInput(f"'trials' needs 'searched', the classes or seeds of the search: {look}")
+        if ":" not in self.model:
+            MODELS[self.model]  # an unknown name would fail every run, one by one
 
     @property
     def scenario(self) -> Scenarios:
@@ -116,28 +118,24 @@ class Block:
         groups = (one if isinstance(one, int) else "+".join(map(str, one)) for one in self.classes)
         return tuple(groups) or self.seeds
 
+    def group(self, case: Case) -> tuple[int, ...]:
+        """Return the named classes that a case removes."""
+        group = self.classes[self.cases.index(case)]
+        return (group,) if isinstance(group, int) else group
+
     def removed(self, case: Case) -> int | None:
         """Return how many classes a case removes; None where classes stay."""
-        if not self.classes:
-            return self.random_classes
-        group = self.classes[self.cases.index(case)]
-        return 1 if isinstance(group, int) else len(group)
+        return len(self.group(case)) if self.classes else self.random_classes
 
     def request(self, case: Case) -> dict[str, Any]:
         """Return the request of a case as plain data."""
+        if self.classes:
+            return {"name": "classes", "classes": sorted(self.group(case))}
         if self.bias:
             return {"name": "debias", **asdict(self.bias)}
         if self.random_classes:
             return {"name": "random-classes", "count": self.random_classes}
-        if not self.classes:
-            return {"name": "fraction", "fraction": self.fraction}
-        group = self.classes[self.cases.index(case)]
-        return {"name": "classes", "classes": [group] if isinstance(group, int) else sorted(group)}
-
-
-def grid_attacks() -> list[str]:
-    """Return the names of the attacks that a grid can run."""
-    return [name for name, attack in ATTACKS.items() if attack.columns]
+        return {"name": "fraction", "fraction": self.fraction}
 
 
 @dataclass(frozen=True)
@@ -146,9 +144,9 @@ class Attack:
 
     name: str
     """An attack of the registry that has columns."""
-    splits: int = 5
+    splits: Positive = 5
     """Number of splits of the samples into a training set and a test set of the SVM."""
-    shadows: int = 128
+    shadows: Positive = 128
     """Models that LiRA compares with."""
     pool: str = ""
     """Digest of the shadow models; empty: those of --pool."""
@@ -157,19 +155,12 @@ class Attack:
     def __post_init__(self) -> None:
         if not ATTACKS[self.name].columns:
             raise BadInput(f"The attack {self.name!r} cannot be run by a grid, only by an audit.")
-        if min(self.splits, self.shadows) < 1:
-            raise BadInput(
-                f"'attack' needs splits and shadows of at least 1, got {self.splits} and "
-                f"{self.shadows}."
-            )
 
     @property
     def settings(self) -> Settings:
         """The settings that its result depends on."""
-        return {
-            "name": self.name,
-            **{key: getattr(self, key) for key in ATTACKS[self.name].settings},
-        }
+        own = {key: getattr(self, key) for key in ATTACKS[self.name].settings}
+        return {"name": self.name, **own}
 
 
 @dataclass(frozen=True)
@@ -181,18 +172,11 @@ class Study:
     """
 
     name: Studies
-    dimensions: int = 9
+    dimensions: Positive = 9
     """Dimensions of the space in which densities are measured."""
-    images: int = 128
+    images: NotNegative = 128
     """Unseen images whose SHAP values are computed; 0: none."""
     key: ClassVar[str] = "study"
-
-    def __post_init__(self) -> None:
-        if self.dimensions < 1 or self.images < 0:
-            raise BadInput(
-                "'study' needs dimensions of at least 1 and images of at least 0, got "
-                f"{self.dimensions} and {self.images}."
-            )
 
     @property
     def settings(self) -> Settings:
@@ -209,16 +193,8 @@ class Variant:
     """A method with changed settings, as a row of its own."""
 
     method: str
-    name: str
-    settings: dict[str, Any]
-
-    def __post_init__(self) -> None:
-        if not self.name or self.name == "none" or set(self.name) & set(",="):
-            raise BadInput(
-                f"A variant of {self.method!r} needs a name other than 'none', without ',' and '='."
-            )
-        if not self.settings:
-            raise BadInput(f"The variant {self.name!r} of {self.method!r} changes no setting.")
+    name: VariantName
+    settings: Changes
 
 
 @dataclass(frozen=True)
@@ -260,36 +236,31 @@ class Grid:
     """Where it was read from; empty for a grid that comes with the package."""
 
     def __post_init__(self) -> None:
-        for problem in self._view_problems() if self.views else self._problems():
-            raise BadInput(problem)
-
-    def _view_problems(self) -> Iterator[str]:
-        plain = _plain_built_in().items()
-        known = [name for name, grid in plain if not grid.keys() & {"attack", "study", "views"}]
-        for name in self.views:
-            if name not in known:
-                yield f"No grid {name!r} whose runs can be shown. {suggest(name, known)}"
-        if self.blocks or self.methods:
-            yield "'views' shows the runs of other grids: leave 'blocks' and 'methods' out."
+        for problem in self._problems():
+            raise BadInput(f"The grid {self.name!r} {problem}")
 
     def _problems(self) -> Iterator[str]:
-        this = f"The grid {self.name!r}"
+        if self.views:
+            if self.blocks or self.methods:
+                yield "shows the runs of other grids: leave 'blocks' and 'methods' out."
+            return
         for what in ("blocks", "methods", "presets"):
             if not getattr(self, what):
-                yield f"{this} has no {what}."
+                yield f"has no {what}."
         if self.attack and self.study:
-            yield f"{this} has an attack and a study: choose one."
+            yield "has an attack and a study: choose one."
         for method in (*self.settings, *(variant.method for variant in self.variants)):
             if method not in self.methods:
-                yield f"{this} has settings for {method!r}, which is not among its methods."
+                yield f"has settings for {method!r}, which is not among its methods."
         names = [(variant.method, variant.name) for variant in self.variants]
         if len(set(names)) < len(names):
-            yield f"{this} has two variants of one method with the same name."
-        study = self.study and self.study.name
-        if study == "density" and any(block.scenario != "class" for block in self.blocks):
-            yield f"{this}: a study of 'density' needs blocks that remove classes."
-        if {bool(block.bias) for block in self.blocks} != {study == "bias"}:
-            yield f"{this}: blocks with a bias and the study 'bias' go together."
+            yield "has two variants of one method with the same name."
+        if self.measurement_name == "density" and any(
+            block.scenario != "class" for block in self.blocks
+        ):
+            yield "studies 'density', which needs blocks that remove classes."
+        if {bool(block.bias) for block in self.blocks} != {self.measurement_name == "bias"}:
+            yield "must have the study 'bias' and a bias in each block, or neither."
 
     @property
     def measurement(self) -> Measurement | None:
@@ -344,17 +315,17 @@ class Cell:
 
     @property
     def keys(self) -> dict[str, tuple[str, ...]]:
-        """The keys of `--only`, and the values of this cell."""
+        """The keys of `--only` and the values of this cell, in the order of splitting a plan."""
         return {
             "dataset": (self.block.dataset,),
             "scenario": (self.block.scenario,),
+            "model": (self.block.model,),
+            "recipe": (self.block.recipe_preset,),
+            "removed": (str(self.removed or 0),),
             "case": (str(self.case),),
+            "variant": (self.variant or "none",),
             "method": (self.method,),
             "preset": self.presets,
-            "model": (self.block.model,),
-            "variant": (self.variant or "none",),
-            "removed": (str(self.removed or 0),),
-            "recipe": (self.block.recipe_preset,),
         }
 
 
@@ -372,17 +343,11 @@ FIRST = ("original", "duck", "retrained")
 
 
 @cache
-def _plain_built_in() -> Mapping[str, Any]:
-    text = files("duck.bench").joinpath("grids.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
-@cache
 def built_in() -> Mapping[str, Grid]:
     """Return the grids that come with the package."""
-    return {
-        name: structure({"name": name, **rest}, Grid) for name, rest in _plain_built_in().items()
-    }
+    text = files("duck.bench").joinpath("grids.toml").read_text(encoding="utf-8")
+    grids = tomllib.loads(text)
+    return {name: structure({"name": name, **rest}, Grid) for name, rest in grids.items()}
 
 
 def find_grid(name: str) -> Grid:
@@ -400,11 +365,14 @@ def find_grid(name: str) -> Grid:
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"The grid {path} cannot be read: {error}") from error
     try:
-        _check_names(plain)
         grid = structure({"name": path.stem, **plain, "file": name}, Grid)
-        for cell in cells(grid, {}):  # settings and recipes are checked here, not run by run
-            if cell.method in METHODS:
-                check_recipe(experiment(grid, cell, assumed(cell.block.dataset)).training.recipe)
+        with_scores = [one for one in built_in().values() if not one.measurement and not one.views]
+        for view in grid.views:
+            if view not in [one.name for one in with_scores]:
+                raise BadInput(f"There are no runs of {view!r} that can be shown by their time.")
+        for cell in cells(grid, {}):
+            if cell.method in METHODS:  # settings and recipes are checked here, not run by run
+                experiment(grid, cell, assumed(cell.block.dataset))
     except BadInput as error:
         raise BadInput(f"{path}{_line_of(str(error), text)}: {error}") from error
     return grid
@@ -413,39 +381,12 @@ def find_grid(name: str) -> Grid:
 def _line_of(message: str, text: str) -> str:
     """Return ", line N" for the first line that holds a name which an error is about."""
     lines = [line.partition("#")[0] for line in text.splitlines()]
-    for quoted in re.findall(r"'([^']+)'", message):
+    for quoted in re.findall(r"'([^'\[]+)", message):
         name = re.compile(rf"(?<![\w-]){re.escape(quoted)}(?![\w-])")
         for number, line in enumerate(lines, 1):
             if name.search(line):
                 return f", line {number}"
     return ""
-
-
-def _check_names(plain: Mapping[str, Any]) -> None:
-    """Raise an error with a suggestion for an unknown attack, study, preset or protocol."""
-    for key in ("methods", "presets", "views"):
-        if key in plain and not isinstance(plain[key], list):
-            raise BadInput(f"{key!r} must be a list, got {plain[key]!r}.")
-    blocks = plain.get("blocks")
-    attack, study, *tables = (
-        table if isinstance(table, dict) else {}
-        for table in (
-            plain.get("attack"),
-            plain.get("study"),
-            *(blocks if isinstance(blocks, list) else ()),
-        )
-    )
-    given: list[tuple[str, Any, Sequence[str]]] = [
-        ("attack", attack.get("name"), grid_attacks()),
-        ("study", study.get("name"), get_args(Studies)),
-        ("protocol", plain.get("protocol"), get_args(Protocols)),
-    ]
-    given += [("preset", name, get_args(Preset)) for name in plain.get("presets", ())]
-    names = get_args(RecipeName)
-    given += [("recipe_preset", table.get("recipe_preset"), names) for table in tables]
-    for what, name, known in given:
-        if isinstance(name, str) and name not in known:
-            raise BadInput(f"No {what} {name!r}. {suggest(name, list(known))}")
 
 
 def rehearsal(grid: Grid) -> Grid:
@@ -457,7 +398,7 @@ def rehearsal(grid: Grid) -> Grid:
     settings = {
         name: {**grid.settings.get(name, {}), **_short(METHODS[name])}
         for name in grid.methods
-        if name in METHODS and (grid.settings.get(name) or _short(METHODS[name]))
+        if name in METHODS
     }
     attack = grid.attack and replace(grid.attack, shadows=min(8, grid.attack.shadows))
     study = grid.study and replace(grid.study, images=min(4, grid.study.images))
@@ -643,12 +584,11 @@ def narrow(every: Iterable[Cell], only: Only) -> list[Cell]:
     ]
 
 
-def _known(grid: Grid) -> dict[str, Sequence[str]]:
+def _known(grid: Grid) -> dict[str, list[str]]:
+    """Return the keys of `--only` with the values that cells of the grid have."""
     known: dict[str, dict[str, None]] = {}
-    methods: dict[str, None] = {}
     for source in [built_in()[name] for name in grid.views] or [grid]:
-        methods |= dict.fromkeys(source.methods)
         for cell in cells(source, {}):
             for key, values in cell.keys.items():
                 known.setdefault(key, {}).update(dict.fromkeys(values))
-    return {key: list(values) for key, values in {**known, "method": methods}.items()}
+    return {key: list(values) for key, values in known.items()}

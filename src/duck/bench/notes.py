@@ -5,6 +5,7 @@ from typing import Any
 
 from duck.audits.statistics import RATES, least_others
 from duck.bench.grids import Cell
+from duck.bench.groups import Group
 from duck.bench.results import Result, Results
 from duck.scenarios import ForgetRandomClasses
 
@@ -30,39 +31,23 @@ def _names_of(cell: Cell) -> list[tuple[Any, ...]]:
     return [(*before, preset, *after) for preset in cell.presets]
 
 
-def part(row: Row, with_pool: bool) -> str:
-    """Return the title of a table: data set, scenario and, if there are several, the pool."""
-    return f"{row['dataset']}, {row['scenario']}" + (
-        f", pool {row['shadows']['pool']}" if with_pool else ""
-    )
-
-
-def name_of(row: Row) -> str:
-    """Return the name of a row: its method, variant and preset, and what else is special."""
-    removed = row.get("removed") or 1
-    words = [f"{removed} classes"] if removed > 1 else []
-    words += [row["model"]] if row["model"] != "resnet18" else []
-    words += [row["method"], row["variant"]] if row["variant"] else [row["method"]]
-    return f"{', '.join(words)} ({row['preset']})"
-
-
-def run_notes(row: Row, with_pool: bool) -> list[str]:
+def run_notes(group: Group, row: Row) -> list[str]:
     """Return the failures and the notes of the runs of a row, with their counts."""
-    name = f"{part(row, with_pool)}, {name_of(row)}"
+    title = f"{group.where}, {group.name}"
     failed = [
-        f"{name} failed in {count} of {row['of']}: {error}"
+        f"{title} failed in {count} of {row['of']}: {error}"
         for error, count in row["errors"].items()
     ]
     return failed + [
-        f"{name}, {count} of {row['n']}: {note}" for note, count in row["notes"].items()
+        f"{title}, {count} of {row['n']}: {note}" for note, count in row["notes"].items()
     ]
 
 
-def never_run(rows: Iterable[Row], with_pool: bool) -> list[str]:
-    """Name the presets that have no row, in a line for each table."""
+def never_run(groups: Iterable[Group]) -> list[str]:
+    """Name the presets that have no row, in a line for each part of the table."""
     missing: dict[str, list[str]] = {}
-    for row in rows:
-        missing.setdefault(part(row, with_pool), []).append(name_of(row))
+    for group in groups:
+        missing.setdefault(group.where, []).append(group.name)
     return [f"Never run in {where}: {', '.join(names)}." for where, names in missing.items()]
 
 
@@ -109,18 +94,21 @@ def unresolved_rates(used: Iterable[Result]) -> list[str]:
 
 
 def left_out(
-    shown_cells: Iterable[Cell], used: Iterable[Result], results: Results, measurement: str | None
+    chosen: Iterable[Group], every: Iterable[Group], results: Results, measurement: str | None
 ) -> list[str]:
-    """Count the results of the same cells with other settings, which the table does not show.
+    """Count the results of the chosen cells with other settings, which the table does not show.
 
     Results of other architectures, recipes or variants belong to other grids and are not counted.
     """
     names: set[tuple[Any, ...]] = set()
-    for cell in shown_cells:
-        names.update(_names_of(cell))
-    shown = {id(line) for line in used}
-    same_cells = [line for line in results.done.values() if _cell_of(line) in names]
-    others = [line for line in same_cells if id(line) not in shown]
-    count = sum(line.measurement_name == measurement for line in others)
+    for group in chosen:
+        for cell in group.cells:
+            names.update(_names_of(cell))
+    used = {id(line) for group in every for line in group.lines.values()}
+    others = [
+        line
+        for line in results.done.values()
+        if line.measurement_name == measurement and id(line) not in used and _cell_of(line) in names
+    ]
     what = "other settings or shadow models" if measurement == "lira" else "other settings"
-    return [f"Left out: {count} results of the same cells with {what}."] if count else []
+    return [f"Left out: {len(others)} results of the same cells with {what}."] if others else []

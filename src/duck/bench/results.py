@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from duck.audits.verdict import RocCurve
 from duck.bench.columns import ACCURACIES, COLUMNS
-from duck.bench.grids import Facts, Grid, Settings, result_id
+from duck.bench.grids import Facts, Settings, result_id
 from duck.errors import BadInput, DuckError
 from duck.experiment import Experiment, Training, from_dict, to_dict
 from duck.files import read_bytes
@@ -264,31 +264,6 @@ class Trial:
     jobs: int = 1
     alone: bool = True
 
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """The data set, the scenario and the method."""
-        return self.dataset, self.scenario, self.method
-
-    @property
-    def name(self) -> str:
-        """The same for copies of a trial."""
-        return to_json([*self.key, self.number, self.settings], sort_keys=True)
-
-
-def _read_trial(plain: Any) -> Trial | None:
-    if not isinstance(plain, dict) or "start" not in plain:
-        return None
-    try:
-        return structure(plain, Trial)
-    except InvalidRecord:
-        return None
-
-
-def _is_result(plain: Any) -> bool:
-    """Return whether a line of JSON is a result: it has two of the names that results have."""
-    names = {"id", "experiment", "dataset"}
-    return isinstance(plain, dict) and len(names & plain.keys()) >= 2
-
 
 class Results:
     """The results of a folder by id. Of two with the same id the first that did not fail counts."""
@@ -311,15 +286,15 @@ class Results:
         """The results of runs that did not fail; failed ones are tried again."""
         return {name: result for name, result in self.lines.items() if not result.failed}
 
-    def facts(self, dataset: str) -> Iterator[Facts]:
-        """Yield the facts of a data set; several where machines read it from different sources."""
-        found = [_facts(result) for result in self.lines.values() if result.dataset == dataset]
-        yield from dict.fromkeys(found)
-
-    def known_facts(self, grid: Grid) -> dict[str, Facts]:
-        """Return the facts of each data set of a grid that has results."""
-        names = dict.fromkeys(block.dataset for block in grid.blocks)
-        return {name: facts for name in names for facts in [*self.facts(name)][:1]}
+    def facts(self, dataset: str) -> list[Facts]:
+        """Return the facts of a data set; several where machines read it from different sources."""
+        found: dict[Facts, None] = {}
+        for line in self.lines.values():
+            if line.dataset == dataset:
+                data, recipe = line.training.data, line.training.recipe
+                facts = Facts(data, line.training.fingerprint, line.train_samples, recipe.augment)
+                found[facts] = None
+        return list(found)
 
     def check_writable(self) -> None:
         """Raise an error if results cannot be written, before the first run starts."""
@@ -357,20 +332,28 @@ class Results:
                 self.broken[path.name, "half-written, as a kill leaves it"] += 1
 
     def _read_line(self, plain: Any) -> None:
-        trial = _read_trial(plain)
-        if trial is not None:
-            self._count_trial(trial)
-        if _is_result(plain):
+        """Add a result or count a trial; files with other lines may be in the folder, too."""
+        if not isinstance(plain, dict):
+            return
+        if "start" in plain:
+            self._count_trial(plain)
+        if len({"id", "experiment", "dataset"} & plain.keys()) >= 2:
             self._add(mark_invalid_scores(read_result(plain)))
 
-    def _count_trial(self, trial: Trial) -> None:
+    def _count_trial(self, plain: dict[str, Any]) -> None:
         """Count a trial once, also where a file was copied."""
-        if trial.name in self._known_trials:
+        try:
+            trial = structure(plain, Trial)
+        except InvalidRecord:
             return
-        self._known_trials.add(trial.name)
-        self.trials[trial.key] += 1
+        key = trial.dataset, trial.scenario, trial.method
+        name = to_json([*key, trial.number, trial.settings], sort_keys=True)
+        if name in self._known_trials:
+            return
+        self._known_trials.add(name)
+        self.trials[key] += 1
         if trial.jobs == 1 and trial.alone:  # else others shared the device
-            self.trial_seconds.setdefault(trial.key, []).append(float(trial.seconds))
+            self.trial_seconds.setdefault(key, []).append(float(trial.seconds))
 
     def _add(self, result: Result) -> None:
         # Settings that are newer than the result have their defaults, also in the id.
@@ -385,9 +368,3 @@ def _ends_with_newline(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read() == b"\n"
-
-
-def _facts(result: Result) -> Facts:
-    training = result.training
-    augment = training.recipe.augment
-    return Facts(training.data, training.fingerprint, result.train_samples, augment)

@@ -1,23 +1,27 @@
 """Run a grid from options: load its data, plan the missing runs and execute them."""
 
+import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from duck.analysis.attribution import require_captum
 from duck.artifacts import default_root
-from duck.bench.attacks import Attacker, attacker
-from duck.bench.executor import INLINE, Plan, Progress, RunCounts, check_requests, execute, plan
-from duck.bench.grids import Grid, facts_of, find_grid, parse_only, rehearsal
+from duck.bench.attacks import attacker
+from duck.bench.executor import Progress, RunCounts, check_requests, execute, plan
+from duck.bench.grids import Grid, Only, facts_of, find_grid, parse_only, rehearsal
 from duck.bench.results import Results
-from duck.bench.runner import Runner, load_all
-from duck.bench.studies import check_study
+from duck.bench.runner import Runner
 from duck.bench.tables import Table, make_table
 from duck.checks import check_model_code
+from duck.data import load
 from duck.display import Display
-from duck.engines import Engine
-from duck.errors import BadInput
+from duck.engines import INLINE, Engine
+from duck.errors import BadInput, DuckError, UnknownName
+from duck.methods.base import METHODS
+from duck.registry import suggest
 from duck.runtime import device_name, pick_device
 from duck.types import Data
 
@@ -88,15 +92,8 @@ class GridRun:
     done: int
     """Cells that had a result before."""
     counts: RunCounts
-
-
-class GridInterrupted(KeyboardInterrupt):
-    """Ctrl-C during the runs of a grid; the results of those that ended are stored."""
-
-    def __init__(self, stored: int, left: int) -> None:
-        super().__init__()
-        self.stored = stored
-        self.left = left
+    is_interrupted: bool = False
+    """Whether Ctrl-C ended it; the results of the runs that ended are stored."""
 
 
 def grid_table(name: str, options: BenchOptions, results: Results) -> Table:
@@ -125,120 +122,101 @@ def run_grid(
     results     the results of the folder, if they were read before
     show_jobs   called with the number of runs; its context gives a progress callback
     """
+    started_at = time.monotonic()
     results = results or Results(options.results_folder)
-    run = _GridRun(name, options, results, engine, display or Display())
-    return run(show_jobs)
-
-
-class _GridRun:
-    """One execution of a grid."""
-
-    def __init__(
-        self, name: str, options: BenchOptions, results: Results, engine: Engine, display: Display
-    ) -> None:
-        self.started_at = time.monotonic()
-        self.options = options
-        self.results = results
-        self.engine = engine
-        self.display = display
-        self.device = pick_device(options.device)
-        self.grid = options.grid(name)
-        self.only = parse_only(options.only, self.grid)
-        self._check_grid()
-        self.attack = self._attacker()
-        if self.attack is not None:
-            self.grid = replace(self.grid, attack=self.attack.attack)
-
-    def _check_grid(self) -> None:
-        grid = self.grid
-        if grid.views:
-            raise BadInput(
-                f"{grid.name} shows the runs of {', '.join(grid.views)} and has none of its own: "
-                f"run those, then print it with `duck bench {grid.name} --table`."
-            )
-        for block in grid.blocks:
-            source = grid.file or grid.name
-            check_model_code(block.model, source, self.options.trust_model_code)
-        if grid.study is not None:
-            check_study(grid.study)
-
-    def _attacker(self) -> Attacker | None:
-        attack = self.grid.attack
-        if attack is None:
-            return None
-        if self.options.rehearse and self.options.pool is None and attack.name == "lira":
-            recipe = "--epochs {epochs} --batch-size {batch_size}"
-            recipe = recipe.format(**self.grid.blocks[0].recipe)
-            raise BadInput(
-                "LiRA compares with shadow models: make some with `duck pool --data digits --model "
-                f"convnet --models {attack.shadows} {recipe} --out shadows` and add --pool shadows."
-            )
-        return attacker(attack, self.options.pool)
-
-    def __call__(self, show_jobs: ShowJobs) -> GridRun:
-        self.results.check_writable()
-        data = self._load()
-        runner = Runner(
-            data,
-            self.options.store,
-            self.device,
-            self.attack,
-            compiled=self.options.compile,
-            keep_models=self.options.keep_models,
-            alone=not self.options.shared_device and self.engine.workers == 1,
-        )
-        facts = {name: facts_of(part) for name, part in data.items()}
-        missing = plan(self.grid, facts, self.results, self.only, runner.ready(self.grid))
-        for reason in missing.skipped.values():
-            self.display.message(f"Skipped: {reason}")
-        self._check_plan(missing, data)
+    display = display or Display()
+    device = pick_device(options.device)
+    grid = options.grid(name)
+    only = parse_only(options.only, grid)
+    _check_grid(grid, options)
+    attack = None
+    if grid.attack is not None:
+        attack = attacker(grid.attack, options.pool)
+        grid = replace(grid, attack=attack.attack)
+    results.check_writable()
+    data = _load(grid, only, options, display)
+    runner = Runner(
+        data,
+        options.store,
+        device,
+        attack,
+        compiled=options.compile,
+        keep_models=options.keep_models,
+        alone=not options.shared_device and engine.workers == 1,
+    )
+    facts = {name: facts_of(part) for name, part in data.items()}
+    missing = plan(grid, facts, results, only, runner.ready(grid))
+    for method in missing.skipped:
+        display.message(f"Skipped: No method {method!r}. {suggest(method, METHODS)}")
+    if not missing.jobs and not missing.done:
+        raise BadInput(f"Nothing of the grid {grid.name} can be run here.")
+    check_requests(missing.jobs, data)
+    if attack is not None:
+        attack.check(job.experiment for job in missing.jobs if job.measurement)
+    limit = None
+    if options.limit_minutes is not None:
+        # Reading the data counts, too.
+        limit = 60 * options.limit_minutes - (time.monotonic() - started_at)
+    try:
         with show_jobs(len(missing.jobs)) as report:
-            counts = self._execute(missing, runner, report)
-        return GridRun(self.grid.name, missing.done, counts)
-
-    def _load(self) -> dict[str, Data]:
-        names = [block.dataset for block in self.grid.blocks]
-        wanted = [name for name in names if name in self.only.get("dataset", {name})]
-        options = self.options
-        with self.display.progress("reading data") as progress:
-            data, missing = load_all(wanted, options.root, options.download, progress)
-        for name, reason in missing.items():
-            self.display.message(f"Skipped the data set {name}: {reason}")
-        if not data:
-            listed = ", ".join(dict.fromkeys(wanted))
-            raise BadInput(
-                f"None of the data sets {listed} is under {options.root}: nothing to run."
-            )
-        return data
-
-    def _check_plan(self, missing: Plan, data: Mapping[str, Data]) -> None:
-        """Raise an error for a plan that cannot be run, before anything is trained."""
-        if not missing.jobs and not missing.done:
-            raise BadInput(f"Nothing of the grid {self.grid.name} can be run here.")
-        check_requests(missing.jobs, data)
-        if self.attack is not None:
-            self.attack.check(job.experiment for job in missing.jobs if job.measurement)
-
-    def _execute(
-        self, missing: Plan, runner: Runner, report: Callable[[Progress], None]
-    ) -> RunCounts:
-        limit = None
-        if self.options.limit_minutes is not None:
-            # Reading the data counts, too.
-            limit = 60 * self.options.limit_minutes - (time.monotonic() - self.started_at)
-        try:
-            return execute(
+            counts = execute(
                 missing.jobs,
                 runner,
-                self.results,
-                self.grid.name,
-                device=device_name(self.device),
-                engine=self.engine,
+                results,
+                grid.name,
+                device=device_name(device),
+                engine=engine,
                 limit=limit,
                 report=report,
             )
-        except KeyboardInterrupt:
-            # Read again: the interruption may have come between storing a result and counting it.
-            done = Results(self.results.folder).done
-            stored = sum(job.id in done for job in missing.jobs)
-            raise GridInterrupted(stored, len(missing.jobs) - stored) from None
+    except KeyboardInterrupt:
+        # Read again: the interruption may have come between storing a result and counting it.
+        lines = Results(results.folder).lines
+        ended = [lines[job.id] for job in missing.jobs if job.id in lines]
+        failed = sum(line.failed for line in ended)
+        counts = RunCounts(len(ended), failed, len(missing.jobs) - len(ended))
+        return GridRun(grid.name, missing.done, counts, is_interrupted=True)
+    return GridRun(grid.name, missing.done, counts)
+
+
+def _check_grid(grid: Grid, options: BenchOptions) -> None:
+    """Raise errors that are known before the data are read."""
+    if grid.views:
+        raise BadInput(
+            f"{grid.name} shows the runs of {', '.join(grid.views)} and has none of its own: "
+            f"run those, then print it with `duck bench {grid.name} --table`."
+        )
+    for block in grid.blocks:
+        check_model_code(block.model, grid.file or grid.name, options.trust_model_code)
+    if grid.study is not None and grid.study.name == "bias" and grid.study.images:
+        require_captum()
+    if grid.lira is not None and options.pool is None:
+        block = grid.blocks[0]
+        words = ["--data", block.dataset, "--model", block.model]
+        words += ["--models", str(grid.lira.shadows)]
+        for key, value in block.recipe.items():
+            words += [f"--{key.replace('_', '-')}", str(value)]
+        raise BadInput(
+            f"LiRA compares with shadow models: make some with `duck pool {shlex.join(words)} "
+            "--out shadows` and add --pool shadows."
+        )
+
+
+def _load(grid: Grid, only: Only, options: BenchOptions, display: Display) -> dict[str, Data]:
+    """Load the data sets of a grid that are available, and name the others."""
+    names = dict.fromkeys(block.dataset for block in grid.blocks)
+    wanted = [name for name in names if name in only.get("dataset", {name})]
+    data: dict[str, Data] = {}
+    for name in wanted:
+        try:
+            with display.progress("reading data") as progress:
+                data[name] = load(name, options.root, download=options.download, progress=progress)
+        except UnknownName:
+            raise
+        except (DuckError, OSError) as error:
+            display.message(f"Skipped the data set {name}: {error}")
+    if not data:
+        raise BadInput(
+            f"None of the data sets {', '.join(wanted)} is under {options.root}: nothing to run."
+        )
+    return data

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,7 @@ from duck.bench.attacks import Attacker
 from duck.bench.grids import Attack, Cell, Grid, Measurement, Settings, Study, result_id
 from duck.bench.outputs import Target, predict_target, read_target
 from duck.bench.results import Result, Values, mark_invalid_scores
-from duck.data import load
-from duck.data.progress import ProgressCallback
-from duck.errors import BadInput, DuckError, UnknownName
+from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods.base import clone
 from duck.metrics import Scores, evaluate
@@ -86,24 +84,6 @@ class Job:
             what = f"{block.random_classes} classes, {what}"
         before = "" if self.measurement is None else f"{self.measurement.name} of "
         return f"{self.dataset}, {what}: {before}{self.cell.label} ({self.cell.preset})"
-
-
-def load_all(
-    names: Iterable[str],
-    root: Path,
-    download: bool = False,
-    progress: ProgressCallback | None = None,
-) -> tuple[dict[str, Data], dict[str, str]]:
-    """Return the data sets that can be loaded, and why the others cannot."""
-    found, missing = {}, {}
-    for name in dict.fromkeys(names):
-        try:
-            found[name] = load(name, root, download=download, progress=progress)
-        except UnknownName:
-            raise
-        except (DuckError, OSError) as error:
-            missing[name] = str(error)
-    return found, missing
 
 
 @dataclass

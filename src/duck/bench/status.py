@@ -1,18 +1,18 @@
 """What is done of the grids, what is missing, and what to run next."""
 
 import shlex
+import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
 from pathlib import Path
 
 from duck.artifacts import ArtifactStore, Key
 from duck.bench.estimates import Estimates
 from duck.bench.formats import Format, align, pipe
 from duck.bench.grids import (
+    Attack,
     Block,
     Cell,
-    Facts,
     Grid,
     assumed,
     cells,
@@ -21,14 +21,12 @@ from duck.bench.grids import (
     original_of,
     result_id,
 )
+from duck.bench.groups import Group, find_groups, recipe_differences
 from duck.bench.results import Result, Results
-from duck.bench.tables import find_line, recipe_differences
 from duck.experiment import Experiment
 from duck.json_text import to_json
 from duck.methods.base import METHODS
 
-MATCHED = "matched pool"
-SEARCH = "search"
 TRIAL_CASES = 2
 """Classes or seeds that a trial of a search runs on."""
 SHORTEST_PART = 120.0
@@ -65,7 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class _Task:
-    """A missing cell with what it costs."""
+    """A missing or failed cell with what it costs."""
 
     id: str
     grid: Grid
@@ -73,6 +71,7 @@ class _Task:
     seconds: float | None
     original: Experiment
     original_seconds: float | None
+    """0 if the original is in the artifact store."""
 
     @property
     def priority(self) -> tuple[int, ...]:
@@ -87,20 +86,24 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Part:
-    """Work that can be stopped after any time and resumed by the same command."""
+    """Work that can be stopped after any time and resumed: a search, or a pool."""
 
+    status: Status
     priority: tuple[int, ...]
-    command: str
+    command: Sequence[str]
     count: int
     unit: str
-    seconds: float
+
+    @property
+    def seconds(self) -> float:
+        return 60 * (self.status.minutes or 0.0)
 
     def step(self, seconds: float) -> Step:
         """Return the command, limited to these seconds."""
         minutes = round(seconds / 60, 1)
-        limit = f" --limit-minutes {minutes:g}" if seconds < self.seconds else ""
+        limit = ["--limit-minutes", f"{minutes:g}"] if seconds < self.seconds else []
         count = max(1, int(self.count * seconds / self.seconds))
-        return Step(self.command + limit, count, self.unit, minutes)
+        return Step(shlex.join([*self.command, *limit]), count, self.unit, minutes)
 
 
 class Planner:
@@ -113,263 +116,206 @@ class Planner:
 
     def status(self, grids: Iterable[Grid]) -> list[Status]:
         """Return a row for each grid and data set, and for what else a grid needs."""
-        rows: list[Status] = []
-        for grid in grids:
-            for work in self._work(grid):
-                rows += filter(None, (work.runs(), work.search(), work.matched_pool()))
-        return rows
+        return [row for grid in grids for work in self._work(grid) for row in work.status]
 
-    def next_steps(self, grids: Iterable[Grid], minutes: float) -> list[Step]:
+    def next_steps(
+        self, grids: Iterable[Grid], minutes: float, flags: Sequence[str] = ()
+    ) -> list[Step]:
         """Return the commands that fill the most important missing cells within these minutes.
 
         Cells whose time nobody has measured are left out, and so are attacks: these run on a CPU.
         A search of settings and a pool of shadow models can be built in parts: they use the rest.
+
+        flags   added to each `duck bench`
         """
         left = 60 * minutes
-        chosen: dict[str, dict[Cell, float]] = {}
-        paid: set[str] = set()
-        partly: list[Step] = []
-        missing: dict[str, list[Cell]] = {}
-        every: list[_Task | _Part] = []
-        parts: list[_Part] = []
         by_name = {grid.name: grid for grid in grids}
+        missing: dict[str, list[_Task]] = {}
+        waiting: list[_Task | _Part] = []
         for name, grid in by_name.items():
             works = self._work(grid)
-            tasks = [task for work in works for task in work.tasks if not grid.attack]
-            missing[name] = [task.cell for task in tasks]
-            parts += [part for work in works for part in work.parts()]
-            every += tasks
-        for task in sorted([*every, *parts], key=lambda task: task.priority):
+            missing[name] = [task for work in works for task in work.tasks if not grid.attack]
+            waiting += [*missing[name], *(part for work in works for part in work.parts)]
+        chosen: dict[str, dict[Cell, float]] = {}
+        part_steps: list[Step] = []
+        planned: set[str] = set()
+        for task in sorted(waiting, key=lambda task: task.priority):
             if isinstance(task, _Part):
                 seconds = min(task.seconds, left)
-                if seconds >= min(task.seconds, SHORTEST_PART):
+                if 0 < min(task.seconds, SHORTEST_PART) <= seconds:
                     left -= seconds
-                    partly.append(task.step(seconds))
+                    part_steps.append(task.step(seconds))
                 continue
+            original = 0.0 if task.original.id in planned else task.original_seconds
             # Grids share runs: what one fills, the other finds done.
-            known = task.original.id in paid or _is_stored(task.original, self.store)
-            original = 0.0 if known else task.original_seconds
-            if task.seconds is None or original is None or task.id in paid:
+            if task.seconds is None or original is None or task.id in planned:
                 continue
-            seconds = task.seconds + original
-            if seconds <= left:
-                left -= seconds
-                paid |= {task.id, task.original.id}
-                chosen.setdefault(task.grid.name, {})[task.cell] = seconds
-        found = [_steps(by_name[name], some, missing[name]) for name, some in chosen.items()]
-        return [*(step for steps in found for step in steps), *partly]
+            if task.seconds + original <= left:
+                left -= task.seconds + original
+                planned |= {task.id, task.original.id}
+                chosen.setdefault(task.grid.name, {})[task.cell] = task.seconds + original
+        steps: list[Step] = []
+        for name, some in chosen.items():
+            cells_left = [task.cell for task in missing[name]]
+            steps += _steps(by_name[name], some, cells_left, flags)
+        return steps + part_steps
 
     def _work(self, grid: Grid) -> list["_Work"]:
-        """Return the work of a grid, for each data set; none for a view of other grids."""
-        names = dict.fromkeys(block.dataset for block in grid.blocks)
-        return [_Work(grid, name, self.results, self.estimates, self.store) for name in names]
+        """Compare a grid with the results, for each data set; a view of other grids has no work."""
+        groups = [
+            group for group in find_groups(grid, self.results) if group.cell.method in METHODS
+        ]
+        works = []
+        for name in dict.fromkeys(block.dataset for block in grid.blocks):
+            of_data = [group for group in groups if group.cell.block.dataset == name]
+            works.append(_Work(self, grid, name, of_data))
+        return works
 
 
-@dataclass(frozen=True)
 class _Work:
     """What is done and what is missing of a grid on one data set."""
 
-    grid: Grid
-    dataset: str
-    results: Results
-    estimates: Estimates
-    store: ArtifactStore
-
-    @cached_property
-    def block(self) -> Block:
-        return next(block for block in self.grid.blocks if block.dataset == self.dataset)
-
-    @cached_property
-    def sources(self) -> list[Facts]:
-        return list(self.results.facts(self.dataset))
-
-    @cached_property
-    def facts(self) -> Facts:
-        return self.sources[0] if self.sources else assumed(self.dataset)
-
-    @cached_property
-    def cells(self) -> list[Cell]:
-        """The cells that can be run."""
-        every = cells(self.grid, {self.dataset: self.facts})
-        of_data = [cell for cell in every if cell.block.dataset == self.dataset]
-        return [cell for cell in of_data if cell.method in METHODS]
-
-    @cached_property
-    def tasks(self) -> list[_Task]:
-        """The cells that are missing or failed."""
-        lines = {cell: self._find(cell) for cell in self.cells}
-        return [self._task(cell) for cell, line in lines.items() if line is None or line.failed]
-
-    def _find(self, cell: Cell) -> Result | None:
-        if self.grid.lira is None or self.grid.lira.pool:
-            return find_line(self.grid, cell, self.sources, self.results)
-        # Any pool counts here; whether it has the targets' recipe is counted apart.
-        wanted = self._ids([cell])
-        return next((line for line in self._lira_lines() if line.experiment.id in wanted), None)
-
-    def _lira_lines(self) -> list[Result]:
-        return [line for line in self.results.done.values() if line.measurement_name == "lira"]
-
-    def _ids(self, some: Iterable[Cell]) -> set[str]:
-        """Return the ids of the experiments of cells, on all sources of the data."""
-        return {experiment(self.grid, cell, facts).id for cell in some for facts in self.sources}
+    def __init__(self, planner: Planner, grid: Grid, dataset: str, groups: Sequence[Group]) -> None:
+        self.results, self.estimates, self.store = planner.results, planner.estimates, planner.store
+        self.grid, self.dataset, self.groups = grid, dataset, groups
+        facts = self.results.facts(dataset)
+        self.facts = facts[0] if facts else assumed(dataset)
+        # A result of any pool of shadow models counts. Whether the recipe of the pool is that of
+        # the targets is counted apart.
+        self.lines: dict[Cell, Result | None] = {}
+        for group in groups:
+            for cell in group.cells:
+                self.lines[cell] = group.lines.get(cell) or self.lines.get(cell)
+        missing = [cell for cell, line in self.lines.items() if line is None or line.failed]
+        self.tasks = [self._task(cell) for cell in missing]
+        self.parts: list[_Part] = []
+        block = next(block for block in grid.blocks if block.dataset == dataset)
+        place = grid.rank, [one.dataset for one in grid.blocks].index(dataset)
+        if block.trials:
+            # After the most important runs, with the other methods.
+            self.parts.append(self._search(block, (1, 0, *place)))
+        if grid.lira:
+            self.parts.append(self._pool(grid.lira, (0, 0, *place)))
+        self.status = [self._runs(), *(part.status for part in self.parts)]
 
     def _task(self, cell: Cell) -> _Task:
         target = experiment(self.grid, cell, self.facts)
         original = original_of(self.grid, cell, self.facts)
-        seconds = self.estimates.run(target, cell.block.scenario)
-        name = result_id(target, self.grid.measurement_settings)
-        return _Task(name, self.grid, cell, seconds, original, self.estimates.training(original))
+        # The code of a user's model is not imported for an estimate.
+        is_stored = Key("originals", original.id) in self.store
+        return _Task(
+            result_id(target, self.grid.measurement_settings),
+            self.grid,
+            cell,
+            self.estimates.seconds(target, cell.block.scenario),
+            original,
+            0.0 if is_stored else self.estimates.seconds(original),
+        )
 
-    def runs(self) -> Status:
+    def _runs(self) -> Status:
         """Count the cells."""
-        found = [self._find(task.cell) for task in self.tasks]
-        failed = sum(line is not None for line in found)
-        originals = {
-            task.original.id: task.original_seconds
-            for task in self.tasks
-            if not _is_stored(task.original, self.store)
-        }
+        failed = sum(self.lines[task.cell] is not None for task in self.tasks)
+        originals = {task.original.id: task.original_seconds for task in self.tasks}
         costs = [*(task.seconds for task in self.tasks), *originals.values()]
         known = [seconds for seconds in costs if seconds is not None]
-        unmeasured = sum(task.seconds is None for task in self.tasks)
-        minutes = None if self.tasks and not known else sum(known) / 60
-        counts = len(self.cells) - len(self.tasks), len(self.tasks) - failed, failed
-        return Status(self.grid.name, self.dataset, "runs", *counts, minutes, unmeasured)
+        return Status(
+            self.grid.name,
+            self.dataset,
+            "runs",
+            len(self.lines) - len(self.tasks),
+            len(self.tasks) - failed,
+            failed,
+            None if self.tasks and not any(known) else sum(known) / 60,
+            sum(task.seconds is None for task in self.tasks),
+        )
 
-    def search(self) -> Status | None:
+    def _search(self, block: Block, priority: tuple[int, ...]) -> _Part:
         """Count the trials: every method gets the same number of them on each data set."""
-        if not self.block.trials:
-            return None
-        tried = {method: self._trials(method) for method in self._searchable()}
-        left = {method: self.block.trials - count for method, count in tried.items()}
-        seconds = {method: self._trial_seconds(method) for method in left}
-        missing = sum(left.values())
-        unmeasured = sum(left[method] for method in left if seconds[method] is None)
-        minutes = sum(left[method] * (seconds[method] or 0.0) for method in left) / 60
-        known = None if missing and unmeasured == missing else minutes
-        counts = sum(tried.values()), missing, 0
-        return Status(self.grid.name, self.dataset, SEARCH, *counts, known, unmeasured)
+        first_cells = {
+            group.cell.method: group.cell
+            for group in reversed(self.groups)
+            if group.cell.block == block
+        }
+        done = missing = unmeasured = 0
+        seconds = 0.0
+        measured_methods = []
+        for method in self.grid.methods:
+            # Original and Retrained have no settings to search.
+            if method not in first_cells or not fields(METHODS[method]):  # type: ignore[arg-type]
+                continue
+            key = self.dataset, block.scenario, method
+            tried = min(block.trials, self.results.trials[key])
+            left = block.trials - tried
+            done += tried
+            missing += left
+            each = self._trial_seconds(key, first_cells[method])
+            if each is None:
+                unmeasured += left
+            elif left:
+                seconds += left * each
+                measured_methods.append(f"{block.scenario}:{method}")
+        minutes = seconds / 60 if not missing or unmeasured < missing else None
+        counts = done, missing, 0
+        status = Status(self.grid.name, self.dataset, "search", *counts, minutes, unmeasured)
+        words = ["python", "benchmarks/tune_rivals.py", "--data", self.dataset]
+        words += ["--budget", str(block.trials), "--only", *measured_methods]
+        return _Part(status, priority, words, missing - unmeasured, "trials")
 
-    def _searchable(self) -> list[str]:
-        """Return the methods that have settings to search."""
-        known = [name for name in self.grid.methods if name in METHODS]
-        able = [name for name in known if self.block.kind in METHODS[name].scenarios]
-        return [name for name in able if fields(METHODS[name])]  # type: ignore[arg-type]
-
-    def _trials(self, method: str) -> int:
-        found = self.results.trials[self.dataset, self.block.scenario, method]
-        return min(self.block.trials, found)
-
-    def _trial_seconds(self, method: str) -> float | None:
+    def _trial_seconds(self, key: tuple[str, str, str], cell: Cell) -> float | None:
         """Return the seconds of a trial: as measured, or those of a run on each case of a trial."""
-        measured = self.estimates.trial(self.dataset, self.block.scenario, method)
-        if measured is not None:
-            return measured
-        of_block = [cell for cell in self.cells if cell.block == self.block]
-        cell = next(cell for cell in of_block if cell.method == method)
-        target = experiment(self.grid, cell, self.facts)
-        run = self.estimates.run(target, self.block.scenario)
+        measured = self.results.trial_seconds.get(key)
+        if measured:
+            return statistics.mean(measured)
+        run = self.estimates.seconds(experiment(self.grid, cell, self.facts), cell.block.scenario)
         return None if run is None else TRIAL_CASES * run
 
-    def matched_pool(self) -> Status | None:
+    def _pool(self, attack: Attack, priority: tuple[int, ...]) -> _Part:
         """Count the targets that were compared with shadow models of their own recipe."""
-        if self.grid.lira is None:
-            return None
-        name, every = self.grid.name, self.cells
-        if not every:
-            return Status(name, self.dataset, MATCHED, 0, 0, 0, 0.0)
-        targets = self._ids(every)
-        matched = [line for line in self._lira_lines() if not recipe_differences(line)]
-        done = sum(line.experiment.id in targets for line in matched)
-        missing = max(0, len(every) - done)
-        seconds = self.estimates.training(original_of(self.grid, every[0], self.facts), 0.5)
-        minutes = None
-        if seconds is not None:
-            minutes = self.grid.lira.shadows * seconds / 60 if missing else 0.0
-        return Status(name, self.dataset, MATCHED, done, missing, 0, minutes)
-
-    def parts(self) -> list[_Part]:
-        """Return what else a grid needs: searches of settings, and shadow models."""
-        parts: list[_Part] = []
-        search, pool = self.search(), self.matched_pool()
-        if search and search.missing and search.minutes:
-            left = [name for name in self._searchable() if self._trials(name) < self.block.trials]
-            timed = [name for name in left if self._trial_seconds(name) is not None]
-            studies = [f"{self.block.scenario}:{method}" for method in timed]
-            words = ["--data", self.dataset, "--budget", str(self.block.trials)]
-            words = ["python", "benchmarks/tune_rivals.py", *words, "--only", *studies]
-            # After the most important runs, with the other methods.
-            trials = search.missing - search.unmeasured
-            parts.append(self._part(1, words, trials, "trials", search.minutes))
-        if self.grid.lira and pool and pool.missing and pool.minutes:
-            shadows = self.grid.lira.shadows
-            model = self.grid.blocks[0].model
-            words = ["--data", self.dataset, "--model", model, "--models", str(shadows)]
-            words = ["duck", "pool", *words, "--out", f"pools/{self.dataset}"]
-            parts.append(self._part(0, words, shadows, "models", pool.minutes))
-        return parts
-
-    def _part(
-        self, tier: int, words: Sequence[str], count: int, unit: str, minutes: float
-    ) -> _Part:
-        names = list(dict.fromkeys(block.dataset for block in self.grid.blocks))
-        priority = tier, 0, self.grid.rank, names.index(self.dataset)
-        return _Part(priority, shlex.join(words), count, unit, 60 * minutes)
+        lines = [line for group in self.groups for line in group.results.values()]
+        done = sum(not recipe_differences(line) for line in lines)
+        missing = max(0, len(self.lines) - done)
+        minutes: float | None = 0.0
+        if missing:
+            original = original_of(self.grid, next(iter(self.lines)), self.facts)
+            training = self.estimates.seconds(original)
+            # A shadow model is trained on half of the data.
+            minutes = None if training is None else attack.shadows * training / 2 / 60
+        counts = done, missing, 0
+        status = Status(self.grid.name, self.dataset, "matched pool", *counts, minutes)
+        words = ["duck", "pool", "--data", self.dataset, "--model", self.grid.blocks[0].model]
+        words += ["--models", str(attack.shadows), "--out", f"pools/{self.dataset}"]
+        return _Part(status, priority, words, attack.shadows, "models")
 
 
-def _is_stored(original: Experiment, store: ArtifactStore) -> bool:
-    # The code of a user's model is not imported for an estimate.
-    return Key("originals", original.id) in store
-
-
-def _steps(grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell]) -> list[Step]:
+def _steps(
+    grid: Grid, chosen: Mapping[Cell, float], missing: Collection[Cell], flags: Sequence[str]
+) -> list[Step]:
     """Return the fewest commands that run the chosen cells and no other missing ones."""
     only = _only(grid, chosen) if len(chosen) < len(missing) else {}
     wanted = {key: frozenset(values) for key, values in only.items()}
-    if set(narrow(missing, wanted)) == set(chosen):
-        return _step(grid, only, chosen)
-    differing = [key for key in SPLIT_BY if len({cell.keys[key][0] for cell in chosen}) > 1]
-    if not differing:  # blocks that --only cannot tell apart: the command runs all of them
-        return _step(grid, only, chosen)
-    key = differing[0]
+    keys = next(iter(chosen)).keys
+    differing = [key for key in keys if len({cell.keys[key][0] for cell in chosen}) > 1]
+    # Without a differing key, blocks cannot be told apart: the command runs all of them.
+    if set(narrow(missing, wanted)) == set(chosen) or not differing:
+        words = ",".join(f"{key}={value}" for key, values in only.items() for value in values)
+        only_flag = ["--only", words] if words else []
+        command = ["duck", "bench", grid.file or grid.name, *only_flag, *flags]
+        minutes = round(sum(chosen.values()) / 60, 1)
+        return [Step(shlex.join(command), len(chosen), "cells", minutes)]
     parts: dict[str, dict[Cell, float]] = {}
     for cell, seconds in chosen.items():
-        parts.setdefault(cell.keys[key][0], {})[cell] = seconds
-    return [step for part in parts.values() for step in _steps(grid, part, missing)]
-
-
-def _step(
-    grid: Grid, only: Mapping[str, Sequence[str]], chosen: Mapping[Cell, float]
-) -> list[Step]:
-    words = ",".join(f"{key}={value}" for key, values in only.items() for value in values)
-    command = ["duck", "bench", grid.file or grid.name, *(["--only", words] if words else [])]
-    return [Step(shlex.join(command), len(chosen), "cells", round(sum(chosen.values()) / 60, 1))]
-
-
-SPLIT_BY = (
-    "dataset",
-    "scenario",
-    "model",
-    "recipe",
-    "removed",
-    "case",
-    "variant",
-    "method",
-    "preset",
-)
+        parts.setdefault(cell.keys[differing[0]][0], {})[cell] = seconds
+    return [step for part in parts.values() for step in _steps(grid, part, missing, flags)]
 
 
 def _only(grid: Grid, chosen: Iterable[Cell]) -> dict[str, list[str]]:
     """Return the keys of --only in which the chosen cells are fewer than those of the grid."""
     some, every = list(chosen), cells(grid, {})
     only = {}
-    for key in SPLIT_BY:
+    for key in some[0].keys:
         values = list(dict.fromkeys(cell.keys[key][0] for cell in some))
-        if set(values) != {cell.keys[key][0] for cell in every} and (key, values) != (
-            "removed",
-            ["0"],
-        ):
+        is_narrower = set(values) != {cell.keys[key][0] for cell in every}
+        if is_narrower and (key, values) != ("removed", ["0"]):
             only[key] = values
     return only
 

@@ -6,10 +6,8 @@ import numpy as np
 from torch import nn
 
 from duck.analysis import bias
-from duck.analysis.attribution import require_captum
 from duck.analysis.feature_space import measure_densities
 from duck.analysis.study import forgotten_classes
-from duck.bench.grids import Study
 from duck.bench.results import Values
 from duck.experiment import Experiment
 from duck.methods.retrained import Retrained
@@ -19,12 +17,6 @@ from duck.runtime import Stopwatch, device_of
 from duck.scenarios import Debias
 from duck.types import Data, Scenario
 from duck.unlearning import unlearn
-
-
-def check_study(study: Study) -> None:
-    """Raise an error where something that a study needs is not installed."""
-    if study.name == "bias" and study.images:
-        require_captum()
 
 
 def measure_density(model: nn.Module, scenario: Scenario, dimensions: int) -> Values:

@@ -3,32 +3,17 @@
 import json
 import statistics
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 from duck.bench.columns import COLUMNS, Column, measures
-from duck.bench.grids import (
-    Attack,
-    Bias,
-    Block,
-    Case,
-    Cell,
-    Facts,
-    Grid,
-    Only,
-    built_in,
-    cells,
-    experiment,
-    narrow,
-    result_id,
-)
+from duck.bench.grids import Bias, Block, Case, Cell, Grid, Only, built_in
+from duck.bench.groups import Group, ResultsByCase, RowKey, find_groups, recipe_differences
 from duck.bench.notes import left_out, never_run, run_notes, shadow_notes, unresolved_rates
 from duck.bench.results import Result, Results
-from duck.experiment import to_dict
-from duck.json_text import to_json
 from duck.methods.base import METHODS
 from duck.metrics import TOO_MUCH_LOST
 
@@ -61,75 +46,69 @@ class Table:
         return len({row["shadows"]["pool"] for row in self.rows if row.get("shadows")}) > 1
 
 
-class Place(NamedTuple):
-    """What identifies a row: the number of its block, the classes removed, method and preset."""
-
-    block: int
-    removed: int
-    label: str
-    """The method with its variant."""
-    preset: str
-
-
-@dataclass
-class Group:
-    """The cells of a row, and their results by case."""
-
-    cell: Cell
-    """The first of them."""
-    cases: list[Case] = field(default_factory=list)
-    lines: dict[Case, Result] = field(default_factory=dict)
-
-    @property
-    def results(self) -> dict[Case, Result]:
-        return {case: line for case, line in self.lines.items() if not line.failed}
-
-
-class Part(NamedTuple):
-    """The rows of one attack, and all its results, also those of cells that are not shown."""
-
-    rows: dict[Place, Row]
-    shown: list[Place]
-    groups: dict[Place, Group]
-    lines: list[Result]
-
-
 def make_table(grid: Grid, results: Results, only: Only) -> Table:
     """Return the table of a grid, in its order.
 
-    Results that compared with different shadow models never share a row.
+    Results that compared with different shadow models never share a row. A view of other grids has
+    their rows with times.
     """
-    if grid.views:
-        return _view(grid, results, only)
-    name = grid.measurement_name
-    every = [_part(one, results, only, name) for one in grids_by_pool(grid, results)]
-    parts = [part for part in every if any(group.lines for group in part.groups.values())]
-    parts = parts or every[:1]
-    several = len(parts) > 1
-    rows = [row for part in parts for row in part.rows.values()]
+    if not grid.views:
+        return _table(grid, results, only, grid.measurement_name)
+    rows: list[Row] = []
+    for name in grid.views:
+        shown = _table(built_in()[name], results, only, "time").shown
+        rows += [row for row in shown if row["method"] != "original"]
+    return Table(rows, rows, [], "time")
+
+
+def _table(grid: Grid, results: Results, only: Only, measurement: str | None) -> Table:
+    every = find_groups(grid, results)
+    groups = _chosen(grid, every, only)
+    rows = _rows(groups, every, measurement)
     budgets = {(block.dataset, block.scenario): block.trials for block in grid.blocks}
-    if any(budgets.values()):
-        for row in rows:
+    if any(budgets.values()) and measurement != "time":
+        for row in rows.values():
             row["trials"] = _trials(row, budgets[row["dataset"], row["scenario"]], results)
-    shown = [part.rows[place] for part in parts for place in part.shown]
-    hidden = [row for part in parts for place, row in part.rows.items() if place not in part.shown]
-    used: list[Result] = []
-    for part in parts:
-        for group in part.groups.values():
-            used += group.results.values()
+    shown_keys = _shown_keys(groups, every)
+    shown = [group for group in groups if group.key in shown_keys]
     notes = [
-        *shadow_notes(rows),
-        *(note for row in shown for note in run_notes(row, several)),
-        *never_run(hidden, several),
-        *unresolved_rates(used),
-        *left_out(
-            narrow(cells(grid, results.known_facts(grid)), only),
-            [line for part in every for line in part.lines],
-            results,
-            name,
-        ),
+        *shadow_notes(rows.values()),
+        *(note for group in shown for note in run_notes(group, rows[group.key])),
+        *never_run(group for group in groups if group.key not in shown_keys),
+        *unresolved_rates(line for group in groups for line in group.results.values()),
+        *left_out([group.narrow(only) for group in every], every, results, measurement),
     ]
-    return Table(rows, shown, notes, name)
+    return Table(list(rows.values()), [rows[group.key] for group in shown], notes, measurement)
+
+
+def _chosen(grid: Grid, every: Sequence[Group], only: Only) -> list[Group]:
+    """Return the groups with the cells that `--only` selects, in the order of the table.
+
+    Groups of a pool without results are left out if another pool has some.
+    """
+    groups = [part for part in (group.narrow(only) for group in every) if part.cells]
+    pools = list(dict.fromkeys(group.pool for group in groups))
+    used = [pool for pool in pools if any(group.lines for group in groups if group.pool == pool)]
+    labels: list[str] = []
+    for method in grid.methods:
+        variants = [variant.name for variant in grid.variants if variant.method == method]
+        labels += [method, *(f"{method}, {name}" for name in variants)]
+
+    def order(group: Group) -> tuple[Any, ...]:
+        cell = group.cell
+        place = pools.index(group.pool), grid.blocks.index(cell.block), cell.removed or 0
+        return *place, labels.index(cell.label), cell.preset
+
+    return sorted([group for group in groups if group.pool in (used or pools[:1])], key=order)
+
+
+def _shown_keys(groups: Sequence[Group], every: Sequence[Group]) -> set[RowKey]:
+    """Return the rows that are printed: presets that ran, else the first preset of a method."""
+    ran = {group.key for group in every if group.lines}
+    first_presets = {group.key[:-1]: group.key for group in reversed(groups)}
+    shown = {group.key for group in groups if group.key in ran}
+    with_row = {key[:-1] for key in shown}
+    return shown | {key for method, key in first_presets.items() if method not in with_row}
 
 
 def _trials(row: Row, budget: int, results: Results) -> Row | None:
@@ -140,140 +119,48 @@ def _trials(row: Row, budget: int, results: Results) -> Row | None:
     return {"done": done, "of": budget}
 
 
-def _view(grid: Grid, results: Results, only: Only) -> Table:
-    """Return the runs of other grids with their times."""
-    rows: list[Row] = []
-    for name in grid.views:
-        part = _part(built_in()[name], results, only, "time")
-        shown = [part.rows[place] for place in part.shown]
-        rows += [row for row in shown if row["method"] != "original"]
-    return Table(rows, rows, [], "time")
+def _rows(
+    groups: Sequence[Group], every: Sequence[Group], measurement: str | None
+) -> dict[RowKey, Row]:
+    oracles = {group.place: group.results for group in every if group.cell.method == ORACLE}
+    lines = [line for group in every for line in group.lines.values()]
+    rows = {}
+    for group in groups:
+        row = _row(group, oracles.get(group.place, {}), measurement)
+        if measurement == "lira":
+            row["shadows"] = _shadows(group.pool, lines)
+        rows[group.key] = row
+    return rows
 
 
-def grids_by_pool(grid: Grid, results: Results) -> list[Grid]:
-    """Return the grid; if it does not name the pool of LiRA, once for each pool with results."""
-    attack = grid.lira
-    if attack is None or attack.pool:
-        return [grid]
-    settings = [line.attack for line in results.lines.values() if line.attack is not None]
-    same = [one for one in settings if {**one, "pool": ""} == attack.settings]
-    pools = dict.fromkeys(str(one["pool"]) for one in same)
-    return [replace(grid, attack=replace(attack, pool=pool)) for pool in pools] or [grid]
+def _shadows(pool: str, lines: Iterable[Result]) -> Row | None:
+    """Return the facts about a pool of shadow models; None if there are no results."""
+    for line in lines:
+        if line.shadows is not None and line.attack is not None and line.attack["pool"] == pool:
+            return {**line.shadows, "pool": pool, "differs": recipe_differences(line)}
+    return {"pool": pool} if pool else None
 
 
-def _part(grid: Grid, results: Results, only: Only, measurement: str | None) -> Part:
-    lines = find_lines(grid, results)
-    whole, groups = _groups(grid, lines), _groups(grid, lines, only)
-    order: list[str] = []
-    for method in grid.methods:
-        variants = [variant.name for variant in grid.variants if variant.method == method]
-        order += [method, *(f"{method}, {name}" for name in variants)]
-    places = sorted(groups, key=lambda place: (*place[:2], order.index(place.label), place.preset))
-    oracles = {
-        place[:2]: group.results for place, group in whole.items() if group.cell.method == ORACLE
-    }
-    found = [line for line in lines.values() if line is not None]
-    shadows = _shadows(grid.lira, found)
-    rows = {
-        place: {**_row(place, groups[place], oracles.get(place[:2], {}), measurement), **shadows}
-        for place in places
-    }
-    ran = {place for place, group in whole.items() if group.lines}
-    return Part(rows, _shown(places, ran), groups, found)
-
-
-def _shadows(attack: Attack | None, lines: Iterable[Result]) -> Row:
-    """Return the facts about the shadow models of a row; None if there are no results."""
-    if attack is None:
-        return {}
-    line = next((line for line in lines if line.shadows is not None), None)
-    if line is None:
-        return {"shadows": {"pool": attack.pool} if attack.pool else None}
-    facts = line.shadows or {}
-    return {"shadows": {**facts, "pool": attack.pool, "differs": recipe_differences(line)}}
-
-
-def recipe_differences(line: Result) -> dict[str, list[Any]]:
-    """Return how the shadow models of a line of LiRA were trained differently from its target.
-
-    Name of a recipe's field -> its value in the pool, and in the target.
-    """
-    assert line.shadows is not None
-    # As files store it: a tuple is a list.
-    target, pool = json.loads(to_json(to_dict(line.training.recipe))), line.shadows
-    pool_recipe = pool.get("recipe") or {"epochs": pool["epochs"]}
-    names = [name for name in pool_recipe if name not in ("compile", "precision")]
-    return {
-        name: [pool_recipe[name], target[name]]
-        for name in names
-        if pool_recipe[name] != target.get(name)
-    }
-
-
-def find_lines(grid: Grid, results: Results) -> dict[Cell, Result | None]:
-    """Return the cells of a grid, and the result of each that has one."""
-    known = {block.dataset: list(results.facts(block.dataset)) for block in grid.blocks}
-    return {
-        cell: find_line(grid, cell, known[cell.block.dataset], results)
-        for cell in cells(grid, results.known_facts(grid))
-    }
-
-
-def find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results) -> Result | None:
-    """Return the result of a cell, found by the id of its experiment on one of the sources."""
-    if cell.method not in METHODS:
-        return None
-    experiments = [experiment(grid, cell, facts) for facts in sources]
-    ids = [result_id(one, grid.measurement_settings) for one in experiments]
-    found = [results.lines[name] for name in ids if name in results.lines]
-    return min(found, key=lambda line: line.failed, default=None)
-
-
-def _groups(
-    grid: Grid, lines: Mapping[Cell, Result | None], only: Only | None = None
-) -> dict[Place, Group]:
-    groups: dict[Place, Group] = {}
-    for cell in narrow(lines, only or {}):
-        block = grid.blocks.index(cell.block)
-        place = Place(block, cell.removed or 0, cell.label, cell.preset)
-        group = groups.setdefault(place, Group(cell))
-        group.cases.append(cell.case)
-        line = lines[cell]
-        if line is not None:
-            group.lines[cell.case] = line
-    return groups
-
-
-def _shown(places: Sequence[Place], ran: Container[Place]) -> list[Place]:
-    first = {place[:3]: place for place in reversed(places)}
-    some = {place[:3] for place in places if place in ran}
-    return [
-        place
-        for place in places
-        if place in ran or (place[:3] not in some and first[place[:3]] == place)
-    ]
-
-
-def _row(place: Place, group: Group, oracle: Mapping[Case, Result], measurement: str | None) -> Row:
+def _row(group: Group, oracle: ResultsByCase, measurement: str | None) -> Row:
     cell, found = group.cell, group.results
     block = cell.block
     values, reference = (
         {case: _values(line, oracle, block, measurement) for case, line in lines.items()}
         for lines in (found, oracle)
     )
-    paper = _paper(block, place.removed, cell, measurement)
+    paper = _paper(cell, measurement)
     row: Row = {
         "dataset": block.dataset,
         "scenario": block.scenario,
         "model": block.model,
         "recipe": block.recipe_preset,
-        "removed": place.removed or None,
+        "removed": cell.removed or None,
         "fraction": block.fraction if block.scenario == "samples" else None,
         "method": cell.method,
         "variant": cell.variant,
-        "preset": place.preset,
+        "preset": cell.preset,
         "n": len(found),
-        "of": len(group.cases),
+        "of": len(group.cells),
     }
     for name in COLUMNS[measurement]:
         row[name] = {**_spread(one[name] for one in values.values()), "paper": paper.get(name)}
@@ -293,7 +180,7 @@ def _row(place: Place, group: Group, oracle: Mapping[Case, Result], measurement:
 
 
 def _values(
-    line: Result, oracle: Mapping[Case, Result], block: Block, measurement: str | None
+    line: Result, oracle: ResultsByCase, block: Block, measurement: str | None
 ) -> dict[str, float | None]:
     """Return the values of the columns; `oracle` are the results of Retrained."""
     if measurement != "time":
@@ -350,30 +237,28 @@ def _numbers() -> dict[str, list[Row]]:
     return numbers
 
 
-def _paper(
-    block: Block, removed: int, cell: Cell, measurement: str | None
-) -> dict[str, float | None]:
+def _paper(cell: Cell, measurement: str | None) -> dict[str, float | None]:
     """Return the means of the paper, with shares in 0..1; empty if it has no such cell.
 
-    The paper used ResNet-18 and removed a tenth of the samples or one class.
+    The paper removed a tenth of the samples or one class, and planted one kind of bias.
     """
+    block = cell.block
     is_other_bias = block.bias not in (None, Bias())
-    is_other = block.random_classes or removed > 1 or block.fraction != 0.1 or is_other_bias
-    if measurement not in (None, "svm", "lira", "bias") or is_other:
+    if block.random_classes or (cell.removed or 0) > 1 or block.fraction != 0.1 or is_other_bias:
         return {}
-    table = "bias" if measurement == "bias" else PAPER[block.scenario]
-    if measurement in ("svm", "lira"):
-        table = f"{measurement}-{table}"
-    elif cell.variant:
-        table = f"ablation-{table}"
-    elif block.model != "resnet18":
-        table = f"architectures-{table}"
-    keys = {"dataset": block.dataset, "method": cell.method}
-    keys |= {"variant": cell.variant, "model": block.model}
-    every = [{"variant": "", "model": "resnet18", **row} for row in _numbers().get(table, [])]
-    row = next((row for row in every if keys.items() <= row.items()), {})
-    return {
-        name: row[score]["mean"] / COLUMNS[measurement][name].factor
-        for name, score in measures(block.scenario, measurement).items()
-        if row.get(score)
-    }
+    kind = PAPER.get(block.scenario, "")
+    tables = [kind, f"ablation-{kind}", f"architectures-{kind}"]
+    if measurement is not None:
+        tables = [measurement, f"{measurement}-{kind}"]
+    wanted = {"dataset": block.dataset, "model": block.model}
+    wanted |= {"method": cell.method, "variant": cell.variant}
+    columns = measures(block.scenario, measurement)
+    for numbers in [_numbers()[name] for name in tables if name in _numbers()]:
+        for row in numbers:
+            if wanted.items() <= {"variant": "", "model": "resnet18", **row}.items():
+                return {
+                    name: row[score]["mean"] / COLUMNS[measurement][name].factor
+                    for name, score in columns.items()
+                    if row.get(score)
+                }
+    return {}

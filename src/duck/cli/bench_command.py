@@ -1,28 +1,27 @@
 """duck bench: run a grid of experiments, print its table, or list what is missing."""
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
 import tyro
 
 from duck.bench import BenchOptions, Planner, Results, check_claims, find_grid, grid_table, run_grid
 from duck.bench.claims import render_claims
+from duck.bench.columns import COLUMNS, Column
 from duck.bench.executor import Progress
 from duck.bench.formats import Format, render
 from duck.bench.grids import Grid, built_in
 from duck.bench.results import Result
-from duck.bench.run_bench import GridInterrupted, GridRun
+from duck.bench.run_bench import GridRun
 from duck.bench.status import render_status
-from duck.cli.console import CONSOLE, emit, format_left, job_bar, number, say
+from duck.cli.console import CONSOLE, emit, format_left, job_bar, say
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import EngineFlags
 from duck.cli.parsing import parse
 from duck.errors import BadInput
 from duck.printable import counted
-from duck.scenarios import ForgetRandomClasses
 
 
 @dataclass
@@ -64,6 +63,10 @@ class BenchFlags:
     """Print one JSON value to stdout: the rows of the table (as --format json), or how the run
     ended."""
 
+    @property
+    def output_format(self) -> Format:
+        return "json" if self.json else self.format
+
 
 def main(argv: list[str]) -> int:
     args = parse(BenchFlags, argv, "bench")
@@ -78,59 +81,44 @@ def main(argv: list[str]) -> int:
         _warn_without_results(results)
         _print_table(args, results)
         return DONE
-    try:
-        run = run_grid(
-            args.grids[0],
-            args.bench,
-            results,
-            engine=args.engine.create(),
-            display=CONSOLE,
-            show_jobs=_progress,
-        )
-    except GridInterrupted as error:
-        verb = "is" if error.stored == 1 else "are"
-        ended = f"{counted(error.stored, 'run')} ended and {verb} stored"
-        say(f"Interrupted: {ended}, {error.left} are left. Rerun the same command to resume.")
+    run = run_grid(
+        args.grids[0],
+        args.bench,
+        results,
+        engine=args.engine.create(),
+        display=CONSOLE,
+        show_jobs=_progress,
+    )
+    if run.is_interrupted:
+        ended = f"{counted(run.counts.ran, 'run')} ended"
+        say(f"Interrupted: {ended}, {run.counts.left} are left. Rerun the same command to resume.")
         return INTERRUPTED
     _print_counts(args, run)
     if args.bench.rehearse and not args.json:
         _print_table(args, results)
-        say(
-            "This was a rehearsal: it shows that the grid runs. Its numbers say nothing about the "
-            "methods."
-        )
+        say("This was a rehearsal: it shows that the grid runs. Its numbers mean nothing.")
     return FAILED if run.counts.failed else DONE
 
 
 def _print_table(args: BenchFlags, results: Results) -> None:
-    form: Format = "json" if args.json else args.format
-    print(render(grid_table(args.grids[0], args.bench, results), form))
+    print(render(grid_table(args.grids[0], args.bench, results), args.output_format))
 
 
 def _check(args: BenchFlags) -> None:
     """Raise an error for flags that do not go together."""
-    modes = {
-        "next": args.next is not None,
-        "table": args.table,
-        "status": args.status,
-        "claims": args.claims,
-        "rehearse": args.bench.rehearse,
-    }
-    chosen = [name for name, is_given in modes.items() if is_given]
-    overviews = [f"--{name}" for name in chosen if name in ("next", "status", "claims")]
-    if overviews and len(chosen) > 1:
-        others = [f"--{name}" for name in chosen if f"--{name}" != overviews[0]]
-        raise BadInput(f"{overviews[0]} goes alone, without {', '.join(others)}.")
-    if not overviews and len(args.grids) != 1:
-        given = f"got {len(args.grids)}" if args.grids else "none was given"
+    overviews = {"--next": args.next is not None, "--status": args.status, "--claims": args.claims}
+    others = {"--table": args.table, "--rehearse": args.bench.rehearse, "--only": args.bench.only}
+    given = [flag for flag, is_given in {**overviews, **others}.items() if is_given]
+    if any(overviews.values()) and len(given) > 1:
+        raise BadInput(f"{given[0]} goes alone, without {', '.join(given[1:])}.")
+    if not any(overviews.values()) and len(args.grids) != 1:
         action = "print" if args.table else "run"
-        raise BadInput(f"Name one grid to {action}, {given}. Known: {', '.join(built_in())}.")
+        count = len(args.grids) or "none"
+        raise BadInput(f"Name one grid to {action}, got {count}. Known: {', '.join(built_in())}.")
     if args.claims and args.grids:
         raise BadInput(
             f"--claims takes no grid, got {args.grids[0]!r}: the claims are those of the paper."
         )
-    if overviews and args.bench.only:
-        raise BadInput(f"--only narrows the runs of one grid; {overviews[0]} does not take it.")
     for flag, minutes in (("--limit-minutes", args.bench.limit_minutes), ("--next", args.next)):
         if minutes is not None and not minutes >= 0:  # NaN is not
             raise BadInput(f"{flag} must be 0 or more, got {minutes}.")
@@ -145,7 +133,7 @@ def _warn_without_results(results: Results) -> None:
 
 def _print_overview(args: BenchFlags, results: Results) -> None:
     """Print the status of grids, what to run next, or the claims of the paper."""
-    form: Format = "json" if args.json else args.format
+    form = args.output_format
     if form in ("latex", "csv"):
         raise BadInput(f"--format {form} is for tables; take text, markdown or json.")
     _warn_without_results(results)
@@ -169,11 +157,7 @@ def _print_next(args: BenchFlags, planner: Planner, grids: Sequence[Grid], as_js
         folder = getattr(args.bench, name)
         if folder != getattr(BenchOptions(), name):
             folders += [f"--{name}", str(folder)]
-    steps = []
-    for step in planner.next_steps(list(grids), minutes):
-        if step.unit == "cells":
-            step = replace(step, command=shlex.join([*shlex.split(step.command), *folders]))
-        steps.append(step)
+    steps = planner.next_steps(grids, minutes, folders)
     if as_json:
         emit([asdict(step) for step in steps])
         return
@@ -182,14 +166,6 @@ def _print_next(args: BenchFlags, planner: Planner, grids: Sequence[Grid], as_js
         print(f"{step.command}  # {step.count} {unit}, about {step.minutes:g} min")
     if steps:
         say(f"About {sum(step.minutes for step in steps):.0f} of {minutes:g} minutes.")
-    elif not any(row.missing + row.failed for row in planner.status(list(grids))):
-        say("Nothing is missing.")
-    elif planner.estimates.device is None:
-        name = grids[0].file or grids[0].name
-        say(
-            f"No run in {args.bench.out} was measured, so nothing can be planned: run some cells "
-            f"first, such as `duck bench {name}`."
-        )
     else:
         say(
             f"No missing cell whose time is known fits into {minutes:g} minutes. --status shows "
@@ -217,37 +193,20 @@ def _progress(total: int) -> Iterator[Callable[[Progress], None]]:
 
         def report(state: Progress) -> None:
             left = format_left(state.left, state.seconds_left)
-            if state.now is not None:
-                bar(left=left, description=str(state.now))
-            if state.line is not None:
+            if state.line is None:
+                bar(left=left, description=str(state.job))
+            else:
                 bar(left=left, completed=state.done)
-                say(f"[{state.done}/{total}] {_in_short(state.line)}; {left}")
+                say(f"[{state.done}/{total}] {state.job}: {_ending(state.line)}; {left}")
 
         yield report
 
 
-HEADLINES: dict[str | None, tuple[str, str]] = {
-    None: ("aus", "AUS"),
-    "svm": ("f1", "F1"),
-    "density": ("forget_train", "log density of the forgotten class"),
-    "bias": ("right", "share of right answers"),
-}
-"""By attack or study, the score in a line of progress and its name; AUC for all others."""
-
-
-def _in_short(line: Result) -> str:
+def _ending(line: Result) -> str:
+    """Return the error of a run, or its most important score and its time."""
+    if line.failed:
+        return f"failed: {line.error}"
+    score, column = next(iter(COLUMNS[line.measurement_name].items()))
     if line.method is None:
-        name = f"{line.dataset}, original"
-        score = f"test accuracy {number(line.scores.get('test'))}"
-    else:
-        before = f"{line.measurement_name} of " if line.measurement_name else ""
-        method = f"{line.method}, {line.variant}" if line.variant else line.method
-        request = line.experiment.request
-        case = f"{line.scenario} {line.case}"
-        if isinstance(request, ForgetRandomClasses):
-            case = f"{request.count} random classes, seed {line.case}"
-        name = f"{line.dataset}, {case}, {before}{method} ({line.preset})"
-        headline, words = HEADLINES.get(line.measurement_name, ("auc", "AUC"))
-        score = f"{words} {number(line.scores.get(headline))}"
-    ending = f"failed: {line.error}" if line.failed else f"{score} in {line.seconds:.2f} s"
-    return f"{name}: {ending}"
+        score, column = "test", Column("test accuracy")
+    return f"{column.title} {column.format(line.scores.get(score))} in {line.seconds:.2f} s"

@@ -1,32 +1,20 @@
 """duck compare: run many methods on one scenario and print one table."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from duck import runs
-from duck.artifacts import ArtifactStore, default_root
 from duck.cli import inputs
-from duck.cli.console import CONSOLE, emit, number, percent, print_table, progress_bar, say, write
+from duck.cli.console import CONSOLE, emit, number, percent, print_table, write
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.parsing import parse
-from duck.comparison import Compared, CompareOptions, compare, ignore_progress, rows
-from duck.data import SMALL_IMAGES
+from duck.comparison import CompareOptions
 from duck.data.checks import Finding
-from duck.experiment import Experiment
-from duck.methods.presets import default_recipe
 from duck.metrics import KeptAccuracy
-from duck.options import DataOptions, OriginalOptions, model_factory
-from duck.originals import TrainOptions, train_on
-from duck.preparation import Preparations
-from duck.run_forget import add_notes
-from duck.runtime import pick_device
-from duck.scenarios import add_copies, describe
-from duck.types import Data
-from duck.unlearning import notes
+from duck.options import DataOptions, OriginalOptions
+from duck.run_compare import Comparison, run_comparison
+from duck.run_forget import ForgetOptions
+from duck.scenarios import describe
 
 SPLITS = ("forget", "retain", "test", "forget_test", "retain_test")
 
@@ -54,158 +42,53 @@ class CompareFlags:
 def main(argv: list[str]) -> int:
     default = CompareFlags(*inputs.default_flags(argv))
     args = parse(CompareFlags, argv, "compare", default)
-    comparison = _Comparison(args)
-    compared: list[Compared] = []
-    with ExitStack() as reserved:
-        comparison.reserve(reserved)
-        try:
-            for row in comparison.run():
-                compared.append(row)
-                comparison.store(row)
-            sound = [row for row in compared if row.outcome and row.outcome.status != "damaged"]
-            code = DONE if sound else FAILED
-        except KeyboardInterrupt:
-            say(f"Interrupted: {len(compared)} of {len(comparison.methods)} methods ended.")
-            code = INTERRUPTED
-    # Several workers end in another order than the table has.
-    order = list(comparison.methods)
-    found = rows(sorted(compared, key=lambda row: order.index(row.name)))
+    forget = ForgetOptions(
+        args.request.read(),
+        args.original,
+        args.source,
+        args.output,
+        protocol=args.request.protocol,
+        max_accuracy_loss=args.compare.max_accuracy_loss,
+        with_copies=args.with_copies,
+    )
+    comparison = run_comparison(forget, args.compare, args.engine.create(), CONSOLE)
     if args.output.json:
-        emit(found)
+        emit(comparison.rows)
     else:
-        _print_comparison(found, comparison)
-    return code
+        _print_comparison(comparison)
+    if not comparison.is_complete:
+        return INTERRUPTED
+    return DONE if comparison.is_sound else FAILED
 
 
-class _Comparison:
-    """The data, the request, the original and the methods of a comparison."""
-
-    def __init__(self, args: CompareFlags) -> None:
-        # Errors that are known before the data are read.
-        args.request.read()
-        args.engine.create()
-        args.compare.check()
-        self.args = args
-        self.device = pick_device(args.output.device)
-        seed, protocol = args.output.seed, args.request.protocol
-        data = inputs.load_data(args.source, args.original.splits_data())
-        self.request = args.request.build(data)
-        self.scenario = args.original.scenario(self.request, data, seed, protocol)
-        self.copies = ""
-        if args.with_copies:
-            self.request, self.copies = add_copies(self.request, self.scenario)
-            self.scenario = args.original.scenario(self.request, data, seed, protocol)
-        self.findings = inputs.report_findings(self.scenario)
-        self.methods = args.compare.choose(self.scenario)
-        self.original = original_or_trained(args.original, args.source, seed, data, self.device)
-        self.training = self.original.training(data, args.source)
-        experiment = Experiment(
-            self.training,
-            self.request,
-            None,
-            seed,
-            protocol,
-            self.original.earlier(),
-            self.original.other_head(self.training, data, self.device),
-        )
-        self.experiments = {
-            name: replace(experiment, method=method) for name, method in self.methods.items()
-        }
-
-    def reserve(self, reserved: ExitStack) -> None:
-        """Lock the run folders, and print which of the runs exist already."""
-        output = self.args.output
-        if output.out is None:
-            return
-        for name, experiment in self.experiments.items():
-            folder = output.out / name
-            if reserved.enter_context(runs.reserve(folder, experiment, output.overwrite)):
-                say(f"{folder} already holds this run, which stays; --overwrite replaces it.")
-
-    def run(self) -> Iterator[Compared]:
-        """Run the methods and yield each as it ends."""
-        data = self.scenario.data.to(self.device)
-        total = len(self.methods)
-        with progress_bar("compare") as progress:
-            compared = compare(
-                self.original.load(self.training, data, self.device),
-                replace(self.scenario, data=data),
-                self.methods,
-                new_model=model_factory(self.training, data),
-                recipe=self.training.recipe,
-                head=self.original.head_name(),
-                # A stored run has the curves of each epoch; a table alone needs none.
-                watch=ignore_progress if self.args.output.out else None,
-                preparations=Preparations(ArtifactStore(default_root())),
-                max_accuracy_loss=self.args.compare.max_accuracy_loss,
-                engine=self.args.engine.create(),
-            )
-            for count, row in enumerate(compared, start=1):
-                progress(count, total)
-                ending = f"{row.outcome.seconds:.2f} s" if row.outcome else row.error
-                say(f"{count}/{total} {row.name}: {ending}")
-                yield self._add_notes(row)
-
-    def _add_notes(self, row: Compared) -> Compared:
-        if row.outcome is None:
-            return row
-        facts = self.training, self.scenario.data, self.original, self.findings, self.copies
-        outcome = add_notes(row.outcome, row.method, *facts)
-        return replace(row, outcome=outcome, notes=tuple(notes(self.scenario, outcome)))
-
-    def store(self, row: Compared) -> None:
-        """Store an unlearned model as a run, if --out names a folder."""
-        output = self.args.output
-        if output.out is None or row.outcome is None:
-            return
-        folder = output.out / row.name
-        places = self.original.places(folder, self.args.source)
-        run = runs.record(self.experiments[row.name], self.scenario, row.outcome, **places)
-        runs.save(run, row.outcome.model, folder, output.overwrite)
-
-
-def original_or_trained(
-    original: OriginalOptions, source: DataOptions, seed: int, data: Data, device: torch.device
-) -> OriginalOptions:
-    """Return the given model. Without one, train it now, or find it under runs/."""
-    if original.run or original.model:
-        original.check()
-        return original
-    recipe = default_recipe(data.name, len(data.train), data.augment)
-    name = "convnet" if data.name in SMALL_IMAGES else "resnet18"
-    options = TrainOptions(source, name, recipe, output=inputs.RunFlags(seed=seed))
-    return replace(original, run=train_on(data, options, device, CONSOLE))
-
-
-def _print_comparison(found: Sequence[Mapping[str, Any]], comparison: _Comparison) -> None:
+def _print_comparison(comparison: Comparison) -> None:
+    found = comparison.rows
     damaged = {row["method"] for row in found if row.get("status") == "damaged"}
     for row in found:
         if row["method"] in damaged:
             write(f"{row['method']}: {KeptAccuracy(**row['kept_accuracy'])}")
     has_gaps = any(row.get("gaps") for row in found)
-    _print_scores(found, comparison, has_gaps)
+    _print_scores(comparison, has_gaps)
     for row in found:
         if "error" in row:
             write(f"{row['method']} failed: {row['error']}")
-    _print_notes(found, damaged, comparison.findings)
+    _print_notes(found, damaged, comparison.prepared.findings)
     before = "`before` are the seconds of what a method prepares once for an original."
     write(f"Gaps are to Retrained, in points; {before}" if has_gaps else before)
 
 
-def _print_scores(
-    found: Sequence[Mapping[str, Any]], comparison: _Comparison, has_gaps: bool
-) -> None:
-    scenario = comparison.scenario
+def _print_scores(comparison: Comparison, has_gaps: bool) -> None:
+    scenario = comparison.prepared.scenario
     counts = {name: len(getattr(scenario, name)) for name in SPLITS}
     splits = [name for name in SPLITS if counts[name]]
     sizes = ", ".join(f"{name} {counts[name]}" for name in splits)
-    request = describe(comparison.request, scenario.data.classes)
+    request = describe(comparison.prepared.request, scenario.data.classes)
     write(f"Forget {request} of {scenario.data.name}; n: {sizes}")
     gaps: tuple[str, ...] = ()
     if has_gaps:
         gaps = ("retain_test", "forget_test") if scenario.kind == "class" else ("test", "forget")
     table = []
-    for row in found:
+    for row in comparison.rows:
         if "error" not in row:
             cells = {"method": row["method"], "AUS": number(row["scores"]["aus"])}
             cells |= {f"{name} %": percent(row["scores"][name]) for name in splits}

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from duck import runs
-from duck.cli.console import progress_bar, say
+from duck.cli.console import progress_bar
 from duck.cli.parsing import GivenFlags, read_flags
 from duck.data import DATASETS, SMALL_IMAGES
-from duck.data.checks import Finding, check_data
+from duck.data.checks import Finding
 from duck.engines import Engine, EngineName, create_engine
 from duck.errors import BadInput
 from duck.experiment import Experiment, from_toml
@@ -23,7 +23,7 @@ from duck.scenarios import (
     ForgetSamples,
     Request,
 )
-from duck.types import Data, Protocols, Recipe, Scenario
+from duck.types import Data, Protocols, Recipe
 
 REQUESTS: dict[str, Callable[[Any], Request]] = {
     "classes": ForgetClasses,
@@ -124,16 +124,8 @@ def recipe_for_help(data: str, model: str = "", name: RecipeName = "standard") -
     return default_recipe(data, samples, augment, model, name)
 
 
-def report_findings(scenario: Scenario) -> list[Finding]:
-    """Check the data of a request and print the findings with sample ids, which no record has."""
-    findings = check_data(scenario)
-    for finding in findings:
-        say(str(finding))
-    return findings
-
-
 def unprinted_notes(notes: Sequence[str], printed: Sequence[Finding]) -> list[str]:
-    """Return the notes without the findings that `report_findings` has printed."""
+    """Return the notes without the findings that were printed."""
     texts = {finding.text for finding in printed}
     return [note for note in notes if note not in texts]
 

@@ -1,31 +1,18 @@
 """duck tune: search the hyperparameters of a method on holdout data and write a preset."""
 
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from duck.artifacts import ArtifactStore, default_root
 from duck.cli import inputs
-from duck.cli.compare_command import original_or_trained
-from duck.cli.console import emit, number, percent, print_table, progress_bar, say, write
+from duck.cli.console import CONSOLE, emit, number, percent, print_table, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
-from duck.cli.parsing import check_output_file, parse
-from duck.errors import BadInput
-from duck.options import DataOptions, OriginalOptions, model_factory
-from duck.runtime import pick_device
-from duck.scenarios import describe
-from duck.search_spaces import space_of
-from duck.tuning import (
-    Objective,
-    Search,
-    Trial,
-    TuneOptions,
-    at_edge,
-    check_preset_file,
-    search_preset,
-)
+from duck.cli.parsing import parse
+from duck.options import DataOptions, OriginalOptions
+from duck.run_forget import ForgetOptions
+from duck.run_tune import Search, TuneOptions, run_search
+from duck.tuning import Objective, Trial, at_edge
 
 SCORE_COLUMNS: dict[Objective, str] = {
     "aus": "holdout AUS",
@@ -57,8 +44,14 @@ class TuneFlags:
 def main(argv: list[str]) -> int:
     default = TuneFlags(tyro.MISSING, *inputs.default_flags(argv))
     args = parse(TuneFlags, argv, "tune", default)
-    _check(args)
-    search = _search(args)
+    forget = ForgetOptions(
+        args.request.read(),
+        args.original,
+        args.source,
+        args.output,
+        protocol=args.request.protocol,
+    )
+    search = run_search(args.method, forget, args.tune, args.engine.create(), CONSOLE)
     if not search.is_complete:
         ended = f"{len(search.trials)} of {args.tune.budget} trials"
         say(f"Interrupted after {ended}: their best is written.")
@@ -73,52 +66,6 @@ def main(argv: list[str]) -> int:
     else:
         _print_trials(search)
     return DONE if search.is_complete else INTERRUPTED
-
-
-def _check(args: TuneFlags) -> None:
-    """Raise errors that are known before the data are read."""
-    space_of(args.method)
-    if args.request.protocol == "paper":
-        raise BadInput(
-            "--protocol paper has no holdout apart from the test data that are reported: "
-            "tune with --protocol holdout."
-        )
-    args.request.read()
-    args.engine.create()
-    args.tune.check(bool(args.request.classes), args.request.fraction is not None)
-
-
-def _search(args: TuneFlags) -> Search:
-    """Load the data and the original, and search."""
-    device = pick_device(args.output.device)
-    data = inputs.load_data(args.source, args.original.splits_data())
-    on_device = data.to(device)
-    request = args.request.build(data)
-    scenarios = [
-        args.original.scenario(part, on_device, seed, args.request.protocol)
-        for part, seed in args.tune.requests(request, args.output.seed)
-    ]
-    inputs.report_findings(scenarios[0])
-    file = args.output.out or Path(f"{args.method}-{data.name}-{scenarios[0].kind}.toml")
-    check_output_file(file)
-    check_preset_file(file, args.output.overwrite)
-    original = original_or_trained(args.original, args.source, args.output.seed, data, device)
-    training = original.training(data, args.source)
-    return search_preset(
-        args.method,
-        original.load(training, on_device, device),
-        scenarios,
-        describe(request, data.classes),
-        file,
-        args.tune,
-        new_model=model_factory(training, on_device),
-        recipe=training.recipe,
-        head=original.head_name(),
-        training=training,
-        store=ArtifactStore(default_root()),
-        engine=args.engine.create(),
-        progress=progress_bar,
-    )
 
 
 def _print_trials(search: Search) -> None:

@@ -3,13 +3,14 @@
 from typing import Literal
 
 from duck.engines.base import ENGINES, Engine
-from duck.engines.inline import InlineEngine
+from duck.engines.inline import INLINE, InlineEngine
 from duck.engines.processes import ProcessEngine
 from duck.engines.ray import RayEngine
 from duck.errors import BadInput
 
 __all__ = [
     "ENGINES",
+    "INLINE",
     "Engine",
     "EngineName",
     "InlineEngine",

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice, takewhile
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from duck.errors import BadInput
 from duck.registry import Registry
@@ -103,10 +103,5 @@ def check_workers(workers: int) -> None:
         raise BadInput(f"--workers must be at least 1, got {workers}.")
 
 
-class EngineFactory(Protocol):
-    """Makes an engine with the given number of workers."""
-
-    def __call__(self, workers: int) -> Engine: ...
-
-
-ENGINES: Registry[EngineFactory] = Registry("engine")
+ENGINES: Registry[Callable[[int], Engine]] = Registry("engine")
+"""Each entry makes an engine with the given number of workers."""

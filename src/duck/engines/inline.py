@@ -34,3 +34,7 @@ class InlineEngine(Engine):
             return map(function, takewhile(start, tasks))
 
         yield execute
+
+
+INLINE = InlineEngine()
+"""The default of functions that take an engine."""
