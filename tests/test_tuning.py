@@ -349,7 +349,8 @@ def test_the_first_trial_names_what_ran_also_outside_the_space() -> None:
 
 def test_a_failing_trial_is_reported_and_not_chosen() -> None:
     method = METHODS["bad-teacher"]()
-    trials = list(tune(method, toy_original(), [class_scenario()], 2))
+    without_factory = replace(toy_original(), new_model=None)
+    trials = list(tune(method, without_factory, [class_scenario()], 2))
     assert all(trial.score == FAILED for trial in trials)
     assert trials[0].error is not None
     assert trials[0].error.startswith("BadInput")

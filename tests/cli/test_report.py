@@ -41,7 +41,7 @@ def test_a_folder_of_runs_becomes_a_page(
     assert page.count('<details class="run"') == 2
     assert page.count('id="run-1-class-confusion"') == 1
     assert "<img" not in page.partition("<script>")[0]
-    assert "Forget 3 of 1,472" in page
+    assert "3 of 1,472 training samples" in page
 
 
 def test_a_page_too_large_to_send_is_said(

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv
-from scipy.stats import beta, norm, rankdata
+from scipy.stats import beta, rankdata
 from scipy.stats import t as student
 
 from duck.audits.scores import Flags, Floats, Scored
@@ -16,7 +17,7 @@ from duck.audits.verdict import RocCurve
 from duck.errors import BadInput
 
 LEVEL = 0.95
-NORMAL_QUANTILE = float(norm.ppf((1 + LEVEL) / 2))
+NORMAL_QUANTILE = NormalDist().inv_cdf((1 + LEVEL) / 2)
 RATES = (0.01, 0.001)
 """False-positive rates at which the paper's table gives the true-positive rate."""
 POINTS = 100
