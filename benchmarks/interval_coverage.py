@@ -17,10 +17,11 @@ import torch
 from result_files import RESULTS, ResultFile, Row, create_parser
 from scipy.stats import mannwhitneyu, norm
 
+from duck.audits.attacks.base import model_attacks
 from duck.audits.attacks.svm import quick_svm
 from duck.audits.attacks.ulira import excess_over_unseen
 from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, match_unseen
-from duck.audits.quick import ALPHA, NO_TRACE, is_hand_picked, quick
+from duck.audits.quick import ALPHA, NO_TRACE, decisive_attacks, is_hand_picked, quick
 from duck.audits.scores import Margins, Outputs, Scored
 from duck.audits.statistics import SampleEstimate, clopper_pearson, roc
 from duck.audits.verdict import NOT_FORGOTTEN
@@ -185,7 +186,8 @@ def quick_errors(choice: Choice) -> Simulation:
         counts: Counter[str] = Counter()
         for seed in range(draws):
             setting, retrained, original = draw_models(choice, seed)
-            counts["taken_for_hand_picked"] += is_hand_picked(setting, original)
+            attacks = decisive_attacks(model_attacks(setting, "quick"))
+            counts["taken_for_hand_picked"] += is_hand_picked(setting, original, attacks)
             for name, model in (("retrained", retrained), ("original", original)):
                 audit = quick(setting, model, original, "")
                 counts[f"{name}_not_forgotten"] += audit.verdict == NOT_FORGOTTEN

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from result_files import run_on_outputs
 
+from duck.audits.attacks.base import model_attacks
 from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, match_unseen
-from duck.audits.quick import ALPHA, p_values
+from duck.audits.quick import ALPHA, decisive_attacks, p_values
 from duck.audits.scores import Outputs
 from duck.audits.statistics import holm
 from duck.bench.outputs import Target
@@ -60,7 +61,8 @@ def test_p_values(target: Target, kind: str, case: int) -> PValues:
         matched,
         seed,
     )
-    return p_values(setting, ModelOutputs(forget, unseen, unseen))
+    attacks = decisive_attacks(model_attacks(setting, "quick"))
+    return p_values(setting, ModelOutputs(forget, unseen, unseen), attacks)
 
 
 def split_outputs(outputs: Outputs) -> SplitOutputs:

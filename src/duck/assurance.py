@@ -264,7 +264,7 @@ class _Auditor:
             notes=self._notes(is_final),
         )
         if self.options.tier == "quick":
-            audit = audit_quick(case)
+            audit = audit_quick(case, self.options.limits)
         else:
             # The choice never needs a pool: one for each method would take too long.
             pool = self.pool_of(candidate) if is_final and self.pool_of else None

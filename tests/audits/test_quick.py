@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
+from duck.audits.attacks.base import OutputsAttack, model_attacks
 from duck.audits.attacks.threshold import EntropyAttack, LossAttack, RunnerUpAttack
 from duck.audits.controls import mask_forgotten
-from duck.audits.outputs import ModelOutputs, SplitOutputs, match_unseen
+from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, match_unseen
 from duck.audits.quick import (
     HAND_PICKED,
     NO_TRACE,
     NO_TRACE_OF_DAMAGED,
     Coverage,
+    decisive_attacks,
     is_hand_picked,
     missed,
     p_values,
@@ -21,7 +23,7 @@ from duck.audits.quick import (
     separation,
 )
 from duck.audits.statistics import SampleEstimate
-from duck.audits.verdict import Audit
+from duck.audits.verdict import Audit, Limits
 from tests.audits.witnesses import class_setting, model, sample_model, samples_setting
 
 SIDES = ("forget", "retain")
@@ -33,6 +35,33 @@ def of_class(unlearned: ModelOutputs, coverage: Coverage | None = None) -> Audit
 
 def of_samples(unlearned: ModelOutputs) -> Audit:
     return quick(samples_setting(), unlearned, sample_model(0, 4.0), "subject")
+
+
+def quick_tests(setting: Setting) -> dict[str, OutputsAttack]:
+    return decisive_attacks(model_attacks(setting, "quick"))
+
+
+def test_a_difference_within_the_limit_does_not_convict() -> None:
+    kept, original = sample_model(1, 4.0), sample_model(0, 4.0)
+    within = quick(samples_setting(), kept, original, "", limits=Limits(max_advantage=0.999))
+    assert within.verdict == "no verdict"
+    assert "limit of 0.999" in within.reasons[0]
+    assert NO_TRACE not in within.reasons
+    assert quick(samples_setting(), kept, original, "").verdict == "not forgotten"
+
+
+def test_the_lower_bound_decides_and_not_the_value() -> None:
+    audit = of_samples(sample_model(1, 4.0))
+    measured = audit.attacks["loss attack"].unlearned
+    assert measured is not None
+    assert measured.low is not None
+    bounds = separation(SampleEstimate(measured.value, measured.low, measured.high or 1.0, 0))
+    for limit, is_found in ((bounds[0] - 1e-6, True), (bounds[0] + 1e-6, False)):
+        limits = Limits(max_advantage=limit)
+        found = quick(
+            samples_setting(), sample_model(1, 4.0), sample_model(0, 4.0), "", None, limits
+        )
+        assert any(reason.startswith("loss attack: ") for reason in found.reasons) is is_found
 
 
 def test_a_class_that_is_still_recognised_convicts() -> None:
@@ -109,7 +138,7 @@ def test_an_svm_that_does_worse_than_chance_tells_nothing() -> None:
     reading = of_samples(seen).attacks["SVM attack"].unlearned
     assert reading is not None
     assert reading.value < 0.42
-    assert p_values(samples_setting(), seen)["SVM attack"] > 0.9
+    assert p_values(samples_setting(), seen, quick_tests(samples_setting()))["SVM attack"] > 0.9
 
 
 def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -> None:
@@ -133,7 +162,8 @@ def test_classes_that_differ_are_no_memory_of_samples_that_are_mostly_of_one() -
     members, matched = match_unseen(few.forget.labels, few.unseen.labels, seed=0)
     setting = replace(samples_setting(), num_forget=len(rows), members=members)
     of_all, of_matched = (
-        p_values(replace(setting, matched=chosen), few) for chosen in (np.arange(160), matched)
+        p_values(one, few, quick_tests(one))
+        for one in (replace(setting, matched=chosen) for chosen in (np.arange(160), matched))
     )
     assert of_all["loss attack"] < 1e-3
     assert min(of_matched.values()) > 0.05
@@ -169,14 +199,18 @@ def test_samples_picked_for_their_runner_up_are_not_judged() -> None:
         parts[name] = replace(
             part, logits=turned + np.random.default_rng(0).normal(0, 0.2, turned.shape)
         )
-    assert is_hand_picked(samples_setting(), replace(original, **parts))
+    assert is_hand_picked(
+        samples_setting(), replace(original, **parts), quick_tests(samples_setting())
+    )
 
 
 def test_hand_picked_samples_are_shown_and_not_judged() -> None:
     """The original finds these samples harder than others; so does a model without them."""
     original = sample_model(0, 1.0)
-    assert is_hand_picked(samples_setting(), original)
-    assert not is_hand_picked(samples_setting(), sample_model(0, 4.0))
+    assert is_hand_picked(samples_setting(), original, quick_tests(samples_setting()))
+    assert not is_hand_picked(
+        samples_setting(), sample_model(0, 4.0), quick_tests(samples_setting())
+    )
     audit = quick(samples_setting(), sample_model(1, -3.0), original, "subject")
     assert audit.verdict == "no verdict"
     row = audit.attacks["loss attack"]
@@ -197,7 +231,7 @@ def test_hand_picked_samples_without_any_difference_leave_no_trace() -> None:
 def test_a_difference_far_beyond_the_choice_of_the_samples_counts() -> None:
     """The original finds them a little harder than others, the unlearned model far easier."""
     original = sample_model(0, 3.0)
-    assert is_hand_picked(samples_setting(), original)
+    assert is_hand_picked(samples_setting(), original, quick_tests(samples_setting()))
     audit = quick(samples_setting(), sample_model(1, 4.0), original, "subject")
     assert audit.verdict == "not forgotten"
     assert audit.attacks["loss attack"].judged
@@ -228,7 +262,7 @@ def test_a_random_request_is_seldom_taken_for_hand_picked() -> None:
         forget, retain = (attack.score(getattr(original, side).take()) for side in SIDES)
         p.append(float(mannwhitneyu(forget, retain).pvalue))
     assert 0.001 < min(p) < 0.01
-    assert not is_hand_picked(setting, original)
+    assert not is_hand_picked(setting, original, quick_tests(setting))
 
 
 @pytest.mark.parametrize(("processed", "verdict"), [(90, "no verdict"), (89, "not forgotten")])

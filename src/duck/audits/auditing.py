@@ -51,7 +51,7 @@ class Case:
         return observe(model, self.scenario, self.head, name)
 
 
-def audit_quick(case: Case) -> Audit:
+def audit_quick(case: Case, limits: Limits | None = None) -> Audit:
     """Run the quick tier: seconds, and no other model."""
     start = time.monotonic()
     is_single = len(case.scenario.forget) == 1
@@ -61,7 +61,7 @@ def audit_quick(case: Case) -> Audit:
     original = case.observe(case.original, "original")
     if setting is None:
         return _add_time(quick_single(unlearned, original, case.subject), start)
-    audit = quick(setting, unlearned, original, case.subject, case.coverage)
+    audit = quick(setting, unlearned, original, case.subject, case.coverage, limits)
     return _add_time(replace(audit, reasons=(*audit.reasons, *case.notes)), start)
 
 

@@ -93,7 +93,7 @@ def oracle(
     count = len(models.retrained)
     judge, forgers = _make_judge(setting, models, limits or Limits(), evidence)
     if count < LEAST:
-        audit = quick(setting, models.unlearned, models.original, subject, coverage)
+        audit = quick(setting, models.unlearned, models.original, subject, coverage, limits)
         rows = _rows(judge, {}, evidence, relearned, coverage)
         audit = _with_few_references(audit, count, rows, notes)
         return replace(audit, tier="full" if pool else "oracle")
@@ -108,7 +108,7 @@ def oracle(
         not checked[name].passed for name in controls.REFERENCE_CONTROLS
     ):
         # The reference models decide nothing, and the quick tier needs none.
-        audit = quick(setting, models.unlearned, models.original, subject)
+        audit = quick(setting, models.unlearned, models.original, subject, limits=limits)
         if audit.verdict == NOT_FORGOTTEN:
             verdict = NOT_FORGOTTEN
             reasons = [*(f"Quick tier: {reason}" for reason in audit.reasons), *reasons]

@@ -3,7 +3,7 @@
 It can find that samples were not forgotten, and never that they were.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,17 @@ from duck.audits.statistics import (
     holm,
     roc,
 )
-from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, Audit, RocCurve, Row, Tier, p_text
+from duck.audits.verdict import (
+    MAX_ADVANTAGE,
+    NO_VERDICT,
+    NOT_FORGOTTEN,
+    Audit,
+    Limits,
+    RocCurve,
+    Row,
+    Tier,
+    p_text,
+)
 from duck.errors import BadInput
 from duck.metrics import kept_accuracy
 from duck.printable import counted
@@ -83,9 +93,16 @@ def quick(
     original: ModelOutputs,
     subject: str,
     coverage: Coverage | None = None,
+    limits: Limits | None = None,
 ) -> Audit:
-    """Measure accuracies, AUS, attacks and coverage, and return the audit of the quick tier."""
+    """Measure accuracies, AUS, attacks and coverage, and return the audit of the quick tier.
+
+    limits   an attack convicts if its advantage is surely larger than `max_advantage`
+    """
     attacks = model_attacks(setting, "quick")
+    tests = decisive_attacks(attacks)
+    given = None if limits is None else limits.max_advantage
+    limit = MAX_ADVANTAGE if given is None else given
     measurements = MeasurementCache({"unlearned": unlearned, "original": original})
     measures = [
         *accuracies(setting),
@@ -93,30 +110,39 @@ def quick(
         *membership(attacks),
         *class_accuracies(setting, unlearned.unseen.labels),
     ]
-    hand_picked = is_hand_picked(setting, original)
-    beyond = beyond_choice(setting, unlearned, original) if hand_picked else {}
-    p = holm(p_values(setting, unlearned))
+    hand_picked = is_hand_picked(setting, original, tests)
+    beyond = beyond_choice(setting, unlearned, original, tests) if hand_picked else {}
+    p = holm(p_values(setting, unlearned, tests))
     rows = Judge(measurements, measures, ()).rows(p, beyond if hand_picked else p)
     if coverage is not None:
         rows["coverage"] = coverage_row(coverage)
     lost = lost_accuracy(setting, unlearned, original)
+    significant = [name for name, value in p.items() if value < ALPHA]
+    # With many samples a difference that no attacker can use is significant, too.
+    small = [
+        name
+        for name in significant
+        if name in tests and separation(roc(tests[name](unlearned)).auc)[0] <= limit
+    ]
     found = {
-        name: _finding(name, value, rows[name].unlearned, setting)
-        for name, value in p.items()
-        if value < ALPHA
+        name: _finding(name, p[name], rows[name].unlearned, setting, tests)
+        for name in significant
+        if name not in small
     }
     evidence = (*(beyond if hand_picked else found).values(), *missed(coverage))
     reasons = [*lost, *evidence]
     if hand_picked:
         reasons.append(HAND_PICKED)
-        explained = [f"{name} (p {p_text(p[name])})" for name in found if name not in beyond]
+        explained = [f"{name} (p {p_text(p[name])})" for name in significant if name not in beyond]
         if explained:
             reasons.append(
                 f"These attacks tell forgotten from unseen samples: {', '.join(explained)}. The "
                 "choice of the samples may explain it, so that they do not count; --tier oracle "
                 "can decide."
             )
-    if not evidence and not found:
+    elif small:
+        reasons.append(_describe_small(small, rows, limit))
+    if not evidence and not significant:
         reasons.append(NO_TRACE_OF_DAMAGED if lost else NO_TRACE)
     return Audit(
         subject=subject,
@@ -130,17 +156,35 @@ def quick(
     )
 
 
-def is_hand_picked(setting: Setting, original: ModelOutputs) -> bool:
+def _describe_small(names: Sequence[str], rows: Mapping[str, Row], limit: float) -> str:
+    """Return the sentence about differences that are significant and within the limit."""
+    values = [rows[name].unlearned for name in names]
+    listed = [
+        f"{name} (AUC {value.value:.3f})"
+        for name, value in zip(names, values, strict=True)
+        if value is not None
+    ]
+    return (
+        f"These attacks differ from chance, but not surely by more than the limit of {limit:g} on "
+        f"the advantage (2 AUC - 1): {', '.join(listed)}. --tier oracle can decide."
+    )
+
+
+def is_hand_picked(
+    setting: Setting, original: ModelOutputs, attacks: Mapping[str, OutputsAttack]
+) -> bool:
     """Return whether single samples were chosen for their properties.
 
     The original saw both forget and retain samples. Where it treats them differently, the forget
     samples are no random draw.
     """
-    p = [_p_value(scored) for scored in _against_retained(setting, original).values()]
+    p = [_p_value(scored) for scored in _against_retained(setting, original, attacks).values()]
     return bool(p) and min(p) < HAND_PICKED_ALPHA / len(p)
 
 
-def _against_retained(setting: Setting, original: ModelOutputs) -> dict[str, Scored]:
+def _against_retained(
+    setting: Setting, original: ModelOutputs, attacks: Mapping[str, OutputsAttack]
+) -> dict[str, Scored]:
     """Score forget samples and retained samples of their classes in the original, by attack."""
     if setting.kind == "class":
         return {}
@@ -153,22 +197,24 @@ def _against_retained(setting: Setting, original: ModelOutputs) -> dict[str, Sco
     ids = np.concatenate([forget.ids, retain.ids])
     return {
         name: Scored(ids, np.concatenate([attack.score(forget), attack.score(retain)]), is_forget)
-        for name, attack in decisive_attacks(setting).items()
+        for name, attack in attacks.items()
         if isinstance(attack, ThresholdAttack)
     }
 
 
 def beyond_choice(
-    setting: Setting, unlearned: ModelOutputs, original: ModelOutputs
+    setting: Setting,
+    unlearned: ModelOutputs,
+    original: ModelOutputs,
+    attacks: Mapping[str, OutputsAttack],
 ) -> dict[str, str]:
     """Return a sentence for each attack that the choice of hand-picked samples cannot explain.
 
     The unlearned model separates forget from unseen samples by far more than the original separates
     forget from retained ones: |2 AUC - 1| is larger by MIN_EXCESS, with 99 % bounds.
     """
-    attacks = decisive_attacks(setting)
     sentences = {}
-    for name, scored in _against_retained(setting, original).items():
+    for name, scored in _against_retained(setting, original, attacks).items():
         before, after = roc(scored).auc, roc(attacks[name](unlearned)).auc
         if separation(after)[0] > separation(before)[1] + MIN_EXCESS:
             sentences[name] = (
@@ -187,11 +233,11 @@ def separation(auc: SampleEstimate) -> tuple[float, float]:
     return max(0.0, 2 * low - 1, 1 - 2 * high), max(abs(2 * low - 1), abs(2 * high - 1))
 
 
-def decisive_attacks(setting: Setting) -> dict[str, OutputsAttack]:
+def decisive_attacks(attacks: Mapping[str, ModelAttack]) -> dict[str, OutputsAttack]:
     """Return the attacks that can decide the quick tier's verdict, by title."""
     return {
         name: attack
-        for name, attack in model_attacks(setting, "quick").items()
+        for name, attack in attacks.items()
         if attack.decisive and isinstance(attack, OutputsAttack)
     }
 
@@ -207,7 +253,9 @@ def curves(
     }
 
 
-def p_values(setting: Setting, unlearned: ModelOutputs) -> dict[str, float]:
+def p_values(
+    setting: Setting, unlearned: ModelOutputs, attacks: Mapping[str, OutputsAttack]
+) -> dict[str, float]:
     """Return the uncorrected p-values of the decisive tests.
 
     A removed class must not be recognised above chance. The scores of forgotten samples must not
@@ -218,7 +266,7 @@ def p_values(setting: Setting, unlearned: ModelOutputs) -> dict[str, float]:
         correct = unlearned.forget.correct
         test = binomtest(int(correct.sum()), len(correct), 1 / setting.num_classes, "greater")
         p["accuracy forget"] = float(test.pvalue)
-    for name, attack in decisive_attacks(setting).items():
+    for name, attack in attacks.items():
         p[name] = _p_value(attack(unlearned), attack.alternative)
     return p
 
@@ -229,7 +277,13 @@ def _p_value(scored: Scored, alternative: Alternative = "two-sided") -> float:
     return float(mannwhitneyu(members, others, alternative=alternative).pvalue)
 
 
-def _finding(name: str, p: float, measured: Estimate | None, setting: Setting) -> str:
+def _finding(
+    name: str,
+    p: float,
+    measured: Estimate | None,
+    setting: Setting,
+    attacks: Mapping[str, OutputsAttack],
+) -> str:
     """Return what a test found whose corrected p-value is below the level."""
     assert measured is not None
     if name == "accuracy forget":
@@ -237,7 +291,7 @@ def _finding(name: str, p: float, measured: Estimate | None, setting: Setting) -
             f"The model still recognises the forgotten class: {100 * measured.value:.1f} % of its "
             f"samples, chance is {100 / setting.num_classes:.1f} %."
         )
-    if decisive_attacks(setting)[name].alternative == "greater":
+    if attacks[name].alternative == "greater":
         how = "by their outputs"
     elif measured.value > 0.5:
         how = "as members do"

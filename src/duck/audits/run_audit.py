@@ -160,13 +160,12 @@ class _RunAudit:
         if len(self.opened.scenario.forget) > 1:
             make_setting(self.opened.scenario)  # an error before anything is trained
         case = self._case()
-        if self.options.tier == "quick" or len(self.opened.scenario.forget) == 1:
-            audit = replace(audit_quick(case), tier=self.options.tier)
+        options = self.options
+        limits = Limits(options.margin, options.max_advantage, options.max_epsilon)
+        if options.tier == "quick" or len(self.opened.scenario.forget) == 1:
+            audit = replace(audit_quick(case, limits), tier=options.tier)
         else:
-            pool = self._pool() if self.options.tier == "full" else None
-            limits = Limits(
-                self.options.margin, self.options.max_advantage, self.options.max_epsilon
-            )
+            pool = self._pool() if options.tier == "full" else None
             references = self._references(case)
             audit = audit_oracle(case, references, pool, self._planted(case), limits)
         steps = next_steps(self.opened.run, self.folder, audit, self.opened.find_original())

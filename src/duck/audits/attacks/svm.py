@@ -6,6 +6,7 @@ One classifier is trained against one model.
 import statistics
 from dataclasses import dataclass
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from duck.audits.attacks.base import ATTACKS, OutputsAttack
 from duck.audits.outputs import ModelOutputs, Setting
 from duck.audits.scores import Array, Flags, Outputs, Places, Scored
 from duck.errors import BadInput
+from duck.pools.reader import Pool
 from duck.runtime import seeded
 
 C = (1, 5, 10, 100)
@@ -49,11 +51,18 @@ class SvmAttack(OutputsAttack):
     settings = ("splits",)
     order = 70
 
+    def __init__(self, setting: Setting, pool: Pool | None = None) -> None:
+        super().__init__(setting, pool)
+        # An audit asks several times for the same model, and training takes a second.
+        self._scored: WeakKeyDictionary[ModelOutputs, Scored] = WeakKeyDictionary()
+
     def __call__(self, outputs: ModelOutputs) -> Scored:
         """Train on one half of the samples and score the other."""
-        forgotten = outputs.forget.take(self.setting.members)
-        unseen = outputs.unseen.take(self.setting.matched)
-        return quick_svm(forgotten, unseen, self.setting.seed)
+        if outputs not in self._scored:
+            forgotten = outputs.forget.take(self.setting.members)
+            unseen = outputs.unseen.take(self.setting.matched)
+            self._scored[outputs] = quick_svm(forgotten, unseen, self.setting.seed)
+        return self._scored[outputs]
 
     @classmethod
     def is_possible(cls, setting: Setting) -> bool:
