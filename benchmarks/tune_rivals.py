@@ -32,11 +32,11 @@ import duck
 from duck.artifacts import ArtifactStore, default_root
 from duck.bench import find_grid
 from duck.bench.grids import Block, Grid, facts_of, training
+from duck.commands.train import load_or_train
 from duck.experiment import Experiment
 from duck.methods.base import METHODS
 from duck.methods.presets import Preset, preset
 from duck.models import build
-from duck.originals import load_or_train
 from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.search_spaces import spaces

@@ -4,10 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duck.analysis.run_analysis import AnalyseOptions, analyse_runs
-    from duck.analysis.run_debias import BiasOptions, DebiasOptions, debias_run
     from duck.api import Result, audit, forget, train
     from duck.assurance import AssureOptions
+    from duck.commands.analyse import AnalyseOptions, analyse_runs
+    from duck.commands.assure import assure_run, plan_assurance
+    from duck.commands.debias import BiasOptions, DebiasOptions, debias_run
+    from duck.commands.forget import ForgetOptions, forget_run
+    from duck.commands.options import DataOptions, OriginalOptions, RunOptions
+    from duck.commands.stored_runs import UnlearningRun, open_run
+    from duck.commands.train import TrainOptions, train_run
     from duck.data import load
     from duck.demo import DemoOptions, run_demo
     from duck.display import Display
@@ -15,10 +20,6 @@ if TYPE_CHECKING:
     from duck.methods import METHODS, Duck, Original, Retrained
     from duck.methods.presets import preset
     from duck.metrics import aus, evaluate
-    from duck.options import DataOptions, OriginalOptions, RunOptions
-    from duck.originals import TrainOptions, train_run
-    from duck.run_assured import assure_run, plan_assurance
-    from duck.run_forget import ForgetOptions, forget_run
     from duck.scenarios import (
         Debias,
         ForgetClasses,
@@ -28,22 +29,21 @@ if TYPE_CHECKING:
     )
     from duck.types import Data, Recipe, Scenario, Task
     from duck.unlearning import unlearn
-    from duck.unlearning_runs import UnlearningRun, open_run
 
 # Importing torch takes seconds: each name is imported at its first use.
 _HOMES = {
-    "duck.analysis.run_analysis": ("AnalyseOptions", "analyse_runs"),
-    "duck.analysis.run_debias": ("BiasOptions", "DebiasOptions", "debias_run"),
+    "duck.commands.analyse": ("AnalyseOptions", "analyse_runs"),
+    "duck.commands.debias": ("BiasOptions", "DebiasOptions", "debias_run"),
     "duck.api": ("Result", "audit", "forget", "train"),
     "duck.assurance": ("AssureOptions",),
     "duck.data": ("load",),
     "duck.demo": ("DemoOptions", "run_demo"),
     "duck.display": ("Display",),
     "duck.errors": ("DuckError",),
-    "duck.run_assured": ("assure_run", "plan_assurance"),
-    "duck.run_forget": ("ForgetOptions", "forget_run"),
-    "duck.options": ("DataOptions", "OriginalOptions", "RunOptions"),
-    "duck.originals": ("TrainOptions", "train_run"),
+    "duck.commands.assure": ("assure_run", "plan_assurance"),
+    "duck.commands.forget": ("ForgetOptions", "forget_run"),
+    "duck.commands.options": ("DataOptions", "OriginalOptions", "RunOptions"),
+    "duck.commands.train": ("TrainOptions", "train_run"),
     "duck.unlearning": ("unlearn",),
     "duck.methods": ("METHODS", "Duck", "Original", "Retrained"),
     "duck.methods.presets": ("preset",),
@@ -56,7 +56,7 @@ _HOMES = {
         "ForgetSamples",
     ),
     "duck.types": ("Data", "Recipe", "Scenario", "Task"),
-    "duck.unlearning_runs": ("UnlearningRun", "open_run"),
+    "duck.commands.stored_runs": ("UnlearningRun", "open_run"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

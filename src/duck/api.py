@@ -14,8 +14,8 @@ from duck.audits.auditing import Case, audit_oracle, audit_quick
 from duck.audits.next_step import audit_obstacle
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
-from duck.audits.run_audit import AuditOptions, audit_run
 from duck.audits.verdict import DEFAULT_MODELS, NOT_FORGOTTEN, Audit, Tier
+from duck.commands.audit import AuditOptions, audit_run
 from duck.data.checks import check_data
 from duck.data.examples import Pixels
 from duck.data.torch_dataset import MapStyle, from_dataset
@@ -430,7 +430,7 @@ def audit(
         recipe: How the original was trained. Default: what `forget` was given. There is no other
             default, because models of another recipe differ from the original for that alone.
         head: Name of the classifier head inside the model. None: it is found.
-        options: For the folder of a run: further fields of `duck.audits.run_audit.AuditOptions`,
+        options: For the folder of a run: further fields of `duck.commands.audit.AuditOptions`,
             such as `pool`, `pool_models`, `data`, `root`, `trust_model_code` and `device`.
     """
     is_one = isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList)

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from duck import files, runs
-from duck.analysis.run_analysis import AnalyseOptions, analyse_runs
 from duck.assurance import Assurance, AssureOptions
-from duck.audits.run_audit import AuditOptions, audit_run
 from duck.audits.verdict import NO_VERDICT, Tier
+from duck.commands.analyse import AnalyseOptions, analyse_runs
+from duck.commands.assure import assure_run
+from duck.commands.audit import AuditOptions, audit_run
+from duck.commands.forget import ForgetOptions, forget_run
+from duck.commands.options import DataOptions, OriginalOptions, RunOptions
+from duck.commands.train import TrainOptions, train_run
 from duck.display import Display
-from duck.options import DataOptions, OriginalOptions, RunOptions
-from duck.originals import TrainOptions, train_run
 from duck.report import REPORT_MARK, Contents, read_runs, write_report
-from duck.run_assured import assure_run
-from duck.run_forget import ForgetOptions, forget_run
 from duck.scenarios import ForgetClasses, ForgetFraction, Request
 
 CLASS = "class"

@@ -115,7 +115,7 @@ def method_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> Any:
         found.append(method)
         raise Stopped
 
-    monkeypatch.setattr("duck.run_forget.unlearn", unlearn)
+    monkeypatch.setattr("duck.commands.forget.unlearn", unlearn)
     cli.main(["forget", *words])
     return found[0]
 
@@ -154,7 +154,7 @@ def test_recipe_flags_win_also_where_they_ask_for_the_default_of_other_data(
         raise Stopped
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("duck.originals.train", train)
+    monkeypatch.setattr("duck.commands.train.train", train)
     np.savez(
         "few.npz",
         images=images,
@@ -243,8 +243,8 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
     original: Path, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("file").touch()
-    monkeypatch.setattr("duck.run_forget.unlearn", None)
-    monkeypatch.setattr("duck.originals.train", None)
+    monkeypatch.setattr("duck.commands.forget.unlearn", None)
+    monkeypatch.setattr("duck.commands.train.train", None)
     forget = ["forget", "--run", str(original), "--classes", "3"]
     for words in (
         forget,

@@ -17,13 +17,13 @@ from duck.bench.attacks import Attacker
 from duck.bench.grids import Attack, Cell, Grid, Measurement, Settings, Study, result_id
 from duck.bench.outputs import Target, predict_target, read_target
 from duck.bench.results import Result, Values, mark_invalid_scores
+from duck.commands.train import load_or_train, machine_facts
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods.base import clone
 from duck.metrics import Scores, evaluate
 from duck.models import build
 from duck.models.weights import copy_tensors, load_tensors
-from duck.originals import load_or_train, machine_facts
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch, seeded
 from duck.sample_ids import NO_SALT

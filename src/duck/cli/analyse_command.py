@@ -9,11 +9,11 @@ from typing import Annotated
 import tyro
 
 from duck.analysis.density_tests import DensityTest, density_tests
-from duck.analysis.run_analysis import AnalyseOptions, analyse_runs
 from duck.analysis.study import RESULT, Analysis
 from duck.cli.console import CONSOLE, emit, print_table, say, write
 from duck.cli.exit_codes import DONE
 from duck.cli.parsing import parse
+from duck.commands.analyse import AnalyseOptions, analyse_runs
 
 
 @dataclass

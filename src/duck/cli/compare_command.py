@@ -8,12 +8,12 @@ from duck.cli import inputs
 from duck.cli.console import CONSOLE, emit, number, percent, print_table, write
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.parsing import parse
+from duck.commands.compare import Comparison, run_comparison
+from duck.commands.forget import ForgetOptions
+from duck.commands.options import DataOptions, OriginalOptions
 from duck.comparison import CompareOptions
 from duck.data.checks import Finding
 from duck.metrics import KeptAccuracy
-from duck.options import DataOptions, OriginalOptions
-from duck.run_compare import Comparison, run_comparison
-from duck.run_forget import ForgetOptions
 from duck.scenarios import describe
 
 SPLITS = ("forget", "retain", "test", "forget_test", "retain_test")

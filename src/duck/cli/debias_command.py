@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from duck.analysis.bias import MeasuredShare, RemovalRecord
-from duck.analysis.run_debias import BiasOptions, DebiasOptions, debias_run
 from duck.cli.console import CONSOLE, emit, percent, print_table, write
 from duck.cli.exit_codes import DONE
 from duck.cli.inputs import RunFlags, recipe_for_help
 from duck.cli.parsing import given_values, parse, read_flags
+from duck.commands.debias import BiasOptions, DebiasOptions, debias_run
+from duck.commands.options import DataOptions
 from duck.data import SMALL_IMAGES
-from duck.options import DataOptions
 from duck.records import to_plain
 from duck.types import Recipe
 

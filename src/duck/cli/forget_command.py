@@ -20,6 +20,8 @@ from duck.cli.console import (
 )
 from duck.cli.exit_codes import DONE, FAILED
 from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
+from duck.commands.forget import ForgetOptions, ForgetRun, forget_run
+from duck.commands.options import DataOptions, OriginalOptions
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods import METHODS, Duck
@@ -27,16 +29,14 @@ from duck.methods.base import Method
 from duck.methods.ladder import AUTO
 from duck.methods.presets import Preset, has_settings, preset
 from duck.metrics import SMALL, loss_change
-from duck.options import DataOptions, OriginalOptions
 from duck.printable import counted
 from duck.records import to_plain
-from duck.run_forget import ForgetOptions, ForgetRun, forget_run
 from duck.scenarios import ForgetRandomClasses
 from duck.unlearning import Status
 
 if TYPE_CHECKING:
     from duck.assurance import AssureOptions
-    from duck.run_assured import AssuredRun, PlannedStep
+    from duck.commands.assure import AssuredRun, PlannedStep
 
 EXIT_CODES: dict[Status, int] = {"done": DONE, "nothing forgotten": FAILED, "damaged": FAILED}
 
@@ -213,7 +213,7 @@ def _method_for_help(given: GivenFlags) -> Method | None:
 def _assure(options: ForgetOptions, flags: AssureFlags, as_json: bool) -> int:
     """Print the plan, or try methods until one passes."""
     # Audits import scipy, which a plain `duck forget` does not need.
-    from duck.run_assured import assure_run, plan_assurance
+    from duck.commands.assure import assure_run, plan_assurance
 
     flags.options.check()
     if flags.dry_run:

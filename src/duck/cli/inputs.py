@@ -9,13 +9,13 @@ from typing import Any
 from duck import runs
 from duck.cli.console import progress_bar
 from duck.cli.parsing import GivenFlags, read_flags
+from duck.commands.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
 from duck.data import DATASETS, SMALL_IMAGES
 from duck.data.checks import Finding
 from duck.engines import Engine, EngineName, create_engine
 from duck.errors import BadInput
 from duck.experiment import Experiment, from_toml
 from duck.methods.presets import RecipeName, default_recipe
-from duck.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
 from duck.scenarios import (
     ForgetClasses,
     ForgetFraction,

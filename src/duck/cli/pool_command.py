@@ -14,10 +14,10 @@ from duck.cli.console import emit, format_left, job_bar, percent, print_table, s
 from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.inputs import EngineFlags, RequestFlags, data_flags, load_data, recipe_for_help
 from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
-from duck.options import DataOptions
+from duck.commands.options import DataOptions
+from duck.commands.pool import Inputs, PoolOptions, make_pool
 from duck.pools.build import BuildCounts, Progress
 from duck.pools.files import merge
-from duck.pools.make_pool import Inputs, PoolOptions, make_pool
 from duck.pools.reader import Pool, summarize
 from duck.types import Recipe
 

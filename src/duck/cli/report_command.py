@@ -12,6 +12,7 @@ from duck.bench.results import Results
 from duck.cli.console import emit, progress_bar, say, write
 from duck.cli.exit_codes import DONE
 from duck.cli.parsing import check_output_file, parse
+from duck.commands.stored_runs import open_run
 from duck.errors import BadInput
 from duck.files import check_replaceable
 from duck.printable import counted
@@ -29,7 +30,6 @@ from duck.report import (
 from duck.report.results import Result
 from duck.runs import check_writable
 from duck.runtime import pick_device
-from duck.unlearning_runs import open_run
 
 
 @dataclass

@@ -9,11 +9,11 @@ from duck.cli.console import CONSOLE, emit, percent, print_table
 from duck.cli.exit_codes import DONE
 from duck.cli.inputs import RunFlags, load_config, recipe_for_help
 from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
+from duck.commands.options import DataOptions
+from duck.commands.train import TrainOptions, train_run
 from duck.data import SMALL_IMAGES
 from duck.experiment import Experiment
 from duck.methods.presets import RecipeName
-from duck.options import DataOptions
-from duck.originals import TrainOptions, train_run
 from duck.training.loop import check_recipe
 from duck.types import Recipe
 

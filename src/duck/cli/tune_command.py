@@ -9,9 +9,9 @@ from duck.cli import inputs
 from duck.cli.console import CONSOLE, emit, number, percent, print_table, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.parsing import parse
-from duck.options import DataOptions, OriginalOptions
-from duck.run_forget import ForgetOptions
-from duck.run_tune import Search, TuneOptions, run_search
+from duck.commands.forget import ForgetOptions
+from duck.commands.options import DataOptions, OriginalOptions
+from duck.commands.tune import Search, TuneOptions, run_search
 from duck.tuning import Objective, Trial, at_edge
 
 SCORE_COLUMNS: dict[Objective, str] = {

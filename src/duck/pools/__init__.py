@@ -1,5 +1,5 @@
 """Pools of models for attacks.
 
-`make_pool` turns options into a plan (`plan`) and builds it (`build`): each model becomes a file
-(`files`). `reader` opens what was built.
+`duck.commands.pool` turns options into a plan (`plan`) and builds it (`build`): each model becomes
+a file (`files`). `reader` opens what was built.
 """

@@ -10,6 +10,13 @@ import torch
 
 from duck import runs
 from duck.artifacts import ArtifactStore, default_root
+from duck.commands.options import (
+    DataOptions,
+    OriginalOptions,
+    RunOptions,
+    model_factory,
+    resolve_classes,
+)
 from duck.data.checks import Finding, check_data
 from duck.display import Display
 from duck.errors import BadInput
@@ -18,13 +25,6 @@ from duck.methods.base import METHODS, Method
 from duck.methods.ladder import AUTO, configure
 from duck.methods.presets import Preset, preset
 from duck.metrics import check_limit
-from duck.options import (
-    DataOptions,
-    OriginalOptions,
-    RunOptions,
-    model_factory,
-    resolve_classes,
-)
 from duck.preparation import Preparations
 from duck.runtime import distributed, is_first, pick_device
 from duck.scenarios import Request, add_copies

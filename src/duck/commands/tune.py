@@ -9,6 +9,9 @@ import tomli_w
 from torch import nn
 
 from duck.artifacts import ArtifactStore, default_root
+from duck.commands.compare import original_or_trained
+from duck.commands.forget import ForgetOptions, load_data
+from duck.commands.options import model_factory, resolve_classes
 from duck.data.checks import check_data
 from duck.display import Display
 from duck.engines import INLINE, Engine
@@ -16,10 +19,7 @@ from duck.errors import BadInput
 from duck.files import check_replaceable, write_text
 from duck.methods.base import Method
 from duck.methods.presets import Preset, preset
-from duck.options import model_factory, resolve_classes
 from duck.retraining import Retraining
-from duck.run_compare import original_or_trained
-from duck.run_forget import ForgetOptions, load_data
 from duck.runs import check_writable
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe

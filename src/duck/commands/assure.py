@@ -8,19 +8,19 @@ from duck import files, runs
 from duck.artifacts import ArtifactStore, default_root
 from duck.assurance import Assurance, Assured, AssureOptions, assure
 from duck.audits import verdict
-from duck.audits.run_audit import DEFAULT_POOL_MODELS, POOLS_FOLDER
 from duck.audits.verdict import Audit
+from duck.commands.audit import DEFAULT_POOL_MODELS, POOLS_FOLDER
+from duck.commands.forget import ForgetOptions, ForgetRun, PreparedRequest, prepare
+from duck.commands.options import model_factory
 from duck.display import Display
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods.ladder import AUTO, Candidate, ladder
-from duck.options import model_factory
 from duck.pools.build import build_request_pool
 from duck.pools.plan import Plan
 from duck.pools.reader import Pool
 from duck.records import to_plain
 from duck.retraining import Retraining
-from duck.run_forget import ForgetOptions, ForgetRun, PreparedRequest, prepare
 from duck.runtime import pick_device
 from duck.types import Scenario
 

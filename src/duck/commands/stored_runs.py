@@ -11,13 +11,13 @@ from torch import nn
 from duck import runs
 from duck.artifacts import ArtifactStore, Key, default_root
 from duck.checks import check_model_code
+from duck.commands.options import DataOptions, model_factory
 from duck.data.progress import ProgressCallback
 from duck.errors import BadInput
 from duck.experiment import Experiment, fingerprint
 from duck.methods.base import METHODS
 from duck.models.user_models import in_float32
 from duck.models.weights import digest_of, load_weights
-from duck.options import DataOptions, model_factory
 from duck.types import Data, Scenario
 
 Role = Literal["original", "retrained"]

@@ -24,8 +24,10 @@ from duck.analysis.bias import (
     make_record,
     remove_bias,
 )
-from duck.analysis.run_analysis import attribution_warnings
 from duck.artifacts import ArtifactStore, default_root
+from duck.commands.analyse import attribution_warnings
+from duck.commands.options import DataOptions, RunOptions, model_factory
+from duck.commands.train import load_or_train
 from duck.data import DATASETS
 from duck.display import Display
 from duck.errors import BadInput
@@ -33,8 +35,6 @@ from duck.experiment import Experiment, to_dict
 from duck.methods.presets import Preset, default_recipe
 from duck.models import MODELS
 from duck.models.weights import save_weights
-from duck.options import DataOptions, RunOptions, model_factory
-from duck.originals import load_or_train
 from duck.printable import path_from_here
 from duck.records import to_plain
 from duck.runs import check_writable, environment

@@ -8,16 +8,16 @@ import torch
 
 from duck import runs
 from duck.artifacts import ArtifactStore, default_root
+from duck.commands.forget import ForgetOptions, PreparedRequest, apply_request, load_data
+from duck.commands.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
+from duck.commands.train import TrainOptions, train_on
 from duck.comparison import Compared, CompareOptions, compare, ignore_progress, rows
 from duck.data import SMALL_IMAGES
 from duck.display import Display
 from duck.engines import INLINE, Engine
 from duck.methods.base import Method
 from duck.methods.presets import default_recipe
-from duck.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
-from duck.originals import TrainOptions, train_on
 from duck.preparation import Preparations
-from duck.run_forget import ForgetOptions, PreparedRequest, apply_request, load_data
 from duck.runtime import pick_device
 from duck.types import Data
 from duck.unlearning import notes

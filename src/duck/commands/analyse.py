@@ -13,11 +13,11 @@ from duck import files
 from duck.analysis.attribution import IncompleteAttribution, require_captum
 from duck.analysis.feature_space import DIMENSIONS
 from duck.analysis.study import MAP_POINTS, RESULT, Analysis, analyse
+from duck.commands.stored_runs import UnlearningRun, open_run
 from duck.display import Display
 from duck.errors import BadInput
 from duck.runtime import pick_device
 from duck.types import Data, Examples, Scenario
-from duck.unlearning_runs import UnlearningRun, open_run
 
 MIN_POINTS = 8
 """Fewer embeddings are no map."""

@@ -15,6 +15,7 @@ from torch import nn
 from duck import runs
 from duck.api import train
 from duck.artifacts import ArtifactStore, Facts, Key, default_root
+from duck.commands.options import DataOptions, RunOptions
 from duck.display import Display
 from duck.errors import BadInput
 from duck.experiment import Experiment, fingerprint
@@ -22,7 +23,6 @@ from duck.methods.presets import RecipeName, default_recipe
 from duck.metrics import training_scores
 from duck.models import MODELS, build
 from duck.models.user_models import in_float32
-from duck.options import DataOptions, RunOptions
 from duck.records import Environment, structure, to_plain
 from duck.runtime import Stopwatch, device_name, distributed, is_first, pick_device
 from duck.training.loop import check_recipe

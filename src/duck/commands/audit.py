@@ -24,6 +24,7 @@ from duck.audits.verdict import (
     file_of,
     save,
 )
+from duck.commands.stored_runs import UnlearningRun, open_run
 from duck.display import Display
 from duck.errors import BadInput
 from duck.experiment import Training
@@ -35,7 +36,6 @@ from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.scenarios import describe
 from duck.types import Recipe, Scenario
-from duck.unlearning_runs import UnlearningRun, open_run
 
 POOLS_FOLDER = ".pools"
 DEFAULT_POOL_MODELS = 32

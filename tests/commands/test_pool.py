@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from duck import load
+from duck.commands.pool import Inputs, PoolOptions, make_pool, parse_share
 from duck.errors import BadInput
-from duck.pools.make_pool import Inputs, PoolOptions, make_pool, parse_share
 from duck.pools.reader import Pool
 from duck.scenarios import ForgetClasses
 
