@@ -20,7 +20,9 @@ memory     Mean clipped margin of the forgotten samples: 0 as in retrained model
            originals; mean and standard deviation over the models.
 JS         Distance of the mean outputs to those of half of the retrained models. The floor is that
            of the other half.
-time       Median of the models, as a share of the median of the retrained ones; CPU time on a CPU.
+time       Median of the models, as a share of one retraining; CPU time on a CPU. On a GPU, models
+           are trained compiled, but methods and the retraining that is timed are not. With several
+           processes on one GPU only models that ran alone are timed (--timed).
 
 The line "retrained" has the band: the same attack on retrained models alone, with random halves in
 the place of what the originals saw. One JSON line per variant; those that are in the file already
@@ -45,7 +47,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from leakage_pool import Outputs, Pool, Positions, groups, hardest
+from leakage_pool import Outputs, Part, Pool, Positions, groups, hardest
 from result_files import RESULTS, ResultFile, Row, create_parser, print_table, run_or_print
 
 import duck
@@ -102,6 +104,7 @@ LEAST_MODELS = 12
 """The attack leaves models out and still needs five on each side."""
 Kind = Literal["samples", "class", "hard"]
 Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
 def main() -> None:
@@ -117,6 +120,27 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=32, help="originals; even, at least 12")
     parser.add_argument("--retrained", type=int, help="default: half as many, at least 12")
     parser.add_argument("--variants", nargs="+", default=VARIANTS)
+    parser.add_argument(
+        "--shared-originals",
+        action="store_true",
+        help="for --kind class: unlearn the class from the originals of --kind samples, and watch "
+        "its candidates",
+    )
+    parser.add_argument(
+        "--numbers",
+        type=parse_numbers,
+        metavar="START:STOP:STEP",
+        help="only train these models, unlearn from these originals, and print what the holdout "
+        "shows of each variant: to choose variants, and for several processes on one GPU, whose "
+        "models a call without --numbers then measures",
+    )
+    parser.add_argument(
+        "--timed",
+        type=parse_numbers,
+        metavar="START:STOP:STEP",
+        help="take times from these originals alone, which a call with --numbers made while "
+        "nothing else ran",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=default_root(), help="models and outputs")
     parser.add_argument("--out", type=Path, default=RESULTS / "leakage.jsonl")
@@ -134,10 +158,18 @@ def run(args: argparse.Namespace) -> None:
     results = ResultFile(args.out, args.limit_minutes, device)
     pool = make_pool(args, device)
     retrained = args.retrained or max(args.models // 2, LEAST_MODELS)
-    if not train_models(pool, args.models, retrained, results.deadline):
+    parts = (args.numbers or range(retrained), args.numbers or range(args.models))
+    jobs: list[tuple[Part, int]] = [
+        *(("retrained", number) for number in parts[0] if number < retrained),
+        *(("original", number) for number in parts[1]),
+    ]
+    if not train_models(pool, jobs, results.deadline):
         print("Stopped before all models were trained. Rerun the same command to resume.")
         return
-    study = Study(pool, args.kind, args.size, args.requests, args.models, retrained)
+    study = Study(pool, args.kind, args.size, args.requests, args.models, retrained, args.timed)
+    if args.numbers:
+        unlearn_part(study, args.variants, args.numbers, results.deadline)
+        return
     prefix = study.describe(args.epochs)
     for variant in (RETRAINED, *args.variants):
         name = f"{prefix}: {variant}"
@@ -154,6 +186,8 @@ def run(args: argparse.Namespace) -> None:
 def check_arguments(args: argparse.Namespace) -> None:
     if args.models < LEAST_MODELS or args.models % 2:
         raise BadInput(f"--models must be even and at least {LEAST_MODELS}, got {args.models}.")
+    if args.shared_originals and args.kind != "class":
+        raise BadInput("--shared-originals is for --kind class.")
     if args.kind == "class" and args.size:
         raise BadInput("--size is for single samples: a class is forgotten as a whole.")
     if args.kind == "hard" and args.size and args.size < LEAST_HARD:
@@ -166,24 +200,61 @@ def make_pool(args: argparse.Namespace, device: torch.device) -> Pool:
     recipe = replace(recipe, compile=device.type == "cuda", epochs=args.epochs or recipe.epochs)
     removed_class = args.class_index if args.kind == "class" else None
     store = ArtifactStore(args.work)
-    return Pool(data, args.model, recipe, removed_class, args.seed, device, store)
+    shares = args.shared_originals
+    return Pool(data, args.model, recipe, removed_class, args.seed, device, store, shares)
 
 
-def train_models(pool: Pool, originals: int, retrained: int, deadline: float) -> bool:
+def parse_numbers(text: str) -> range:
+    """Return the numbers of START:STOP or START:STOP:STEP."""
+    return range(*map(int, text.split(":")))
+
+
+def train_models(pool: Pool, jobs: Sequence[tuple[Part, int]], deadline: float) -> bool:
     """Train the missing models; return whether there was time for all."""
-    jobs = [("retrained", number) for number in range(retrained)]
-    jobs += [("original", number) for number in range(originals)]
-    missing = [job for job in jobs if not pool.is_trained(*job)]  # type: ignore[arg-type]
+    missing = [job for job in jobs if not pool.is_trained(*job)]
     for done, (part, number) in enumerate(missing):
         if time.monotonic() > deadline:
             return False
-        outputs = pool.trained_outputs(part, number)  # type: ignore[arg-type]
+        outputs = pool.trained_outputs(part, number)
         print(
             f"{done + 1} of {len(missing)} models: {part} {number}, test {outputs.accuracy:.3f}, "
             f"{outputs.seconds:.2f} s",
             flush=True,
         )
     return True
+
+
+def unlearn_part(study: "Study", variants: Sequence[str], numbers: range, deadline: float) -> None:
+    """Unlearn with every variant from some originals, and print what the holdout shows.
+
+    That is enough to choose variants: residual memory and accuracy, compared with two retrained
+    models.
+    """
+    references = [study.pool.trained_outputs("retrained", number) for number in range(2)]
+    references = [one.take(study.columns) for one in references]
+    members = np.stack([study.pool.members(number)[study.columns] for number in numbers])
+    originals = [
+        study.pool.trained_outputs("original", number).take(study.columns) for number in numbers
+    ]
+    kept = statistics.fmean(one.holdout for one in references)
+    print(f"retrained: holdout {kept:.4f}", flush=True)
+    if study.timed == numbers:
+        print(f"one retraining, not compiled: {study.retraining_seconds:.2f} s", flush=True)
+    for variant in variants:
+        unlearned = []
+        for number in numbers:
+            if time.monotonic() > deadline:
+                print("Stopped at the limit. Rerun the same command to resume.")
+                return
+            unlearned.append(study.unlearn(variant, number))
+        memory = study.memory(unlearned, originals, references, members)
+        seconds = statistics.median(one.seconds for one in unlearned)
+        lost = 100 * (statistics.fmean(one.holdout for one in unlearned) - kept)
+        print(
+            f"{variant}: memory {statistics.fmean(memory):.3f}, holdout {lost:+.2f} points, "
+            f"{seconds:.2f} s",
+            flush=True,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,12 +267,15 @@ class Study:
     max_requests: int
     models: int
     retrained: int
+    timed: range | None = None
+    """The models that are timed. None: all."""
 
     def describe(self, epochs: int | None) -> str:
         """Return the part of a result's name that all variants share."""
         parts = [self.pool.data.name, self.pool.model]
         parts += [f"{epochs} epochs"] if epochs else []
         parts += [f"{self.kind} {self.size}" if self.size else self.kind]
+        parts += ["shared originals"] if self.pool.shares_originals else []
         parts += [f"{self.models} and {self.retrained} models"]
         parts += [f"seed {self.pool.seed}"] if self.pool.seed else []
         return ", ".join(parts)
@@ -217,6 +291,8 @@ class Study:
         if self.kind == "hard":
             size = 2 * self.size if self.size else int(HARD_SHARE * count)
             return [hardest(self.references, size)]
+        if self.pool.shares_originals:
+            return [np.flatnonzero(self.pool.labels == self.pool.removed_class)]
         if self.size is None:
             return [np.arange(count)]
         return groups(count, self.size, self.max_requests)
@@ -248,26 +324,43 @@ class Study:
             "threads": torch.get_num_threads(),
         }
 
+    def median_seconds(self, variant: str) -> float:
+        """Return the median time of the models that are timed."""
+        numbers = self.timed or range(self.models)
+        return statistics.median(self.unlearn(variant, number).seconds for number in numbers)
+
+    @cached_property
+    def retraining_seconds(self) -> float:
+        """The time of one retraining, without compilation as the methods run."""
+        if self.pool.recipe.compile:
+            return self.pool.eager_seconds(0)
+        return statistics.median(one.seconds for one in self.references)
+
+    def unlearn(self, variant: str, number: int) -> Outputs:
+        """Return the outputs of an original after unlearning with one variant."""
+        return self.pool.unlearned_outputs(number, self.method(variant), self.requests)
+
+    def method(self, variant: str) -> Method:
+        """Return the method of a variant."""
+        kind = "class" if self.kind == "class" else "samples"
+        data = self.pool.data
+        return parse_variant(variant, data.name, kind, len(data.train))
+
     def measure(self, variant: str) -> Row:
         """Unlearn with one variant and measure the models."""
-        preset_kind = "class" if self.kind == "class" else "samples"
-        data = self.pool.data
-        method = parse_variant(variant, data.name, preset_kind, len(data.train))
-        unlearned = [
-            self.pool.unlearned_outputs(number, method, self.requests)
-            for number in range(self.models)
-        ]
+        method = self.method(variant)
+        unlearned = [self.unlearn(variant, number) for number in range(self.models)]
         originals = [
             self.pool.trained_outputs("original", number).take(self.columns)
             for number in range(self.models)
         ]
         references = [one.take(self.columns) for one in self.references]
-        seconds = statistics.median(one.seconds for one in unlearned)
-        retraining = statistics.median(one.seconds for one in self.references)
+        seconds = self.median_seconds(variant)
+        retraining = self.retraining_seconds
         return {
             "method": to_dict(method),
             **leak(self._margins(unlearned, self.members)),
-            "memory": self._memory(unlearned, originals, references),
+            "memory": spread(self.memory(unlearned, originals, references, self.members)),
             "js": self._distances(unlearned, references),
             "accuracy": spread([one.accuracy for one in unlearned]),
             "accuracy_retrained": spread([one.accuracy for one in references]),
@@ -297,7 +390,8 @@ class Study:
             "tpr_band": band(rates) if rates else None,
             "accuracy": spread([one.accuracy for one in references]),
             "forget_accuracy": spread(correct),
-            "seconds": statistics.median(seconds),
+            "seconds": self.retraining_seconds,
+            "seconds_compiled": statistics.median(one.seconds for one in references),
             "seconds_quartiles": [float(value) for value in np.quantile(seconds, (0.25, 0.75))],
         }
 
@@ -305,10 +399,14 @@ class Study:
         scores = np.stack([one.scores for one in outputs])
         return Margins(self.pool.ids[self.columns], scores, members)
 
-    def _memory(
-        self, unlearned: list[Outputs], originals: list[Outputs], references: list[Outputs]
-    ) -> Row:
-        """Return ρ of every model over the samples that it forgot, as a mean and its spread."""
+    def memory(
+        self,
+        unlearned: list[Outputs],
+        originals: list[Outputs],
+        references: list[Outputs],
+        members: Flags,
+    ) -> list[float]:
+        """Return ρ of every model over the samples that it forgot."""
         most = MAX_MARGIN["class" if self.kind == "class" else "samples"]
 
         def clipped(outputs: Sequence[Outputs]) -> Array:
@@ -316,14 +414,15 @@ class Study:
             return np.clip(margins, -most, most)
 
         def forgotten_mean(values: Array) -> Array:
-            means: Array = np.where(self.members, values, 0).sum(1) / self.members.sum(1)
+            means: Array = np.where(members, values, 0).sum(1) / members.sum(1)
             return means
 
-        base = forgotten_mean(np.broadcast_to(clipped(references).mean(0), self.members.shape))
+        base = forgotten_mean(np.broadcast_to(clipped(references).mean(0), members.shape))
         after = forgotten_mean(clipped(unlearned))
         before = forgotten_mean(clipped(originals))
         # One denominator for all: that of a single model is close to 0 if it forgets few samples.
-        return spread(((after - base) / (before - base).mean()).tolist())
+        shares: list[float] = ((after - base) / (before - base).mean()).tolist()
+        return shares
 
     def _distances(self, unlearned: list[Outputs], references: list[Outputs]) -> Row:
         """Return JS to half of the retrained models, and that of the other half as the floor.

@@ -25,7 +25,7 @@ from duck.predict import accuracy, logits_on
 from duck.runtime import Stopwatch, device_name, seeded
 from duck.scenarios import ForgetSamples
 from duck.training import loop
-from duck.types import Data, Examples, Ids, Recipe
+from duck.types import Data, Examples, Ids, Recipe, Scenario
 
 Part = Literal["original", "retrained"]
 Positions = npt.NDArray[np.intp]
@@ -46,6 +46,7 @@ class Design:
     removed_class: int | None
     """The class whose samples are the candidates. None: a random fifth of all samples."""
     device: str
+    shares_originals: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,19 @@ class OutputsKey:
     """What the outputs of one model depend on."""
 
     model: ModelKey
+    removed_class: int | None
     method: Method | None
     """None: the model as it was trained."""
     requests: tuple[tuple[int, ...], ...]
     """Positions of the candidates that a request names. A model forgets those that it saw."""
+
+
+@dataclass(frozen=True)
+class EagerKey:
+    """What the time of one retraining without compilation depends on."""
+
+    model: ModelKey
+    recipe: Recipe
 
 
 class Outputs(NamedTuple):
@@ -79,6 +89,8 @@ class Outputs(NamedTuple):
     logits: npt.NDArray[np.float16]
     accuracy: float
     """On reported test samples, without those of a removed class."""
+    holdout: float
+    """Accuracy on the holdout, likewise."""
     seconds: float
     """Of the training or of one unlearning: CPU time on a CPU, which other processes do not
     change, and wall time elsewhere."""
@@ -86,7 +98,7 @@ class Outputs(NamedTuple):
     def take(self, columns: Positions) -> "Outputs":
         """Return the outputs of these candidates."""
         arrays = (self.margins[columns], self.scores[columns], self.logits[columns])
-        return Outputs(*arrays, self.accuracy, self.seconds)
+        return Outputs(*arrays, self.accuracy, self.holdout, self.seconds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,23 +112,39 @@ class Pool:
     seed: int
     device: torch.device
     store: ArtifactStore
+    shares_originals: bool = False
+    """Whether the originals, and the candidates, are those of the pool without a removed class.
+    A removed class is then forgotten with all of its samples, and the candidates of the class are
+    watched."""
 
     @cached_property
-    def design(self) -> Design:
+    def training(self) -> Training:
+        """What all models have in common."""
         recipe = replace(self.recipe, compile=False)
         prints = fingerprint(self.data)
-        training = Training(self.data.name, self.model, recipe, self.seed, fingerprint=prints)
-        return Design(training, self.removed_class, device_name(self.device))
+        return Training(self.data.name, self.model, recipe, self.seed, fingerprint=prints)
+
+    @property
+    def halved_class(self) -> int | None:
+        """The class of which every original saw one half, if there is one."""
+        return None if self.shares_originals else self.removed_class
+
+    def design(self, part: Part) -> Design:
+        """Return what the models of one part depend on."""
+        device = device_name(self.device)
+        if part == "original":
+            return Design(self.training, self.halved_class, device)
+        return Design(self.training, self.removed_class, device, self.shares_originals)
 
     @cached_property
     def candidates(self) -> Tensor:
         """Rows of the training data in a random order; two consecutive ones are a pair."""
         generator = seeded(self.seed, "leakage", "candidates")
-        if self.removed_class is None:
+        if self.halved_class is None:
             rows = torch.randperm(len(self.data.train), generator=generator)
             count = int(SHARE * len(rows))
         else:
-            rows = (self.data.train.labels == self.removed_class).nonzero().flatten()
+            rows = (self.data.train.labels == self.halved_class).nonzero().flatten()
             rows = rows[torch.randperm(len(rows), generator=generator)]
             count = len(rows)
         # The odd one of a class is left out of every model's data, or the class would remain.
@@ -124,11 +152,11 @@ class Pool:
 
     @cached_property
     def common(self) -> Tensor:
-        """Rows that every model trains on."""
+        """Rows that every original trains on."""
         is_common = torch.ones(len(self.data.train), dtype=torch.bool)
         is_common[self.candidates] = False
-        if self.removed_class is not None:
-            is_common &= self.data.train.labels != self.removed_class
+        if self.halved_class is not None:
+            is_common &= self.data.train.labels != self.halved_class
         return is_common.nonzero().flatten()
 
     @cached_property
@@ -148,11 +176,19 @@ class Pool:
     def test(self) -> Examples:
         """The reported test samples, without those of a removed class."""
         assert self.data.test is not None
-        is_reported = torch.ones(len(self.data.test), dtype=torch.bool)
-        is_reported[self.data.holdout] = False
+        return self._unseen(~torch.isin(torch.arange(len(self.data.test)), self.data.holdout))
+
+    @cached_property
+    def holdout(self) -> Examples:
+        """The holdout, without samples of a removed class."""
+        assert self.data.test is not None
+        return self._unseen(torch.isin(torch.arange(len(self.data.test)), self.data.holdout))
+
+    def _unseen(self, chosen: Tensor) -> Examples:
+        assert self.data.test is not None
         if self.removed_class is not None:
-            is_reported &= self.data.test.labels != self.removed_class
-        return self.data.test.take(is_reported.nonzero().flatten())
+            chosen = chosen & (self.data.test.labels != self.removed_class)
+        return self.data.test.take(chosen.nonzero().flatten())
 
     def members(self, number: int, purpose: str = "halves") -> Flags:
         """Return which candidates an original saw: one of each pair, by its number alone.
@@ -164,21 +200,22 @@ class Pool:
         members = torch.stack([first, ~first], 1).flatten().numpy()
         return ~members if number % 2 else members
 
-    def original(self, number: int) -> nn.Module:
-        """Return an original: the stored one, or a new one."""
-        return self._load_or_train("original", number)[0]
+    def trained_model(self, part: Part, number: int) -> nn.Module:
+        """Return an original or a retrained model: the stored one, or a new one."""
+        return self._load_or_train(part, number)[0]
 
     def is_trained(self, part: Part, number: int) -> bool:
         """Return whether a model and its outputs are stored."""
-        outputs = self._outputs_key(part, number) in self.store
-        return outputs and (part == "retrained" or self._model_key(part, number) in self.store)
+        keys = (self._outputs_key(part, number), self._model_key(part, number))
+        return all(key in self.store for key in keys)
 
     def trained_outputs(self, part: Part, number: int) -> Outputs:
         """Return the outputs of an original or of a retrained model, which is trained for it."""
 
         def make() -> Artifact:
             model, seconds = self._load_or_train(part, number)
-            return _to_artifact(self._observe(model, self.watched), self.accuracy(model), seconds)
+            arrays = self._observe(model, self.watched)
+            return _to_artifact(Outputs(*arrays, *self.accuracies(model), seconds))
 
         return self.store.get_or_make(self._outputs_key(part, number), make, _from_artifact)
 
@@ -191,39 +228,63 @@ class Pool:
         and seconds are means over the requests.
         """
         plain = tuple(tuple(map(int, request)) for request in requests)
-        depends_on = OutputsKey(ModelKey(self.design, "original", number), method, plain)
+        key_of_model = ModelKey(self.design("original"), "original", number)
+        depends_on = OutputsKey(key_of_model, self.removed_class, method, plain)
 
         def make() -> Artifact:
-            model = self.original(number)
+            model = self.trained_model("original", number)
             found = [self._unlearn(model, number, method, request) for request in requests]
-            arrays = tuple(np.concatenate([one[place] for one in found]) for place in range(3))
-            accuracies = float(np.mean([one.accuracy for one in found]))
-            return _to_artifact(arrays, accuracies, float(np.mean([one.seconds for one in found])))
+            arrays: Any = tuple(np.concatenate([one[place] for one in found]) for place in range(3))
+            numbers = np.mean([(one.accuracy, one.holdout, one.seconds) for one in found], axis=0)
+            return _to_artifact(Outputs(*arrays, *numbers.tolist()))
 
         key = Key.of("predictions", depends_on, self.model)
         return self.store.get_or_make(key, make, _from_artifact)
 
-    def accuracy(self, model: nn.Module) -> float:
-        """Return the accuracy on the reported test samples."""
-        return accuracy(model, self.test)
+    def accuracies(self, model: nn.Module) -> tuple[float, float]:
+        """Return the accuracies on the reported test samples and on the holdout."""
+        return accuracy(model, self.test), accuracy(model, self.holdout)
+
+    def scenario(self, number: int, request: Positions) -> Scenario:
+        """Return what an original forgets: its candidates of a request, or the removed class."""
+        rows = self._rows("original", number)
+        if self.shares_originals and self.removed_class is not None:
+            forget = rows[self.data.train.labels[rows] == self.removed_class]
+        else:
+            forget = self.candidates[request[self.members(number)[request]]]
+        train = self.data.train
+        training_data = replace(self.data, train=train.take(rows))
+        ids = train.take(forget).ids.tolist()
+        return ForgetSamples(ids)(training_data, self._seed("original", number))
+
+    def unlearn(
+        self, model: nn.Module, method: Method, scenario: Scenario
+    ) -> tuple[nn.Module, float]:
+        """Return the unlearned model and the seconds."""
+        # For a few epochs compilation would cost more than it saves.
+        compiled = self.recipe.compile and METHODS.name_of(method) == "retrained"
+        recipe = replace(self.recipe, compile=compiled)
+        task = scenario.task(new_model=self.new_model, recipe=recipe)
+        return timed(self.device, lambda: method(model, task))
+
+    def eager_seconds(self, number: int) -> float:
+        """Return the seconds of retraining without compilation, as the methods run."""
+        eager = replace(self.recipe, compile=False)
+        model_key = ModelKey(self.design("retrained"), "retrained", number)
+        key = Key.of("predictions", EagerKey(model_key, eager), self.model)
+
+        def make() -> Artifact:
+            _, seconds = self._train("retrained", number, eager)
+            return Artifact({"none": torch.zeros(1)}, {"seconds": seconds})
+
+        return self.store.get_or_make(key, make, lambda found: float(found.facts["seconds"]))
 
     def _unlearn(
         self, model: nn.Module, number: int, method: Method, request: Positions
     ) -> Outputs:
-        members = self.members(number)
-        forget = self.candidates[request[members[request]]]
-        train = self.data.train
-        training_data = replace(self.data, train=train.take(self._rows("original", number)))
-        scenario = ForgetSamples(train.take(forget).ids.tolist())(
-            training_data, self._seed("original", number)
-        )
-        # For a few epochs compilation would cost more than it saves.
-        compiled = self.recipe.compile and METHODS.name_of(method) == "retrained"
-        recipe = replace(self.recipe, compile=compiled)
-        task = scenario.task(new_model=self._new_model, recipe=recipe)
-        unlearned, seconds = timed(self.device, lambda: method(model, task))
+        unlearned, seconds = self.unlearn(model, method, self.scenario(number, request))
         arrays = self._observe(unlearned, self.watched.take(torch.from_numpy(request)))
-        return Outputs(*arrays, self.accuracy(unlearned), seconds)
+        return Outputs(*arrays, *self.accuracies(unlearned), seconds)
 
     def _observe(self, model: nn.Module, examples: Examples) -> Arrays:
         """Return margins, scores and logits of a model."""
@@ -236,43 +297,52 @@ class Pool:
         return own.astype(np.float32), scores.astype(np.float32), logits.astype(np.float16)
 
     def _load_or_train(self, part: Part, number: int) -> tuple[nn.Module, float]:
-        if part == "retrained":  # Its outputs are enough.
-            return self._train(part, number)
         model, facts = self.store.get_or_train(
             self._model_key(part, number),
-            self._new_model,
+            self.new_model,
             lambda: _with_facts(*self._train(part, number)),
             dict,
             device=self.device,
         )
         return model, facts["seconds"]
 
-    def _train(self, part: Part, number: int) -> tuple[nn.Module, float]:
+    def _train(
+        self, part: Part, number: int, recipe: Recipe | None = None
+    ) -> tuple[nn.Module, float]:
         seed = self._seed(part, number)
-        model = self._new_model(seed).to(self.device)
+        model = self.new_model(seed).to(self.device)
         examples = self.data.train.take(self._rows(part, number))
         generator = seeded(seed, "train")
-        _, seconds = timed(self.device, lambda: loop.train(model, examples, self.recipe, generator))
+        chosen = recipe or self.recipe
+        _, seconds = timed(self.device, lambda: loop.train(model, examples, chosen, generator))
         return model.eval(), seconds
 
     def _rows(self, part: Part, number: int) -> Tensor:
-        if part == "retrained":
+        """Return the rows that a model trains on."""
+        if part == "retrained" and not self.shares_originals:
             return self.common
-        members = torch.from_numpy(self.members(number))
-        return torch.cat([self.common, self.candidates[members]]).sort().values
+        # The retained part of what an original saw has candidates of other classes.
+        purpose = "halves" if part == "original" else "halves of retrained models"
+        members = torch.from_numpy(self.members(number, purpose))
+        rows = torch.cat([self.common, self.candidates[members]]).sort().values
+        if part == "retrained":
+            rows = rows[self.data.train.labels[rows] != self.removed_class]
+        return rows
 
     def _seed(self, part: Part, number: int) -> int:
         generator = seeded(self.seed, "leakage", part, str(number))
         return int(torch.randint(2**62, (), generator=generator))
 
-    def _new_model(self, seed: int | None = None) -> nn.Module:
+    def new_model(self, seed: int | None = None) -> nn.Module:
+        """Build a model with fresh weights."""
         return build(self.model, self.data.num_classes, self.data.train.shape, seed)
 
     def _model_key(self, part: Part, number: int) -> Key:
-        return Key.of("originals", ModelKey(self.design, part, number), self.model)
+        return Key.of("originals", ModelKey(self.design(part), part, number), self.model)
 
     def _outputs_key(self, part: Part, number: int) -> Key:
-        depends_on = OutputsKey(ModelKey(self.design, part, number), None, ())
+        key_of_model = ModelKey(self.design(part), part, number)
+        depends_on = OutputsKey(key_of_model, self.removed_class, None, ())
         return Key.of("predictions", depends_on, self.model)
 
 
@@ -306,20 +376,12 @@ def _with_facts(model: nn.Module, seconds: float) -> tuple[nn.Module, dict[str, 
     return model, {"seconds": seconds}
 
 
-def _to_artifact(arrays: Sequence[npt.NDArray[Any]], accuracy: float, seconds: float) -> Artifact:
-    tensors = {
-        name: torch.from_numpy(array)
-        for name, array in zip(("margins", "scores", "logits"), arrays, strict=True)
-    }
-    return Artifact(tensors, {"accuracy": accuracy, "seconds": seconds})
+def _to_artifact(outputs: Outputs) -> Artifact:
+    found = outputs._asdict()
+    tensors = {name: torch.from_numpy(found.pop(name)) for name in ("margins", "scores", "logits")}
+    return Artifact(tensors, found)
 
 
 def _from_artifact(artifact: Artifact) -> Outputs:
-    tensors = artifact.tensors
-    return Outputs(
-        tensors["margins"].numpy(),
-        tensors["scores"].numpy(),
-        tensors["logits"].numpy(),
-        artifact.facts["accuracy"],
-        artifact.facts["seconds"],
-    )
+    arrays: dict[str, Any] = {name: value.numpy() for name, value in artifact.tensors.items()}
+    return Outputs(**arrays, **artifact.facts)
