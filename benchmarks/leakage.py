@@ -130,9 +130,9 @@ def main() -> None:
         "--numbers",
         type=parse_numbers,
         metavar="START:STOP:STEP",
-        help="only train these models, unlearn from these originals, and print what the holdout "
-        "shows of each variant: to choose variants, and for several processes on one GPU, whose "
-        "models a call without --numbers then measures",
+        help="only train these models, unlearn from these originals, and append what the holdout "
+        "shows of each variant: to choose variants (with --out of its own), and for several "
+        "processes on one GPU, whose models a call without --numbers then measures",
     )
     parser.add_argument(
         "--timed",
@@ -140,6 +140,13 @@ def main() -> None:
         metavar="START:STOP:STEP",
         help="take times from these originals alone, which a call with --numbers made while "
         "nothing else ran",
+    )
+    parser.add_argument(
+        "--stored-on",
+        metavar="DEVICE",
+        default="",
+        help="only measure outputs in the store that were made on this device, such as 'NVIDIA "
+        "H200'; nothing is trained",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=default_root(), help="models and outputs")
@@ -156,6 +163,7 @@ def run(args: argparse.Namespace) -> None:
     if device.type == "cpu":
         torch.set_num_threads(1)
     results = ResultFile(args.out, args.limit_minutes, device)
+    results.machine = args.stored_on or results.machine
     pool = make_pool(args, device)
     retrained = args.retrained or max(args.models // 2, LEAST_MODELS)
     parts = (args.numbers or range(retrained), args.numbers or range(args.models))
@@ -163,14 +171,14 @@ def run(args: argparse.Namespace) -> None:
         *(("retrained", number) for number in parts[0] if number < retrained),
         *(("original", number) for number in parts[1]),
     ]
-    if not train_models(pool, jobs, results.deadline):
+    if not args.stored_on and not train_models(pool, jobs, results.deadline):
         print("Stopped before all models were trained. Rerun the same command to resume.")
         return
     study = Study(pool, args.kind, args.size, args.requests, args.models, retrained, args.timed)
-    if args.numbers:
-        unlearn_part(study, args.variants, args.numbers, results.deadline)
-        return
     prefix = study.describe(args.epochs)
+    if args.numbers:
+        unlearn_part(study, args.variants, args.numbers, results, prefix)
+        return
     for variant in (RETRAINED, *args.variants):
         name = f"{prefix}: {variant}"
         if name in results.done:
@@ -197,11 +205,12 @@ def check_arguments(args: argparse.Namespace) -> None:
 def make_pool(args: argparse.Namespace, device: torch.device) -> Pool:
     data = duck.load(args.data, args.root, device=device)
     recipe = default_recipe(data.name, len(data.train), data.augment, args.model)
-    recipe = replace(recipe, compile=device.type == "cuda", epochs=args.epochs or recipe.epochs)
+    is_compiled = device.type == "cuda" or bool(args.stored_on)
+    recipe = replace(recipe, compile=is_compiled, epochs=args.epochs or recipe.epochs)
     removed_class = args.class_index if args.kind == "class" else None
     store = ArtifactStore(args.work)
-    shares = args.shared_originals
-    return Pool(data, args.model, recipe, removed_class, args.seed, device, store, shares)
+    how = (args.shared_originals, args.stored_on)
+    return Pool(data, args.model, recipe, removed_class, args.seed, device, store, *how)
 
 
 def parse_numbers(text: str) -> range:
@@ -224,37 +233,48 @@ def train_models(pool: Pool, jobs: Sequence[tuple[Part, int]], deadline: float) 
     return True
 
 
-def unlearn_part(study: "Study", variants: Sequence[str], numbers: range, deadline: float) -> None:
-    """Unlearn with every variant from some originals, and print what the holdout shows.
+def unlearn_part(
+    study: "Study", variants: Sequence[str], numbers: range, results: ResultFile, prefix: str
+) -> None:
+    """Unlearn with every variant from some originals, and append what the holdout shows.
 
     That is enough to choose variants: residual memory and accuracy, compared with two retrained
     models.
     """
     references = [study.pool.trained_outputs("retrained", number) for number in range(2)]
-    references = [one.take(study.columns) for one in references]
+    originals = [study.pool.trained_outputs("original", number) for number in numbers]
     members = np.stack([study.pool.members(number)[study.columns] for number in numbers])
-    originals = [
-        study.pool.trained_outputs("original", number).take(study.columns) for number in numbers
-    ]
     kept = statistics.fmean(one.holdout for one in references)
-    print(f"retrained: holdout {kept:.4f}", flush=True)
-    if study.timed == numbers:
-        print(f"one retraining, not compiled: {study.retraining_seconds:.2f} s", flush=True)
     for variant in variants:
+        name = f"{prefix}, originals {numbers.start}:{numbers.stop}:{numbers.step}: {variant}"
+        if name in results.done:
+            continue
+        started_at = time.monotonic()
         unlearned = []
         for number in numbers:
-            if time.monotonic() > deadline:
-                print("Stopped at the limit. Rerun the same command to resume.")
+            if not results.has_time_for(name):
                 return
             unlearned.append(study.unlearn(variant, number))
-        memory = study.memory(unlearned, originals, references, members)
-        seconds = statistics.median(one.seconds for one in unlearned)
-        lost = 100 * (statistics.fmean(one.holdout for one in unlearned) - kept)
-        print(
-            f"{variant}: memory {statistics.fmean(memory):.3f}, holdout {lost:+.2f} points, "
-            f"{seconds:.2f} s",
-            flush=True,
+        memory = study.memory(
+            unlearned,
+            [one.take(study.columns) for one in originals],
+            [one.take(study.columns) for one in references],
+            members,
         )
+        row = {
+            "name": name,
+            "variant": variant,
+            **study.facts,
+            "method": to_dict(study.method(variant)),
+            "trial_memory": statistics.fmean(memory),
+            "holdout": statistics.fmean(one.holdout for one in unlearned),
+            "holdout_retrained": kept,
+            "n": len(unlearned),
+            "seconds": statistics.median(one.seconds for one in unlearned),
+            "time_share": statistics.median(one.seconds for one in unlearned)
+            / study.retraining_seconds,
+        }
+        results.append(row, time.monotonic() - started_at)
 
 
 @dataclass(frozen=True, eq=False)
@@ -516,7 +536,26 @@ def print_results(rows: list[Row]) -> None:
         by_study.setdefault(row["name"].rpartition(": ")[0], []).append(row)
     for study, found in by_study.items():
         print(f"\n{study}; {found[0]['samples']} samples, {found[0]['requests']} request(s)\n")
-        print_study(found)
+        if "trial_memory" in found[0]:
+            print_trials(found)
+        else:
+            print_study(found)
+
+
+def print_trials(rows: list[Row]) -> None:
+    """Print what the holdout shows of each variant, with the accuracy lost in points."""
+    headers = ["variant", "n", "memory", "holdout accuracy - retrained", "time"]
+    cells = [
+        [
+            f"`{row['variant']}`",
+            row["n"],
+            f"{row['trial_memory']:.2f}",
+            f"{100 * (row['holdout'] - row['holdout_retrained']):+.2f}",
+            f"{100 * row['time_share']:.0f} %",
+        ]
+        for row in rows
+    ]
+    print_table(headers, cells, texts=1)
 
 
 def print_study(rows: list[Row]) -> None:

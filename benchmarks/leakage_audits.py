@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "leakage-audits.jsonl")
     parser.add_argument("--limit-minutes", type=float, default=60)
     parser.add_argument("--device", default="auto")
-    parser.set_defaults(size=None, requests=1, models=12, timed=None)
+    parser.set_defaults(size=None, requests=1, models=12, timed=None, stored_on="")
     run_or_print(parser, run, print_tables)
 
 

@@ -116,6 +116,8 @@ class Pool:
     """Whether the originals, and the candidates, are those of the pool without a removed class.
     A removed class is then forgotten with all of its samples, and the candidates of the class are
     watched."""
+    stored_on: str = ""
+    """Name of the device on which the outputs in the store were made. Nothing is trained then."""
 
     @cached_property
     def training(self) -> Training:
@@ -131,7 +133,7 @@ class Pool:
 
     def design(self, part: Part) -> Design:
         """Return what the models of one part depend on."""
-        device = device_name(self.device)
+        device = self.stored_on or device_name(self.device)
         if part == "original":
             return Design(self.training, self.halved_class, device)
         return Design(self.training, self.removed_class, device, self.shares_originals)
@@ -309,6 +311,8 @@ class Pool:
     def _train(
         self, part: Part, number: int, recipe: Recipe | None = None
     ) -> tuple[nn.Module, float]:
+        if self.stored_on:
+            raise BadInput(f"There are no stored outputs of {part} {number} on {self.stored_on}.")
         seed = self._seed(part, number)
         model = self.new_model(seed).to(self.device)
         examples = self.data.train.take(self._rows(part, number))

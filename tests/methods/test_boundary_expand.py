@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from duck.errors import BadInput
-from duck.methods.boundary_expand import BoundaryExpand, narrow, widen
+from duck.methods._head_rows import narrow, widen
+from duck.methods.boundary_expand import BoundaryExpand
 from duck.methods.presets import preset
 from duck.models.head import logits_of
 from duck.runtime import seeded

@@ -29,12 +29,16 @@ def unit_task(**rest: object) -> Task:
     return Task(forget, retain, None, 3, **{"recipe": PLAIN, **rest})  # type: ignore[arg-type]
 
 
+def weight_of(method: WarmRestart, task: Task) -> Tensor:
+    return method(linear(), task).state_dict()["weight"]
+
+
 def slope(weight: Tensor) -> Tensor:
     return (weight.softmax(0) - torch.eye(3)[:, :2]) / 2
 
 
 def test_one_cycle_by_hand() -> None:
-    unlearned = WarmRestart(epochs=3, peak=2.0, warmup=0.5)(linear(), unit_task())
+    unlearned = WarmRestart(epochs=3, peak=2.0, warmup=0.5, fresh_rows=False)(linear(), unit_task())
     weight = START
     # Three steps. The rate rises in 1.5 steps to 2 x 0.5 and falls to 0 at the last one.
     for rate in (2 / 3, 1.0, 0.0):
@@ -44,23 +48,53 @@ def test_one_cycle_by_hand() -> None:
 
 def test_weights_are_mixed_with_fresh_ones_before_the_cycle() -> None:
     task = unit_task(new_model=lambda: linear(FRESH))
-    unlearned = WarmRestart(epochs=1, shrink=0.3)(linear(), task)
+    unlearned = WarmRestart(epochs=1, shrink=0.3, fresh_rows=False)(linear(), task)
     weight = 0.7 * START + 0.3 * FRESH
     torch.testing.assert_close(unlearned.state_dict()["weight"], weight - 0.5 * slope(weight))
 
 
+def test_the_row_of_a_forgotten_class_is_drawn_afresh() -> None:
+    # The rate is 0 at the only step, so that the weights are those at the start.
+    still = replace(PLAIN, lr=0.0)
+    rows = [
+        weight_of(WarmRestart(epochs=1), replace(unit_task(recipe=still), seed=seed))
+        for seed in (0, 0, 1)
+    ]
+    for weight in rows:
+        assert weight[:2].equal(START[:2])
+        assert weight[2].abs().max() <= 2**-0.5  # the bound of torch for two inputs
+    assert not rows[0][2].equal(START[2])
+    assert rows[0][2].equal(rows[1][2])
+    assert not rows[0][2].equal(rows[2][2])
+    single = points([(5.0, 5.0)], [1])
+    kept = weight_of(WarmRestart(epochs=1), replace(unit_task(recipe=still), forget=single))
+    assert kept.equal(START)
+
+
+def test_the_size_of_a_batch_can_differ_from_the_originals() -> None:
+    whole, halves = (
+        weight_of(WarmRestart(epochs=1, warmup=0.0, fresh_rows=False, batch_size=size), unit_task())
+        for size in (0, 1)
+    )
+    # One step with the full rate, and two of which the first has it.
+    torch.testing.assert_close(whole, START - 0.5 * slope(START))
+    assert not halves.allclose(whole)
+
+
 def test_distillation_keeps_the_originals_outputs() -> None:
-    unlearned = WarmRestart(epochs=3, distillation=1.0)(linear(), unit_task())
+    unlearned = WarmRestart(epochs=3, distillation=1.0, fresh_rows=False)(linear(), unit_task())
     torch.testing.assert_close(unlearned.state_dict()["weight"], START)
 
 
 def test_the_last_weights_are_averaged() -> None:
-    unlearned = WarmRestart(epochs=3, warmup=0.5, average=2)(linear(), unit_task())
+    unlearned = WarmRestart(epochs=3, warmup=0.5, average=2, fresh_rows=False)(
+        linear(), unit_task()
+    )
     first = START - (1 / 3) * slope(START)
     second = first - 0.5 * slope(first)
     # The rate of the third step is 0, so that two equal weights are averaged.
     torch.testing.assert_close(unlearned.state_dict()["weight"], second)
-    longer = WarmRestart(epochs=3, warmup=0.5, average=3)(linear(), unit_task())
+    longer = WarmRestart(epochs=3, warmup=0.5, average=3, fresh_rows=False)(linear(), unit_task())
     mean = (first + 2 * second) / 3
     torch.testing.assert_close(longer.state_dict()["weight"], mean)
 

@@ -4,18 +4,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from duck.errors import BadInput
+from duck.methods._head_rows import affine_head, narrow, widen
 from duck.methods._relabelling import RelabelledBatches, fixed_labels, label_loss
 from duck.methods._training import fit_task, method_recipe
 from duck.methods.base import METHODS, BaseMethod, Kinds, clone
-from duck.models.head import PROBE_IMAGES, find_head
 from duck.runtime import seeded
 from duck.training.batching import ShuffledPass
 from duck.types import Task
-
-AffineHead = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 @METHODS.register("boundary-expand")
@@ -46,32 +43,3 @@ class BoundaryExpand(BaseMethod):
         fit_task(task, unlearned, batches, label_loss, recipe, generator, "boundary-expand")
         narrow(head, classes)
         return unlearned
-
-
-def affine_head(model: nn.Module, task: Task) -> AffineHead:
-    """Return the classifier head, which must be a linear layer or a convolution."""
-    name = find_head(model, next(task.forget.batches(PROBE_IMAGES)).images, task.head).name
-    head = model.get_submodule(name)
-    if not isinstance(head, AffineHead):
-        raise BadInput(
-            f"The head {name!r} is a {type(head).__name__}, not a Linear layer or a convolution."
-        )
-    return head
-
-
-def widen(head: AffineHead, generator: torch.Generator) -> None:
-    """Add one row in place, drawn as torch initialises a new layer."""
-    bound = head.weight[0].numel() ** -0.5
-    for name, old in _rows(head).items():
-        row = torch.empty(1, *old.shape[1:]).uniform_(-bound, bound, generator=generator)
-        setattr(head, name, nn.Parameter(torch.cat([old.detach(), row.to(old)]), old.requires_grad))
-
-
-def narrow(head: AffineHead, classes: int) -> None:
-    """Keep the rows of the first classes in place."""
-    for name, old in _rows(head).items():
-        setattr(head, name, nn.Parameter(old.detach()[:classes].clone(), old.requires_grad))
-
-
-def _rows(head: AffineHead) -> dict[str, Tensor]:
-    return dict(head.named_parameters(recurse=False))

@@ -11,6 +11,7 @@ from torch.optim.swa_utils import AveragedModel, update_bn
 
 from duck.errors import BadInput
 from duck.methods._distillation import divergence, frozen_copy
+from duck.methods._head_rows import redraw_forgotten
 from duck.methods._training import fit_task, new_model
 from duck.methods.base import METHODS, BaseMethod, ForgetsBy, clone
 from duck.models.head import logits_of
@@ -37,10 +38,16 @@ class WarmRestart(BaseMethod):
     peak: float = 1.0
     """Peak of the learning rate, as a multiple of the original's."""
     epochs: int = 4
+    batch_size: int = 0
+    """Samples of a step. 0: as in the original's training. A short cycle with large batches has few
+    steps to recover in."""
     warmup: float = 0.25
     """Share of the steps in which the learning rate rises."""
     shrink: float = 0.0
     """Share of fresh weights that the original's are mixed with at the start."""
+    fresh_rows: bool = True
+    """Draw the head's weights of a class that is forgotten as a whole afresh. The old ones would
+    still rank its samples, although the model names the class no more."""
     distillation: float = 0.0
     """Weight of the divergence from the original's outputs on retain samples, in [0, 1]. The
     weight of the labels is the rest."""
@@ -59,6 +66,8 @@ class WarmRestart(BaseMethod):
         unlearned = clone(model)
         if self.shrink:
             _mix(unlearned, new_model(NAME, model, task, generator), self.shrink)
+        if self.fresh_rows:
+            redraw_forgotten(unlearned, task, seeded(task.seed, NAME, "head"))
         recipe = self.recipe(task)
         batches = ShuffledPass("retain", task.retain, recipe.batch_size, recipe.augment)
         averaged = AveragedModel(unlearned) if self.average > 1 else None
@@ -76,6 +85,7 @@ class WarmRestart(BaseMethod):
         return replace(
             task.recipe,
             epochs=self.epochs,
+            batch_size=self.batch_size or task.recipe.batch_size,
             lr=self.peak * task.recipe.lr,
             schedule="one-cycle",
             warmup=self.warmup,

@@ -11,7 +11,7 @@ from duck.audits.attacks.ulira import (
     against_oracles,
     excess_over_unseen,
 )
-from duck.audits.scores import Margins, Scored
+from duck.audits.scores import Flags, Margins, Scored
 from duck.audits.statistics import SampleEstimate, roc
 from duck.errors import BadInput
 from tests.audits import memorisers
@@ -47,19 +47,43 @@ def test_the_ratio_of_one_pair_by_hand() -> None:
     assert found.members.tolist() == [True] * 6 + [False] * 7
     assert found.models is not None
     assert found.models.tolist() == list(range(13))
-    # One sample: the pooled variance is its own.
+    # One sample: the pooled variance is its own. A model of the other side is left out as well.
     u, o = (
         stats.norm(ours[1:].mean(), ours[1:].std(ddof=1)),
-        stats.norm(theirs.mean(), theirs.std(ddof=1)),
+        stats.norm(theirs[1:].mean(), theirs[1:].std(ddof=1)),
     )
     assert found.scores[0] == pytest.approx(float((u.logpdf(ours[0]) - o.logpdf(ours[0]))[0]))
     u, o = (
-        stats.norm(ours.mean(), ours.std(ddof=1)),
+        stats.norm(ours[1:].mean(), ours[1:].std(ddof=1)),
         stats.norm(theirs[:-1].mean(), theirs[:-1].std(ddof=1)),
     )
     assert found.scores[-1] == pytest.approx(
         float((u.logpdf(theirs[-1]) - o.logpdf(theirs[-1]))[0])
     )
+
+
+def without_one(chosen: Flags, model: int) -> Flags:
+    """Leave out the first chosen model from this one on, sample by sample."""
+    rest = chosen.copy()
+    for column in range(chosen.shape[1]):
+        left_out = model
+        while not chosen[left_out, column]:
+            left_out = (left_out + 1) % len(chosen)
+        rest[left_out, column] = False
+    return rest
+
+
+def test_without_a_leak_few_models_give_chance() -> None:
+    """With only the judged model left out, the AUC would be 0.488 here."""
+    generator = np.random.default_rng(0)
+    values = generator.normal(generator.normal(0, 3, 4000), 1, (12, 4000))
+    members = generator.permuted(np.tile([[True], [False]], (6, 4000)), axis=0)
+    ids = np.arange(4000).astype(str)
+    auc = roc(against_not_requested(Margins(ids, values, members))).auc
+    assert auc.value == pytest.approx(0.5, abs=0.005)
+    ours, theirs = np.ones((6, 4000), bool), np.zeros((6, 4000), bool)
+    auc = roc(against_oracles(Margins(ids, values[:6], ours), Margins(ids, values[6:], theirs))).auc
+    assert auc.value == pytest.approx(0.5, abs=0.005)
 
 
 def test_both_fits_leave_the_judged_model_out() -> None:
@@ -72,8 +96,7 @@ def test_both_fits_leave_the_judged_model_out() -> None:
     mine = found.models == 3
     values = made.values[3].astype(np.float64)
     asked, rest = (
-        fit(np.delete(made.values, 3, 0), np.delete(side, 3, 0), PRIOR)
-        for side in (made.members, ~made.members)
+        fit(made.values, without_one(side, 3), PRIOR) for side in (made.members, ~made.members)
     )
     expected = dict(
         zip(made.ids.tolist(), asked.log_density(values) - rest.log_density(values), strict=True)

@@ -41,20 +41,24 @@ def against_oracles(unlearned: Margins, oracles: Margins) -> Scored:
     """Compare models that unlearned a sample (members) with models that were never trained on it.
 
     There is a row for each pair of model and sample, with the score
-    Λ = log N(φ; μ_u, σ_u) - log N(φ; μ_o, σ_o). The scored model is left out of both fits.
+    Λ = log N(φ; μ_u, σ_u) - log N(φ; μ_o, σ_o). The scored model is left out, and one of the other
+    side with it.
     """
     oracles = oracles.at(unlearned.ids)
     members, others = unlearned.members, ~oracles.members
     _check_count(members, "unlearned")
     _check_count(others, "were never trained on")
-    unlearned_fit, oracle_fit = fit(unlearned.values, members), fit(oracles.values, others)
-    rows = []
-    for model in range(len(unlearned)):
-        rest = fit(unlearned.values, _without(members, model))
-        rows.append(_score(unlearned, model, rest, oracle_fit, members[model]))
-    for model in range(len(oracles)):
-        rest = fit(oracles.values, _without(others, model))
-        rows.append(_score(oracles, model, unlearned_fit, rest, others[model]))
+
+    def fits(model: int) -> tuple[Fit, Fit]:
+        return (
+            fit(unlearned.values, _without_one(members, model % len(members))),
+            fit(oracles.values, _without_one(others, model % len(others))),
+        )
+
+    rows = [
+        _score(unlearned, model, *fits(model), members[model]) for model in range(len(unlearned))
+    ]
+    rows += [_score(oracles, model, *fits(model), others[model]) for model in range(len(oracles))]
     is_member = np.repeat([True, False], [len(unlearned), len(oracles)])
     return _join(rows, is_member, np.arange(len(rows)))
 
@@ -69,8 +73,8 @@ def against_not_requested(unlearned: Margins) -> Scored:
     _check_count(~members, "were not asked to unlearn")
     rows = []
     for model in range(len(unlearned)):
-        requested = fit(unlearned.values, _without(members, model))
-        others = fit(unlearned.values, _without(~members, model))
+        requested = fit(unlearned.values, _without_one(members, model))
+        others = fit(unlearned.values, _without_one(~members, model))
         rows += [
             _score(unlearned, model, requested, others, side)
             for side in (members[model], ~members[model])
@@ -180,11 +184,17 @@ def _join(rows: list[Scored], is_member: Flags, models: Places) -> Scored:
     )
 
 
-def _without(chosen: Flags, model: int) -> Flags:
-    """Leave out one model."""
-    others = chosen.copy()
-    others[model] = False
-    return others
+def _without_one(chosen: Flags, model: int) -> Flags:
+    """Leave out one chosen model of every sample: the scored one or, if not chosen, the next.
+
+    Both fits then have as many models, whichever side the scored model is on. With the scored one
+    alone left out, a fit with fewer models would be less likely to explain it, and the AUC without
+    a leak would be below 0.5 (0.46 with 12 models of CIFAR-10).
+    """
+    first = (model + np.roll(chosen, -model, axis=0).argmax(0)) % len(chosen)
+    rest = chosen.copy()
+    rest[first, np.arange(chosen.shape[1])] = False
+    return rest
 
 
 def _check_count(chosen: Flags, what: str) -> None:
