@@ -19,6 +19,8 @@ from duck.data.examples import Pixels
 from duck.errors import BadInput
 from duck.experiment import Training
 from duck.files import CacheWarning
+from duck.methods.base import METHODS
+from duck.pools.reader import Pool
 from duck.retraining import Retraining
 from tests.toys import (
     RECIPE,
@@ -324,3 +326,45 @@ def test_the_task_of_a_result_is_what_the_method_saw() -> None:
     result = duck.forget(trained_net(), toy_data(), forget=[1, 2], new_model=toy_net, recipe=SHORT)
     assert result.task.recipe == SHORT
     assert len(result.task.forget) == len(toy_task(result.scenario).forget) == 2
+
+
+def test_the_full_tier_trains_a_pool_for_a_result_in_memory(tmp_path: Path) -> None:
+    scenario = duck.ForgetClasses([2])
+    result = duck.forget(
+        trained_net(),
+        toy_data(),
+        scenario,
+        method=METHODS["finetune"](epochs=1, batch_size=64),  # type: ignore[call-arg]
+        new_model=lambda: toy_net(),
+        recipe=duck.Recipe(epochs=1, batch_size=64, lr=0.05),
+    )
+    audit = duck.audit(result, tier="full", models=2, pool=tmp_path / "pool", pool_models=20)
+    assert (audit.tier, audit.models) == ("full", 2)
+    assert "U-LiRA" in audit.attacks
+    pool = Pool(tmp_path / "pool")
+    assert (len(pool), len(pool.stack("oracle"))) == (20, 10)
+    assert pool.design == "request"
+    is_forgotten = pool.labels[pool.roles == "candidate"]
+    assert set(is_forgotten.tolist()) == {2}
+    files = {file: file.stat().st_mtime_ns for file in (tmp_path / "pool").iterdir()}
+    duck.audit(result, tier="full", models=2, pool=tmp_path / "pool", pool_models=20)
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "pool").iterdir()} == files
+    wider = replace(result, original=Masked(trained_net()))
+    with pytest.raises(BadInput, match="These are different pools"):
+        duck.audit(wider, tier="full", models=2, pool=tmp_path / "pool", pool_models=20)
+
+
+def test_the_full_tier_needs_a_result_and_enough_models() -> None:
+    model, scenario = trained_net(), class_scenario()
+    with pytest.raises(BadInput, match="needs the Result of"):
+        duck.audit(model, scenario, original=model, tier="full")
+    result = duck.forget(model, toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net)
+    with pytest.raises(BadInput, match="with new_model= and recipe="):
+        duck.audit(result, tier="full")
+    with pytest.raises(BadInput, match="at least 20 models, got 18"):
+        duck.audit(result, tier="full", pool_models=18)
+    with pytest.raises(BadInput, match="Only the full tier takes pool="):
+        duck.audit(result, pool_models=20)
+    further = duck.forget(result, forget=duck.ForgetClasses([1]))
+    with pytest.raises(BadInput, match="cannot follow earlier requests"):
+        duck.audit(further, tier="full", recipe=SHORT)

@@ -420,7 +420,7 @@ def test_a_pool_too_small_is_refused_before_anything_is_trained(
     )
     code, _, err = duck(capsys, *words, "--pool-models", "18")
     assert code == 2
-    assert "20 models, got --pool-models 18" in err
+    assert "20 models, got 18" in err
     assert (
         duck(
             capsys, *split("pool --run {} --models 2 --out {} --workers 1", run, tmp_path / "pool")

@@ -69,6 +69,15 @@ Models = Mapping[str, Margins]
 """The models of a pool by what they stand for: the original (before unlearning), unlearned ones."""
 
 
+def check_pool_models(models: int) -> None:
+    """Raise an error where a pool of this size would be too small, before it is made."""
+    if models < MIN_MODELS:
+        raise BadInput(
+            f"The full tier needs a pool of at least {MIN_MODELS} models, got {models}: give more "
+            "with --pool-models, in Python pool_models=."
+        )
+
+
 def check_size(pool: Pool) -> None:
     """Raise an error where the pool is too small for the full tier."""
     oracles = len(pool.oracle) if pool.oracle else 0

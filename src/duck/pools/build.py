@@ -4,8 +4,8 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from duck.pools.files import Files, create
 from duck.pools.plan import Job, Layout, Plan, make_layout, recipe_of
 from duck.pools.reader import Pool
 from duck.predict import logits_on
-from duck.runtime import Stopwatch, device_name, pick_device, seeded
+from duck.runtime import Stopwatch, device_name, fixed_seed, pick_device, seeded
 from duck.scenarios import ForgetSamples
 from duck.training import loop
 from duck.training.loop import check_recipe
@@ -81,6 +81,7 @@ def build_pool(
     gpus_per_worker: float = 0.0,
     share: tuple[int, int] = (1, 1),
     limit: float | None = None,
+    new_model: Callable[[], nn.Module] | None = None,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> BuildCounts:
     """Train the missing models of a pool (and, for requests, half as many oracles).
@@ -92,6 +93,7 @@ def build_pool(
     address    of a Ray cluster, and gpus_per_worker: see `create_engine`
     share      (2, 3): only the second of three equal parts, for several machines; merge them later
     limit      seconds; a model that would not fit into them is not started
+    new_model  builds a fresh model; None: the plan's model by its name
     """
     started_at = time.monotonic()
     place = device if isinstance(device, torch.device) else pick_device(device)
@@ -105,7 +107,7 @@ def build_pool(
     groups = [group for group in _groups(jobs, together) if not done.issuperset(group)]
     runner = create_engine(engine, max(1, min(workers, len(groups))), address, gpus_per_worker)
     compiled = place.type == "cuda" if compiled is None else compiled
-    trainer = Trainer(plan, data, files, place, compiled)
+    trainer = Trainer(plan, data, files, place, compiled, new_model)
     infos = [files.about(job) for job in sorted(done)]
     seconds = [info["seconds"] for info in infos if info["device"] == device_name(place)]
 
@@ -129,7 +131,13 @@ def build_pool(
 
 
 def build_request_pool(
-    folder: Path, plan: Plan, data: Data, models: int, device: torch.device, display: Display
+    folder: Path,
+    plan: Plan,
+    data: Data,
+    models: int,
+    device: torch.device,
+    display: Display,
+    new_model: Callable[[], nn.Module] | None = None,
 ) -> Pool:
     """Train the missing models of a pool for an audit, show how far it is, and open it."""
     display.message(f"The pool of {models} models is made, or resumed, in {folder}.")
@@ -140,7 +148,9 @@ def build_request_pool(
             data,
             models,
             device=device,
-            workers=suitable_workers(device),
+            # A function of the user's may hold what other processes cannot receive.
+            workers=suitable_workers(device) if new_model is None else 1,
+            new_model=new_model,
             report=lambda state: progress(state.done, state.done + state.left),
         )
     return Pool(folder)
@@ -190,10 +200,11 @@ class Trainer:
     files: Files
     device: torch.device
     compiled: bool
+    new_model: Callable[[], nn.Module] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is computed from the fields. Data travel in host memory."""
-        state = {name: self.__dict__[name] for name in ("plan", "files", "device", "compiled")}
+        state = {item.name: getattr(self, item.name) for item in fields(self)}
         return {**state, "data": self.data.to("cpu")}
 
     @cached_property
@@ -244,6 +255,9 @@ class Trainer:
         return [model.eval() for model in models]
 
     def _new_model(self, seed: int | None = None) -> nn.Module:
+        if self.new_model is not None:
+            with nullcontext() if seed is None else fixed_seed(seed, self.device):
+                return self.new_model()
         name = self.plan.experiment.training.model
         return build(name, self.data.num_classes, self.data.train.shape, seed)
 
