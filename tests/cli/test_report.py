@@ -80,10 +80,9 @@ def test_the_commands_on_the_page_make_the_run_again(
 
 
 def test_a_place_that_cannot_be_written_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path / "run")
+    write_run(workdir / "run")
     Path("file").touch()
     for words, said in (
         (["-o", "run"], "run is a folder: name a file in it."),
