@@ -41,6 +41,13 @@ def retrained(count: int = 3) -> tuple[nn.Module, ...]:
     return tuple(Retraining(class_scenario(), trained_net(), toy_net, SHORT)(count))
 
 
+def stored_in(folder: Path) -> Retraining:
+    """Short retrainings whose models are stored in a folder."""
+    scenario, original = class_scenario(), trained_net()
+    recipe, store = TRAINING.recipe, ArtifactStore(folder)
+    return Retraining(scenario, original, toy_net, recipe, TRAINING, store)
+
+
 class Masked(nn.Module):
     """Never says class 2."""
 
@@ -250,14 +257,7 @@ def test_relearning_takes_an_original_no_step_and_a_model_without_the_class_some
 def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(
     tmp_path: Path,
 ) -> None:
-    making = Retraining(
-        class_scenario(),
-        trained_net(),
-        toy_net,
-        duck.Recipe(epochs=1, batch_size=64),
-        TRAINING,
-        ArtifactStore(tmp_path),
-    )
+    making = stored_in(tmp_path)
     printed: list[tuple[int, int]] = []
     first = making(2, lambda done, total: printed.append((done, total)))
     assert printed == [(0, 2), (1, 2), (2, 2)]
@@ -288,14 +288,7 @@ def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(
 
 
 def test_a_retrained_model_that_cannot_be_read_is_trained_again(tmp_path: Path) -> None:
-    making = Retraining(
-        class_scenario(),
-        trained_net(),
-        toy_net,
-        duck.Recipe(epochs=1, batch_size=64),
-        TRAINING,
-        ArtifactStore(tmp_path),
-    )
+    making = stored_in(tmp_path)
     (first,) = making(1)
     (file,) = tmp_path.rglob("*.safetensors")
     whole = file.read_bytes()
@@ -310,14 +303,7 @@ def test_a_retrained_model_that_cannot_be_read_is_trained_again(tmp_path: Path) 
 
 def test_retrained_models_that_cannot_be_kept_are_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    making = Retraining(
-        class_scenario(),
-        trained_net(),
-        toy_net,
-        duck.Recipe(epochs=1, batch_size=64),
-        TRAINING,
-        ArtifactStore(tmp_path / "file" / "x"),
-    )
+    making = stored_in(tmp_path / "file" / "x")
     with pytest.warns(CacheWarning, match=r"\(Not a directory\)"):
         assert len(making(1)) == 1
 

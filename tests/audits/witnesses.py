@@ -7,6 +7,15 @@ from duck.audits.scores import Array
 
 CLASSES, GONE, WIDTH = 4, 3, 8
 FORGET, RETAIN, UNSEEN = 90, 180, 160
+CONTROLS = (
+    "original",
+    "logit masked",
+    "head retrained",
+    "output noise",
+    "retrained",
+    "retrained accuracy",
+)
+"""The controls of the oracle tier for a class."""
 
 
 def labels_of(count: int, classes: int = CLASSES) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -20,6 +20,7 @@ from duck.errors import BadInput
 from duck.json_text import to_json
 from duck.report import read_runs
 from tests.audits import pools
+from tests.audits.witnesses import CONTROLS
 from tests.cli.commands import run as duck
 from tests.cli.commands import split, train_digits
 
@@ -141,17 +142,7 @@ def test_oracle_trains_what_is_missing_once_and_judges(
     assert reply["models"] == 6
     assert {
         name: control["passed"] for name, control in reply["controls"].items()
-    } == dict.fromkeys(
-        [
-            "original",
-            "logit masked",
-            "head retrained",
-            "output noise",
-            "retrained",
-            "retrained accuracy",
-        ],
-        True,
-    )
+    } == dict.fromkeys(CONTROLS, True)
     kept = {
         path: path.stat().st_mtime_ns
         for path in audited["original"].parent.glob(".artifacts/retrained/*.safetensors")
