@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -441,7 +441,7 @@ def test_a_model_file_that_lacks_something_is_not_read(tmp_path: Path, whole: Po
     save_file(
         arrays,
         files.path(Job("model", 1)),
-        {"pool": files.digest, "about": json.dumps(files.about(Job("model", 1)))},
+        {"pool": files.digest, "about": json.dumps(asdict(files.info(Job("model", 1))))},
     )
     with pytest.raises(BadInput, match=r"model-0001\.safetensors .*before\.margins.*delete"):
         Pool(tmp_path / "p")
@@ -523,7 +523,7 @@ def test_the_time_limit_begins_nothing_that_would_not_fit(tmp_path: Path) -> Non
     files = pool(tmp_path / "p", plan(), 2).files
     for job in plan().jobs(2):
         files.write(
-            job, {"members": files.read(job, "members")}, {**files.about(job), "seconds": 1000.0}
+            job, {"members": files.read(job, "members")}, replace(files.info(job), seconds=1000.0)
         )
     assert build(tmp_path / "p", plan(), 4, limit=900) == (0, 3, 3)
     news: list[Progress] = []

@@ -1,11 +1,11 @@
 """duck pool: train the models that attacks compare with; merge and print pools."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
@@ -18,7 +18,7 @@ from duck.commands.options import DataOptions
 from duck.commands.pool import Inputs, PoolOptions, make_pool
 from duck.pools.build import BuildCounts, Progress
 from duck.pools.files import merge
-from duck.pools.reader import Pool, summarize
+from duck.pools.reader import Pool, PoolSummary, Spread, summarize
 from duck.types import Recipe
 
 
@@ -136,12 +136,12 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
             bar(left=left, completed=state.done, total=total)
             if state.job is None:
                 say(f"{state.done} of {total} models are there; {left}")
-            elif state.about is not None:
+            elif state.info is not None:
                 accuracies = ", ".join(
                     f"{name} {percent(row['train'])} / {percent(row['test'])} %"
-                    for name, row in state.about["accuracy"].items()
+                    for name, row in state.info.accuracy.items()
                 )
-                ending = f"{accuracies} in {state.about['seconds']:.1f} s; {left}"
+                ending = f"{accuracies} in {state.info.seconds:.1f} s; {left}"
                 say(f"[{state.done}/{total}] {state.job}: train and test accuracy {ending}")
 
         yield report
@@ -152,27 +152,27 @@ def _print_pool(folder: Path, as_json: bool, counts: BuildCounts | None = None) 
     if counts is not None and counts.left:
         say("Stopped by --limit-minutes. Rerun the same command to resume.")
     is_empty = counts is not None and not (counts.trained or counts.there)
-    content = {"pool": str(folder), "models": 0} if is_empty else summarize(Pool(folder))
+    summary = None if is_empty else summarize(Pool(folder))
     if as_json:
+        content = asdict(summary) if summary else {"pool": str(folder), "models": 0}
         emit({**content, **(counts._asdict() if counts else {})})
-    elif not is_empty:
-        _print_summary(folder, content)
+    elif summary:
+        _print_summary(summary)
 
 
-def _print_summary(folder: Path, content: Mapping[str, Any]) -> None:
-    samples = ", ".join(f"{count} {role}" for role, count in content["samples"].items())
-    models, oracles = content["models"], content["oracles"]
+def _print_summary(pool: PoolSummary) -> None:
+    samples = ", ".join(f"{count} {role}" for role, count in pool.samples.items())
     write(
-        f"{content['design']} pool {folder}: {models} models, {oracles} oracles; watched samples: "
-        f"{samples}"
+        f"{pool.design} pool {pool.pool}: {pool.models} models, {pool.oracles} oracles; watched "
+        f"samples: {samples}"
     )
     rows = []
-    for state, row in content["accuracy"].items():
-        count = oracles if state == "oracle" else models
+    for state, row in pool.accuracy.items():
+        count = pool.oracles if state == "oracle" else pool.models
         accuracies = {f"{name} % (std)": _format_mean(row[name]) for name in ("train", "test")}
         rows.append({"": state, "n": str(count), **accuracies})
     print_table(rows)
 
 
-def _format_mean(value: Mapping[str, float | None]) -> str:
-    return "-" if value["mean"] is None else f"{percent(value['mean'])} ({percent(value['std'])})"
+def _format_mean(value: Spread) -> str:
+    return "-" if value.mean is None else f"{percent(value.mean)} ({percent(value.std)})"

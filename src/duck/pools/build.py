@@ -23,7 +23,7 @@ from duck.errors import BadInput
 from duck.experiment import fingerprint
 from duck.methods.base import METHODS
 from duck.models import build
-from duck.pools.files import Files, create
+from duck.pools.files import Files, ModelInfo, create
 from duck.pools.plan import Job, Layout, Plan, make_layout, recipe_of
 from duck.pools.reader import Pool
 from duck.predict import logits_on
@@ -38,8 +38,6 @@ Arrays = dict[str, npt.NDArray[Any]]
 Accuracy = dict[str, float | None]
 Group = tuple[Job, ...]
 """Models that are trained together."""
-ModelInfo = dict[str, Any]
-"""Accuracies, seconds and device of a trained model."""
 TrainedModels = list[tuple[Job, ModelInfo]]
 
 
@@ -52,7 +50,7 @@ class Progress(NamedTuple):
     """None where no model has been timed yet."""
     job: Job | None = None
     """The model that was just trained."""
-    about: ModelInfo | None = None
+    info: ModelInfo | None = None
 
 
 class BuildCounts(NamedTuple):
@@ -108,8 +106,8 @@ def build_pool(
     runner = create_engine(engine, max(1, min(workers, len(groups))), address, gpus_per_worker)
     compiled = place.type == "cuda" if compiled is None else compiled
     trainer = Trainer(plan, data, files, place, compiled, new_model)
-    infos = [files.about(job) for job in sorted(done)]
-    seconds = [info["seconds"] for info in infos if info["device"] == device_name(place)]
+    infos = [files.info(job) for job in sorted(done)]
+    seconds = [info.seconds for info in infos if info.device == device_name(place)]
 
     def start(group: Group) -> bool:
         expected = len(group) * statistics.median(seconds) if seconds else 0.0
@@ -125,7 +123,7 @@ def build_pool(
     for trained_models in runner(trainer, groups, start):
         for job, info in trained_models:
             missing.remove(job)
-            seconds.append(info["seconds"])
+            seconds.append(info.seconds)
             tell(job, info)
     return BuildCounts(len(jobs) - len(done) - len(missing), len(done), len(missing))
 
@@ -221,7 +219,7 @@ class Trainer:
         """Train a group of models, write the missing ones and return what was trained."""
         missing = [job for job in group if not self.files.is_complete(job)]
         if not missing:  # Another process has trained them in the meantime.
-            return [(job, self.files.about(job)) for job in group]
+            return [(job, self.files.info(job)) for job in group]
         with _single_thread(self.device):
             with Stopwatch(self.device) as stopwatch:
                 models = dict(zip(group, self._train(group), strict=True))
@@ -232,12 +230,12 @@ class Trainer:
         """Unlearn, evaluate and write one trained model."""
         with Stopwatch(self.device) as stopwatch:
             arrays, accuracy = self._evaluate(job, model)
-        info = {
-            "accuracy": accuracy,
-            "seconds": training_seconds + stopwatch.seconds,
-            "device": device_name(self.device),
-            "torch": str(torch.__version__),
-        }
+        info = ModelInfo(
+            accuracy,
+            training_seconds + stopwatch.seconds,
+            device_name(self.device),
+            str(torch.__version__),
+        )
         self.files.write(job, arrays, info)
         return info
 
