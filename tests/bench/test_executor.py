@@ -13,8 +13,9 @@ from duck.bench import Results, find_grid
 from duck.bench.estimates import Estimates
 from duck.bench.executor import Plan, Progress, RunCounts, execute, plan
 from duck.bench.grids import Grid, facts_of, parse_only
-from duck.bench.results import Result
+from duck.bench.results import Result, Values
 from duck.bench.runner import Job, Runner, short_message
+from duck.commands.train import Machine
 from duck.engines import ProcessEngine
 from duck.experiment import from_dict
 from duck.files import CacheWarning
@@ -310,16 +311,8 @@ def jobs_and_results(
 
 
 def instant(job: Job) -> Result:
-    return Result(
-        id=job.experiment.id,
-        **job.keys,
-        train_samples=1,
-        device="here",
-        wall_seconds=2.0,
-        seconds=1.0,
-        scores={"test": 0.9},
-        experiment=job.experiment,
-    )
+    values = Values(scores={"test": 0.9}, seconds=1.0)
+    return job.result(values, 1, 2.0, True, Machine("here", "2", "2026-11-18", None, 1.0))
 
 
 def test_no_time_no_run(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from duck.audits.attacks import ATTACKS
 from duck.errors import BadInput, UnknownName
@@ -150,7 +150,6 @@ class Attack:
     """Models that LiRA compares with."""
     pool: str = ""
     """Digest of the shadow models; empty: those of --pool."""
-    key: ClassVar[str] = "attack"
 
     def __post_init__(self) -> None:
         if not ATTACKS[self.name].columns:
@@ -176,7 +175,6 @@ class Study:
     """Dimensions of the space in which densities are measured."""
     images: NotNegative = 128
     """Unseen images whose SHAP values are computed; 0: none."""
-    key: ClassVar[str] = "study"
 
     @property
     def settings(self) -> Settings:
