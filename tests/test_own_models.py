@@ -84,7 +84,7 @@ class Items(Dataset[Any]):
 
 
 @pytest.mark.parametrize(("first", "second"), [(4, 7), (9, 0), (0, 9)])
-def test_a_second_request_after_the_first_class_is_gone(
+def test_a_second_request_after_the_first_class_was_forgotten(
     model: Home, first: int, second: int
 ) -> None:
     once = duck.forget(model, TRAIN, duck.ForgetClasses([first]), test=TEST)

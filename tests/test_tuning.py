@@ -280,7 +280,7 @@ def test_trials_start_from_the_preset_and_repeat_with_the_seed(make: object) -> 
     assert all(0 < trial.score <= 1.1 for trial in trials)
 
 
-def test_a_search_goes_on_after_the_trials_that_are_done() -> None:
+def test_a_search_resumes_after_the_finished_trials() -> None:
     whole = list(tune(DUCK, toy_original(), [class_scenario()], 5))
     rest = list(tune(DUCK, toy_original(), [class_scenario()], 5, done=whole[:3]))
     assert [replace(trial, seconds=0.0) for trial in rest] == [

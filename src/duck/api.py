@@ -438,7 +438,7 @@ def audit(
             of a run has them. `full` also trains a pool, and needs a Result or the folder of a run.
         models: Number of retrained models of the tiers `oracle` and `full`.
         pool: Folder of the pool of the full tier. That of a Result is made there, or resumed. None:
-            a temporary one; for the folder of a run, the one beside it.
+            a temporary one; for the folder of a run, one in the same folder.
         pool_models: Number of models of a pool that is made now. None: 32.
         new_model: Builds a fresh model. Default: what `forget` was given.
         recipe: How the original was trained. Default: what `forget` was given. There is no other

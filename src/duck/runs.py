@@ -5,7 +5,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -41,7 +41,7 @@ from duck.runtime import device_name, device_of, is_first
 from duck.sample_ids import FILE as FILE_OF_IDS
 from duck.sample_ids import NO_SALT, hide_ids, new_salt, read_salt, restore_ids, write_ids
 from duck.scenarios import describe
-from duck.types import Scenario
+from duck.types import Protocols, Scenario
 from duck.unlearning import Epoch, Outcome, Status, notes, status_of
 
 RECORD, WEIGHTS = "run.json", "model.safetensors"
@@ -215,26 +215,45 @@ def judge(run: Run, limit: float | None = None) -> Run:
     return replace(run, kept_accuracy=judged, notes=others)
 
 
-def row(folder: Path, run: Run) -> dict[str, Any]:
-    """Return an unlearning as a row of a table or of JSON."""
+@dataclass(frozen=True)
+class RunRow:
+    """An unlearning as a row of a table or of JSON."""
+
+    run: str
+    method: str
+    scenario: str
+    protocol: Protocols
+    scores: dict[str, float | None]
+    seconds: float
+    prepare_seconds: float
+    forget_samples: int
+    processed: int
+    earlier: Sequence[EarlierScores]
+    status: Status
+    kept_accuracy: KeptAccuracy | None
+    notes: Sequence[str]
+
+
+def row(folder: Path, run: Run) -> RunRow:
+    """Return an unlearning as a row."""
     method, request = run.experiment.method, run.experiment.request
     if method is None or request is None:
         raise BadInput(f"{folder} is an original model, not an unlearning.")
-    return {
-        "run": str(folder),
-        "method": METHODS.name_of(method),
-        "scenario": describe(request, run.by_class.names),
-        "protocol": run.experiment.protocol,
-        "scores": {name: run.scores[name] for name in COLUMNS},
-        "seconds": run.seconds,
-        "prepare_seconds": run.prepare_seconds,
-        "forget_samples": run.samples["forget"],
-        "processed": run.samples["processed"],
-        "earlier": [asdict(scores) for scores in run.earlier],
-        "status": run.status,
-        "kept_accuracy": run.kept_accuracy and asdict(run.kept_accuracy),
-        "notes": run.notes,
-    }
+    return RunRow(
+        str(folder),
+        METHODS.name_of(method),
+        describe(request, run.by_class.names),
+        run.experiment.protocol,
+        {name: run.scores[name] for name in COLUMNS},
+        run.seconds,
+        run.prepare_seconds,
+        run.samples["forget"],
+        run.samples["processed"],
+        run.earlier,
+        run.status,
+        run.kept_accuracy,
+        run.notes,
+    )
 
 
 def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> Path:

@@ -41,7 +41,7 @@ def freed() -> bias.RemovalOutcome:
     return bias.remove_bias(DEBIAS, scenario(), Original(biased, toy_net, RECIPE), method)
 
 
-def test_who_is_patched_who_is_mislabelled_and_who_is_forgotten() -> None:
+def test_patched_mislabelled_and_forgotten_samples() -> None:
     train, clean = scenario().data.train, DATA.train
     patched = corner(train)
     assert int(patched.sum()) == 40

@@ -132,7 +132,7 @@ def test_references_that_were_not_trained_as_the_original_was_give_no_verdict() 
     )
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_arguments_are_named() -> None:
     with pytest.raises(BadInput, match=r"duck.audit\(unlearned, scenario, original=original\)"):
         duck.audit(trained_net(), class_scenario())
     with pytest.raises(BadInput, match="models is at least 1, got 0"):
@@ -254,7 +254,7 @@ def test_relearning_takes_an_original_no_step_and_a_model_without_the_class_some
     assert all(torch.equal(value, before[name]) for name, value in without.state_dict().items())
 
 
-def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(
+def test_retrained_models_are_stored_reused_and_depend_on_the_retain_set(
     tmp_path: Path,
 ) -> None:
     making = stored_in(tmp_path)

@@ -75,7 +75,7 @@ def test_columns_are_aligned() -> None:
     assert lines[0].index("original") == lines[1].index("100.0 %") == lines[3].index("0.500")
 
 
-def test_it_is_kept_whole_beside_the_run(tmp_path: Path) -> None:
+def test_an_audit_is_stored_whole_in_the_folder_of_the_run(tmp_path: Path) -> None:
     save(AUDIT, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
     printed = json.loads((tmp_path / FILE).read_text())
@@ -116,7 +116,7 @@ def test_a_stored_audit_that_cannot_be_read_is_replaced(tmp_path: Path) -> None:
     assert json.loads((tmp_path / FILE).read_text())["tier"] == "oracle"
 
 
-def test_without_controls_it_is_not_said_whether_the_audit_was_powered() -> None:
+def test_without_controls_the_text_does_not_mention_power() -> None:
     assert str(replace(AUDIT, powered=None)).startswith("Verdict (oracle tier): no verdict.\n")
 
 

@@ -124,7 +124,7 @@ def test_a_line_says_what_the_unlearning_cost(ran: Path) -> None:
         )
 
 
-def test_nothing_is_said_of_where_it_ran(ran: Path) -> None:
+def test_results_contain_no_paths_of_the_machine(ran: Path) -> None:
     text = (ran / "results" / "toy-few.jsonl").read_text()
     assert str(ran) not in text
     assert str(Path.cwd()) not in text
@@ -143,7 +143,7 @@ def test_what_is_done_is_not_done_again(ran: Path) -> None:
     assert run(FEW, ran) == RunCounts(0, 0, 0)
 
 
-def test_a_killed_grid_goes_on_and_ends_with_the_same_scores(ran: Path, tmp_path: Path) -> None:
+def test_a_killed_grid_resumes_and_ends_with_the_same_scores(ran: Path, tmp_path: Path) -> None:
     whole = (ran / "results" / "toy-few.jsonl").read_text().splitlines()
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "toy-few.jsonl").write_text(

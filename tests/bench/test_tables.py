@@ -94,7 +94,7 @@ def test_a_single_value_has_no_spread(results: Results) -> None:
     }
 
 
-def test_the_papers_numbers_stand_beside(results: Results) -> None:
+def test_the_numbers_of_the_paper_have_a_column(results: Results) -> None:
     table = make_table(CR, results, {})
     duck = row(table, "duck")
     assert (
@@ -115,7 +115,7 @@ def test_the_papers_numbers_stand_beside(results: Results) -> None:
     ) == pytest.approx((0.982, 0.7666, 0.7572))
 
 
-def test_other_nets_and_shares_than_the_papers_have_no_number_of_it_beside_them(
+def test_other_models_and_fractions_have_no_number_of_the_paper(
     results: Results,
 ) -> None:
     for grid, change in ((CR, {"model": "resnet50"}), (HR, {"fraction": 0.2})):
@@ -349,7 +349,7 @@ def test_csv_and_json(results: Results) -> None:
     assert printed(results, "csv").count("\n") == len(names)
 
 
-def test_the_papers_numbers_stand_beside_the_rows_they_belong_to(tmp_path: Path) -> None:
+def test_the_numbers_of_the_paper_are_in_the_rows_of_their_cells(tmp_path: Path) -> None:
     ablation, models = find_grid("paper/ablation"), find_grid("paper/architectures")
     nothing = Results(tmp_path / "nothing")
     rows = make_table(

@@ -181,7 +181,7 @@ def test_maps_of_a_forgotten_training_image_are_never_drawn(
     assert "SHAP maps of 1 image" in page
 
 
-def test_kin_that_is_missing_is_said_and_left_out(
+def test_missing_originals_and_retrained_models_are_named_and_left_out(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(

@@ -250,7 +250,7 @@ def test_retrained_models_of_another_normalisation_are_not_taken(
     assert len(list(tmp_path.glob(".artifacts/retrained/*.safetensors"))) == 2
 
 
-def test_who_is_named_as_original_must_be_the_run_s_own(
+def test_original_must_name_the_original_of_the_run(
     audited: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (

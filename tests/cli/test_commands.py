@@ -277,7 +277,7 @@ def test_a_run_that_cannot_be_written_says_why(
     assert "choose another --out" in message
 
 
-def test_an_experiment_as_toml_runs_again_and_flags_go_on_top(
+def test_an_experiment_as_toml_reruns_and_flags_take_precedence(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "experiment.toml"
@@ -819,7 +819,7 @@ def test_a_log_that_nobody_reads_ends_no_work_and_changes_no_exit_code(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_killed_training_goes_on_and_ends_with_the_same_weights(tmp_path: Path) -> None:
+def test_a_killed_training_resumes_and_ends_with_the_same_weights(tmp_path: Path) -> None:
     def command(name: str) -> list[str]:
         return [
             sys.executable,

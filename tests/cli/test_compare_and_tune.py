@@ -27,7 +27,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def test_compare_tells_each_methods_scores_and_gaps(
+def test_compare_reports_the_scores_and_gaps_of_each_method(
     original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = split(

@@ -18,7 +18,7 @@ from tests.toys import toy_data, toy_examples, trained_net
 ESCAPE = "\x1b[31mred\x1b[0m"
 
 
-def test_a_result_says_who_was_forgotten_and_the_verdict() -> None:
+def test_a_result_names_the_request_and_the_verdict() -> None:
     by_class = str(duck.forget(trained_net(), toy_data(), ForgetClasses(["b"])))
     assert "Request: class b, 60 samples." in by_class
     assert "Verdict: none without an audit" in by_class
@@ -49,7 +49,7 @@ def run(images: Path) -> Path:
     return folder
 
 
-def test_show_says_who_was_forgotten_and_the_verdict(
+def test_show_names_the_request_and_the_verdict(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "forgot"

@@ -68,7 +68,7 @@ def test_make_show_add_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
-def test_a_killed_pool_goes_on_and_ends_with_the_same_bits(
+def test_a_killed_pool_resumes_and_ends_with_the_same_bits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*REQUEST, "--models", "4"]

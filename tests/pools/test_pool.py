@@ -510,7 +510,7 @@ def test_a_run_that_the_pool_is_not_about_is_described_field_by_field(whole: Poo
     ]
 
 
-def test_the_seed_counts_where_it_decides_who_is_forgotten(tmp_path: Path) -> None:
+def test_the_seed_counts_where_it_determines_the_forget_set(tmp_path: Path) -> None:
     some = pool(tmp_path / "p", plan(request=ForgetFraction(0.1)), 2)
     assert mismatch(some, experiment(ForgetFraction(0.1))) == []
     assert mismatch(some, experiment(ForgetFraction(0.1), seed=1)) == [

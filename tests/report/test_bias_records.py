@@ -157,7 +157,7 @@ def test_an_old_file_without_shap_still_has_its_section(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_and_beside_runs(tmp_path: Path) -> None:
+def test_several_removals_and_removals_next_to_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
     for seed in (0, 1):
         write_removal(tmp_path / f"bias-{seed}", seed=seed)

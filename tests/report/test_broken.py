@@ -221,7 +221,7 @@ ANALYSIS: dict[str, tuple[Any, str]] = {
         for file, word in (("audit.json", "audit"), ("analysis.json", "analyse"))
     ],
 )
-def test_a_broken_file_beside_a_run_is_named_and_the_run_shown(
+def test_a_broken_file_in_the_folder_of_a_run_is_named_and_the_run_shown(
     file: str, how: str, again: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = tmp_path / "runs"

@@ -390,7 +390,7 @@ def test_a_loss_that_was_no_number_is_left_out(tmp_path: Path) -> None:
     assert "0.010 before, – after" in said(page_of(folder))
 
 
-def test_of_many_runs_it_says_who_did_what_and_who_left_samples_out(tmp_path: Path) -> None:
+def test_a_page_of_many_runs_names_methods_and_unprocessed_samples(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path / f"duck-{seed}", seed=seed)
     assert "2 runs of 1 method: duck." in render(Contents(read_runs([tmp_path])))

@@ -32,7 +32,7 @@ def attacks(lines: Sequence[dict[str, Any]]) -> list[Result]:
     return [result for result in bench(lines) if result.roc]
 
 
-def test_what_is_written_beside_a_run_goes_with_it_when_it_is_overwritten() -> None:
+def test_overwriting_a_run_removes_its_audits_and_analysis() -> None:
     assert {*AUDIT_FILES, ANALYSIS_FILE} == {*runs.RUN_FILES} - {
         runs.RECORD,
         runs.WEIGHTS,

@@ -21,7 +21,6 @@ from duck.audits.pool_measures import epsilon_per_sample, klom, leakage, memoris
 from duck.audits.scores import Array, Margins, Scored
 from duck.audits.statistics import (
     NORMAL_QUANTILE,
-    RATES,
     Roc,
     SampleEstimate,
     mean_interval,
@@ -274,8 +273,8 @@ def _tpr_of(attack: ModelAttack, rate: float) -> OfModel:
 
 
 def _tpr_name(attack: str, rate: float) -> str:
-    """Return the name of the row with a true-positive rate; stored audits have it too."""
-    return f"{attack} hits" if rate == RATES[0] else f"{attack} hits {100 * rate:g} %"
+    """Return the name of the row with a true-positive rate."""
+    return f"{attack} TPR at {100 * rate:g} % FPR"
 
 
 def _about_tpr(rate: float) -> str:

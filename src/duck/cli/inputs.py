@@ -9,6 +9,7 @@ from typing import Any
 from duck import runs
 from duck.cli.console import progress_bar
 from duck.cli.parsing import GivenFlags, read_flags
+from duck.commands.forget import ForgetOptions
 from duck.commands.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
 from duck.data import DATASETS, SMALL_IMAGES
 from duck.data.checks import Finding
@@ -104,6 +105,28 @@ class RequestFlags:
         return ForgetSamples.from_file(self.ids)
 
 
+@dataclass
+class SharedFlags:
+    """What is forgotten from which model: the flags of `duck compare` and `duck tune`."""
+
+    source: DataOptions
+    output: RunFlags
+    original: OriginalOptions
+    request: RequestFlags
+    engine: EngineFlags
+
+    def forget_options(self, **rest: Any) -> ForgetOptions:
+        """Return the options of the unlearning; `rest` are further ones."""
+        return ForgetOptions(
+            self.request.read(),
+            self.original,
+            self.source,
+            self.output,
+            protocol=self.request.protocol,
+            **rest,
+        )
+
+
 def load_data(source: DataOptions, split: bool) -> Data:
     """Load the data and show a progress bar."""
     with progress_bar(f"reading {source.data}") as bar:
@@ -140,7 +163,7 @@ def data_flags(given: GivenFlags) -> DataOptions:
 def default_flags(
     argv: Sequence[str],
 ) -> tuple[DataOptions, RunFlags, OriginalOptions, RequestFlags, EngineFlags]:
-    """Return the defaults of the flags that `duck compare` and `duck tune` share."""
+    """Return the defaults of SharedFlags."""
     source = data_flags(read_flags(argv))
     return source, RunFlags(), OriginalOptions(), RequestFlags(), EngineFlags()
 
