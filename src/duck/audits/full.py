@@ -14,11 +14,11 @@ from duck.audits.attacks.ulira import (
     against_oracles,
     excess_over_unseen,
 )
-from duck.audits.measurements import Measure, Measurement, OfModel, membership
+from duck.audits.measurements import Measure, Measurement, OfModel, mean, membership
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import Setting
 from duck.audits.pool_measures import epsilon_per_sample, klom, leakage, memorisation, span_of
-from duck.audits.scores import Array, Margins, Scored
+from duck.audits.scores import Margins, Scored
 from duck.audits.statistics import (
     NORMAL_QUANTILE,
     Roc,
@@ -114,7 +114,7 @@ def evidence_of(pool: Pool, setting: Setting, limits: Limits) -> PoolEvidence:
     for name, ids in samples.items():
         if len(ids):
             rows |= klom_rows(name, {key: models[key].at(ids) for key in models}, oracles.at(ids))
-    memorised = {name: _mean(memorisation(margins)) for name, margins in forget.items()}
+    memorised = {name: mean(memorisation(margins)) for name, margins in forget.items()}
     rows["memorisation"] = _row(ABOUT["memorisation"], "score", memorised)
     if len(samples["retain"]) and len(samples["test"]):
         leaked = {
@@ -226,7 +226,7 @@ def klom_rows(name: str, models: Models, oracles: Margins) -> dict[str, Row]:
     original, unlearned, retrained = (
         Estimate(float(np.quantile(values[model], QUANTILE))) for model in MODELS
     )
-    means = {model: _mean(part) for model, part in values.items()}
+    means = {model: mean(part) for model, part in values.items()}
     return {
         f"KLoM {name}": _row(f"mean {about}", "nats", means),
         f"KLoM {name} p95": Row(
@@ -281,15 +281,9 @@ def _about_tpr(rate: float) -> str:
     return f"true-positive rate at a false-positive rate of {100 * rate:g} %, which is chance"
 
 
-def _row(about: str, unit: Unit, estimates: Mapping[str, SampleEstimate]) -> Row:
+def _row(about: str, unit: Unit, estimates: Mapping[str, SampleEstimate | Measurement]) -> Row:
     """Return the row of the models that there is an estimate of."""
     original, unlearned, retrained = (
         Estimate(*estimates[model][:3]) if model in estimates else None for model in MODELS
     )
     return Row(about, unit, estimates["unlearned"].n, original, unlearned, retrained)
-
-
-def _mean(values: Array) -> SampleEstimate:
-    value, n = float(values.mean()), len(values)
-    half = 1.96 * (float(values.std(ddof=1)) / n**0.5 if n > 1 else 0.0)
-    return SampleEstimate(value, value - half, value + half, n)

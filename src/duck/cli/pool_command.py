@@ -78,8 +78,8 @@ def main(argv: list[str]) -> int:
         _print_pool(merged.out, merged.json)
         return DONE
     if argv[:1] == ["show"]:
-        shown = parse(ShowFlags, argv[1:], "pool show")
-        _print_pool(shown.pool, shown.json)
+        flags = parse(ShowFlags, argv[1:], "pool show")
+        _print_pool(flags.pool, flags.json)
         return DONE
     given = read_flags(argv)
     args = parse(PoolFlags, argv, "pool", _default(given))

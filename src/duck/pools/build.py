@@ -113,18 +113,18 @@ def build_pool(
         expected = len(group) * statistics.median(seconds) if seconds else 0.0
         return limit is None or time.monotonic() - started_at + expected <= limit
 
-    def tell(job: Job | None = None, info: ModelInfo | None = None) -> None:
+    def report_progress(job: Job | None = None, info: ModelInfo | None = None) -> None:
         left = None
         if seconds:
             left = len(missing) * statistics.median(seconds) / runner.workers
         report(Progress(len(jobs) - len(missing), len(missing), left, job, info))
 
-    tell()
+    report_progress()
     for trained_models in runner(trainer, groups, start):
         for job, info in trained_models:
             missing.remove(job)
             seconds.append(info.seconds)
-            tell(job, info)
+            report_progress(job, info)
     return BuildCounts(len(jobs) - len(done) - len(missing), len(done), len(missing))
 
 
