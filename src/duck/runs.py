@@ -423,6 +423,13 @@ def check_writable(place: Path) -> None:
         ) from error
 
 
+def check_file_writable(path: Path) -> None:
+    """Raise an error if no file can be created here, before long work starts."""
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder: name a file in it.")
+    check_writable(path)
+
+
 def unfinished(folder: Path, run_id: str) -> Path:
     """Return the path of the checkpoint of a training that is not finished."""
     return folder.parent / f".{folder.name}-{run_id}.unfinished"
