@@ -231,7 +231,7 @@ def test_overwriting_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "thesis" / "chapter.txt").exists()
 
 
-def test_an_overwrite_that_fails_leaves_the_run_that_was_there(
+def test_a_failed_overwrite_leaves_the_old_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, folder = run(), tmp_path / "one"

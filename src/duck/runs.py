@@ -153,6 +153,16 @@ class PublicExperiment:
     training: PublicTraining
 
 
+@dataclass(frozen=True)
+class PublicRun:
+    """The part of a run that is read without its sample ids."""
+
+    experiment: PublicExperiment
+    samples: dict[str, Count] = field(default_factory=dict)
+    source: dict[str, str | None] = field(default_factory=dict)
+    id: str = ""
+
+
 def _build_converter(read_experiment: Callable[[Any, Any], Any]) -> cattrs.Converter:
     converter = build_converter()
     converter.register_structure_hook(Experiment, read_experiment)
@@ -291,6 +301,11 @@ def load(folder: Path) -> Run:
     return judge(_structure(restore_ids(_read_json(folder), folder), folder, _CONVERTER))
 
 
+def load_public(folder: Path) -> PublicRun:
+    """Read what commands need before the data are read: where these are, and the model."""
+    return structure(read_record(folder), PublicRun)
+
+
 def read_record(folder: Path) -> dict[str, Any]:
     """Return the content of run.json, with digests in place of sample ids, and check it."""
     record = _read_json(folder)
@@ -379,7 +394,7 @@ def check_free(folder: Path, experiment: Experiment, overwrite: bool) -> bool:
 
 def holds(folder: Path, experiment: Experiment) -> bool:
     """Return whether a folder contains the run of this experiment."""
-    return bool(read_record(folder).get("id") == experiment.run_id(read_salt(folder)))
+    return load_public(folder).id == experiment.run_id(read_salt(folder))
 
 
 def default_folder(experiment: Experiment, runs: Path = Path("runs")) -> Path:

@@ -301,7 +301,7 @@ def test_a_retrained_model_that_cannot_be_read_is_trained_again(tmp_path: Path) 
     assert file.read_bytes() == whole
 
 
-def test_retrained_models_that_cannot_be_kept_are_used(tmp_path: Path) -> None:
+def test_retrained_models_that_cannot_be_stored_are_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     making = stored_in(tmp_path / "file" / "x")
     with pytest.warns(CacheWarning, match=r"\(Not a directory\)"):

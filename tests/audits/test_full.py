@@ -220,7 +220,7 @@ def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, PoolEviden
     assert list(found["original"].attacks) == [*LIRAS, "RMIA"]
 
 
-def test_hits_are_shown_at_every_rate_that_the_non_members_resolve() -> None:
+def test_true_positive_rates_are_listed_at_every_rate_that_the_non_members_resolve() -> None:
     assert [resolved_rates(others) for others in (99, 100, 999, 1000)] == [
         [],
         [0.01],

@@ -501,7 +501,7 @@ def test_a_table_of_true_positive_rates_with_those_of_the_paper(tmp_path: Path) 
         "TPR@{}%FPR is left out where there are fewer than {} non-members: "
         "they cannot show so low a rate."
     )
-    said = (
+    compared = (
         "Compared with 128 shadow models, trained on random halves for 3 epochs: accuracy 99.0 % "
         "on what they saw, 90.0 % on test samples "
         "(pool abc)."
@@ -514,7 +514,7 @@ def test_a_table_of_true_positive_rates_with_those_of_the_paper(tmp_path: Path) 
     never = "Never run in cifar10, {}, pool abc: duck (tuned)."
     nothing = [never.format(kind) for kind in ("class", "samples")]
     assert make_table(grid, results, {}).notes == [
-        said,
+        compared,
         other,
         *nothing,
         few.format("0.1", "1,000"),
@@ -531,14 +531,14 @@ def test_a_table_of_true_positive_rates_with_those_of_the_paper(tmp_path: Path) 
         ),
     )
     assert make_table(grid, results, {}).notes == [
-        said,
+        compared,
         other,
         *nothing,
         few.format("1", "100"),
         few.format("0.1", "1,000"),
     ]
     assert make_table(grid, results, parse_only("scenario=samples", grid)).notes == [
-        said,
+        compared,
         other,
         nothing[1],
     ]

@@ -196,7 +196,7 @@ def test_an_original_that_cannot_be_read_is_trained_again(
     assert Runner(digits(), tmp_path, CPU)(job).scores == before.scores
 
 
-def test_an_original_that_cannot_be_kept_costs_no_result(tmp_path: Path) -> None:
+def test_an_original_that_cannot_be_stored_costs_no_result(tmp_path: Path) -> None:
     job = left(FEW, Results(tmp_path / "results"), "case=3,method=original").jobs[0]
     (tmp_path / "file").touch()
     with pytest.warns(CacheWarning, match=r"cannot be written \(Not a directory\)"):
@@ -378,7 +378,7 @@ def test_times_are_expected_from_the_same_method(tmp_path: Path) -> None:
     assert Estimates(results, "elsewhere").total([]) == 0
 
 
-def test_news_come_before_and_after_each_run(tmp_path: Path) -> None:
+def test_progress_is_reported_before_and_after_each_run(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path)
     news: list[Progress] = []
     execute(jobs, instant, results, "g", device="here", report=news.append)
@@ -392,7 +392,7 @@ def test_news_come_before_and_after_each_run(tmp_path: Path) -> None:
     assert news[-1].left == 0
 
 
-def test_ctrl_c_keeps_what_has_ended(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_finished_tasks(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path)
 
     def impatient(job: Job) -> Result:

@@ -279,7 +279,7 @@ def test_a_pool_and_a_search_take_what_the_minutes_leave(results: Results) -> No
     assert (steps[-1].minutes, steps[-1].count) == (1.0, 2)
 
 
-def test_originals_that_are_there_cost_nothing_and_lower_ranks_come_first(results: Results) -> None:
+def test_stored_originals_cost_nothing_and_lower_ranks_come_first(results: Results) -> None:
     everything(results)
     models = results.folder / "models"
     original = original_of(GRID, cells(GRID, {})[0], FACTS)

@@ -29,7 +29,7 @@ def put(
 def results(tmp_path: Path) -> Results:
     """DUCK in classes 0, 1, 2; retrained in 1, 2, 3; one that failed; one that forgot nothing."""
     made = Results(tmp_path)
-    for case, aus, kept, gone, seconds in (
+    for case, aus, kept, forgotten, seconds in (
         (0, 0.90, 0.80, 0.0, 2.0),
         (1, 0.98, 0.90, 0.01, 9.0),
         (2, 1.00, 0.94, 0.05, 4.0),
@@ -37,7 +37,7 @@ def results(tmp_path: Path) -> Results:
         scores = {
             "aus": aus,
             "retain_test": kept,
-            "forget_test": gone,
+            "forget_test": forgotten,
             "test": 0.123,
             "forget": 0.456,
         }

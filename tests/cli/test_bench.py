@@ -208,7 +208,7 @@ def test_a_table_of_a_folder_that_is_not_there_says_so(
     assert bench(capsys, "--table", "small.toml", "--out", "typo") == (out, "")
 
 
-def test_a_line_that_is_not_whole_is_named_and_passed_over(
+def test_incomplete_lines_are_named_and_skipped(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "results").mkdir()

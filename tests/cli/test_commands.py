@@ -476,7 +476,7 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
     assert any(
         note.startswith(own_pixels) and "give --mean and --std" in note for note in printed["notes"]
     )
-    said = duck(
+    normalised = duck(
         capsys,
         "forget",
         *foreign,
@@ -490,7 +490,7 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
         "runs/half",
         "--json",
     )
-    assert not any(note.startswith(own_pixels) for note in said["notes"])
+    assert not any(note.startswith(own_pixels) for note in normalised["notes"])
     assert printed["scores"]["forget"] <= 0.01
     assert printed["scores"]["retain"] > 0.9
     first = sorted(Path("images/emu").iterdir())[0]

@@ -155,7 +155,7 @@ def test_tune_writes_a_preset_that_forget_takes(
 
 
 @pytest.mark.slow
-def test_what_tune_found_is_what_forget_runs_whatever_the_preset(
+def test_forget_runs_the_settings_that_tune_found_whatever_the_preset(
     original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The search starts from `paper`; `tuned` of l1-sparse has another batch size and rate."""
@@ -176,17 +176,17 @@ def test_tune_refuses_before_it_runs(
 ) -> None:
     Path("taken.toml").touch()
     words = split("tune ssd --data digits --classes 3")  # no original: it would be trained first
-    for more, said in (
+    for more, message in (
         (["--out", "taken.toml"], "taken.toml exists"),
         (["--protocol", "paper"], "tune with --protocol holdout"),
         (["--each", "--draws", "2"], "needs --fraction; got 2"),
     ):
         assert cli.main([*words, *more]) == 2
-        assert said in " ".join(capsys.readouterr().err.split())
+        assert message in " ".join(capsys.readouterr().err.split())
     assert not Path("runs").exists()
 
 
-def test_what_was_tried_before_an_interruption_is_kept(
+def test_trials_before_an_interruption_are_stored(
     original: str,
     workdir: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -332,12 +332,12 @@ def test_tune_refuses_a_place_that_cannot_be_written(
     Path("file").touch()
     Path("folder").mkdir()
     words = ["tune", "ssd", "--data", "digits", "--classes", "3"]
-    for more, said in (
+    for more, message in (
         (["--out", "file/x.toml"], "is not a folder"),
         (["--out", "folder", "--overwrite"], "folder is a folder: name a file"),
     ):
         assert cli.main([*words, *more]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert not Path("runs").exists()
 
 
@@ -355,7 +355,7 @@ def test_a_file_of_presets_must_be_about_one_of_the_compared_methods(
     assert "[neg-grad.digits.tuned.class]" in err
 
 
-def test_compare_again_leaves_the_runs_that_are_there(
+def test_compare_again_leaves_stored_runs_unchanged(
     original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--run", original, "--classes", "3", "--methods", "original", "ssd", "--out", "kept"]

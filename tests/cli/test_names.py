@@ -100,9 +100,9 @@ def test_names_are_printed_without_terminal_escapes(
     ):
         capsys.readouterr()
         cli.main(command)
-        said = "".join(capsys.readouterr())
-        assert "\x1b" not in said, command
-        assert "\\x1b[31mred" in said, command
+        message = "".join(capsys.readouterr())
+        assert "\x1b" not in message, command
+        assert "\\x1b[31mred" in message, command
 
 
 def test_names_in_errors_and_requests_are_escaped() -> None:

@@ -84,13 +84,13 @@ def test_a_place_that_cannot_be_written_is_named(
 ) -> None:
     write_run(workdir / "run")
     Path("file").touch()
-    for words, said in (
+    for words, expected in (
         (["-o", "run"], "run is a folder: name a file in it."),
         (["-o", "file/x.html"], "file is not a folder. Choose another place."),
         (["--figures", "file"], "file is not a folder. Choose another place."),
     ):
         message = duck(capsys, "report", "run", *words, code=2)
-        assert said in message
+        assert expected in message
         assert "Errno" not in message
     assert not Path("report.html").exists()
 

@@ -55,7 +55,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def test_a_pool_holds_what_each_model_says_of_each_id(whole: Pool) -> None:
+def test_a_pool_holds_the_predictions_of_each_model_for_each_id(whole: Pool) -> None:
     """Each model is made again by hand and asked about each sample alone, found by its id."""
     data, what = toy_data(), plan()
     assert data.test is not None
@@ -113,7 +113,7 @@ def test_what_attacks_take_is_what_each_file_says_of_each_id(
     part: Part = "oracle" if state == "oracle" else "model"
     assert len(found) == (2 if state == "oracle" else 4)
     for number in range(len(found)):
-        said = dict(
+        logits = dict(
             zip(
                 ids,
                 load_file(whole.files.folder / f"{part}-{number:04d}.safetensors")[
@@ -124,7 +124,7 @@ def test_what_attacks_take_is_what_each_file_says_of_each_id(
         )
         known = set(data.train.ids[who.training_rows(Job(part, number)).numpy()].tolist())
         for place, name in enumerate(found.ids.tolist()):
-            margin = margins(said[name][None].astype(np.float64), np.array([labels[name]]))
+            margin = margins(logits[name][None].astype(np.float64), np.array([labels[name]]))
             np.testing.assert_allclose(found.values[number, place], margin[0], rtol=2e-3, atol=2e-2)
             assert found.members[number, place] == (name in known)
 
@@ -218,7 +218,7 @@ def test_a_model_is_trained_with_one_thread(tmp_path: Path) -> None:
     assert threads == {1}
 
 
-def test_a_model_that_another_process_made_meanwhile_is_taken(tmp_path: Path) -> None:
+def test_a_model_that_another_process_made_meanwhile_is_reused(tmp_path: Path) -> None:
     news: list[Progress] = []
 
     def hear(one: Progress) -> None:
@@ -419,7 +419,7 @@ def test_every_field_of_a_fingerprint_is_asked_for(tmp_path: Path, whole: Pool) 
             find(tmp_path)
 
 
-def test_a_model_that_stands_twice_is_refused(tmp_path: Path, whole: Pool) -> None:
+def test_a_model_that_is_given_twice_is_refused(tmp_path: Path, whole: Pool) -> None:
     for name, original in (
         ("model-0099", "model 0"),
         ("model-0002", "model 0"),

@@ -268,13 +268,13 @@ def test_many_classes_of_a_bench_are_drawn_with_a_shuffle() -> None:
 
 def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_path: Path) -> None:
     runs = []
-    for at, (method, gone) in enumerate((("duck", [0]), ("duck", [0, 1]), ("ssd", [0]))):
+    for at, (method, classes) in enumerate((("duck", [0]), ("duck", [0, 1]), ("ssd", [0]))):
         (run,) = read_runs(
             [
                 write_run(
                     tmp_path / str(at),
                     method,
-                    ForgetClasses(gone),
+                    ForgetClasses(classes),
                     names=["a", "b", "c"],
                     analysis=True,
                 )

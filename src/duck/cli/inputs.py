@@ -173,7 +173,7 @@ def data_name(given: GivenFlags) -> str:
     run = given.get("--run")
     if not run:
         return given.get("--data") or "digits"
-    return str(runs.read_record(Path(run))["experiment"]["training"]["data"])
+    return runs.load_public(Path(run)).experiment.training.data
 
 
 def data_samples(given: GivenFlags) -> int | None:
@@ -184,6 +184,6 @@ def data_samples(given: GivenFlags) -> int | None:
     run = given.get("--run")
     if not run:
         return None if data_name(given) in DATASETS else 0
-    samples: dict[str, int] = runs.read_record(Path(run)).get("samples", {})
+    samples = runs.load_public(Path(run)).samples
     parts = sum(samples.get(name, 0) for name in ("forget", "retain"))
     return samples.get("train") or parts or None

@@ -37,10 +37,11 @@ class LiraAttack(PoolAttack):
     settings: ClassVar[tuple[str, ...]] = ("shadows", "pool")
     decisive = True
     order = 20
+    prior: ClassVar[float] = PRIOR
 
     def __call__(self, outputs: ModelOutputs) -> Scored:
         """Score the samples that the pool has margins of."""
-        return offline_lira(self.target(outputs), self.oracles, self.setting.seed)
+        return offline_lira(self.target(outputs), self.oracles, self.setting.seed, self.prior)
 
 
 @ATTACKS.register("lira-online")
@@ -84,10 +85,7 @@ class FixedVarianceLiraAttack(LiraAttack):
     settings = ()
     decisive = False
     order = 24
-
-    def __call__(self, outputs: ModelOutputs) -> Scored:
-        """Score the samples that the pool has margins of."""
-        return offline_lira(self.target(outputs), self.oracles, self.setting.seed, math.inf)
+    prior = math.inf
 
 
 class Fit(NamedTuple):
