@@ -279,7 +279,7 @@ def test_a_file_that_is_named_as_ours_is_not_replaced(tmp_path: Path, whole: Poo
 
 @pytest.mark.slow
 def test_workers_and_stacked_weights_make_the_same_models(tmp_path: Path, whole: Pool) -> None:
-    assert build(tmp_path / "workers", plan(), 4, workers=2) == (6, 0, 0)
+    assert build(tmp_path / "workers", plan(), 4, engine=ProcessEngine(2)) == (6, 0, 0)
     assert same(Pool(tmp_path / "workers"), whole)
     stacked = pool(tmp_path / "stacked", plan(), 4, together=2)
     for state in ("before", "oracle"):

@@ -57,9 +57,11 @@ class EngineFlags:
     gpus_per_worker: float = 0.0
     """With --engine ray: the share of a GPU that each worker reserves."""
 
-    def create(self) -> Engine:
+    def create(self, default_workers: int = 1) -> Engine:
         """Return the engine."""
-        workers = 1 if self.workers is None else self.workers
+        workers = self.workers
+        if workers is None:
+            workers = 1 if self.engine == "inline" else default_workers
         return create_engine(self.engine, workers, self.address, self.gpus_per_worker)
 
 

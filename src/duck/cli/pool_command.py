@@ -16,9 +16,10 @@ from duck.cli.inputs import EngineFlags, RequestFlags, data_flags, load_data, re
 from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
 from duck.commands.options import DataOptions
 from duck.commands.pool import Inputs, PoolOptions, make_pool
-from duck.pools.build import BuildCounts, Progress
+from duck.pools.build import BuildCounts, Progress, suitable_workers
 from duck.pools.files import merge
 from duck.pools.reader import Pool, PoolSummary, Spread, summarize
+from duck.runtime import pick_device
 from duck.types import Recipe
 
 
@@ -84,11 +85,13 @@ def main(argv: list[str]) -> int:
     given = read_flags(argv)
     args = parse(PoolFlags, argv, "pool", _default(given))
     args.pool.check()
+    engine = args.engine.create(suitable_workers(pick_device(args.pool.device)))
     inputs = _inputs(args, given)
     try:
         with _progress() as report:
-            options = {**vars(args.engine), "report": report, "started_at": start}
-            counts = make_pool(inputs, args.pool, message=say, **options)
+            counts = make_pool(
+                inputs, args.pool, engine=engine, report=report, message=say, started_at=start
+            )
     except KeyboardInterrupt:
         stored = f"the models that ended are stored in {args.pool.out}"
         say(f"Interrupted: {stored}. Rerun the same command to resume.")

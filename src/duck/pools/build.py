@@ -18,7 +18,7 @@ from torch import nn
 from duck.audits.scores import Flags, margins
 from duck.checks import check_settings
 from duck.display import Display
-from duck.engines import create_engine
+from duck.engines import INLINE, Engine, create_engine
 from duck.errors import BadInput
 from duck.experiment import fingerprint
 from duck.methods.base import METHODS
@@ -73,10 +73,7 @@ def build_pool(
     device: str | torch.device = "auto",
     compiled: bool | None = None,
     together: int = 1,
-    workers: int = 1,
-    engine: str | None = None,
-    address: str | None = None,
-    gpus_per_worker: float = 0.0,
+    engine: Engine = INLINE,
     share: tuple[int, int] = (1, 1),
     limit: float | None = None,
     new_model: Callable[[], nn.Module] | None = None,
@@ -86,16 +83,13 @@ def build_pool(
 
     compiled   None: on CUDA
     together   models that are trained at once in a process, with stacked weights
-    workers    models that are trained at the same time; see `suitable_workers`
-    engine     a name of ENGINES; None: `processes` for several workers, else `inline`
-    address    of a Ray cluster, and gpus_per_worker: see `create_engine`
     share      (2, 3): only the second of three equal parts, for several machines; merge them later
     limit      seconds; a model that would not fit into them is not started
     new_model  builds a fresh model; None: the plan's model by its name
     """
     started_at = time.monotonic()
     place = device if isinstance(device, torch.device) else pick_device(device)
-    _check(plan, data, together, workers, share)
+    _check(plan, data, together, share)
     jobs = plan.jobs(models)[share[0] - 1 :: share[1]]
     samples = make_layout(plan, data).samples
     # Pools with the same fingerprint can be merged.
@@ -103,7 +97,6 @@ def build_pool(
     done = files.done() & set(jobs)
     missing = [job for job in jobs if job not in done]
     groups = [group for group in _groups(jobs, together) if not done.issuperset(group)]
-    runner = create_engine(engine, max(1, min(workers, len(groups))), address, gpus_per_worker)
     compiled = place.type == "cuda" if compiled is None else compiled
     trainer = Trainer(plan, data, files, place, compiled, new_model)
     infos = [files.info(job) for job in sorted(done)]
@@ -116,11 +109,12 @@ def build_pool(
     def report_progress(job: Job | None = None, info: ModelInfo | None = None) -> None:
         left = None
         if seconds:
-            left = len(missing) * statistics.median(seconds) / runner.workers
+            busy_workers = max(1, min(engine.workers, len(groups)))
+            left = len(missing) * statistics.median(seconds) / busy_workers
         report(Progress(len(jobs) - len(missing), len(missing), left, job, info))
 
     report_progress()
-    for trained_models in runner(trainer, groups, start):
+    for trained_models in engine(trainer, groups, start) if groups else ():
         for job, info in trained_models:
             missing.remove(job)
             seconds.append(info.seconds)
@@ -147,7 +141,7 @@ def build_request_pool(
             models,
             device=device,
             # A function of the user's may hold what other processes cannot receive.
-            workers=suitable_workers(device) if new_model is None else 1,
+            engine=create_engine(None, suitable_workers(device)) if new_model is None else INLINE,
             new_model=new_model,
             report=lambda state: progress(state.done, state.done + state.left),
         )
@@ -161,7 +155,7 @@ def suitable_workers(device: torch.device) -> int:
     return 1
 
 
-def _check(plan: Plan, data: Data, together: int, workers: int, share: tuple[int, int]) -> None:
+def _check(plan: Plan, data: Data, together: int, share: tuple[int, int]) -> None:
     check_recipe(plan.experiment.training.recipe)
     check_settings(plan.experiment.method)
     if plan.experiment.training.fingerprint != fingerprint(data):
@@ -169,9 +163,8 @@ def _check(plan: Plan, data: Data, together: int, workers: int, share: tuple[int
             f"The data are not those of the plan: the fingerprint of {data.name} differs. "
             "Name them with --data, --root."
         )
-    for name, count in (("together", together), ("workers", workers)):
-        if count < 1:
-            raise BadInput(f"--{name} must be at least 1, got {count}.")
+    if together < 1:
+        raise BadInput(f"--together must be at least 1, got {together}.")
     if not 1 <= share[0] <= share[1]:
         raise BadInput(f"A share is K of N with K from 1 to N, got {share[0]} of {share[1]}.")
 
