@@ -259,7 +259,7 @@ def test_what_a_killed_process_of_the_same_number_left_does_not_lose_the_run(
 
 def add_files(folder: Path) -> None:
     """Audits of ours, a file of the user's, and another run."""
-    for name in ("audit-quick.json", "audit.json", "analysis.json", "notes.txt"):
+    for name in ("audit-quick.json", "audit-oracle.json", "analysis.json", "notes.txt"):
         (folder / name).write_text("{}")
     runs.save(run(), trained_net(), folder / "nested")
 

@@ -45,7 +45,7 @@ from duck.types import Protocols, Scenario
 from duck.unlearning import Epoch, Outcome, Status, notes, status_of
 
 RECORD, WEIGHTS = "run.json", "model.safetensors"
-AUDITS = ("audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json")
+AUDITS = ("audit-quick.json", "audit-oracle.json", "audit-full.json")
 ASSURANCE = "assurance.json"
 RUN_FILES = (RECORD, WEIGHTS, FILE_OF_IDS, *AUDITS, "analysis.json", ASSURANCE)
 """The files that duck writes into a run folder."""

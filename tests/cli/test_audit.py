@@ -310,7 +310,7 @@ def test_a_run_that_is_made_again_has_no_audit(
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(runs / "duck" / "run", run)
-    for name in ("audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json"):
+    for name in ("audit-quick.json", "audit-oracle.json", "audit-full.json"):
         (run / name).write_text("{}")
     words = split(
         "--run {} --classes 3 --method original --out {} --overwrite --json", runs / "original", run

@@ -39,7 +39,7 @@ def write_run(
     analysis: bool = False,
     notes: Sequence[str] = (),
 ) -> Path:
-    """Write a folder with run.json and, on request, audit.json and analysis.json."""
+    """Write a folder with run.json and, on request, audit-oracle.json and analysis.json."""
     rng = random.Random(seed)
     asked = ForgetClasses([3]) if request is None else request
     forgotten = [int(index) for index in asked.classes] if isinstance(asked, ForgetClasses) else []
@@ -98,7 +98,7 @@ def write_run(
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(plain))
     if verdict:
-        (folder / "audit.json").write_text(json.dumps(audit(rng, verdict, names)))
+        (folder / "audit-oracle.json").write_text(json.dumps(audit(rng, verdict, names)))
     if analysis:
         (folder / "analysis.json").write_text(json.dumps(analysed(rng, len(names), forgotten)))
     return folder
@@ -438,7 +438,7 @@ def worst_fifty(root: Path, classes: int = 200) -> list[Path]:
     }
     for folder in folders:
         (folder / "analysis.json").write_text(json.dumps(whole))
-        (folder / "audit.json").write_text(json.dumps(found))
+        (folder / "audit-oracle.json").write_text(json.dumps(found))
     return folders
 
 

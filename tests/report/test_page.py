@@ -141,8 +141,10 @@ def test_an_audit_without_verdict_names_the_stronger_tier(
     tmp_path: Path, powered: bool | None
 ) -> None:
     folder = write_run(tmp_path / "run", verdict="no verdict")
-    found = json.loads((folder / "audit.json").read_text())
-    (folder / "audit.json").write_text(json.dumps({**found, "powered": powered, "tier": "quick"}))
+    found = json.loads((folder / "audit-oracle.json").read_text())
+    (folder / "audit-oracle.json").write_text(
+        json.dumps({**found, "powered": powered, "tier": "quick"})
+    )
     text = visible_text(page_of(folder))
     assert "No verdict. The quick audit" in text
     assert f"duck audit {folder.name} --tier oracle" in text
@@ -251,12 +253,12 @@ def test_what_comes_from_data_is_text(tmp_path: Path) -> None:
         verdict="forgotten",
         analysis=True,
     )
-    found = json.loads((folder / "audit.json").read_text())
+    found = json.loads((folder / "audit-oracle.json").read_text())
     found["reasons"] = [EVIL]
     found["attacks"][EVIL] = found["attacks"].pop("svm")
     found["roc"] = {EVIL: found["roc"]["svm"]}
     found["controls"] = {EVIL: {"expected": EVIL, "got": EVIL, "passed": False}}
-    (folder / "audit.json").write_text(json.dumps(found))
+    (folder / "audit-oracle.json").write_text(json.dumps(found))
     other = write_run(tmp_path / "other", seed=1, verdict="forgotten")
     for page in (page_of(folder), page_of(folder, other)):
         assert len(page.scripts) == 2
