@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from duck import runs
-from duck.cli.console import progress_bar
 from duck.cli.parsing import GivenFlags, read_flags
 from duck.commands.forget import ForgetOptions
 from duck.commands.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
@@ -127,12 +126,6 @@ class SharedFlags:
             protocol=self.request.protocol,
             **rest,
         )
-
-
-def load_data(source: DataOptions, split: bool) -> Data:
-    """Load the data and show a progress bar."""
-    with progress_bar(f"reading {source.data}") as bar:
-        return source.load(split, bar)
 
 
 def load_config(given: GivenFlags) -> Experiment | None:

@@ -10,9 +10,9 @@ from typing import Annotated
 import tyro
 
 from duck import runs
-from duck.cli.console import emit, format_left, job_bar, percent, print_table, say, write
+from duck.cli.console import CONSOLE, emit, format_left, job_bar, percent, print_table, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
-from duck.cli.inputs import EngineFlags, RequestFlags, data_flags, load_data, recipe_for_help
+from duck.cli.inputs import EngineFlags, RequestFlags, data_flags, recipe_for_help
 from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
 from duck.commands.options import DataOptions
 from duck.commands.pool import Inputs, PoolOptions, make_pool
@@ -114,7 +114,8 @@ def _default(given: GivenFlags) -> PoolFlags:
 def _inputs(args: PoolFlags, given: GivenFlags) -> Inputs:
     """Load the data and return them with the request and the changes to the recipe."""
     source, request = args.source, args.request
-    data = load_data(source, not args.pool.is_foreign)
+    with CONSOLE.progress(f"reading {source.data}") as progress:
+        data = source.load(not args.pool.is_foreign, progress)
     wishes = (request.classes or None, request.fraction, request.random_classes, request.ids)
     has_request = any(wish is not None for wish in wishes)
     return Inputs(

@@ -276,7 +276,7 @@ def _read_run(folder: Path, name: str, anchor: str) -> StoredRun:
         for tier in verdict.TIERS
     ]
     analyse = shlex.join(["duck", "analyse", str(folder)])
-    # Older records do not store the kind.
+    # A record without by_class has a page, too.
     kind = run.by_class.kind or ("class" if run.samples.get("forget_test") else "samples")
     result = Result(
         name=name,
