@@ -53,7 +53,7 @@ RUN_FILES = (RECORD, WEIGHTS, FILE_OF_IDS, *AUDITS, "analysis.json", ASSURANCE)
 
 @dataclass(frozen=True)
 class ByClass:
-    """What reports show of each class. An original has none of it."""
+    """What reports show of each class; empty for an original."""
 
     kind: Literal["class", "samples"] | None = None
     names: list[str] = field(default_factory=list)

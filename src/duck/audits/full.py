@@ -282,7 +282,7 @@ def _about_tpr(rate: float) -> str:
 
 
 def _row(about: str, unit: Unit, estimates: Mapping[str, SampleEstimate | Measurement]) -> Row:
-    """Return the row of the models that there is an estimate of."""
+    """Return a row with the models that have an estimate."""
     original, unlearned, retrained = (
         Estimate(*estimates[model][:3]) if model in estimates else None for model in MODELS
     )

@@ -315,7 +315,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Return the method's name in a table, with the variant's."""
+        """The name of the method in a table, with that of its variant."""
         return f"{self.method}, {self.variant}" if self.variant else self.method
 
     @property

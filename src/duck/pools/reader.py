@@ -117,7 +117,7 @@ class Pool:
         return requested
 
     def test_ids(self, ids: Ids) -> Ids:
-        """Return the ids of test samples here: marked, where training samples have the same."""
+        """Return the ids of test samples in the pool: marked if training samples have the same."""
         marked: Ids = np.char.add("test:", ids)
         return marked if np.isin(marked, self.ids).any() else ids
 
