@@ -9,7 +9,7 @@ A model forgets random requests of 20 samples, by methods that are named as in `
 row": each request starts from the result of the one before (`duck.forget` with the earlier Result).
 "together": the original forgets all of them at once. After 1, 2, 5, 10 and 20 requests everything
 that was forgotten so far is compared with reported test samples by the margin (AUC; 0.5 is chance),
-beside models that were retrained without all of it.
+with models that were retrained without all of it.
 
 gap        A measurement minus its mean over the retrained models of the same seed. The AUC and the
            accuracy of retrained models change with the number of requests, too: less data is left.
@@ -235,7 +235,7 @@ def measure_series(requests: Chain, series: str, lengths: Sequence[int]) -> dict
 
 
 def measure_retrained(requests: Chain, length: int) -> Row:
-    """Return the means over retrained models, beside the original's numbers."""
+    """Return the means over retrained models, next to the numbers of the original."""
     rows = [requests.measure(model, length) for model in requests.retrain(length)]
     before = requests.measure(requests.original, length)
     means = {
@@ -248,7 +248,7 @@ def measure_retrained(requests: Chain, length: int) -> Row:
 
 def print_results(rows: list[Row]) -> None:
     """Print accuracy, leakage and their gaps to retrained models by the number of requests."""
-    beside = {(row["seed"], row["requests"]): row for row in rows if row["series"] == RETRAINED}
+    references = {(row["seed"], row["requests"]): row for row in rows if row["series"] == RETRAINED}
     headers = ["method", "requests", "seeds", "test", "gap, points", "AUC", "gap of AUC"]
     headers += ["gap of AUC, first request", "memory"]
     cells = []
@@ -256,10 +256,10 @@ def print_results(rows: list[Row]) -> None:
         of_series = [row for row in rows if row["series"] == series]
         for length in sorted({row["requests"] for row in of_series}):
             chosen = [row for row in of_series if row["requests"] == length]
-            pairs = [(row, beside[row["seed"], length]) for row in chosen]
+            pairs = [(row, references[row["seed"], length]) for row in chosen]
             cells.append([series, length, len(pairs), *summarize(pairs)])
         if series == RETRAINED:
-            cells += original_cells(list(beside.values()))
+            cells += original_cells(list(references.values()))
     print_table(headers, cells, texts=1)
 
 
@@ -279,7 +279,7 @@ def original_cells(rows: list[Row]) -> list[list[object]]:
 
 
 def summarize(pairs: Sequence[tuple[Row, Row]]) -> list[str]:
-    """Return the cells of one series, each row beside the retrained models of its seed."""
+    """Return the cells of one series, each row with the retrained models of its seed."""
     accuracies = [row["accuracy"] for row, _ in pairs]
     leaks = [row["auc"] for row, _ in pairs]
     if all(row is other for row, other in pairs):

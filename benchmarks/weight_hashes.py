@@ -8,6 +8,7 @@ tensors of each weight file, by its path, and the scores of each row. The metada
 times and dates, and do not count. With a second file it prints what differs and exits with 1.
 """
 
+import argparse
 import hashlib
 import json
 import os
@@ -59,13 +60,18 @@ def record() -> dict[str, Any]:
     return values
 
 
-def main(out: str, earlier: str | None = None) -> int:
+def main() -> int:
     """Write the values and print the differences from earlier ones."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("out", type=Path, help="file to write")
+    parser.add_argument("earlier", type=Path, nargs="?", help="file to compare with")
+    args = parser.parse_args()
     values = record()
-    Path(out).write_text(json.dumps(values, indent=1) + "\n")
-    if earlier is None:
+    args.out.write_text(json.dumps(values, indent=1) + "\n")
+    if args.earlier is None:
         return 0
-    before = json.loads(Path(earlier).read_text())
+    before = json.loads(args.earlier.read_text())
     names = sorted({*before, *values})
     changed = [name for name in names if before.get(name) != values.get(name)]
     for name in changed:
@@ -75,4 +81,4 @@ def main(out: str, earlier: str | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

@@ -203,7 +203,7 @@ def test_retraining_through_the_same_door() -> None:
         duck.forget(trained_net(), data, forget=[1, 2], method="retrained")
 
 
-def test_retraining_by_a_recipe_that_was_not_said_notes_which_it_took(
+def test_retraining_by_an_assumed_recipe_is_noted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(duck.methods.Retrained, "__call__", lambda self, model, task: model)

@@ -31,7 +31,7 @@ class Broken:
         raise RuntimeError("the disk of the moon is full")
 
 
-def test_a_failing_method_says_why_in_its_row_and_the_others_go_on(
+def test_a_failing_method_has_its_error_in_its_row_and_the_others_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(METHODS._entries, "broken", Broken)

@@ -161,7 +161,7 @@ def test_the_next_request_is_scored_against_the_model_it_starts_from() -> None:
     assert same.earlier[0].state == "still forgotten"
 
 
-def test_a_class_that_comes_back_is_the_first_note() -> None:
+def test_a_class_that_is_known_again_is_the_first_note() -> None:
     data = toy_data()
     first = duck.forget(trained_net(), data, forget=ForgetClasses([2]), method=DUCK)
     scenario = scenario_after(first.scenario, ForgetClasses([1]))
@@ -206,7 +206,9 @@ def memorising_net(samples: Examples) -> nn.Module:
     return net.eval()
 
 
-def test_samples_come_back_where_their_losses_are_lower_than_those_of_unseen_samples() -> None:
+def test_samples_are_known_again_where_their_losses_are_lower_than_those_of_unseen_samples() -> (
+    None
+):
     """Their classes stay known: the accuracy alone is no sign."""
     data = noise_data()
     first = ForgetFraction(0.25)(data)
@@ -299,7 +301,7 @@ def test_a_class_that_came_back_stays_known_in_later_requests(share: float) -> N
     assert later.before == later.after
 
 
-def test_a_set_that_nothing_was_forgotten_of_is_not_called_forgotten() -> None:
+def test_a_forget_set_that_was_never_forgotten_is_not_called_forgotten() -> None:
     """Its losses may be like those of unseen samples from the start."""
     data = toy_data()
     first = duck.forget(trained_net(), data, forget=ForgetFraction(0.25), method=Original())

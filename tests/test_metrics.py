@@ -35,7 +35,7 @@ def test_aus_by_hand(
 
 
 @given(unit, unit, unit)
-def test_aus_falls_with_what_is_remembered_and_rises_with_what_is_kept(
+def test_aus_falls_with_remembered_and_rises_with_retained_accuracy(
     original: float, test: float, forget: float
 ) -> None:
     assert aus("class", original, test, forget) <= aus("class", original, test, 0.0)

@@ -61,9 +61,10 @@ def model() -> Home:
     return net.eval()
 
 
-def without(dataset: TensorDataset, *gone: int) -> Subset[Any]:
+def without(dataset: TensorDataset, *forgotten: int) -> Subset[Any]:
     return Subset(
-        dataset, [row for row, label in enumerate(dataset.tensors[1].tolist()) if label not in gone]
+        dataset,
+        [row for row, label in enumerate(dataset.tensors[1].tolist()) if label not in forgotten],
     )
 
 
@@ -84,7 +85,7 @@ class Items(Dataset[Any]):
 
 
 @pytest.mark.parametrize(("first", "second"), [(4, 7), (9, 0), (0, 9)])
-def test_a_second_request_after_the_first_class_is_gone(
+def test_a_second_request_after_the_first_class_was_forgotten(
     model: Home, first: int, second: int
 ) -> None:
     once = duck.forget(model, TRAIN, duck.ForgetClasses([first]), test=TEST)
@@ -177,12 +178,12 @@ def test_mean_and_std_are_those_of_the_model(model: Home) -> None:
         plain.outcome.original.retain, abs=0.003
     )
     assert own.outcome.original.retain < printed.outcome.original.retain
-    said = [note for note in own.notes if "mean=" in note]
+    remarks = [note for note in own.notes if "mean=" in note]
     assert re.search(
         r"normalised by the data's own mean \(0\.30\d\) and std \(0\.37\d\).* give mean= and std=",
-        said[0],
+        remarks[0],
     )
-    assert said[0] in str(own)
+    assert remarks[0] in str(own)
     assert not any("mean=" in note for note in (*printed.notes, *plain.notes))
 
 
@@ -199,13 +200,13 @@ def test_mean_and_std_that_cannot_be_used(model: Home) -> None:
 
 def test_an_original_that_does_not_know_the_data_is_pointed_out(model: Home) -> None:
     turned = TensorDataset(IMAGES[:1000], (LABELS[:1000] + 1) % 10)
-    said = duck.forget(model, turned, [1, 2, 3], method="finetune").notes
+    remarks = duck.forget(model, turned, [1, 2, 3], method="finetune").notes
     assert any(
         re.match(
             r"The original gets \d % .* mean and std .* order of the classes",
             n,
         )
-        for n in said
+        for n in remarks
     )
     assert not any(
         "order of the classes" in note

@@ -52,7 +52,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS._entries, "slow", Slow)
 
 
-def test_it_is_made_once_for_an_original_whoever_is_forgotten_and_timed_apart() -> None:
+def test_a_preparation_is_computed_once_for_an_original_and_timed_separately() -> None:
     cache, model = Preparations(), trained_net()
     outcomes = [
         unlearn(Slow(), model, ForgetClasses([label])(toy_data()), preparations=cache)

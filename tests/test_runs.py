@@ -231,7 +231,7 @@ def test_overwriting_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "thesis" / "chapter.txt").exists()
 
 
-def test_an_overwrite_that_fails_leaves_the_run_that_was_there(
+def test_a_failed_overwrite_leaves_the_old_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, folder = run(), tmp_path / "one"
@@ -259,7 +259,7 @@ def test_what_a_killed_process_of_the_same_number_left_does_not_lose_the_run(
 
 def add_files(folder: Path) -> None:
     """Audits of ours, a file of the user's, and another run."""
-    for name in ("audit-quick.json", "audit.json", "analysis.json", "notes.txt"):
+    for name in ("audit-quick.json", "audit-oracle.json", "analysis.json", "notes.txt"):
         (folder / name).write_text("{}")
     runs.save(run(), trained_net(), folder / "nested")
 

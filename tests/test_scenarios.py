@@ -36,7 +36,7 @@ def assert_partition(scenario: Scenario) -> None:
 
 @given(st.sets(st.integers(0, CLASSES - 1), min_size=1, max_size=CLASSES - 1))
 @settings(deadline=None)
-def test_classes_go_whole(classes: set[int]) -> None:
+def test_whole_classes_are_forgotten(classes: set[int]) -> None:
     scenario = ForgetClasses(classes)(DATA)
     assert_partition(scenario)
     assert scenario.kind == "class"
@@ -66,15 +66,17 @@ def classes_of(scenario: Scenario) -> set[int]:
 
 @given(st.integers(1, CLASSES - 1), st.integers(0, 5))
 @settings(deadline=None)
-def test_random_classes_go_whole_and_more_of_them_contain_fewer(count: int, seed: int) -> None:
+def test_random_classes_are_forgotten_whole_and_larger_counts_contain_smaller_ones(
+    count: int, seed: int
+) -> None:
     scenario = ForgetRandomClasses(count)(DATA, seed)
     assert_partition(scenario)
     assert scenario.kind == "class"
-    gone = classes_of(scenario)
-    assert len(gone) == count
-    assert torch.equal(scenario.forget, ForgetClasses(gone)(DATA, seed).forget)
+    forgotten = classes_of(scenario)
+    assert len(forgotten) == count
+    assert torch.equal(scenario.forget, ForgetClasses(forgotten)(DATA, seed).forget)
     if count > 1:
-        assert classes_of(ForgetRandomClasses(count - 1)(DATA, seed)) < gone
+        assert classes_of(ForgetRandomClasses(count - 1)(DATA, seed)) < forgotten
 
 
 def test_random_classes_depend_on_the_seed_and_their_number_is_checked() -> None:

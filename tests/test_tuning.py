@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch import nn
@@ -17,6 +19,7 @@ from duck.data.examples import examples
 from duck.engines import InlineEngine, ProcessEngine
 from duck.errors import BadInput, MissingExtra, UnknownName
 from duck.methods import METHODS, Duck
+from duck.predict import logits_on
 from duck.runtime import seeded
 from duck.scenarios import ForgetClasses
 from duck.search_spaces import Values, settings_in, space_of, spaces
@@ -24,7 +27,6 @@ from duck.training import loop
 from duck.tuning import (
     FAILED,
     Trial,
-    _confidences,
     _Judge,
     _run,
     _run_part,
@@ -36,7 +38,7 @@ from duck.tuning import (
     widened,
     with_settings,
 )
-from duck.types import Scenario, Task
+from duck.types import Examples, Scenario, Task
 from tests.toys import (
     RECIPE,
     class_scenario,
@@ -148,7 +150,7 @@ def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
     )
     assert trial.score < 0.5
     # AUC by counting pairs: how often a forget sample has the higher confidence.
-    sure, unsure = (_confidences(retrained, side) for side in (task.forget, judge.holdout))
+    sure, unsure = (odds(retrained, side) for side in (task.forget, judge.holdout))
     pairs = (sure[:, None] > unsure).mean() + 0.5 * (sure[:, None] == unsure).mean()
     assert itself.auc == pytest.approx(pairs)
     found = next(tune(DUCK, toy_original(), [scenario], 1, retrained=[retrained]))
@@ -158,6 +160,12 @@ def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
         next(tune(DUCK, toy_original(), [scenario], 1, retrained=[retrained, retrained]))
     with pytest.raises(BadInput, match="gap is for single samples"):
         next(tune(DUCK, toy_original(), [class_scenario()], 1, retrained=[retrained]))
+
+
+def odds(model: nn.Module, samples: Examples) -> npt.NDArray[np.float64]:
+    """The odds of the most probable class."""
+    shares = logits_on(model, samples).double().softmax(1).sort(1, descending=True).values
+    return (shares[:, 0] / shares[:, 1:].sum(1)).numpy()
 
 
 def first_class() -> Scenario:
@@ -280,7 +288,7 @@ def test_trials_start_from_the_preset_and_repeat_with_the_seed(make: object) -> 
     assert all(0 < trial.score <= 1.1 for trial in trials)
 
 
-def test_a_search_goes_on_after_the_trials_that_are_done() -> None:
+def test_a_search_resumes_after_the_finished_trials() -> None:
     whole = list(tune(DUCK, toy_original(), [class_scenario()], 5))
     rest = list(tune(DUCK, toy_original(), [class_scenario()], 5, done=whole[:3]))
     assert [replace(trial, seconds=0.0) for trial in rest] == [

@@ -60,9 +60,9 @@ def test_a_method_that_skips_samples_is_found_out(monkeypatch: pytest.MonkeyPatc
     scenario = class_scenario()
     outcome = unlearn(Half(), trained_net(), scenario)
     assert (outcome.processed, outcome.forget_samples) == (30, 60)
-    said = notes(scenario, outcome)
-    assert said[0].startswith("Nothing was forgotten")
-    assert said[1] == "Only 30 of 60 forget samples were processed."
+    found_notes = notes(scenario, outcome)
+    assert found_notes[0].startswith("Nothing was forgotten")
+    assert found_notes[1] == "Only 30 of 60 forget samples were processed."
 
 
 @dataclass(frozen=True)
@@ -222,9 +222,9 @@ def test_the_watcher_hears_of_steps_and_epochs() -> None:
 )
 def test_a_stop_rule_that_was_never_met_is_noted(method: Method) -> None:
     scenario = class_scenario()
-    said = notes(scenario, unlearn(method, trained_net(), scenario, recipe=RECIPE))
-    assert any("not met within max_epochs = 1" in note for note in said)
-    assert said[0] == "Nothing was forgotten: accuracy on the forget samples did not fall."
+    found_notes = notes(scenario, unlearn(method, trained_net(), scenario, recipe=RECIPE))
+    assert any("not met within max_epochs = 1" in note for note in found_notes)
+    assert found_notes[0] == "Nothing was forgotten: accuracy on the forget samples did not fall."
     enough = replace(method, max_epochs=40, lr=1e-2)  # type: ignore[type-var]
     assert notes(scenario, unlearn(enough, trained_net(), scenario, recipe=RECIPE)) == []
 

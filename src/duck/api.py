@@ -1,8 +1,10 @@
 """The Python API: train, forget and audit with plain modules and torch data sets."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -11,16 +13,19 @@ from torch import Tensor, nn
 from duck.assurance import Assured, AssureOptions
 from duck.assurance import assure as assure_methods
 from duck.audits.auditing import Case, audit_oracle, audit_quick
+from duck.audits.full import check_pool_models
 from duck.audits.next_step import audit_obstacle
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
-from duck.audits.verdict import DEFAULT_MODELS, NOT_FORGOTTEN, Audit, Tier
-from duck.commands.audit import AuditOptions, audit_run
+from duck.audits.verdict import DEFAULT_MODELS, NOT_FORGOTTEN, TIERS, Audit, Tier
+from duck.commands.audit import DEFAULT_POOL_MODELS, AuditOptions, audit_run
 from duck.data.checks import check_data
 from duck.data.examples import Pixels
 from duck.data.torch_dataset import MapStyle, from_dataset
+from duck.display import Display
 from duck.earlier_requests import EarlierScores, with_history
 from duck.errors import BadInput
+from duck.experiment import Experiment, Training, digest_of, fingerprint
 from duck.methods.base import METHODS, Method
 from duck.methods.ladder import AUTO, configure, ladder
 from duck.methods.presets import default_recipe
@@ -36,6 +41,9 @@ from duck.models.user_models import (
     in_float32,
     without_hooks,
 )
+from duck.pools.build import build_request_pool
+from duck.pools.plan import Plan
+from duck.pools.reader import Pool
 from duck.predict import check_model
 from duck.printable import counted, printable
 from duck.registry import suggest
@@ -46,6 +54,7 @@ from duck.scenarios import (
     Request,
     add_copies,
     describe_forget_set,
+    request_of,
     scenario_after,
 )
 from duck.training import loop
@@ -404,6 +413,8 @@ def audit(
     retrained: Sequence[nn.Module | Path | str] | nn.Module = (),
     tier: Tier | None = None,
     models: int = DEFAULT_MODELS,
+    pool: Path | str | None = None,
+    pool_models: int | None = None,
     new_model: Callable[[], nn.Module] | None = None,
     recipe: Recipe | None = None,
     head: str | None = None,
@@ -424,14 +435,17 @@ def audit(
             other seeds; five or more. For the folder of a run, folders of such runs.
         tier: `quick` needs no retrained models. `oracle`, the default if some are given, trains
             the missing ones up to `models`, for which it needs `new_model` and `recipe`; the folder
-            of a run has them. `full` needs the folder of a run.
-        models: Number of retrained models of the oracle tier.
+            of a run has them. `full` also trains a pool, and needs a Result or the folder of a run.
+        models: Number of retrained models of the tiers `oracle` and `full`.
+        pool: Folder of the pool of the full tier. That of a Result is made there, or resumed. None:
+            a temporary one; for the folder of a run, one in the same folder.
+        pool_models: Number of models of a pool that is made now. None: 32.
         new_model: Builds a fresh model. Default: what `forget` was given.
         recipe: How the original was trained. Default: what `forget` was given. There is no other
             default, because models of another recipe differ from the original for that alone.
         head: Name of the classifier head inside the model. None: it is found.
         options: For the folder of a run: further fields of `duck.commands.audit.AuditOptions`,
-            such as `pool`, `pool_models`, `data`, `root`, `trust_model_code` and `device`.
+            such as `data`, `root`, `trust_model_code` and `device`.
     """
     is_one = isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList)
     references: list[Any] = [retrained] if is_one else list(retrained)  # type: ignore[arg-type]
@@ -453,11 +467,17 @@ def audit(
             "head": head,
             "original": None if original is None else Path(original),  # type: ignore[arg-type]
             "retrained": tuple(map(Path, references)),
+            "pool": None if pool is None else Path(pool),
+            "pool_models": pool_models,
             **options,
         }
         return audit_run(Path(unlearned), _audit_options(settings)).audit
     if options:
         raise BadInput(f"Only the audit of the folder of a run takes {', '.join(options)}.")
+    if chosen not in TIERS:
+        raise BadInput(f"tier is one of {', '.join(TIERS)}; got {chosen!r}.")
+    if chosen != "full" and (pool is not None or pool_models is not None):
+        raise BadInput("Only the full tier takes pool= and pool_models=: add tier='full'.")
     before = None if original is None else check_given(original)
     case, known_recipe = _case(unlearned, scenario, before, new_model, recipe, head)
     given = [check_given(model) for model in (case.original, case.unlearned, *references)]
@@ -469,14 +489,17 @@ def audit(
             unlearned=unlearned_model,
             new_model=_adapted(case.new_model),
         )
-        if chosen == "quick":
-            return audit_quick(case)
+        if chosen == "quick" or len(case.scenario.forget) == 1:
+            return replace(audit_quick(case), tier=chosen)
         if chosen == "oracle":
-            return _audit_oracle(case, others, known_recipe, tier, models)
-    raise BadInput(
-        f"tier is 'quick' or 'oracle' here, got {chosen!r}. The full tier needs a pool of models: "
-        "duck.audit(FOLDER, tier='full') with the folder of a run."
-    )
+            return audit_oracle(case, _references(case, others, known_recipe, tier, models))
+        method = unlearned.method if isinstance(unlearned, Result) else None
+        count = DEFAULT_POOL_MODELS if pool_models is None else pool_models
+        check_pool_models(count)
+        plan = _pool_plan(case, method, known_recipe)
+        found = _references(case, others, known_recipe, tier, models)
+        with nullcontext(pool) if pool is not None else TemporaryDirectory() as folder:
+            return audit_oracle(case, found, _build_pool(Path(folder), plan, case, count))
 
 
 def _audit_options(settings: dict[str, Any]) -> AuditOptions:
@@ -487,22 +510,48 @@ def _audit_options(settings: dict[str, Any]) -> AuditOptions:
     return AuditOptions(**settings)
 
 
-def _audit_oracle(
+def _pool_plan(case: Case, method: Method | None, recipe: Recipe | None) -> Plan:
+    """Return the plan of the pool of the full tier."""
+    if method is None or case.new_model is None or recipe is None:
+        raise BadInput(
+            "The full tier trains a pool of models and lets each forget by the same method: it "
+            "needs the Result of duck.forget, with new_model= and recipe=, or the folder of a run."
+        )
+    scenario = case.scenario
+    if scenario.earlier:
+        raise BadInput("A pool cannot follow earlier requests: audit with tier='oracle'.")
+    layers = {name: tuple(value.shape) for name, value in case.original.state_dict().items()}
+    training = Training(
+        scenario.data.name,
+        # A pool in a folder is resumed only for the same architecture.
+        f"{type(case.original).__name__} {digest_of(layers)}",
+        recipe,
+        fingerprint=fingerprint(scenario.data),
+    )
+    request = request_of(scenario)
+    return Plan(Experiment(training, request, method, scenario.seed, scenario.protocol))
+
+
+def _build_pool(folder: Path, plan: Plan, case: Case, models: int) -> Pool:
+    device = device_of(case.original)
+    data = case.scenario.data
+    return build_request_pool(folder, plan, data, models, device, Display(), case.new_model)
+
+
+def _references(
     case: Case,
     retrained: Sequence[nn.Module],
     recipe: Recipe | None,
     tier: Tier | None,
     models: int,
-) -> Audit:
-    """Run the oracle tier; train models up to the given number if that is possible.
+) -> list[nn.Module]:
+    """Return the given retrained models, and as many more as are missing and can be trained.
 
     If no tier was asked for, given models suffice.
     """
     if models < 1:
         raise BadInput(f"models is at least 1, got {models}.")
     check_gradients()
-    if len(case.scenario.forget) == 1:
-        return audit_quick(case)
     make_setting(case.scenario)  # an error before anything is trained
     fresh: list[nn.Module] = []
     is_sufficient = tier is None and bool(retrained)
@@ -516,7 +565,7 @@ def _audit_oracle(
             "The oracle tier compares with models retrained as the original was trained: give "
             f"retrained=[...], or new_model= and recipe= to train them. Missing: {missing}."
         )
-    return audit_oracle(case, [*retrained, *fresh])
+    return [*retrained, *fresh]
 
 
 def _case(

@@ -1,6 +1,6 @@
 """Compare methods on one scenario."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 from duck.engines import INLINE, Engine
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, has_settings, missing_settings, preset
-from duck.metrics import check_limit, evaluate
+from duck.metrics import Scores, check_limit, evaluate
 from duck.preparation import Preparations
 from duck.types import Original, Progress, Scenario
 from duck.unlearning import Epoch, Outcome, Watch, notes, unlearn
@@ -122,23 +122,31 @@ def suited(kind: str | None = None) -> list[str]:
     return [*baselines, *(name for name in able if name not in baselines)]
 
 
-def rows(compared: list[Compared]) -> list[dict[str, Any]]:
-    """Return the scores of each method and their differences from the retrained model."""
-    retrained = next(
-        (row.outcome for row in compared if row.name == "retrained" and row.outcome), None
-    )
+def rows(compared: Sequence[Compared]) -> list[dict[str, Any]]:
+    """Return the rows for JSON: the scores of each method, and their gaps to Retrained."""
+    retrained = scores_of_retrained(compared)
     return [_row(row, retrained) for row in compared]
 
 
-def _row(row: Compared, retrained: Outcome | None) -> dict[str, Any]:
+def scores_of_retrained(compared: Sequence[Compared]) -> Scores | None:
+    """Return the scores that the others are compared with, if there are any."""
+    outcomes = (row.outcome for row in compared if row.name == "retrained")
+    return next((outcome.scores for outcome in outcomes if outcome), None)
+
+
+def gap_to(retrained: Scores, scores: Scores, name: str) -> float | None:
+    """Return a score minus that of Retrained; None where one of them is missing."""
+    value, reference = getattr(scores, name), getattr(retrained, name)
+    return None if value is None or reference is None else value - reference
+
+
+def _row(row: Compared, retrained: Scores | None) -> dict[str, Any]:
     if row.outcome is None:
         return {"method": row.name, "error": row.error}
     scores = {name: value for name, value in asdict(row.outcome.scores).items() if name in COLUMNS}
     gaps = None
     if retrained:
-        gaps = {
-            name: _gap(value, getattr(retrained.scores, name)) for name, value in scores.items()
-        }
+        gaps = {name: gap_to(retrained, row.outcome.scores, name) for name in scores}
     return {
         "method": row.name,
         "scores": scores,
@@ -151,7 +159,3 @@ def _row(row: Compared, retrained: Outcome | None) -> dict[str, Any]:
         "kept_accuracy": asdict(row.outcome.kept_accuracy),
         "notes": list(row.notes),
     }
-
-
-def _gap(value: float | None, retrained: float | None) -> float | None:
-    return None if value is None or retrained is None else value - retrained

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from duck import files, runs
 from duck.assurance import Assurance, AssureOptions
@@ -48,8 +47,7 @@ class DemoOptions:
 class DemoRun:
     """A stored run of the demonstration."""
 
-    row: dict[str, Any]
-    """The run as a row of a table or of JSON."""
+    row: runs.RunRow
     tier: Tier
     """Of the audit."""
     verdict: str
@@ -71,7 +69,7 @@ def run_demo(options: DemoOptions | None = None, display: Display | None = None)
     files.check_replaceable(options.out / PAGE, REPORT_MARK.encode())
     with files.lock(options.out):
         found = list(_run_all(options, display or Display()))
-    folders = [Path(run.row["run"]) for run in found]
+    folders = [Path(run.row.run) for run in found]
     return Demo(found, write_report(options.out / PAGE, Contents(read_runs(folders))))
 
 

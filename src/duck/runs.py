@@ -5,7 +5,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -41,11 +41,11 @@ from duck.runtime import device_name, device_of, is_first
 from duck.sample_ids import FILE as FILE_OF_IDS
 from duck.sample_ids import NO_SALT, hide_ids, new_salt, read_salt, restore_ids, write_ids
 from duck.scenarios import describe
-from duck.types import Scenario
+from duck.types import Protocols, Scenario
 from duck.unlearning import Epoch, Outcome, Status, notes, status_of
 
 RECORD, WEIGHTS = "run.json", "model.safetensors"
-AUDITS = ("audit.json", "audit-quick.json", "audit-oracle.json", "audit-full.json")
+AUDITS = ("audit-quick.json", "audit-oracle.json", "audit-full.json")
 ASSURANCE = "assurance.json"
 RUN_FILES = (RECORD, WEIGHTS, FILE_OF_IDS, *AUDITS, "analysis.json", ASSURANCE)
 """The files that duck writes into a run folder."""
@@ -53,7 +53,7 @@ RUN_FILES = (RECORD, WEIGHTS, FILE_OF_IDS, *AUDITS, "analysis.json", ASSURANCE)
 
 @dataclass(frozen=True)
 class ByClass:
-    """What reports show of each class. An original has none of it."""
+    """What reports show of each class; empty for an original."""
 
     kind: Literal["class", "samples"] | None = None
     names: list[str] = field(default_factory=list)
@@ -153,6 +153,16 @@ class PublicExperiment:
     training: PublicTraining
 
 
+@dataclass(frozen=True)
+class PublicRun:
+    """The part of a run that is read without its sample ids."""
+
+    experiment: PublicExperiment
+    samples: dict[str, Count] = field(default_factory=dict)
+    source: dict[str, str | None] = field(default_factory=dict)
+    id: str = ""
+
+
 def _build_converter(read_experiment: Callable[[Any, Any], Any]) -> cattrs.Converter:
     converter = build_converter()
     converter.register_structure_hook(Experiment, read_experiment)
@@ -215,26 +225,45 @@ def judge(run: Run, limit: float | None = None) -> Run:
     return replace(run, kept_accuracy=judged, notes=others)
 
 
-def row(folder: Path, run: Run) -> dict[str, Any]:
-    """Return an unlearning as a row of a table or of JSON."""
+@dataclass(frozen=True)
+class RunRow:
+    """An unlearning as a row of a table or of JSON."""
+
+    run: str
+    method: str
+    scenario: str
+    protocol: Protocols
+    scores: dict[str, float | None]
+    seconds: float
+    prepare_seconds: float
+    forget_samples: int
+    processed: int
+    earlier: Sequence[EarlierScores]
+    status: Status
+    kept_accuracy: KeptAccuracy | None
+    notes: Sequence[str]
+
+
+def row(folder: Path, run: Run) -> RunRow:
+    """Return an unlearning as a row."""
     method, request = run.experiment.method, run.experiment.request
     if method is None or request is None:
         raise BadInput(f"{folder} is an original model, not an unlearning.")
-    return {
-        "run": str(folder),
-        "method": METHODS.name_of(method),
-        "scenario": describe(request, run.by_class.names),
-        "protocol": run.experiment.protocol,
-        "scores": {name: run.scores[name] for name in COLUMNS},
-        "seconds": run.seconds,
-        "prepare_seconds": run.prepare_seconds,
-        "forget_samples": run.samples["forget"],
-        "processed": run.samples["processed"],
-        "earlier": [asdict(scores) for scores in run.earlier],
-        "status": run.status,
-        "kept_accuracy": run.kept_accuracy and asdict(run.kept_accuracy),
-        "notes": run.notes,
-    }
+    return RunRow(
+        str(folder),
+        METHODS.name_of(method),
+        describe(request, run.by_class.names),
+        run.experiment.protocol,
+        {name: run.scores[name] for name in COLUMNS},
+        run.seconds,
+        run.prepare_seconds,
+        run.samples["forget"],
+        run.samples["processed"],
+        run.earlier,
+        run.status,
+        run.kept_accuracy,
+        run.notes,
+    )
 
 
 def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> Path:
@@ -270,6 +299,11 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
 def load(folder: Path) -> Run:
     """Read the record of a run, judged by the default limit on the loss of accuracy."""
     return judge(_structure(restore_ids(_read_json(folder), folder), folder, _CONVERTER))
+
+
+def load_public(folder: Path) -> PublicRun:
+    """Read what commands need before the data are read: where these are, and the model."""
+    return structure(read_record(folder), PublicRun)
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -360,7 +394,7 @@ def check_free(folder: Path, experiment: Experiment, overwrite: bool) -> bool:
 
 def holds(folder: Path, experiment: Experiment) -> bool:
     """Return whether a folder contains the run of this experiment."""
-    return bool(read_record(folder).get("id") == experiment.run_id(read_salt(folder)))
+    return load_public(folder).id == experiment.run_id(read_salt(folder))
 
 
 def default_folder(experiment: Experiment, runs: Path = Path("runs")) -> Path:
@@ -402,6 +436,13 @@ def check_writable(place: Path) -> None:
             f"{place} cannot be written: nothing can be made in {above} ({error.strerror}). "
             "Choose another place."
         ) from error
+
+
+def check_file_writable(path: Path) -> None:
+    """Raise an error if no file can be created here, before long work starts."""
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder: name a file in it.")
+    check_writable(path)
 
 
 def unfinished(folder: Path, run_id: str) -> Path:

@@ -330,6 +330,14 @@ def describe_forget_set(scenario: Scenario) -> str:
     return f"{samples}: {listed(scenario.data.train.ids[scenario.forget.numpy()].tolist())}"
 
 
+def request_of(scenario: Scenario) -> Request:
+    """Return a request for the forget set of a scenario, by its classes or by sample ids."""
+    train = scenario.data.train
+    if scenario.kind == "class":
+        return ForgetClasses(train.labels[scenario.forget].unique().tolist())
+    return ForgetSamples(train.ids[scenario.forget.numpy()].tolist())
+
+
 def _samples(count: int) -> str:
     return f"{count} sample{'' if count == 1 else 's'}"
 

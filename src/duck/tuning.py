@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from duck.audits.memory import ResidualMemory
 from duck.audits.parts import restrict
+from duck.audits.scores import margins
+from duck.audits.statistics import rank_auc
 from duck.engines import INLINE, Engine
 from duck.errors import BadInput, MissingExtra
 from duck.methods.base import METHODS, Method
@@ -35,7 +35,7 @@ from duck.search_spaces import (
     space_of,
     value_of,
 )
-from duck.types import Examples, Original, Recipe, Scenario, Task
+from duck.types import Original, Recipe, Scenario, Task
 
 T = TypeVar("T")
 Objective = Literal["aus", "gap", "memory"]
@@ -43,8 +43,6 @@ MIN_TRIALS_TO_WIDEN = 3
 """Trials before a range is widened. The best of fewer trials means little."""
 FAILED = -2.0
 """Score of a trial that failed: the lowest that an objective can have."""
-MAX_LOG_ODDS = 1e6
-"""The log-odds of a sample whose other classes are all masked would be infinite."""
 
 
 @dataclass(frozen=True)
@@ -376,15 +374,7 @@ class _Judge:
 
     def _auc(self, model: nn.Module) -> float:
         """Return how well confidence separates forget samples from holdout samples."""
-        members = _confidences(model, self.task.forget)
-        others = _confidences(model, self.holdout)
-        labels = np.repeat([1, 0], [len(members), len(others)])
-        return float(roc_auc_score(labels, np.concatenate([members, others])))
-
-
-def _confidences(model: nn.Module, examples: Examples) -> npt.NDArray[np.float64]:
-    """Return the log-odds of the most probable class of each sample."""
-    logits = logits_on(model, examples).double()
-    top, index = logits.max(1, keepdim=True)
-    others = logits.scatter(1, index, -torch.inf).logsumexp(1)
-    return (top[:, 0] - others).clamp(-MAX_LOG_ODDS, MAX_LOG_ODDS).cpu().numpy()
+        sides = (self.task.forget, self.holdout)
+        logits = torch.cat([logits_on(model, examples) for examples in sides]).cpu().numpy()
+        is_member = np.arange(len(logits)) < len(self.task.forget)
+        return rank_auc(margins(logits, logits.argmax(1)), is_member)

@@ -59,12 +59,12 @@ def test_values_of_a_trained_net_sum_to_what_they_explain_and_leave_it_alone() -
     found = shap_values(model, images, data.test.labels[:6], background, steps=4)
     model.eval()
     with torch.no_grad():
-        said = [
+        logits = [
             model(part).double().softmax(1)[:, data.test.labels[:6]]
             for part in (images, background)
         ]
-    assert torch.allclose(found.outputs, said[0].diagonal(), atol=1e-6)
-    assert torch.allclose(found.base, said[1].mean(0), atol=1e-6)
+    assert torch.allclose(found.outputs, logits[0].diagonal(), atol=1e-6)
+    assert torch.allclose(found.base, logits[1].mean(0), atol=1e-6)
     assert (
         (found.values.double().sum((1, 2, 3)) - (found.outputs - found.base)).abs() < 0.01
     ).all()

@@ -41,7 +41,7 @@ def freed() -> bias.RemovalOutcome:
     return bias.remove_bias(DEBIAS, scenario(), Original(biased, toy_net, RECIPE), method)
 
 
-def test_who_is_patched_who_is_mislabelled_and_who_is_forgotten() -> None:
+def test_patched_mislabelled_and_forgotten_samples() -> None:
     train, clean = scenario().data.train, DATA.train
     patched = corner(train)
     assert int(patched.sum()) == 40
@@ -109,14 +109,14 @@ def test_presets_of_class_removal_with_the_true_class_as_target() -> None:
 
 
 def test_the_bias_is_learned_and_unlearned() -> None:
-    said = bias.measure_shares(DEBIAS, scenario(), freed().models)
-    assert said["biased"].wrong.share >= 0.95
-    assert said["duck"].right.share >= 0.95
-    assert said["corrected"].right.share >= 0.95
+    shares = bias.measure_shares(DEBIAS, scenario(), freed().models)
+    assert shares["biased"].wrong.share >= 0.95
+    assert shares["duck"].right.share >= 0.95
+    assert shares["corrected"].right.share >= 0.95
     assert freed().outcome.original.forget >= 0.95
     assert freed().outcome.scores.forget < 0.01
     assert freed().outcome.processed == 20
-    for one in said.values():
+    for one in shares.values():
         assert one.right_without_patch.share >= 0.95
         assert (one.test or 0) >= 0.95
         assert one.n == 40

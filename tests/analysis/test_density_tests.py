@@ -6,8 +6,8 @@ from duck.analysis.density_tests import density_tests
 from duck.analysis.study import Analysis
 
 
-def run_of(forgotten: int, gone: float, kept: float) -> Analysis:
-    changed = {str(label): gone if label == forgotten else kept for label in range(3)}
+def run_of(forgotten: int, forgotten_classes: float, kept: float) -> Analysis:
+    changed = {str(label): forgotten_classes if label == forgotten else kept for label in range(3)}
     same: dict[str, float | None] = dict.fromkeys(("0", "1", "2"), kept)
     return Analysis(
         density={

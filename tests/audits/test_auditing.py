@@ -19,6 +19,8 @@ from duck.data.examples import Pixels
 from duck.errors import BadInput
 from duck.experiment import Training
 from duck.files import CacheWarning
+from duck.methods.base import METHODS
+from duck.pools.reader import Pool
 from duck.retraining import Retraining
 from tests.toys import (
     RECIPE,
@@ -37,6 +39,13 @@ TRAINING = Training("toy", "toy", duck.Recipe(epochs=1, batch_size=64))
 @cache
 def retrained(count: int = 3) -> tuple[nn.Module, ...]:
     return tuple(Retraining(class_scenario(), trained_net(), toy_net, SHORT)(count))
+
+
+def stored_in(folder: Path) -> Retraining:
+    """Short retrainings whose models are stored in a folder."""
+    scenario, original = class_scenario(), trained_net()
+    recipe, store = TRAINING.recipe, ArtifactStore(folder)
+    return Retraining(scenario, original, toy_net, recipe, TRAINING, store)
 
 
 class Masked(nn.Module):
@@ -123,7 +132,7 @@ def test_references_that_were_not_trained_as_the_original_was_give_no_verdict() 
     )
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_arguments_are_named() -> None:
     with pytest.raises(BadInput, match=r"duck.audit\(unlearned, scenario, original=original\)"):
         duck.audit(trained_net(), class_scenario())
     with pytest.raises(BadInput, match="models is at least 1, got 0"):
@@ -245,17 +254,10 @@ def test_relearning_takes_an_original_no_step_and_a_model_without_the_class_some
     assert all(torch.equal(value, before[name]) for name, value in without.state_dict().items())
 
 
-def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(
+def test_retrained_models_are_stored_reused_and_depend_on_the_retain_set(
     tmp_path: Path,
 ) -> None:
-    making = Retraining(
-        class_scenario(),
-        trained_net(),
-        toy_net,
-        duck.Recipe(epochs=1, batch_size=64),
-        TRAINING,
-        ArtifactStore(tmp_path),
-    )
+    making = stored_in(tmp_path)
     printed: list[tuple[int, int]] = []
     first = making(2, lambda done, total: printed.append((done, total)))
     assert printed == [(0, 2), (1, 2), (2, 2)]
@@ -286,14 +288,7 @@ def test_retrained_models_are_kept_found_again_and_depend_on_who_is_forgotten(
 
 
 def test_a_retrained_model_that_cannot_be_read_is_trained_again(tmp_path: Path) -> None:
-    making = Retraining(
-        class_scenario(),
-        trained_net(),
-        toy_net,
-        duck.Recipe(epochs=1, batch_size=64),
-        TRAINING,
-        ArtifactStore(tmp_path),
-    )
+    making = stored_in(tmp_path)
     (first,) = making(1)
     (file,) = tmp_path.rglob("*.safetensors")
     whole = file.read_bytes()
@@ -306,16 +301,9 @@ def test_a_retrained_model_that_cannot_be_read_is_trained_again(tmp_path: Path) 
     assert file.read_bytes() == whole
 
 
-def test_retrained_models_that_cannot_be_kept_are_used(tmp_path: Path) -> None:
+def test_retrained_models_that_cannot_be_stored_are_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    making = Retraining(
-        class_scenario(),
-        trained_net(),
-        toy_net,
-        duck.Recipe(epochs=1, batch_size=64),
-        TRAINING,
-        ArtifactStore(tmp_path / "file" / "x"),
-    )
+    making = stored_in(tmp_path / "file" / "x")
     with pytest.warns(CacheWarning, match=r"\(Not a directory\)"):
         assert len(making(1)) == 1
 
@@ -324,3 +312,45 @@ def test_the_task_of_a_result_is_what_the_method_saw() -> None:
     result = duck.forget(trained_net(), toy_data(), forget=[1, 2], new_model=toy_net, recipe=SHORT)
     assert result.task.recipe == SHORT
     assert len(result.task.forget) == len(toy_task(result.scenario).forget) == 2
+
+
+def test_the_full_tier_trains_a_pool_for_a_result_in_memory(tmp_path: Path) -> None:
+    scenario = duck.ForgetClasses([2])
+    result = duck.forget(
+        trained_net(),
+        toy_data(),
+        scenario,
+        method=METHODS["finetune"](epochs=1, batch_size=64),  # type: ignore[call-arg]
+        new_model=lambda: toy_net(),
+        recipe=duck.Recipe(epochs=1, batch_size=64, lr=0.05),
+    )
+    audit = duck.audit(result, tier="full", models=2, pool=tmp_path / "pool", pool_models=20)
+    assert (audit.tier, audit.models) == ("full", 2)
+    assert "U-LiRA" in audit.attacks
+    pool = Pool(tmp_path / "pool")
+    assert (len(pool), len(pool.stack("oracle"))) == (20, 10)
+    assert pool.design == "request"
+    is_forgotten = pool.labels[pool.roles == "candidate"]
+    assert set(is_forgotten.tolist()) == {2}
+    files = {file: file.stat().st_mtime_ns for file in (tmp_path / "pool").iterdir()}
+    duck.audit(result, tier="full", models=2, pool=tmp_path / "pool", pool_models=20)
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "pool").iterdir()} == files
+    wider = replace(result, original=Masked(trained_net()))
+    with pytest.raises(BadInput, match="These are different pools"):
+        duck.audit(wider, tier="full", models=2, pool=tmp_path / "pool", pool_models=20)
+
+
+def test_the_full_tier_needs_a_result_and_enough_models() -> None:
+    model, scenario = trained_net(), class_scenario()
+    with pytest.raises(BadInput, match="needs the Result of"):
+        duck.audit(model, scenario, original=model, tier="full")
+    result = duck.forget(model, toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net)
+    with pytest.raises(BadInput, match="with new_model= and recipe="):
+        duck.audit(result, tier="full")
+    with pytest.raises(BadInput, match="at least 20 models, got 18"):
+        duck.audit(result, tier="full", pool_models=18)
+    with pytest.raises(BadInput, match="Only the full tier takes pool="):
+        duck.audit(result, pool_models=20)
+    further = duck.forget(result, forget=duck.ForgetClasses([1]))
+    with pytest.raises(BadInput, match="cannot follow earlier requests"):
+        duck.audit(further, tier="full", recipe=SHORT)

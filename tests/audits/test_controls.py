@@ -12,6 +12,7 @@ from duck.audits.outputs import ModelOutputs
 from duck.audits.verdict import Control
 from tests.audits.witnesses import (
     CLASSES,
+    CONTROLS,
     GONE,
     RETAIN,
     class_setting,
@@ -68,15 +69,7 @@ def checked(original_seed: int, count: int = 6, odd: int = 0) -> dict[str, Contr
 def test_every_control_is_listed_and_retrained_models_pass() -> None:
     found = checked(0)
     assert {name: control.passed for name, control in found.items()} == dict.fromkeys(
-        [
-            "original",
-            "logit masked",
-            "head retrained",
-            "output noise",
-            "retrained",
-            "retrained accuracy",
-        ],
-        True,
+        CONTROLS, True
     )
     assert found["logit masked"].got == "not forgotten"
     assert found["retrained"].got.startswith("0 of 6 not forgotten")

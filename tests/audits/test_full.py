@@ -134,7 +134,7 @@ def test_epsilon_before_stands_under_original_and_after_under_unlearned() -> Non
     assert row.original.value > row.unlearned.value + 0.3
 
 
-def test_epsilon_says_what_so_many_models_can_show_and_who_is_there() -> None:
+def test_epsilon_states_its_limit_and_the_values_at_it() -> None:
     """16 of 32 models had a sample, and half of them are counted."""
     kept, oracles = (
         memorisers.kept().at(memorisers.CANDIDATES),
@@ -171,7 +171,7 @@ def test_rmia_does_not_judge_the_population_it_compares_with(
 
 
 @pytest.mark.slow
-def test_the_highest_divergences_are_shown_beside_the_mean_with_one_floor(
+def test_klom_has_a_mean_and_a_95th_percentile_with_one_floor(
     found: dict[str, PoolEvidence],
 ) -> None:
     for name in ("forget", "retain", "test"):
@@ -205,7 +205,7 @@ def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, PoolEviden
     rows = found["original"].rows
     games = {
         "U-LiRA",
-        "U-LiRA hits",
+        "U-LiRA TPR at 1 % FPR",
         "U-LiRA among oracles",
         "U-LiRA among unlearned",
         "U-LiRA excess",
@@ -220,7 +220,7 @@ def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, PoolEviden
     assert list(found["original"].attacks) == [*LIRAS, "RMIA"]
 
 
-def test_hits_are_shown_at_every_rate_that_the_non_members_resolve() -> None:
+def test_true_positive_rates_are_listed_at_every_rate_that_the_non_members_resolve() -> None:
     assert [resolved_rates(others) for others in (99, 100, 999, 1000)] == [
         [],
         [0.01],
@@ -247,11 +247,11 @@ def test_hits_are_shown_at_every_rate_that_the_non_members_resolve() -> None:
 
     attacks = {"LiRA": RankedLira(), "RMIA": RankedRmia()}
     by = {measure.name: measure for measure in model_measures(attacks, setting)}
-    assert list(by) == ["LiRA", "RMIA", "LiRA hits", "RMIA hits"]
-    own = by["LiRA hits"].of_model
+    assert list(by) == ["LiRA", "RMIA", "LiRA TPR at 1 % FPR", "RMIA TPR at 1 % FPR"]
+    own = by["LiRA TPR at 1 % FPR"].of_model
     assert own is not None
     assert own(sample_model(0, 0.0))[:1] == (0.5,)
-    assert "1 %" in by["LiRA hits"].about
+    assert "1 %" in by["LiRA TPR at 1 % FPR"].about
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ def _right(count: int) -> SplitOutputs:
     return SplitOutputs(logits, logits, np.ones(10, np.int64), np.arange(10).astype(str))
 
 
-def test_a_classifier_tells_apart_what_differs_and_nothing_else() -> None:
+def test_a_classifier_separates_only_outputs_that_differ() -> None:
     draw = np.random.default_rng(0)
     one, same, other = (
         draw.dirichlet(shares, size=200) for shares in ([5, 5, 5], [5, 5, 5], [20, 5, 5])

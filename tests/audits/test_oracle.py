@@ -205,7 +205,7 @@ def grade(answer: str) -> Grade:
         ("undecided", None, 0.2, "no verdict", True),
     ],
 )
-def test_who_decides(
+def test_which_grades_decide_the_verdict(
     remembers: str, failed: str | None, share: float | None, verdict: str, powered: bool
 ) -> None:
     """A cheat that passes forbids to acquit, references that fail forbid to convict, too."""

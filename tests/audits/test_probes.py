@@ -83,7 +83,7 @@ def test_probes_with_more_labels_than_half_a_class_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("name", ["linear probe", "k-NN probe"])
-def test_probes_of_all_samples_read_what_is_there(name: str) -> None:
+def test_probes_of_all_samples_find_the_classes(name: str) -> None:
     def value(seen: ModelOutputs, kind: str) -> float:
         setting = class_setting() if kind == "class" else samples_setting()
         measure = next(m for m in probes(setting, seen.forget.labels) if m.name == name)

@@ -133,7 +133,7 @@ def test_samples_sent_to_one_wrong_class_stand_out_by_their_runner_up() -> None:
     )
 
 
-def test_an_svm_that_does_worse_than_chance_tells_nothing() -> None:
+def test_an_svm_below_chance_is_no_evidence() -> None:
     seen = sample_model(49, 0.0)
     reading = of_samples(seen).attacks["SVM attack"].unlearned
     assert reading is not None
@@ -275,7 +275,7 @@ def test_every_sample_must_have_been_processed(processed: int, verdict: str) -> 
     assert "the method itself declares it" in row.about
 
 
-def test_who_counted_the_samples_is_stated() -> None:
+def test_missed_samples_are_counted() -> None:
     assert missed(Coverage(89, 90)) == (
         "Only 89 of 90 forget samples were processed, as the method itself declares.",
     )
@@ -300,7 +300,7 @@ def test_curves_rise_from_nothing_to_all() -> None:
     assert np.all(np.diff(curve.tpr) >= 0)
 
 
-def test_a_ruined_model_is_named_before_it_is_said_that_no_trace_was_found() -> None:
+def test_damage_is_reported_before_the_missing_trace() -> None:
     original = sample_model(0, 4.0)
     draw = np.random.default_rng(7)
     broken = original.map(lambda part: replace(part, logits=draw.normal(size=part.logits.shape)))

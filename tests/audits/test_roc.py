@@ -31,7 +31,7 @@ def test_by_hand() -> None:
     assert found.auc.value == pytest.approx(6 / 9)
     assert found.fpr.tolist() == [0, 0, 1 / 3, 2 / 3, 1]
     assert found.tpr.tolist() == [0, 1 / 3, 1 / 3, 1, 1]
-    assert found.f1 == pytest.approx(6 / 8)  # three hits, two alarms, no miss
+    assert found.f1 == pytest.approx(6 / 8)  # three members found, two false positives, none missed
     assert found.tpr_at(0.34).value == pytest.approx(1 / 3)
     assert found.tpr_at(1).value == 1
 
@@ -104,13 +104,11 @@ def test_scores_that_are_all_equal_say_nothing_about_a_rate() -> None:
         (40, 0.05),
     ],
 )
-def test_hits_of_an_attack_that_tells_nothing_are_the_false_alarms(
-    others: int, rate: float
-) -> None:
-    hits = [roc(drawn(seed, 0.0, (200, others))).tpr_at(rate).value for seed in range(1500)]
-    error = np.std(hits) / len(hits) ** 0.5
+def test_a_random_attack_has_equal_true_and_false_positive_rates(others: int, rate: float) -> None:
+    rates = [roc(drawn(seed, 0.0, (200, others))).tpr_at(rate).value for seed in range(1500)]
+    error = np.std(rates) / len(rates) ** 0.5
     assert error < rate / 10
-    assert abs(np.mean(hits) - rate) < 3 * error
+    assert abs(np.mean(rates) - rate) < 3 * error
 
 
 def test_every_member_is_called_where_every_non_member_may_be() -> None:

@@ -75,7 +75,7 @@ def test_columns_are_aligned() -> None:
     assert lines[0].index("original") == lines[1].index("100.0 %") == lines[3].index("0.500")
 
 
-def test_it_is_kept_whole_beside_the_run(tmp_path: Path) -> None:
+def test_an_audit_is_stored_whole_in_the_folder_of_the_run(tmp_path: Path) -> None:
     save(AUDIT, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
     printed = json.loads((tmp_path / FILE).read_text())
@@ -88,7 +88,7 @@ def test_it_is_kept_whole_beside_the_run(tmp_path: Path) -> None:
     assert printed["attacks"]["accuracy forget"]["retrained"] is None
 
 
-def test_each_tier_is_kept(tmp_path: Path) -> None:
+def test_the_audit_of_each_tier_is_stored(tmp_path: Path) -> None:
     for tier in ("full", "quick", "oracle"):
         save(replace(AUDIT, tier=tier), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {file_of(tier) for tier in TIERS}
@@ -116,13 +116,13 @@ def test_a_stored_audit_that_cannot_be_read_is_replaced(tmp_path: Path) -> None:
     assert json.loads((tmp_path / FILE).read_text())["tier"] == "oracle"
 
 
-def test_without_controls_it_is_not_said_whether_the_audit_was_powered() -> None:
+def test_without_controls_the_text_does_not_mention_power() -> None:
     assert str(replace(AUDIT, powered=None)).startswith("Verdict (oracle tier): no verdict.\n")
 
 
-@pytest.mark.parametrize(("value", "said"), [(0.198, True), (0.1, False)])
+@pytest.mark.parametrize(("value", "is_at_limit"), [(0.198, True), (0.1, False)])
 def test_a_value_is_printed_with_the_most_that_could_have_been_shown(
-    value: float, said: bool
+    value: float, is_at_limit: bool
 ) -> None:
     limit = Limit(0.198, "5 models a side cannot show more than 0.198")
     row = Row(
@@ -137,7 +137,7 @@ def test_a_value_is_printed_with_the_most_that_could_have_been_shown(
     text = " ".join(str(replace(AUDIT, attacks={**ROWS, "ε": row})).split())
     assert f"ε 140 0.198 (at most 0.198) {value:.3f} (at most 0.198)" in text
     assert "ε: 5 models a side cannot show more than 0.198. Here at this limit: original" in text
-    assert ("original and unlearned; the true value may be far higher." in text) == said
+    assert ("original and unlearned; the true value may be far higher." in text) == is_at_limit
     assert "at most" not in str(AUDIT)
     assert "limit" not in str(AUDIT)
 

@@ -7,6 +7,15 @@ from duck.audits.scores import Array
 
 CLASSES, GONE, WIDTH = 4, 3, 8
 FORGET, RETAIN, UNSEEN = 90, 180, 160
+CONTROLS = (
+    "original",
+    "logit masked",
+    "head retrained",
+    "output noise",
+    "retrained",
+    "retrained accuracy",
+)
+"""The controls of the oracle tier for a class."""
 
 
 def labels_of(count: int, classes: int = CLASSES) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -19,7 +28,7 @@ UNSEEN_LABELS = labels_of(UNSEEN)
 
 
 def class_setting() -> Setting:
-    gone = UNSEEN_LABELS == GONE
+    is_forgotten = UNSEEN_LABELS == GONE
     return Setting(
         "class",
         CLASSES,
@@ -27,10 +36,10 @@ def class_setting() -> Setting:
         FORGET,
         forgotten_classes=np.array([GONE]),
         test=np.arange(UNSEEN),
-        forget_test=np.flatnonzero(gone),
-        retain_test=np.flatnonzero(~gone),
+        forget_test=np.flatnonzero(is_forgotten),
+        retain_test=np.flatnonzero(~is_forgotten),
         members=np.arange(FORGET),
-        matched=np.flatnonzero(gone),
+        matched=np.flatnonzero(is_forgotten),
         seed=0,
     )
 
@@ -73,16 +82,18 @@ def _part(
     draw: np.random.Generator,
 ) -> SplitOutputs:
     logits, embeddings = 8.0 * np.eye(CLASSES)[labels], 3.0 * np.eye(CLASSES, WIDTH)[labels]
-    gone = labels == GONE
-    logits[~gone, GONE] = -4.0
+    is_forgotten = labels == GONE
+    logits[~is_forgotten, GONE] = -4.0
     if knows:
-        logits[gone, 0] = 2.0
+        logits[is_forgotten, 0] = 2.0
     else:
         # What a sample resembles is the same for every model that never saw the class.
-        like = np.random.default_rng(99).dirichlet(np.ones(CLASSES - 1), size=len(labels))[gone]
-        logits[gone, :GONE], logits[gone, GONE] = 5 * like, -4.0
-        embeddings[gone] = 3.0 * np.pad(like, ((0, 0), (0, WIDTH - GONE)))
-        embeddings[gone, GONE] = 0.6
+        like = np.random.default_rng(99).dirichlet(np.ones(CLASSES - 1), size=len(labels))[
+            is_forgotten
+        ]
+        logits[is_forgotten, :GONE], logits[is_forgotten, GONE] = 5 * like, -4.0
+        embeddings[is_forgotten] = 3.0 * np.pad(like, ((0, 0), (0, WIDTH - GONE)))
+        embeddings[is_forgotten, GONE] = 0.6
     ids = np.array([f"{prefix}{index}" for index in range(len(labels))])
     return SplitOutputs(
         logits + draw.normal(0, 0.5, logits.shape),

@@ -87,4 +87,4 @@ def append(results: Results, grid: str, line: dict[str, Any]) -> None:
 
 def expected(job: Job, results: Results, device: str = "here") -> float | None:
     """Return the expected seconds of a job."""
-    return Estimates(results, device).seconds(job.experiment, job.keys["scenario"], job.settings)
+    return Estimates(results, device).seconds(job.experiment, job.scenario, job.settings)

@@ -312,7 +312,7 @@ def test_a_disk_that_is_full_does_not_cost_the_result(tmp_path: Path) -> None:
     assert line["notes"][-1] == "It could not be kept for attacks and analyses: File exists."
 
 
-def test_confidence_tells_members_by_how_sure_a_model_is_whatever_the_class(
+def test_the_confidence_attack_scores_certainty_whatever_the_class(
     tmp_path: Path, models: Path
 ) -> None:
     """All samples get another class, the members with surer outputs.
@@ -406,7 +406,7 @@ def attack_line(
     return {**line, "id": result_id(made, attack), "attack": attack, "scores": scores, **found}
 
 
-def test_a_table_of_f1_beside_the_papers(tmp_path: Path) -> None:
+def test_a_table_of_f1_with_that_of_the_paper(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/svm")
     for case, ours, oracle in ((0, 0.76, 0.75), (1, 0.78, 0.74)):
         append(
@@ -468,7 +468,7 @@ def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) ->
     assert expected(replace(job, measurement=None), results) == 40
 
 
-def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
+def test_a_table_of_true_positive_rates_with_those_of_the_paper(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/lira")
     append(
         results,
@@ -501,7 +501,7 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
         "TPR@{}%FPR is left out where there are fewer than {} non-members: "
         "they cannot show so low a rate."
     )
-    said = (
+    compared = (
         "Compared with 128 shadow models, trained on random halves for 3 epochs: accuracy 99.0 % "
         "on what they saw, 90.0 % on test samples "
         "(pool abc)."
@@ -514,7 +514,7 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
     never = "Never run in cifar10, {}, pool abc: duck (tuned)."
     nothing = [never.format(kind) for kind in ("class", "samples")]
     assert make_table(grid, results, {}).notes == [
-        said,
+        compared,
         other,
         *nothing,
         few.format("0.1", "1,000"),
@@ -531,14 +531,14 @@ def test_a_table_of_hits_beside_the_papers(tmp_path: Path) -> None:
         ),
     )
     assert make_table(grid, results, {}).notes == [
-        said,
+        compared,
         other,
         *nothing,
         few.format("1", "100"),
         few.format("0.1", "1,000"),
     ]
     assert make_table(grid, results, parse_only("scenario=samples", grid)).notes == [
-        said,
+        compared,
         other,
         nothing[1],
     ]

@@ -375,7 +375,7 @@ FREE = {**BIASED, "wrong": 0.01, "right": 0.978, "shap": 0.007}
         ({"right": 0.98, "shap": 0.05}, "does not hold"),
     ],
 )
-def test_the_bias_is_gone_if_the_model_is_right_and_the_square_means_nothing(
+def test_the_bias_is_removed_if_the_model_is_right_and_ignores_the_square(
     results: Results, scores: dict[str, float], answer: str
 ) -> None:
     for seed in range(3):

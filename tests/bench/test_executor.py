@@ -13,8 +13,9 @@ from duck.bench import Results, find_grid
 from duck.bench.estimates import Estimates
 from duck.bench.executor import Plan, Progress, RunCounts, execute, plan
 from duck.bench.grids import Grid, facts_of, parse_only
-from duck.bench.results import Result
+from duck.bench.results import Result, Values
 from duck.bench.runner import Job, Runner, short_message
+from duck.commands.train import Machine
 from duck.engines import ProcessEngine
 from duck.experiment import from_dict
 from duck.files import CacheWarning
@@ -123,7 +124,7 @@ def test_a_line_says_what_the_unlearning_cost(ran: Path) -> None:
         )
 
 
-def test_nothing_is_said_of_where_it_ran(ran: Path) -> None:
+def test_results_contain_no_paths_of_the_machine(ran: Path) -> None:
     text = (ran / "results" / "toy-few.jsonl").read_text()
     assert str(ran) not in text
     assert str(Path.cwd()) not in text
@@ -142,7 +143,7 @@ def test_what_is_done_is_not_done_again(ran: Path) -> None:
     assert run(FEW, ran) == RunCounts(0, 0, 0)
 
 
-def test_a_killed_grid_goes_on_and_ends_with_the_same_scores(ran: Path, tmp_path: Path) -> None:
+def test_a_killed_grid_resumes_and_ends_with_the_same_scores(ran: Path, tmp_path: Path) -> None:
     whole = (ran / "results" / "toy-few.jsonl").read_text().splitlines()
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "toy-few.jsonl").write_text(
@@ -195,7 +196,7 @@ def test_an_original_that_cannot_be_read_is_trained_again(
     assert Runner(digits(), tmp_path, CPU)(job).scores == before.scores
 
 
-def test_an_original_that_cannot_be_kept_costs_no_result(tmp_path: Path) -> None:
+def test_an_original_that_cannot_be_stored_costs_no_result(tmp_path: Path) -> None:
     job = left(FEW, Results(tmp_path / "results"), "case=3,method=original").jobs[0]
     (tmp_path / "file").touch()
     with pytest.warns(CacheWarning, match=r"cannot be written \(Not a directory\)"):
@@ -310,16 +311,8 @@ def jobs_and_results(
 
 
 def instant(job: Job) -> Result:
-    return Result(
-        id=job.experiment.id,
-        **job.keys,
-        train_samples=1,
-        device="here",
-        wall_seconds=2.0,
-        seconds=1.0,
-        scores={"test": 0.9},
-        experiment=job.experiment,
-    )
+    values = Values(scores={"test": 0.9}, seconds=1.0)
+    return job.result(values, 1, 2.0, True, Machine("here", "2", "2026-11-18", None, 1.0))
 
 
 def test_no_time_no_run(tmp_path: Path) -> None:
@@ -385,7 +378,7 @@ def test_times_are_expected_from_the_same_method(tmp_path: Path) -> None:
     assert Estimates(results, "elsewhere").total([]) == 0
 
 
-def test_news_come_before_and_after_each_run(tmp_path: Path) -> None:
+def test_progress_is_reported_before_and_after_each_run(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path)
     news: list[Progress] = []
     execute(jobs, instant, results, "g", device="here", report=news.append)
@@ -399,7 +392,7 @@ def test_news_come_before_and_after_each_run(tmp_path: Path) -> None:
     assert news[-1].left == 0
 
 
-def test_ctrl_c_keeps_what_has_ended(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_finished_tasks(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path)
 
     def impatient(job: Job) -> Result:

@@ -94,7 +94,7 @@ def test_a_method_that_cannot_do_a_scenario_has_no_cells_there(
     ]
 
 
-def test_experiments_say_who_and_with_which_seed() -> None:
+def test_experiments_have_their_request_and_seed() -> None:
     by_class, by_seed = (
         next(c for c in cells(FEW, {}) if c.method == "duck" and c.case == case) for case in (8, 0)
     )

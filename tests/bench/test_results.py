@@ -151,7 +151,7 @@ def test_whatever_is_missing_or_wrong_in_a_line_stops_nothing(kind: str, tmp_pat
         } <= passed_over
 
 
-def test_a_line_that_is_not_whole_is_passed_over_with_its_file(tmp_path: Path) -> None:
+def test_incomplete_lines_are_skipped_and_counted_by_file(tmp_path: Path) -> None:
     nameless = {key: value for key, value in line(0).items() if key != "scenario"}
     (tmp_path / "a.jsonl").write_text(
         f"{json.dumps(nameless)}\n" * 2 + json.dumps({**line(0), "scores": None})

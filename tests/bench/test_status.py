@@ -36,6 +36,15 @@ GRID = Grid(
     priority=Priority(cases=1),
     name="mine",
 )
+TRIAL = {
+    "dataset": "cifar10",
+    "scenario": "class",
+    "method": "scrub",
+    "settings": {},
+    "score": 0.9,
+    "seconds": 30,
+    "start": "paper",
+}
 
 
 @pytest.fixture
@@ -201,15 +210,7 @@ def test_runs_that_grids_share_are_planned_once(results: Results) -> None:
 def test_trials_of_a_search_are_counted(results: Results) -> None:
     put_training(results, 60.0)
     grid = replace(GRID, blocks=(replace(GRID.blocks[0], trials=3, searched=(7,)),))
-    trial = {
-        "dataset": "cifar10",
-        "scenario": "class",
-        "settings": {},
-        "score": 0.9,
-        "seconds": 30,
-        "start": "paper",
-    }
-    rows = [{**trial, "method": "scrub", "number": number} for number in range(2)]
+    rows = [{**TRIAL, "number": number} for number in range(2)]
     (results.folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, search = Planner(Results(results.folder)).status([grid])
     assert search.what == "search"
@@ -265,17 +266,7 @@ def test_a_pool_and_a_search_take_what_the_minutes_leave(results: Results) -> No
     assert "--limit-minutes" not in whole.command
     assert whole.minutes == 64.0
     assert planner.next_steps([lira], 1.9) == []
-    trial = {
-        "dataset": "cifar10",
-        "scenario": "class",
-        "settings": {},
-        "score": 0.9,
-        "seconds": 30,
-        "start": "paper",
-    }
-    (results.folder / "t.jsonl").write_text(
-        json.dumps({**trial, "method": "scrub", "number": 0}) + "\n"
-    )
+    (results.folder / "t.jsonl").write_text(json.dumps({**TRIAL, "number": 0}) + "\n")
     grid = replace(
         GRID, blocks=(replace(GRID.blocks[0], trials=3, searched=(7,)),), methods=("scrub", "ssd")
     )
@@ -288,7 +279,7 @@ def test_a_pool_and_a_search_take_what_the_minutes_leave(results: Results) -> No
     assert (steps[-1].minutes, steps[-1].count) == (1.0, 2)
 
 
-def test_originals_that_are_there_cost_nothing_and_lower_ranks_come_first(results: Results) -> None:
+def test_stored_originals_cost_nothing_and_lower_ranks_come_first(results: Results) -> None:
     everything(results)
     models = results.folder / "models"
     original = original_of(GRID, cells(GRID, {})[0], FACTS)

@@ -29,7 +29,7 @@ def put(
 def results(tmp_path: Path) -> Results:
     """DUCK in classes 0, 1, 2; retrained in 1, 2, 3; one that failed; one that forgot nothing."""
     made = Results(tmp_path)
-    for case, aus, kept, gone, seconds in (
+    for case, aus, kept, forgotten, seconds in (
         (0, 0.90, 0.80, 0.0, 2.0),
         (1, 0.98, 0.90, 0.01, 9.0),
         (2, 1.00, 0.94, 0.05, 4.0),
@@ -37,7 +37,7 @@ def results(tmp_path: Path) -> Results:
         scores = {
             "aus": aus,
             "retain_test": kept,
-            "forget_test": gone,
+            "forget_test": forgotten,
             "test": 0.123,
             "forget": 0.456,
         }
@@ -68,7 +68,7 @@ def results(tmp_path: Path) -> Results:
 def row(table: Table, method: str, dataset: str = "cifar10", preset: str | None = None) -> Row:
     (found,) = (
         r
-        for r in table.shown
+        for r in table.visible_rows
         if (r["method"], r["dataset"]) == (method, dataset)
         and r["preset"] == (preset or r["preset"])
     )
@@ -94,7 +94,7 @@ def test_a_single_value_has_no_spread(results: Results) -> None:
     }
 
 
-def test_the_papers_numbers_stand_beside(results: Results) -> None:
+def test_the_numbers_of_the_paper_have_a_column(results: Results) -> None:
     table = make_table(CR, results, {})
     duck = row(table, "duck")
     assert (
@@ -115,7 +115,7 @@ def test_the_papers_numbers_stand_beside(results: Results) -> None:
     ) == pytest.approx((0.982, 0.7666, 0.7572))
 
 
-def test_other_nets_and_shares_than_the_papers_have_no_number_of_it_beside_them(
+def test_other_models_and_fractions_have_no_number_of_the_paper(
     results: Results,
 ) -> None:
     for grid, change in ((CR, {"model": "resnet50"}), (HR, {"fraction": 0.2})):
@@ -153,17 +153,17 @@ def test_samples_look_at_the_whole_test_split_and_the_forgotten_samples(results:
 
 def test_rows_are_in_the_papers_order_and_each_preset_that_ran_has_one(results: Results) -> None:
     only = parse_only("dataset=cifar10", CR)
-    assert [r["method"] for r in make_table(CR, results, only).shown] == list(CR.methods)
+    assert [r["method"] for r in make_table(CR, results, only).visible_rows] == list(CR.methods)
     put(results, CR, "duck", 0, "paper")
     table = make_table(CR, results, only)
-    assert [(r["preset"], r["n"]) for r in table.shown if r["method"] == "duck"] == [
+    assert [(r["preset"], r["n"]) for r in table.visible_rows if r["method"] == "duck"] == [
         ("paper", 1),
         ("tuned", 3),
     ]
-    assert len(make_table(CR, results, {}).shown) == 3 * len(CR.methods) + 1
+    assert len(make_table(CR, results, {}).visible_rows) == 3 * len(CR.methods) + 1
     narrowed = make_table(CR, results, parse_only("dataset=cifar10,method=duck,case=1,case=5", CR))
     # Both ran, if not for these classes: "never run" would not be true.
-    assert [(r["preset"], r["n"], r["of"]) for r in narrowed.shown] == [
+    assert [(r["preset"], r["n"], r["of"]) for r in narrowed.visible_rows] == [
         ("paper", 0, 2),
         ("tuned", 1, 2),
     ]
@@ -178,7 +178,7 @@ def test_a_preset_that_was_never_run_is_named_below_and_has_a_row_for_programs(
         results,
         parse_only("dataset=cifar10,method=duck,method=bad-teacher,method=original", CR),
     )
-    assert [(r["method"], r["preset"], r["n"]) for r in table.shown] == [
+    assert [(r["method"], r["preset"], r["n"]) for r in table.visible_rows] == [
         ("original", "standard", 0), ("bad-teacher", "paper", 0), ("duck", "tuned", 3),
     ]  # fmt: skip
     assert table.notes[-1] == "Never run in cifar10, class: bad-teacher (tuned), duck (paper)."
@@ -193,7 +193,10 @@ def test_a_preset_that_was_never_run_is_named_below_and_has_a_row_for_programs(
     means = [line["aus_mean"] for line in rows]
     assert means == ["missing"] * 4 + [str(table.rows[-1]["aus"]["mean"])]
     alone = make_table(CR, results, parse_only("dataset=cifar10,method=duck,preset=paper", CR))
-    assert ([(r["preset"], r["n"]) for r in alone.shown], alone.notes) == ([("paper", 0)], [])
+    assert ([(r["preset"], r["n"]) for r in alone.visible_rows], alone.notes) == (
+        [("paper", 0)],
+        [],
+    )
 
 
 def test_failures_and_notes_are_reported(results: Results) -> None:
@@ -255,7 +258,7 @@ def test_data_of_another_source_count_too(results: Results) -> None:
 
 def test_a_table_without_any_result_says_that_all_is_missing(tmp_path: Path) -> None:
     table = make_table(CR, Results(tmp_path / "nothing"), {})
-    assert [r["method"] for r in table.shown] == [*CR.methods] * 3
+    assert [r["method"] for r in table.visible_rows] == [*CR.methods] * 3
     # Those of `tuned` on CIFAR-10 leave out the two classes on which settings were searched.
     assert {(r["n"], r["of"], r["aus"]["mean"]) for r in table.rows} == {
         (0, 10, None),
@@ -349,7 +352,7 @@ def test_csv_and_json(results: Results) -> None:
     assert printed(results, "csv").count("\n") == len(names)
 
 
-def test_the_papers_numbers_stand_beside_the_rows_they_belong_to(tmp_path: Path) -> None:
+def test_the_numbers_of_the_paper_are_in_the_rows_of_their_cells(tmp_path: Path) -> None:
     ablation, models = find_grid("paper/ablation"), find_grid("paper/architectures")
     nothing = Results(tmp_path / "nothing")
     rows = make_table(

@@ -273,7 +273,7 @@ def test_the_page_that_the_demo_writes(
 @pytest.mark.parametrize(
     ("size", "columns"), [("desktop", 3), ("tablet", 3), ("small tablet", 1), ("phone", 1)]
 )
-def test_panels_of_the_models_stay_beside_or_below_each_other(
+def test_panels_of_the_models_stay_next_to_or_below_each_other(
     browser: webdriver.Chrome, pages: dict[str, Path], size: str, columns: int
 ) -> None:
     opened(browser, pages["one"], size)
@@ -429,7 +429,7 @@ def test_print_shows_everything_in_light_colours(
 
 
 @pytest.mark.slow
-def test_maps_that_belong_together_fit_beside_each_other_on_paper(
+def test_maps_of_one_image_fit_next_to_each_other_on_paper(
     browser: webdriver.Chrome, pages: dict[str, Path]
 ) -> None:
     opened(browser, pages["bias"])

@@ -131,9 +131,8 @@ def test_an_oracle_audit_reuses_the_original_and_the_retrained_models(
 
 
 def test_train_reuses_what_bench_has_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("grid.toml").write_text(SHORT_GRID)
     duck(capsys, "bench", "grid.toml")
     before = stored("originals")
@@ -144,9 +143,8 @@ def test_train_reuses_what_bench_has_trained(
 
 
 def test_other_data_another_recipe_or_another_seed_is_another_original(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     changes: tuple[list[str], ...] = (
         [],
         ["--image-size", "6"],
@@ -181,14 +179,13 @@ def test_a_damaged_original_is_trained_again_with_the_same_weights(
 
 
 def test_the_user_can_name_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DUCK_ARTIFACTS", str(tmp_path / "store"))
+    monkeypatch.setenv("DUCK_ARTIFACTS", str(workdir / "store"))
     duck(capsys, "train", "--data", "digits", "--epochs", "1", "--out", "runs/one")
     Path("grid.toml").write_text(SHORT_GRID)
     duck(capsys, "bench", "grid.toml")
-    assert len(list((tmp_path / "store" / "originals").iterdir())) == 1
+    assert len(list((workdir / "store" / "originals").iterdir())) == 1
     assert not STORE.exists()
     duck(capsys, "bench", "grid.toml", "--out", "others", "--models", "models")
-    assert len(list((tmp_path / "models" / "originals").iterdir())) == 1
+    assert len(list((workdir / "models" / "originals").iterdir())) == 1

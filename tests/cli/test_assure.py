@@ -133,12 +133,8 @@ def test_a_model_that_knows_an_earlier_request_does_not_pass(
 
 
 def test_a_second_assurance_replaces_all_files_of_the_same_run(
-    original: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    original: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     words = split("forget --run {} --classes 3 --method retrained --assure quick --json", original)
     first = duck(capsys, *words)
     (Path(first["run"]) / "audit-oracle.json").write_text("{}")

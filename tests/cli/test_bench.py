@@ -52,7 +52,7 @@ def bench(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tup
     return out, err
 
 
-def test_run_narrow_go_on_and_print(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_narrow_resume_and_print(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = bench(capsys, "small.toml", "--only", "method=duck,case=1", "--json")
     assert json.loads(out) == {"grid": "small", "skipped": 0, "ran": 2, "failed": 0, "left": 0}
     assert "[1/2] digits: train convnet: test accuracy 0." in err
@@ -97,7 +97,7 @@ def test_a_limit_of_nothing_starts_nothing_and_is_no_failure(
 
 
 @pytest.mark.slow
-def test_a_killed_grid_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_grid_resumes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = here / "results" / "long.jsonl"
     words = [sys.executable, "-m", "duck", "bench", "long.toml"]
     with subprocess.Popen(
@@ -136,7 +136,7 @@ class Impatient(Original):
         raise KeyboardInterrupt
 
 
-def test_ctrl_c_keeps_what_has_ended_and_says_how_to_go_on(
+def test_ctrl_c_stores_finished_runs_and_names_the_command_that_resumes(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(METHODS._entries, "impatient", Impatient)
@@ -208,7 +208,7 @@ def test_a_table_of_a_folder_that_is_not_there_says_so(
     assert bench(capsys, "--table", "small.toml", "--out", "typo") == (out, "")
 
 
-def test_a_line_that_is_not_whole_is_named_and_passed_over(
+def test_incomplete_lines_are_named_and_skipped(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "results").mkdir()
@@ -270,7 +270,7 @@ def test_a_rehearsal_runs_a_papers_grid_and_prints_its_table(
     assert row["done"] == 0
 
 
-def test_runs_beside_others_say_so(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_on_a_shared_device_are_marked(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bench(capsys, "small.toml", "--only", "case=0,method=original", "--shared-device")
     lines = [
         json.loads(line) for line in (here / "results" / "small.jsonl").read_text().splitlines()

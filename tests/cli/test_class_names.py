@@ -8,13 +8,12 @@ import pytest
 
 from duck import cli, runs
 from duck.scenarios import ForgetClasses
+from tests.cli.commands import duck as run_json
 from tests.cli.commands import split, write_images
 
 
 def duck(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    capsys.readouterr()
-    assert cli.main([*words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    return run_json(capsys, *words, "--json")
 
 
 @pytest.fixture(scope="module")

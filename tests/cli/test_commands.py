@@ -277,7 +277,7 @@ def test_a_run_that_cannot_be_written_says_why(
     assert "choose another --out" in message
 
 
-def test_an_experiment_as_toml_runs_again_and_flags_go_on_top(
+def test_an_experiment_as_toml_reruns_and_flags_take_precedence(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "experiment.toml"
@@ -476,7 +476,7 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
     assert any(
         note.startswith(own_pixels) and "give --mean and --std" in note for note in printed["notes"]
     )
-    said = duck(
+    normalised = duck(
         capsys,
         "forget",
         *foreign,
@@ -490,7 +490,7 @@ def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[s
         "runs/half",
         "--json",
     )
-    assert not any(note.startswith(own_pixels) for note in said["notes"])
+    assert not any(note.startswith(own_pixels) for note in normalised["notes"])
     assert printed["scores"]["forget"] <= 0.01
     assert printed["scores"]["retain"] > 0.9
     first = sorted(Path("images/emu").iterdir())[0]
@@ -565,158 +565,117 @@ def weights_that_run_code(folder: Path) -> Path:
     return folder / "evil.pt"
 
 
-WRONG: dict[str, tuple[list[str], str]] = {
-    "command": (["trian"], "no command 'trian'. Did you mean 'train'?"),
+WRONG = {
+    "command": ("trian", "no command 'trian'. Did you mean 'train'?"),
     "method": (
-        ["forget", "--run", "RUN", "--classes", "3", "--method", "duckk"],
+        "forget --run RUN --classes 3 --method duckk",
         "No method 'duckk'. Did you mean 'duck'?",
     ),
-    "data set": (["train", "--data", "cifar11"], "No data set 'cifar11'. Did you mean 'cifar10'?"),
+    "data set": ("train --data cifar11", "No data set 'cifar11'. Did you mean 'cifar10'?"),
     "model": (
-        ["train", "--data", "digits", "--model", "resnet19"],
+        "train --data digits --model resnet19",
         "No model 'resnet19'. Did you mean 'resnet18'?",
     ),
-    "missing data": (["train", "--data", "cifar10", "--root", "nowhere"], "--download"),
+    "missing data": ("train --data cifar10 --root nowhere", "--download"),
     "class out of range": (
-        ["forget", "--run", "RUN", "--classes", "10"],
+        "forget --run RUN --classes 10",
         "Class 10 is out of range: digits has classes 0 to 9",
     ),
-    "every class": (
-        ["forget", "--run", "RUN", "--classes", *map(str, range(10))],
-        "All 10 classes",
-    ),
+    "every class": ("forget --run RUN --classes 0 1 2 3 4 5 6 7 8 9", "All 10 classes"),
     "nobody": (
-        ["forget", "--run", "RUN"],
+        "forget --run RUN",
         "one of --classes, --fraction, --random-classes, --ids; given: none",
     ),
-    "two requests": (
-        ["forget", "--run", "RUN", "--classes", "1", "--fraction", "0.1"],
-        "given: --classes, --fraction",
-    ),
-    "a fraction of nothing": (
-        ["forget", "--run", "RUN", "--fraction", "0"],
-        "must lie between 0 and 1, got 0.0",
-    ),
-    "all classes": (
-        ["forget", "--run", "RUN", "--random-classes", "10"],
-        "must lie between 1 and 9, got 10",
-    ),
-    "no such recipe": (
-        ["train", "--data", "digits", "--recipe-preset", "paper"],
-        "digits has no recipe 'paper'",
-    ),
-    "empty forget set": (["forget", "--run", "RUN", "--fraction", "0.0001"], "nothing to forget"),
-    "unknown ids": (
-        ["forget", "--run", "RUN", "--ids", "UNKNOWN"],
-        "not in the training data: 'x1'",
-    ),
-    "duplicated ids": (["forget", "--run", "RUN", "--ids", "TWICE"], "Duplicated ids: '2'"),
-    "no run": (["forget", "--run", "nowhere", "--classes", "1"], "nowhere is not a run"),
-    "no model": (["forget", "--data", "digits", "--classes", "1"], "Give the model as --run RUN"),
-    "no weights": (
-        ["forget", "--data", "digits", "--model", "convnet", "--classes", "1"],
-        "also needs --weights",
-    ),
+    "two requests": ("forget --run RUN --classes 1 --fraction 0.1", "given: --classes, --fraction"),
+    "a fraction of nothing": ("forget --run RUN --fraction 0", "must lie between 0 and 1, got 0.0"),
+    "all classes": ("forget --run RUN --random-classes 10", "must lie between 1 and 9, got 10"),
+    "no such recipe": ("train --data digits --recipe-preset paper", "digits has no recipe 'paper'"),
+    "empty forget set": ("forget --run RUN --fraction 0.0001", "nothing to forget"),
+    "unknown ids": ("forget --run RUN --ids UNKNOWN", "not in the training data: 'x1'"),
+    "duplicated ids": ("forget --run RUN --ids TWICE", "Duplicated ids: '2'"),
+    "no run": ("forget --run nowhere --classes 1", "nowhere is not a run"),
+    "no model": ("forget --data digits --classes 1", "Give the model as --run RUN"),
+    "no weights": ("forget --data digits --model convnet --classes 1", "also needs --weights"),
     "weights of another model": (
-        split("forget --data digits --model allcnn --weights RUN/model.safetensors --classes 1"),
+        "forget --data digits --model allcnn --weights RUN/model.safetensors --classes 1",
         "does not fit this model",
     ),
     "weights that run code": (
-        ["forget", "--data", "digits", "--model", "convnet", "--weights", "EVIL", "--classes", "1"],
+        "forget --data digits --model convnet --weights EVIL --classes 1",
         "run code",
     ),
-    "a rate too high": (
-        ["train", "--data", "digits", "--lr", "1e30", "--epochs", "2"],
-        "Lower the learning rate",
-    ),
-    "device": (["train", "--data", "digits", "--device", "cuda:99"], "No device 'cuda:99' here"),
-    "head": (
-        ["forget", "--run", "RUN", "--classes", "1", "--head", "haed"],
-        "no module 'haed' to be its head",
-    ),
-    "one class": (["train", "--data", "ONECLASS"], "at least two"),
-    "broken image": (["train", "--data", "BROKEN"], "2.png"),
-    "a pipe among images": (["train", "--data", "PIPE"], "3.png: it is not a regular file"),
+    "a rate too high": ("train --data digits --lr 1e30 --epochs 2", "Lower the learning rate"),
+    "device": ("train --data digits --device cuda:99", "No device 'cuda:99' here"),
+    "head": ("forget --run RUN --classes 1 --head haed", "no module 'haed' to be its head"),
+    "one class": ("train --data ONECLASS", "at least two"),
+    "broken image": ("train --data BROKEN", "2.png"),
+    "a pipe among images": ("train --data PIPE", "3.png: it is not a regular file"),
     "nesterov without momentum": (
-        ["train", "--data", "digits", "--momentum", "0", "--nesterov"],
+        "train --data digits --momentum 0 --nesterov",
         "nesterov needs a momentum above 0",
     ),
     "negative decay": (
-        ["train", "--data", "digits", "--weight-decay", "-1"],
+        "train --data digits --weight-decay -1",
         "weight_decay must be 0 or more, got -1.0",
     ),
     "negative momentum": (
-        ["train", "--data", "digits", "--momentum", "-1"],
+        "train --data digits --momentum -1",
         "momentum must be 0 or more, got -1.0",
     ),
     "nan momentum": (
-        ["train", "--data", "digits", "--momentum", "nan"],
+        "train --data digits --momentum nan",
         "momentum must be a finite number, got nan",
     ),
     "smoothing": (
-        ["train", "--data", "digits", "--label-smoothing", "2"],
+        "train --data digits --label-smoothing 2",
         "label_smoothing must be in [0, 1], got 2",
     ),
     "nan smoothing": (
-        ["train", "--data", "digits", "--label-smoothing", "nan"],
+        "train --data digits --label-smoothing nan",
         "label_smoothing must be a finite number, got nan",
     ),
     "gamma": (
-        ["train", "--data", "digits", "--schedule", "step", "--gamma", "-1"],
+        "train --data digits --schedule step --gamma -1",
         "gamma must be 0 or more, got -1.0",
     ),
-    "nan mean": (
-        ["train", "--data", "digits", "--mean", "nan", "--std", "1"],
-        "mean must be a finite number, got nan",
-    ),
+    "nan mean": ("train --data digits --mean nan --std 1", "mean must be a finite number, got nan"),
     "huge images": (
-        ["train", "--data", "digits", "--image-size", "100000000"],
+        "train --data digits --image-size 100000000",
         "must be from 1 to 16384, got 100000000",
     ),
     "negative seed": (
-        ["train", "--data", "digits", "--seed", "-1"],
+        "train --data digits --seed -1",
         "seed must be a whole number from 0 to 2^63 - 1, got -1",
     ),
     "huge seed": (
-        ["forget", "--run", "RUN", "--classes", "1", "--seed", str(2**64)],
+        "forget --run RUN --classes 1 --seed 18446744073709551616",
         "seed must be a whole number from 0 to 2^63 - 1",
     ),
     "negative setting": (
-        ["forget", "--run", "RUN", "--classes", "1", "--method", "duck", "--temperature", "-1"],
+        "forget --run RUN --classes 1 --method duck --temperature -1",
         "temperature must be 0 or more, got -1.0",
     ),
     "nan setting": (
-        ["forget", "--run", "RUN", "--classes", "1", "--method", "duck", "--lambda-forget", "nan"],
+        "forget --run RUN --classes 1 --method duck --lambda-forget nan",
         "lambda_forget must be a finite number",
     ),
-    "a superscript": (
-        ["forget", "--run", "RUN", "--classes", "\u00b2"],
-        "digits has no class '\u00b2'",
-    ),
-    "a superscript as a share": (
-        ["pool", "--data", "digits", "--share", "\u00b2/2", "--out", "pool"],
-        "--share is K/N",
-    ),
-    "a config that is not UTF-8": (
-        ["train", "--config", "LATIN"],
-        "latin.toml cannot be read as TOML",
-    ),
-    "a record that is not UTF-8": (
-        ["forget", "--run", "LATINRUN", "--classes", "1"],
-        "run.json cannot be read",
-    ),
+    "a superscript": ("forget --run RUN --classes \xb2", "digits has no class '\xb2'"),
+    "a superscript as a share": ("pool --data digits --share \xb2/2 --out pool", "--share is K/N"),
+    "a config that is not UTF-8": ("train --config LATIN", "latin.toml cannot be read as TOML"),
+    "a record that is not UTF-8": ("forget --run LATINRUN --classes 1", "run.json cannot be read"),
     "weights that hold NaN": (
-        ["forget", "--data", "digits", "--model", "convnet", "--weights", "NAN", "--classes", "1"],
+        "forget --data digits --model convnet --weights NAN --classes 1",
         "nan.safetensors contains values that are not numbers (NaN), in 'head.weight'",
     ),
 }
+"""A command line, and a part of its message. Names in capitals are places that the test makes."""
 
 
 @pytest.mark.parametrize("case", list(WRONG))
 def test_wrong_input_is_one_message_exit_code_2_and_nothing_written(
     case: str, original: Path, own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words, message = WRONG[case]
+    line, message = WRONG[case]
     (own / "unknown.txt").write_text("x1\n")
     (own / "twice.txt").write_text("2\n3\n2\n")
     places = {
@@ -746,7 +705,7 @@ def test_wrong_input_is_one_message_exit_code_2_and_nothing_written(
         )
     if case == "weights that run code":
         places["EVIL"] = str(weights_that_run_code(own))
-    words = [places.get(word, word.replace("RUN", str(original))) for word in words]
+    words = [places.get(word, word.replace("RUN", str(original))) for word in line.split()]
     out = own / "out"
     err = duck(
         capsys, *words, *(["--out", str(out)] if words[0] in ("train", "forget") else []), code=2
@@ -860,7 +819,7 @@ def test_a_log_that_nobody_reads_ends_no_work_and_changes_no_exit_code(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_killed_training_goes_on_and_ends_with_the_same_weights(tmp_path: Path) -> None:
+def test_a_killed_training_resumes_and_ends_with_the_same_weights(tmp_path: Path) -> None:
     def command(name: str) -> list[str]:
         return [
             sys.executable,

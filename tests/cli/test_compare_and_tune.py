@@ -12,40 +12,27 @@ from torch import nn
 from duck import cli, files
 from duck.methods import NegGrad, Retrained
 from duck.methods.base import clone
+from tests.cli.commands import duck as run_json
+from tests.cli.commands import split, train_digits
 
 
 def duck(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    capsys.readouterr()
-    assert cli.main([*words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    return run_json(capsys, *words, "--json")
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("runs") / "original"
-    assert cli.main(["train", "--data", "digits", "--epochs", "6", "--out", str(folder)]) == 0
+    train_digits(folder, 6)
     return str(folder)
 
 
-def test_compare_tells_each_methods_scores_and_gaps(
-    original: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_compare_reports_the_scores_and_gaps_of_each_method(
+    original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = [
-        "--run",
-        original,
-        "--fraction",
-        "0.1",
-        "--methods",
-        "retrained",
-        "duck",
-        "boundary-shrink",
-        "--out",
-        "kept",
-    ]
+    words = split(
+        "--run {} --fraction 0.1 --methods retrained duck boundary-shrink --out kept", original
+    )
     found = {row["method"]: row for row in duck(capsys, "compare", *words)}
     assert list(found) == ["retrained", "duck", "boundary-shrink"]
     assert found["retrained"]["gaps"]["test"] == 0
@@ -73,12 +60,8 @@ TIMES = ("seconds", "prepare_seconds")
 
 @pytest.mark.slow
 def test_compare_prints_the_same_rows_with_several_workers(
-    original: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     words = ["--run", original, "--classes", "3", "--device", "cpu", "--methods"]
     methods = ["retrained", "original", "duck", "neg-grad"]
     inline = duck(capsys, "compare", *words, *methods)
@@ -106,16 +89,7 @@ def test_the_table_names_n_and_the_failures(
     capsys.readouterr()
     assert (
         cli.main(
-            [
-                "compare",
-                "--run",
-                original,
-                "--fraction",
-                "0.1",
-                "--methods",
-                "original",
-                "boundary-expand",
-            ]
+            split("compare --run {} --fraction 0.1 --methods original boundary-expand", original)
         )
         == 0
     )
@@ -136,11 +110,10 @@ def _diverged(self: NegGrad, model: nn.Module, task: Any) -> nn.Module:
 
 def test_a_model_that_diverged_is_named_first_and_leaves_valid_json(
     original: str,
-    tmp_path: Path,
+    workdir: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(NegGrad, "__call__", _diverged)
     words = ["compare", "--run", original, "--fraction", "0.1", "--methods"]
     found = duck(capsys, *words, "original", "neg-grad", "--out", "kept")
@@ -155,12 +128,8 @@ def test_a_model_that_diverged_is_named_first_and_leaves_valid_json(
 
 
 def test_tune_writes_a_preset_that_forget_takes(
-    original: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     printed = duck(capsys, "tune", "neg-grad", "--run", original, "--classes", "3", "--budget", "3")
     assert len(printed["trials"]) == 3
     file = Path(printed["preset"])
@@ -173,19 +142,9 @@ def test_tune_writes_a_preset_that_forget_takes(
         "# The best of 3 trials on the holdout of digits: class 3; seed 0, from the preset 'tuned'."
     )
     file.write_text("[neg-grad.digits.tuned.class]\nlr = 0.000123\n")
-    words = [
-        "forget",
-        "--run",
-        original,
-        "--classes",
-        "3",
-        "--method",
-        "neg-grad",
-        "--presets",
-        str(file),
-        "--out",
-        "forgot",
-    ]
+    words = split(
+        "forget --run {} --classes 3 --method neg-grad --presets {} --out forgot", original, file
+    )
     duck(capsys, *words)
     assert duck(capsys, "show", "forgot")["experiment"]["method"]["lr"] == 0.000123
     assert cli.main(["tune", "neg-grad", "--run", original, "--classes", "3", "--budget", "1"]) == 2
@@ -196,40 +155,16 @@ def test_tune_writes_a_preset_that_forget_takes(
 
 
 @pytest.mark.slow
-def test_what_tune_found_is_what_forget_runs_whatever_the_preset(
-    original: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_forget_runs_the_settings_that_tune_found_whatever_the_preset(
+    original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The search starts from `paper`; `tuned` of l1-sparse has another batch size and rate."""
-    monkeypatch.chdir(tmp_path)
-    words = [
-        "--run",
-        original,
-        "--classes",
-        "3",
-        "--budget",
-        "1",
-        "--start",
-        "paper",
-        "--out",
-        "l1.toml",
-    ]
+    words = split("--run {} --classes 3 --budget 1 --start paper --out l1.toml", original)
     best = duck(capsys, "tune", "l1-sparse", *words)["trials"][0]
     for preset in ("paper", "tuned"):
-        words = [
-            "--classes",
-            "3",
-            "--method",
-            "l1-sparse",
-            "--preset",
-            preset,
-            "--presets",
-            "l1.toml",
-            "--out",
-            preset,
-        ]
+        words = split(
+            "--classes 3 --method l1-sparse --preset {} --presets l1.toml --out {}", preset, preset
+        )
         assert cli.main(["forget", "--run", original, *words]) == 1  # so few steps forget nothing
         ran = duck(capsys, "show", preset)["experiment"]["method"]
         assert {name: ran[name] for name in best["settings"]} == best["settings"]
@@ -237,38 +172,26 @@ def test_what_tune_found_is_what_forget_runs_whatever_the_preset(
 
 
 def test_tune_refuses_before_it_runs(
-    original: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("taken.toml").touch()
-    words = [
-        "tune",
-        "ssd",
-        "--data",
-        "digits",
-        "--classes",
-        "3",
-    ]  # no original: it would be trained first
-    for more, said in (
+    words = split("tune ssd --data digits --classes 3")  # no original: it would be trained first
+    for more, message in (
         (["--out", "taken.toml"], "taken.toml exists"),
         (["--protocol", "paper"], "tune with --protocol holdout"),
         (["--each", "--draws", "2"], "needs --fraction; got 2"),
     ):
         assert cli.main([*words, *more]) == 2
-        assert said in " ".join(capsys.readouterr().err.split())
+        assert message in " ".join(capsys.readouterr().err.split())
     assert not Path("runs").exists()
 
 
-def test_what_was_tried_before_an_interruption_is_kept(
+def test_trials_before_an_interruption_are_stored(
     original: str,
-    tmp_path: Path,
+    workdir: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     calls = iter(range(9))
     monkeypatch.setattr(
         NegGrad, "__call__", lambda self, model, task: _interrupted() if next(calls) == 2 else model
@@ -282,19 +205,9 @@ def test_what_was_tried_before_an_interruption_is_kept(
     assert Path("neg-grad-digits-class.toml").read_text().startswith("# The best of 2 trials")
     # Of a comparison, the table so far.
     calls = iter(range(2, 9))
-    words = [
-        "compare",
-        "--run",
-        original,
-        "--classes",
-        "3",
-        "--methods",
-        "original",
-        "neg-grad",
-        "duck",
-        "--out",
-        "kept",
-    ]
+    words = split(
+        "compare --run {} --classes 3 --methods original neg-grad duck --out kept", original
+    )
     assert cli.main(words) == 130
     out, err = capsys.readouterr()
     assert "Interrupted: 1 of 3 methods ended." in err
@@ -307,39 +220,14 @@ def _interrupted() -> None:
 
 
 def test_a_comparison_refuses_a_place_that_is_taken_before_it_runs(
-    original: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     duck(
         capsys,
-        "compare",
-        "--run",
-        original,
-        "--classes",
-        "3",
-        "--methods",
-        "original",
-        "--out",
-        "kept",
+        *split("compare --run {} --classes 3 --methods original --out kept", original),
     )
     assert (
-        cli.main(
-            [
-                "compare",
-                "--run",
-                original,
-                "--classes",
-                "4",
-                "--methods",
-                "duck",
-                "original",
-                "--out",
-                "kept",
-            ]
-        )
+        cli.main(split("compare --run {} --classes 4 --methods duck original --out kept", original))
         == 2
     )
     assert "kept/original holds another run" in "".join(capsys.readouterr().err.split("\n"))
@@ -349,16 +237,7 @@ def test_a_comparison_refuses_a_place_that_is_taken_before_it_runs(
 def test_a_comparison_in_which_everything_failed_fails(
     original: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
-        "compare",
-        "--run",
-        original,
-        "--fraction",
-        "0.1",
-        "--methods",
-        "erm-ktp",
-        "boundary-shrink",
-    ]
+    words = split("compare --run {} --fraction 0.1 --methods erm-ktp boundary-shrink", original)
     assert cli.main(words) == 1
     assert cli.main([*words, "--json"]) == 1
     capsys.readouterr()
@@ -370,12 +249,8 @@ def test_a_comparison_in_which_everything_failed_fails(
 
 @pytest.mark.slow
 def test_tune_takes_classes_one_at_a_time(
-    original: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     words = ["tune", "neg-grad", "--run", original, "--budget", "1"]
     each = [*words, "--classes", "3", "8", "--each", "--device", "cpu", "--out"]
     both = duck(capsys, *each, "both.toml")["trials"][0]
@@ -395,11 +270,10 @@ def test_tune_takes_classes_one_at_a_time(
 
 def test_a_retraining_of_a_model_from_elsewhere_notes_that_its_recipe_is_a_guess(
     original: str,
-    tmp_path: Path,
+    workdir: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Retrained, "__call__", lambda self, model, task: _blank(task.new_model()))
     asked = ["--classes", "3", "--max-accuracy-loss", "1"]  # a blank model is worth nothing
     foreign = [
@@ -437,29 +311,11 @@ def _blank(model: nn.Module) -> nn.Module:
 
 @pytest.mark.slow
 def test_what_tune_finds_is_never_worse_on_holdout_than_going_without_its_file(
-    original: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first trial is what forget runs by default, to the last setting."""
-    monkeypatch.chdir(tmp_path)
     assert (
-        cli.main(
-            [
-                "tune",
-                "duck",
-                "--run",
-                original,
-                "--classes",
-                "3",
-                "--budget",
-                "1",
-                "--out",
-                "found.toml",
-            ]
-        )
-        == 0
+        cli.main(split("tune duck --run {} --classes 3 --budget 1 --out found.toml", original)) == 0
     )
     assert "Best: the preset 'tuned'" in capsys.readouterr().out
     ids = []
@@ -471,29 +327,24 @@ def test_what_tune_finds_is_never_worse_on_holdout_than_going_without_its_file(
 
 
 def test_tune_refuses_a_place_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("file").touch()
     Path("folder").mkdir()
     words = ["tune", "ssd", "--data", "digits", "--classes", "3"]
-    for more, said in (
+    for more, message in (
         (["--out", "file/x.toml"], "is not a folder"),
         (["--out", "folder", "--overwrite"], "folder is a folder: name a file"),
     ):
         assert cli.main([*words, *more]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert not Path("runs").exists()
 
 
 @pytest.mark.slow
 def test_a_file_of_presets_must_be_about_one_of_the_compared_methods(
-    original: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("found.toml").write_text("[neg-grad.digits.tuned.class]\nlr = 0.000123\n")
     words = ["compare", "--run", original, "--classes", "3", "--presets", "found.toml", "--methods"]
     duck(capsys, *words, "original", "neg-grad", "--out", "kept")
@@ -504,13 +355,9 @@ def test_a_file_of_presets_must_be_about_one_of_the_compared_methods(
     assert "[neg-grad.digits.tuned.class]" in err
 
 
-def test_compare_again_leaves_the_runs_that_are_there(
-    original: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_compare_again_leaves_stored_runs_unchanged(
+    original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     words = ["--run", original, "--classes", "3", "--methods", "original", "ssd", "--out", "kept"]
     first = duck(capsys, "compare", *words)
     for name in ("audit-quick.json", "notes.txt"):
@@ -534,12 +381,8 @@ def test_compare_again_leaves_the_runs_that_are_there(
 
 
 def test_two_commands_cannot_write_one_run(
-    original: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     forget = ["forget", "--run", original, "--classes", "3"]
     with files.lock(Path("runs/one")):
         for words in (
@@ -553,29 +396,13 @@ def test_two_commands_cannot_write_one_run(
             cli.main(["compare", *forget[1:], "--methods", "ssd", "original", "--out", "kept"]) == 2
         )
         assert "kept/ssd is in use" in " ".join(capsys.readouterr().err.split())
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert [path for path in workdir.rglob("*") if path.is_file()] == []
 
 
 def test_tune_replaces_only_files_that_it_wrote(
-    original: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    original: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = [
-        "tune",
-        "ssd",
-        "--run",
-        original,
-        "--classes",
-        "3",
-        "--budget",
-        "1",
-        "--out",
-        "x.toml",
-        "--overwrite",
-    ]
+    words = split("tune ssd --run {} --classes 3 --budget 1 --out x.toml --overwrite", original)
     Path("x.toml").write_text("[project]\n")
     assert cli.main(words) == 2
     assert "x.toml exists" in " ".join(capsys.readouterr().err.split())

@@ -93,7 +93,7 @@ def test_the_chain_is_in_the_experiment_and_leaves_other_ids_alone(
     assert "follows earlier requests" in message
 
 
-def test_an_earlier_class_that_comes_back_is_said_first_and_exits_1(
+def test_an_earlier_class_that_is_known_again_is_reported_first_and_exits_1(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @dataclass(frozen=True)
@@ -179,9 +179,8 @@ def test_weights_that_forgot_something_are_noticed(
 
 @pytest.mark.slow
 def test_compare_and_audit_of_a_chain_start_from_the_earlier_run(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     words = split(
         "--run {} --classes 5 --methods original duck retrained --out all --json", runs / "first"
     )
@@ -211,10 +210,9 @@ def build(num_classes):
 
 
 def test_a_second_request_to_a_model_from_elsewhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_images(tmp_path / "images", ("circle", "square", "star"))
+    write_images(workdir / "images", ("circle", "square", "star"))
     Path("home_made_nets.py").write_text(BUILDER)
     trained = ["--epochs", "15", "--augment", "none", "--out", "mine", "--json"]
     duck(capsys, "train", "--data", "images", "--model", "home_made_nets:build", *trained)

@@ -18,7 +18,7 @@ from tests.toys import toy_data, toy_examples, trained_net
 ESCAPE = "\x1b[31mred\x1b[0m"
 
 
-def test_a_result_says_who_was_forgotten_and_the_verdict() -> None:
+def test_a_result_names_the_request_and_the_verdict() -> None:
     by_class = str(duck.forget(trained_net(), toy_data(), ForgetClasses(["b"])))
     assert "Request: class b, 60 samples." in by_class
     assert "Verdict: none without an audit" in by_class
@@ -49,7 +49,7 @@ def run(images: Path) -> Path:
     return folder
 
 
-def test_show_says_who_was_forgotten_and_the_verdict(
+def test_show_names_the_request_and_the_verdict(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "forgot"
@@ -100,9 +100,9 @@ def test_names_are_printed_without_terminal_escapes(
     ):
         capsys.readouterr()
         cli.main(command)
-        said = "".join(capsys.readouterr())
-        assert "\x1b" not in said, command
-        assert "\\x1b[31mred" in said, command
+        message = "".join(capsys.readouterr())
+        assert "\x1b" not in message, command
+        assert "\\x1b[31mred" in message, command
 
 
 def test_names_in_errors_and_requests_are_escaped() -> None:

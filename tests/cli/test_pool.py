@@ -18,6 +18,7 @@ from duck.methods.presets import preset
 from duck.pools import build
 from duck.pools.reader import Pool, State
 from tests.audits.pools import all_logits
+from tests.cli.commands import split
 
 QUICK = ["pool", "--data", "digits", "--epochs", "1", "--batch-size", "256", "--workers", "1"]
 REQUEST = [*QUICK, "--classes", "3", "--method", "neg-grad"]
@@ -67,7 +68,7 @@ def test_make_show_add_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
-def test_a_killed_pool_goes_on_and_ends_with_the_same_bits(
+def test_a_killed_pool_resumes_and_ends_with_the_same_bits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*REQUEST, "--models", "4"]
@@ -124,43 +125,19 @@ def test_a_run_brings_data_model_recipe_request_and_method(
     original, forgot = str(tmp_path / "original"), str(tmp_path / "forgot")
     duck(
         capsys,
-        "train",
-        "--data",
-        "digits",
-        "--epochs",
-        "1",
-        "--batch-size",
-        "128",
-        "--out",
-        original,
+        *split("train --data digits --epochs 1 --batch-size 128 --out {}", original),
     )
     duck(
         capsys,
-        "forget",
-        "--run",
-        original,
-        "--fraction",
-        "0.1",
-        "--seed",
-        "3",
-        "--method",
-        "neg-grad",
-        "--lr",
-        "0.05",
-        "--out",
-        forgot,
+        *split(
+            "forget --run {} --fraction 0.1 --seed 3 --method neg-grad --lr 0.05 --out {}",
+            original,
+            forgot,
+        ),
     )
     duck(
         capsys,
-        "pool",
-        "--run",
-        forgot,
-        "--models",
-        "2",
-        "--workers",
-        "1",
-        "--out",
-        str(tmp_path / "p"),
+        *split("pool --run {} --models 2 --workers 1 --out {}", forgot, tmp_path / "p"),
     )
     held = Pool(tmp_path / "p").fingerprint
     assert held["recipe"]["batch_size"] == 128
@@ -182,30 +159,15 @@ def test_a_run_brings_data_model_recipe_request_and_method(
     assert "recipe.epochs is 1" in err
     duck(
         capsys,
-        "pool",
-        "--run",
-        forgot,
-        "--method",
-        "original",
-        "--models",
-        "2",
-        "--workers",
-        "1",
-        "--out",
-        str(tmp_path / "d"),
+        *split(
+            "pool --run {} --method original --models 2 --workers 1 --out {}",
+            forgot,
+            tmp_path / "d",
+        ),
     )
     held = Pool(tmp_path / "d").fingerprint
     assert (held["method"]["name"], held["recipe"]["batch_size"]) == ("original", 128)
-    words = [
-        "--method",
-        "neg-grad",
-        "--models",
-        "2",
-        "--limit-minutes",
-        "0",
-        "--out",
-        str(tmp_path / "n"),
-    ]
+    words = split("--method neg-grad --models 2 --limit-minutes 0 --out {}", tmp_path / "n")
     duck(capsys, "pool", "--run", forgot, *words)
     held = json.loads((tmp_path / "n" / "pool.json").read_text())["fingerprint"]
     assert held["method"] == json.loads(
@@ -214,16 +176,9 @@ def test_a_run_brings_data_model_recipe_request_and_method(
     shadow = json.loads(
         duck(
             capsys,
-            "pool",
-            "--run",
-            original,
-            "--models",
-            "2",
-            "--workers",
-            "1",
-            "--out",
-            str(tmp_path / "s"),
-            "--json",
+            *split(
+                "pool --run {} --models 2 --workers 1 --out {} --json", original, tmp_path / "s"
+            ),
         )[0]
     )
     assert shadow["design"] == "shadow"
@@ -236,16 +191,11 @@ def test_an_original_from_elsewhere_has_no_recipe_to_take(
     duck(
         capsys, "train", "--data", "digits", "--epochs", "1", "--out", str(tmp_path / "o"), "--json"
     )
-    words = [
-        "--model",
-        "convnet",
-        "--weights",
-        str(tmp_path / "o" / "model.safetensors"),
-        "--classes",
-        "3",
-        "--out",
-        str(tmp_path / "f"),
-    ]
+    words = split(
+        "--model convnet --weights {} --classes 3 --out {}",
+        tmp_path / "o" / "model.safetensors",
+        tmp_path / "f",
+    )
     cli.main(["forget", "--data", "digits", *words])
     words = ["pool", "--run", str(tmp_path / "f"), "--models", "2", "--limit-minutes", "0"]
     assert "default recipe" in " ".join(

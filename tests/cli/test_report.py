@@ -44,7 +44,7 @@ def test_a_folder_of_runs_becomes_a_page(
     assert "3 of 1,472 training samples" in page
 
 
-def test_a_page_too_large_to_send_is_said(
+def test_a_page_that_is_too_large_to_send_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path / "small")
@@ -80,18 +80,17 @@ def test_the_commands_on_the_page_make_the_run_again(
 
 
 def test_a_place_that_cannot_be_written_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path / "run")
+    write_run(workdir / "run")
     Path("file").touch()
-    for words, said in (
+    for words, expected in (
         (["-o", "run"], "run is a folder: name a file in it."),
         (["-o", "file/x.html"], "file is not a folder. Choose another place."),
         (["--figures", "file"], "file is not a folder. Choose another place."),
     ):
         message = duck(capsys, "report", "run", *words, code=2)
-        assert said in message
+        assert expected in message
         assert "Errno" not in message
     assert not Path("report.html").exists()
 
@@ -114,7 +113,7 @@ def test_samples_are_shown_only_when_asked_for(
     assert all(sample[3].isdigit() for sample in shown)
 
 
-def test_lines_of_a_bench_stand_beside_the_runs(
+def test_results_of_a_bench_join_the_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path / "run")
@@ -155,7 +154,7 @@ def test_lines_of_a_bench_stand_beside_the_runs(
 
 
 @pytest.mark.slow
-def test_bias_removals_alone_and_beside_runs(
+def test_bias_removals_alone_and_with_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_removal(tmp_path / "bias")

@@ -78,7 +78,7 @@ def test_a_named_pipe_in_a_run_is_refused(
 
 
 @pytest.mark.timeout(60, func_only=True)
-def test_a_named_pipe_beside_a_run_is_reported_and_the_rest_is_shown(
+def test_a_named_pipe_in_the_folder_of_a_run_is_reported_and_the_rest_is_shown(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = copied(runs / "forgot", tmp_path / "run")

@@ -68,11 +68,11 @@ def test_a_call_makes_the_part_of_a_slurm_task_and_says_so(
     inputs = Inputs(load("digits"), ForgetClasses(["3"]), recipe=RECIPE)
     options = PoolOptions(tmp_path / "pool", models=4, method="neg-grad", device="cpu")
     set_slurm(monkeypatch, ID=2, COUNT=2, MIN=1)
-    counts = make_pool(inputs, options, workers=1, message=messages.append)
+    counts = make_pool(inputs, options, message=messages.append)
     assert counts == (3, 0, 0)
     assert len(messages) == 1
     set_slurm(monkeypatch)
-    assert make_pool(inputs, options, workers=1, message=messages.append) == (3, 3, 0)
+    assert make_pool(inputs, options, message=messages.append) == (3, 3, 0)
     assert len(messages) == 1
     pool = Pool(tmp_path / "pool")
     assert (pool.design, len(pool)) == ("request", 4)

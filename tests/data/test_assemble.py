@@ -113,7 +113,7 @@ def test_the_test_split_must_fit() -> None:
         assemble("set", samples([0, 1]), samples([0, 1], (1, 4, 5)), ["a", "b"])
 
 
-def test_classes_may_lack_samples_where_that_is_said() -> None:
+def test_classes_may_lack_samples_where_that_is_allowed() -> None:
     train = examples(*samples([0, 2, 2]), Pixels((0.5,), (0.5,)))
     assert finish("set", train, None, ["a", "b", "c"], augment="none", gaps=True).num_classes == 3
     with pytest.raises(

@@ -36,7 +36,7 @@ def test_what_is_read_back_cannot_change_the_file(tmp_path: Path) -> None:
     assert cached("x", "key", [tmp_path], make).sum() > 0
 
 
-def test_another_key_makes_it_again_and_replaces_it(tmp_path: Path) -> None:
+def test_another_key_computes_the_array_again_and_replaces_it(tmp_path: Path) -> None:
     make = Maker()
     for key in ("first", "second", "first"):
         cached("x", key, [tmp_path], make)
@@ -46,7 +46,7 @@ def test_another_key_makes_it_again_and_replaces_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 20, -1])
-def test_a_file_cut_short_is_made_again(tmp_path: Path, keep: int) -> None:
+def test_a_truncated_file_is_made_again(tmp_path: Path, keep: int) -> None:
     make = Maker()
     expected = cached("x", "key", [tmp_path], make)
     file = tmp_path / ".x-key.npy"

@@ -216,7 +216,7 @@ def wait_for_end_of(session: int) -> None:
 
 
 @pytest.mark.parametrize("whole_group", [True, False], ids=["terminal", "parent alone"])
-def test_ctrl_c_ends_the_workers_and_keeps_what_has_ended(
+def test_ctrl_c_ends_the_workers_and_keeps_finished_tasks(
     tmp_path: Path, whole_group: bool
 ) -> None:
     body = """

@@ -153,7 +153,7 @@ def test_a_pool_loses_nothing_when_a_worker_is_killed(ray: Any, tmp_path: Path) 
             killed.extend(worker_processes()[:1])
             os.kill(killed[0], signal.SIGKILL)
 
-    counts = build(tmp_path / "ray", plan(), 2, kill_a_worker, engine="ray", workers=2)
+    counts = build(tmp_path / "ray", plan(), 2, kill_a_worker, engine=RayEngine(2))
     assert len(killed) == 1
     assert counts == (3, 0, 0)
     assert build(tmp_path / "inline", plan(), 2) == (3, 0, 0)

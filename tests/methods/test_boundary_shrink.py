@@ -57,7 +57,7 @@ def test_the_step_ends_at_white() -> None:
     assert targets(dots([(128, 255)], [0]), [9.0, 3.01, 0.0, 0.0]) == [1]
 
 
-def test_neither_the_own_class_nor_one_that_goes() -> None:
+def test_neither_the_own_class_nor_a_forgotten_one() -> None:
     # Class 3 has the largest logit but no retain samples; of the second sample, class 2 is its own.
     assert targets(dots([(128, 128), (128, 128)], [0, 2]), [5.0, 1.11, 0.0, 9.0]) == [2, 1]
 

@@ -334,7 +334,7 @@ def test_the_samples_stop_rule_compares_with_the_originals_holdout_accuracy() ->
     assert enough()
 
 
-def test_of_samples_whose_class_goes_none_may_be_remembered() -> None:
+def test_no_sample_of_a_forgotten_class_may_be_remembered() -> None:
     # All 60 of class 2, 20 of the 60 of class 1: only a quarter may be as good as unseen.
     ids = [str(row) for row in (*range(2, 240, 4), *range(1, 81, 4))]
     task, model = toy_task(ForgetSamples(ids)(toy_data())), trained_net()

@@ -52,7 +52,7 @@ def test_each_channel_is_scaled_to_its_largest_entry() -> None:
     ]
 
 
-def test_every_channel_goes_whose_mask_for_a_forgotten_class_is_above_0() -> None:
+def test_every_channel_with_a_mask_above_0_for_a_forgotten_class_is_removed() -> None:
     mask = torch.tensor([[1.0, 0.2, 0.1], [0.0, 1.0, 0.0], [0.001, 1.0, 0.9], [0.0, 0.0, 1.0]])
     assert class_channels(mask, torch.tensor([0])).tolist() == [True, False, True, False]
     assert class_channels(mask, torch.tensor([0, 1])).tolist() == [True, True, True, False]

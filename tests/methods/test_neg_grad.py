@@ -51,7 +51,7 @@ def test_one_step_climbs() -> None:
     torch.testing.assert_close(unlearned.state_dict()["weight"], expected)
 
 
-def test_the_stop_rule_ends_it_when_the_class_is_gone() -> None:
+def test_the_stop_rule_ends_the_method_when_the_class_is_forgotten() -> None:
     unlearned, heard = epochs_of(NegGrad(lr=3e-3, batch_size=32))
     assert 1 < len(heard) < 100
     assert accuracy(unlearned, toy_task(class_scenario()).forget) < 0.01

@@ -36,7 +36,7 @@ def test_of_data_by_name_the_size_is_known() -> None:
         )
 
 
-def test_a_file_goes_on_top_where_it_speaks_of_this(tmp_path: Path) -> None:
+def test_a_file_of_presets_takes_precedence_for_its_method_data_and_kind(tmp_path: Path) -> None:
     file = tmp_path / "found.toml"
     file.write_text(
         "[duck.'my.images'.tuned.class]\nlr = 0.5\n"

@@ -89,7 +89,7 @@ def test_two_steps_by_hand() -> None:
     assert any(first != second for first, second in drawn)
 
 
-def test_the_stop_rule_ends_it_when_the_class_is_gone() -> None:
+def test_the_stop_rule_ends_the_method_when_the_class_is_forgotten() -> None:
     heard: list[Progress] = []
     task = toy_task(
         class_scenario(), report=lambda news: heard.append(news) if news.is_epoch_end else None

@@ -67,7 +67,7 @@ def test_forget_batches_come_first_and_all_samples_come() -> None:
     assert set(torch.cat([step["forget"].rows for step in steps[:2]]).tolist()) == set(range(10))
 
 
-def test_epochs_with_and_without_the_forget_pass_and_the_rate_goes_on() -> None:
+def test_epochs_with_and_without_the_forget_pass_share_one_learning_rate_schedule() -> None:
     heard: list[tuple[str, int, int]] = []
 
     def report(news: Progress) -> None:

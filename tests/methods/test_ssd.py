@@ -75,7 +75,7 @@ def test_weights_that_matter_more_to_the_forget_samples_are_dampened() -> None:
     assert torch.equal(dampened.get_buffer("count"), torch.ones(2))
 
 
-def test_the_importance_of_all_samples_does_not_depend_on_who_is_to_be_forgotten() -> None:
+def test_the_importance_of_all_samples_does_not_depend_on_the_forget_set() -> None:
     model, train, rows = trained_net(), toy_data().train, torch.arange(240)
     tasks = [
         Task(train.take(rows[a:b]), train.take(torch.cat([rows[:a], rows[b:]])), None, 4)

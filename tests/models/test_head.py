@@ -420,7 +420,7 @@ def test_a_model_that_is_asked_only_for_its_outputs_stays_as_it_was() -> None:
 
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_compiled_model_can_be_asked_for_its_outputs(in_place: bool) -> None:
+def test_outputs_of_a_compiled_model(in_place: bool) -> None:
     model = Nested()
     if in_place:
         model.compile(backend="eager")
@@ -588,7 +588,7 @@ def test_no_hook_stays_also_after_an_error() -> None:
     assert hooks_of(model) == 0
 
 
-def test_nothing_is_kept_between_calls() -> None:
+def test_nothing_is_stored_between_calls() -> None:
     model = Nested().eval()
     with with_embeddings(model, None, IMAGES) as net:
         net(IMAGES)

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +55,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def test_a_pool_holds_what_each_model_says_of_each_id(whole: Pool) -> None:
+def test_a_pool_holds_the_predictions_of_each_model_for_each_id(whole: Pool) -> None:
     """Each model is made again by hand and asked about each sample alone, found by its id."""
     data, what = toy_data(), plan()
     assert data.test is not None
@@ -113,7 +113,7 @@ def test_what_attacks_take_is_what_each_file_says_of_each_id(
     part: Part = "oracle" if state == "oracle" else "model"
     assert len(found) == (2 if state == "oracle" else 4)
     for number in range(len(found)):
-        said = dict(
+        logits = dict(
             zip(
                 ids,
                 load_file(whole.files.folder / f"{part}-{number:04d}.safetensors")[
@@ -124,7 +124,7 @@ def test_what_attacks_take_is_what_each_file_says_of_each_id(
         )
         known = set(data.train.ids[who.training_rows(Job(part, number)).numpy()].tolist())
         for place, name in enumerate(found.ids.tolist()):
-            margin = margins(said[name][None].astype(np.float64), np.array([labels[name]]))
+            margin = margins(logits[name][None].astype(np.float64), np.array([labels[name]]))
             np.testing.assert_allclose(found.values[number, place], margin[0], rtol=2e-3, atol=2e-2)
             assert found.members[number, place] == (name in known)
 
@@ -218,7 +218,7 @@ def test_a_model_is_trained_with_one_thread(tmp_path: Path) -> None:
     assert threads == {1}
 
 
-def test_a_model_that_another_process_made_meanwhile_is_taken(tmp_path: Path) -> None:
+def test_a_model_that_another_process_made_meanwhile_is_reused(tmp_path: Path) -> None:
     news: list[Progress] = []
 
     def hear(one: Progress) -> None:
@@ -279,7 +279,7 @@ def test_a_file_that_is_named_as_ours_is_not_replaced(tmp_path: Path, whole: Poo
 
 @pytest.mark.slow
 def test_workers_and_stacked_weights_make_the_same_models(tmp_path: Path, whole: Pool) -> None:
-    assert build(tmp_path / "workers", plan(), 4, workers=2) == (6, 0, 0)
+    assert build(tmp_path / "workers", plan(), 4, engine=ProcessEngine(2)) == (6, 0, 0)
     assert same(Pool(tmp_path / "workers"), whole)
     stacked = pool(tmp_path / "stacked", plan(), 4, together=2)
     for state in ("before", "oracle"):
@@ -419,7 +419,7 @@ def test_every_field_of_a_fingerprint_is_asked_for(tmp_path: Path, whole: Pool) 
             find(tmp_path)
 
 
-def test_a_model_that_stands_twice_is_refused(tmp_path: Path, whole: Pool) -> None:
+def test_a_model_that_is_given_twice_is_refused(tmp_path: Path, whole: Pool) -> None:
     for name, original in (
         ("model-0099", "model 0"),
         ("model-0002", "model 0"),
@@ -441,7 +441,7 @@ def test_a_model_file_that_lacks_something_is_not_read(tmp_path: Path, whole: Po
     save_file(
         arrays,
         files.path(Job("model", 1)),
-        {"pool": files.digest, "about": json.dumps(files.about(Job("model", 1)))},
+        {"pool": files.digest, "about": json.dumps(asdict(files.info(Job("model", 1))))},
     )
     with pytest.raises(BadInput, match=r"model-0001\.safetensors .*before\.margins.*delete"):
         Pool(tmp_path / "p")
@@ -510,7 +510,7 @@ def test_a_run_that_the_pool_is_not_about_is_described_field_by_field(whole: Poo
     ]
 
 
-def test_the_seed_counts_where_it_decides_who_is_forgotten(tmp_path: Path) -> None:
+def test_the_seed_counts_where_it_determines_the_forget_set(tmp_path: Path) -> None:
     some = pool(tmp_path / "p", plan(request=ForgetFraction(0.1)), 2)
     assert mismatch(some, experiment(ForgetFraction(0.1))) == []
     assert mismatch(some, experiment(ForgetFraction(0.1), seed=1)) == [
@@ -523,7 +523,7 @@ def test_the_time_limit_begins_nothing_that_would_not_fit(tmp_path: Path) -> Non
     files = pool(tmp_path / "p", plan(), 2).files
     for job in plan().jobs(2):
         files.write(
-            job, {"members": files.read(job, "members")}, {**files.about(job), "seconds": 1000.0}
+            job, {"members": files.read(job, "members")}, replace(files.info(job), seconds=1000.0)
         )
     assert build(tmp_path / "p", plan(), 4, limit=900) == (0, 3, 3)
     news: list[Progress] = []

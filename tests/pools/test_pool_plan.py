@@ -115,7 +115,7 @@ def test_jobs_of_a_smaller_pool_are_the_first_of_a_larger_one() -> None:
         plan().jobs(3)
 
 
-def test_what_cannot_be_planned_is_said() -> None:
+def test_a_plan_that_is_impossible_is_refused() -> None:
     for change in ({"request": None}, {"method": None}):
         with pytest.raises(BadInput, match="a request and a method"):
             Plan(replace(experiment(), **change))  # type: ignore[arg-type]

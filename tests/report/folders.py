@@ -39,13 +39,13 @@ def write_run(
     analysis: bool = False,
     notes: Sequence[str] = (),
 ) -> Path:
-    """Write a folder with run.json and, on request, audit.json and analysis.json."""
+    """Write a folder with run.json and, on request, audit-oracle.json and analysis.json."""
     rng = random.Random(seed)
     asked = ForgetClasses([3]) if request is None else request
-    gone = [int(index) for index in asked.classes] if isinstance(asked, ForgetClasses) else []
+    forgotten = [int(index) for index in asked.classes] if isinstance(asked, ForgetClasses) else []
     before, after = (
         confused(rng, len(names), [], 0.03),
-        confused(rng, len(names), [] if method == "original" else gone, 0.05),
+        confused(rng, len(names), [] if method == "original" else forgotten, 0.05),
     )
     experiment = Experiment(
         Training("digits", "convnet", Recipe(epochs=3), fingerprint="ab12"),
@@ -58,16 +58,21 @@ def write_run(
         "retain": 3600,
         "holdout": 80,
         "processed": 400,
-        **split_sizes(len(names), gone),
+        **split_sizes(len(names), forgotten),
     }
     old, new = (
-        scores(before, gone, 0.99, None),
-        scores(after, gone, 0.99 if method == "original" else 0.0 if gone else 0.95, before),
+        scores(before, forgotten, 0.99, None),
+        scores(
+            after,
+            forgotten,
+            0.99 if method == "original" else 0.0 if forgotten else 0.95,
+            before,
+        ),
     )
     by_class = ByClass(
-        "class" if gone else "samples",
+        "class" if forgotten else "samples",
         list(names),
-        {str(index): 400 // max(1, len(gone)) for index in gone} or {"0": 400},
+        {str(index): 400 // max(1, len(forgotten)) for index in forgotten} or {"0": 400},
         before,
         after,
     )
@@ -93,9 +98,9 @@ def write_run(
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(plain))
     if verdict:
-        (folder / "audit.json").write_text(json.dumps(audit(rng, verdict, names)))
+        (folder / "audit-oracle.json").write_text(json.dumps(audit(rng, verdict, names)))
     if analysis:
-        (folder / "analysis.json").write_text(json.dumps(analysed(rng, len(names), gone)))
+        (folder / "analysis.json").write_text(json.dumps(analysed(rng, len(names), forgotten)))
     return folder
 
 
@@ -183,7 +188,7 @@ def attacked(
 
 
 def confused(
-    rng: random.Random, classes: int, gone: Sequence[int], error: float
+    rng: random.Random, classes: int, forgotten: Sequence[int], error: float
 ) -> dict[str, dict[str, int]]:
     """Return a confusion matrix: neighbours are confused, forgotten classes not predicted."""
     table: dict[str, dict[str, int]] = {}
@@ -191,31 +196,33 @@ def confused(
         row = table.setdefault(str(true), {})
         for _ in range(TEST):
             seen = true if rng.random() > error else (true + rng.choice((1, 2))) % classes
-            while seen in gone:
+            while seen in forgotten:
                 seen = (seen + rng.choice((1, 2))) % classes
             row[str(seen)] = row.get(str(seen), 0) + 1
     return table
 
 
 def scores(
-    table: dict[str, dict[str, int]], gone: Sequence[int], forget: float, before: Any
+    table: dict[str, dict[str, int]], forgotten: Sequence[int], forget: float, before: Any
 ) -> dict[str, float | None]:
     right = {int(true): row.get(true, 0) / TEST for true, row in table.items()}
-    kept = [right[index] for index in right if index not in gone]
+    kept = [right[index] for index in right if index not in forgotten]
     test, retain_test = sum(right.values()) / len(right), sum(kept) / len(kept)
     parts = {"test": test, "forget_test": None, "retain_test": None}
-    if gone:
+    if forgotten:
         parts |= {
-            "forget_test": sum(right[index] for index in gone) / len(gone),
+            "forget_test": sum(right[index] for index in forgotten) / len(forgotten),
             "retain_test": retain_test,
         }
-    old = scores(before, gone, 0.99, None) if before else parts
-    retain_split, gone_value = ("retain_test", parts["forget_test"]) if gone else ("test", forget)
+    old = scores(before, forgotten, 0.99, None) if before else parts
+    retain_split, forgotten_value = (
+        ("retain_test", parts["forget_test"]) if forgotten else ("test", forget)
+    )
     score = aus(
-        "class" if gone else "samples",
+        "class" if forgotten else "samples",
         old[retain_split] or 0,
         parts[retain_split] or 0,
-        gone_value or 0,
+        forgotten_value or 0,
     )
     return {
         "aus": score,
@@ -226,12 +233,12 @@ def scores(
     }
 
 
-def split_sizes(classes: int, gone: Sequence[int]) -> dict[str, int]:
-    lost = TEST * len(gone)
+def split_sizes(classes: int, forgotten: Sequence[int]) -> dict[str, int]:
+    lost = TEST * len(forgotten)
     return {
         "test": TEST * classes,
         "forget_test": lost,
-        "retain_test": TEST * classes - lost if gone else 0,
+        "retain_test": TEST * classes - lost if forgotten else 0,
     }
 
 
@@ -300,7 +307,7 @@ def audit(rng: random.Random, verdict: str, names: Sequence[str]) -> dict[str, A
 
 
 def analysed(
-    rng: random.Random, classes: int, gone: Sequence[int], points: int = 200
+    rng: random.Random, classes: int, forgotten: Sequence[int], points: int = 200
 ) -> dict[str, Any]:
     def cloud() -> dict[str, Any]:
         labels = [at % classes for at in range(points)]
@@ -308,7 +315,12 @@ def analysed(
             [rng.gauss(scale * (label % width), 0.6) for label in labels]
             for scale, width in ((4, 4), (5, 3))
         )
-        return {"x": x, "y": y, "label": labels, "forget": [label in gone for label in labels]}
+        return {
+            "x": x,
+            "y": y,
+            "label": labels,
+            "forget": [label in forgotten for label in labels],
+        }
 
     def dense() -> dict[str, float]:
         return {str(index): rng.gauss(-20, 3) for index in range(classes)}
@@ -426,7 +438,7 @@ def worst_fifty(root: Path, classes: int = 200) -> list[Path]:
     }
     for folder in folders:
         (folder / "analysis.json").write_text(json.dumps(whole))
-        (folder / "audit.json").write_text(json.dumps(found))
+        (folder / "audit-oracle.json").write_text(json.dumps(found))
     return folders
 
 

@@ -14,7 +14,7 @@ from duck.report.plotly_figures import to_plotly
 from duck.report.plots import Cells, Line, Plot, Points, centres, error_bars
 from duck.report.records import StoredRemoval
 from tests.report.folders import worst_fifty, write_removal, write_run
-from tests.report.test_page import EVIL, Page, said
+from tests.report.test_page import EVIL, Page, visible_text
 
 
 def page_of(*folders: Path) -> Page:
@@ -101,7 +101,7 @@ def test_one_bias_removal_reads_from_the_top(tmp_path: Path) -> None:
         "Bias removal",
         "Words on this page",
     ]
-    text = said(page)
+    text = visible_text(page)
     for words in (
         "36 training images of “1” got a square of 4 × 4 pixels (colour 0 90 7)",
         "in 41.00 s: the biased model.",
@@ -147,7 +147,7 @@ def test_an_old_file_without_shap_still_has_its_section(tmp_path: Path) -> None:
     ):
         del found[name]
     (folder / "bias.json").write_text(json.dumps(found))
-    text = said(page_of(folder))
+    text = visible_text(page_of(folder))
     assert "The command was not stored" in text
     assert "(colour 255 0 0)" in text
     assert "these data: the biased model." in text
@@ -157,7 +157,7 @@ def test_an_old_file_without_shap_still_has_its_section(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_and_beside_runs(tmp_path: Path) -> None:
+def test_several_removals_and_removals_next_to_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
     for seed in (0, 1):
         write_removal(tmp_path / f"bias-{seed}", seed=seed)
@@ -166,7 +166,7 @@ def test_several_and_beside_runs(tmp_path: Path) -> None:
     assert page.headings[-2:] == ["Bias removal", "Words on this page"]
     assert {"bias-1-bias-0", "bias-2-bias-1", "bias-shares", "bias-2-bias-1-maps"} <= set(page.ids)
     assert {"#bias-1-bias-0", "#bias-2-bias-1"} <= set(page.addresses)
-    text = said(page)
+    text = visible_text(page)
     assert "digits: “1” labelled “9”, seed 1, preset tuned" in text
     assert "AUS" in text
     files = write_figures(tmp_path / "figures", read([tmp_path]))
@@ -195,7 +195,7 @@ def test_a_class_called_script_is_text(tmp_path: Path) -> None:
     other = write_removal(tmp_path / "other", true=EVIL, wrong="</script><b>")
     for page in (page_of(folder), page_of(folder, other)):
         assert len(page.scripts) == 2
-        text = said(page)
+        text = visible_text(page)
         assert f"36 training images of “{EVIL}”" in text
         assert f"duck {EVIL}" in text
         ticks = [

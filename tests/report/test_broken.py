@@ -14,7 +14,7 @@ import pytest
 from duck import cli
 from duck.report import Contents, read, read_runs, render
 from tests.report.folders import write_removal, write_run
-from tests.report.test_page import Page, said
+from tests.report.test_page import Page, visible_text
 
 
 def report(capsys: pytest.CaptureFixture[str], out: Path, *paths: Path) -> tuple[int, str, str]:
@@ -22,7 +22,7 @@ def report(capsys: pytest.CaptureFixture[str], out: Path, *paths: Path) -> tuple
     capsys.readouterr()
     code = cli.main(["report", *map(str, paths), "-o", str(out)])
     printed = " ".join(capsys.readouterr().err.split())
-    return code, printed, said(Page(out.read_text())) if out.exists() else ""
+    return code, printed, visible_text(Page(out.read_text())) if out.exists() else ""
 
 
 def changed(file: Path, change: Callable[[Any], Any]) -> None:
@@ -214,20 +214,20 @@ ANALYSIS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(
     ("file", "how", "again"),
     [("audit-oracle.json", how, "audit {} --tier oracle") for how in AUDIT]
-    + [("audit.json", "no verdict", "audit {}")]
+    + [("audit-quick.json", "no verdict", "audit {}")]
     + [("analysis.json", how, "analyse {}") for how in ANALYSIS]
     + [
         (file, "half", f"{word} {{}}")
-        for file, word in (("audit.json", "audit"), ("analysis.json", "analyse"))
+        for file, word in (("audit-quick.json", "audit"), ("analysis.json", "analyse"))
     ],
 )
-def test_a_broken_file_beside_a_run_is_named_and_the_run_shown(
+def test_a_broken_file_in_the_folder_of_a_run_is_named_and_the_run_shown(
     file: str, how: str, again: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = tmp_path / "runs"
     folder = write_run(runs / "one", verdict="forgotten", analysis=True)
-    if file == "audit-oracle.json":
-        (folder / "audit.json").rename(folder / file)
+    if "audit" in file:
+        (folder / "audit-oracle.json").rename(folder / file)
     reason = "it is no whole JSON"
     if how == "half":
         half(folder / file)
@@ -277,7 +277,7 @@ def test_a_weaker_audit_stands_in_for_a_broken_one_and_the_page_says_so(tmp_path
     (folder / "audit-full.json").write_text("{")
     (stored,) = read_runs([folder])
     assert stored.verdict == "forgotten"
-    page = said(Page(render(Contents([stored]))))
+    page = visible_text(Page(render(Contents([stored]))))
     assert "Forgotten. No attack" in page
     assert "run `duck audit " in page
     assert page.index("run/audit-full.json cannot be used") < page.index("Accuracies ")
@@ -326,7 +326,7 @@ def test_maps_that_cannot_be_used_are_left_out(
         contents = read([folder])
         ((removal,), unread) = contents.removals, contents.problems
         assert (dict(removal.maps), unread) == ({}, []), how
-        page = said(Page(render(contents)))
+        page = visible_text(Page(render(contents)))
         assert "bias/shap.npz cannot be used: it" in page, how
     code, printed, page = report(capsys, tmp_path / "report.html", folder)
     assert code == 0

@@ -83,7 +83,7 @@ def page_of(*folders: Path, **rest: Any) -> Page:
     return page
 
 
-def said(page: Page) -> str:
+def visible_text(page: Page) -> str:
     return " ".join(" ".join(page.text).split())
 
 
@@ -105,7 +105,7 @@ def test_one_run_reads_from_the_top(tmp_path: Path) -> None:
         ),
         *("Method and settings", "How to reproduce", "Words on this page"),
     ]
-    text = said(page)
+    text = visible_text(page)
     assert "class “3”: 400 of 4,000 training samples." in text
     assert "It processed 400 of the 400 samples" in text
     assert "Forgotten. No attack" in text
@@ -129,7 +129,7 @@ def test_one_run_reads_from_the_top(tmp_path: Path) -> None:
     ],
 )
 def test_the_verdict_in_words(tmp_path: Path, verdict: str | None, words: str) -> None:
-    text = said(page_of(write_run(tmp_path / "run", verdict=verdict)))
+    text = visible_text(page_of(write_run(tmp_path / "run", verdict=verdict)))
     assert words in text
     assert ("duck audit run --tier oracle" in text) == (verdict is None)
     assert str(tmp_path) not in text
@@ -141,9 +141,11 @@ def test_an_audit_without_verdict_names_the_stronger_tier(
     tmp_path: Path, powered: bool | None
 ) -> None:
     folder = write_run(tmp_path / "run", verdict="no verdict")
-    found = json.loads((folder / "audit.json").read_text())
-    (folder / "audit.json").write_text(json.dumps({**found, "powered": powered, "tier": "quick"}))
-    text = said(page_of(folder))
+    found = json.loads((folder / "audit-oracle.json").read_text())
+    (folder / "audit-oracle.json").write_text(
+        json.dumps({**found, "powered": powered, "tier": "quick"})
+    )
+    text = visible_text(page_of(folder))
     assert "No verdict. The quick audit" in text
     assert f"duck audit {folder.name} --tier oracle" in text
 
@@ -154,27 +156,29 @@ def test_the_suggested_audit_works_where_the_page_was_made(
     folder = write_run(tmp_path / "jane" / "runs" / "run")
     monkeypatch.chdir(tmp_path / "jane")
     for named in (folder, Path("runs/run")):
-        assert "duck audit runs/run --tier oracle" in said(page_of(named))
+        assert "duck audit runs/run --tier oracle" in visible_text(page_of(named))
     (folder / "audit-full.json").write_text("{")
-    assert "runs/run/audit-full.json cannot be used" in said(page_of(folder))
+    assert "runs/run/audit-full.json cannot be used" in visible_text(page_of(folder))
     # From elsewhere a path as the user typed it, and of an absolute one the last part.
     monkeypatch.chdir(tmp_path / "jane" / "runs")
-    assert "duck audit ../runs/run --tier oracle" in said(page_of(Path("../runs/run")))
+    assert "duck audit ../runs/run --tier oracle" in visible_text(page_of(Path("../runs/run")))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    page = said(page_of(folder))
+    page = visible_text(page_of(folder))
     assert "duck audit run --tier oracle" in page
     assert "jane" not in page
 
 
-def test_a_run_with_assurance_shows_what_was_tried_and_paid(tmp_path: Path) -> None:
+def test_a_run_with_assurance_shows_the_methods_that_were_tried_and_their_time(
+    tmp_path: Path,
+) -> None:
     folder = write_run(tmp_path / "run")
     assurance = write_assurance(folder, f"Residual memory {EVIL}.")
     record = json.loads((folder / "run.json").read_text())
     record["notes"] = ["n too small.", str(assurance)]
     (folder / "run.json").write_text(json.dumps(record))
     page = page_of(folder, write_run(tmp_path / "other"))
-    text = said(page)
+    text = visible_text(page)
     assert text.count(str(assurance)) == 1
     assert "one retraining takes 700 s" in text
     assert f"duck-soft ✗ no Residual memory {EVIL}. no verdict 0.38 2.50 s" in text
@@ -182,7 +186,7 @@ def test_a_run_with_assurance_shows_what_was_tried_and_paid(tmp_path: Path) -> N
     assert "warm-restart ✓ yes Nothing was found. forgotten 0.01 2.2 min" in text
     assert text.count("Methods were tried in turn until one passed the oracle audit.") == 1
     (folder / "assurance.json").write_text("{}")
-    text = said(page_of(folder))
+    text = visible_text(page_of(folder))
     assert "run/assurance.json cannot be used: tier is missing" in text
     assert "Methods were tried" not in text
 
@@ -197,7 +201,7 @@ def test_many_runs_have_a_table_and_a_section_each(tmp_path: Path) -> None:
     assert {
         f"#{name}" for name in page.ids if name.startswith("run-") and name.count("-") == 2
     } <= set(page.addresses)
-    text = said(page)
+    text = visible_text(page)
     assert "Of 2 runs: 1 not forgotten, 1 forgotten. For comparison: 1 retrained." in text
     assert "Forget class 3 of digits (2 runs)" in text
     # The retrained model stands beside those that answer the same request, and only there.
@@ -216,7 +220,7 @@ def test_a_bench_of_attacks_and_studies_alone_has_its_figures() -> None:
     assert page.headings[0] == "Unlearning bench"
     assert "class-densities" in page.ids
     assert "runs-table" not in page.ids
-    assert "Least p" in said(page)
+    assert "Least p" in visible_text(page)
     curve = attacked("duck", "paper", [0.0, 1.0], [0.0, 1.0])
     assert "bench-attacks" in Page(render(Contents(bench=[curve]))).ids
 
@@ -249,16 +253,16 @@ def test_what_comes_from_data_is_text(tmp_path: Path) -> None:
         verdict="forgotten",
         analysis=True,
     )
-    found = json.loads((folder / "audit.json").read_text())
+    found = json.loads((folder / "audit-oracle.json").read_text())
     found["reasons"] = [EVIL]
     found["attacks"][EVIL] = found["attacks"].pop("svm")
     found["roc"] = {EVIL: found["roc"]["svm"]}
     found["controls"] = {EVIL: {"expected": EVIL, "got": EVIL, "passed": False}}
-    (folder / "audit.json").write_text(json.dumps(found))
+    (folder / "audit-oracle.json").write_text(json.dumps(found))
     other = write_run(tmp_path / "other", seed=1, verdict="forgotten")
     for page in (page_of(folder), page_of(folder, other)):
         assert len(page.scripts) == 2
-        text = said(page)
+        text = visible_text(page)
         assert f"of the class “{EVIL}”" in text
         assert "{{ 7*7 }}" in text
         axes = [panel["layout"][name] for panel in page.data for name in ("xaxis", "yaxis")]
@@ -348,7 +352,7 @@ def test_no_map_of_a_forgotten_class_is_on_the_page_nor_in_print(
 
 
 def test_accuracies_of_single_classes_are_no_rows_of_the_attacks(tmp_path: Path) -> None:
-    text = said(page_of(write_run(tmp_path / "run", verdict="forgotten")))
+    text = visible_text(page_of(write_run(tmp_path / "run", verdict="forgotten")))
     assert "a threshold on the loss" in text
     assert "accuracy class" not in text
 
@@ -376,7 +380,7 @@ def test_an_old_run_without_confusion_and_curves_still_has_a_page(tmp_path: Path
     del record["by_class"]
     record["history"] = []
     (folder / "run.json").write_text(json.dumps(record))
-    text = said(page_of(folder))
+    text = visible_text(page_of(folder))
     assert "No confusion matrix was stored" in text
     assert "No curve was stored" in text
     assert "of the class “3”" in text
@@ -387,10 +391,10 @@ def test_a_loss_that_was_no_number_is_left_out(tmp_path: Path) -> None:
     record = json.loads((folder / "run.json").read_text())
     record["scores"]["forget_loss"] = None
     (folder / "run.json").write_text(json.dumps(record))
-    assert "0.010 before, – after" in said(page_of(folder))
+    assert "0.010 before, – after" in visible_text(page_of(folder))
 
 
-def test_of_many_runs_it_says_who_did_what_and_who_left_samples_out(tmp_path: Path) -> None:
+def test_a_page_of_many_runs_names_methods_and_unprocessed_samples(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path / f"duck-{seed}", seed=seed)
     assert "2 runs of 1 method: duck." in render(Contents(read_runs([tmp_path])))
@@ -405,31 +409,35 @@ def test_of_many_runs_it_says_who_did_what_and_who_left_samples_out(tmp_path: Pa
 
 def test_many_classes_and_long_names_are_shortened_and_stand_whole_once(tmp_path: Path) -> None:
     names = [f"class {index} {'x' * 52}" for index in range(200)]
-    gone = list(range(3, 153))
-    many = write_run(tmp_path / "many", request=ForgetClasses(gone), names=names)
-    write_run(tmp_path / "more", request=ForgetClasses([*gone[:-1], 199]), names=names)
+    forgotten_classes = list(range(3, 153))
+    many = write_run(tmp_path / "many", request=ForgetClasses(forgotten_classes), names=names)
+    write_run(tmp_path / "more", request=ForgetClasses([*forgotten_classes[:-1], 199]), names=names)
     write_run(
         tmp_path / "few", request=ForgetClasses([3, 8]), names=[str(index) for index in range(200)]
     )
     page = page_of(many)
     assert page.headings[0] == "Unlearning report: classes 3, 4, 5 and 147 others of digits"
     short = [f"“{name}"[:24] + "…" for name in names[3:6]]
-    assert f"of the classes {', '.join(short)} and 147 others: 400 of 4,000" in said(page)
-    assert f"All 150 classes {', '.join(f'“{names[index]}”' for index in gone)} " in said(page)
+    assert f"of the classes {', '.join(short)} and 147 others: 400 of 4,000" in visible_text(page)
+    assert (
+        f"All 150 classes {', '.join(f'“{names[index]}”' for index in forgotten_classes)} "
+        in visible_text(page)
+    )
     html = render(Contents(read_runs([tmp_path])))
-    text = said(Page(html))
+    text = visible_text(Page(html))
     # Two requests that begin alike are two, in words and in the filter.
     assert text.count("Forget classes 3, 4, 5 and 147 others of digits (1 run)") == 2
     choices = re.findall(
         r"<option value=\"(classes [^\"]+)\">classes 3, 4, 5 and 147 others</option>", html
     )
     assert sorted(choices) == sorted(
-        f"classes {', '.join(map(str, ids))}" for ids in (gone, [*gone[:-1], 199])
+        f"classes {', '.join(map(str, ids))}"
+        for ids in (forgotten_classes, [*forgotten_classes[:-1], 199])
     )
     assert all(f'data-request="{choice}"' in html for choice in choices)
     assert "classes 3, 8" in text
     assert text.count("All 150 classes") == 2
-    assert "Full name" in said(
+    assert "Full name" in visible_text(
         page_of(write_run(tmp_path / "long", request=ForgetClasses([3]), names=names))
     )
 
@@ -444,11 +452,11 @@ def test_a_line_of_a_bench_keeps_its_whole_list(tmp_path: Path) -> None:
             )
         ]
     )
-    text = said(Page(render(Contents(bench=[runs[0].result]))))
+    text = visible_text(Page(render(Contents(bench=[runs[0].result]))))
     assert (
         f"classes 0, 1, 2 and 97 others all 100 classes {', '.join(map(str, range(100)))} " in text
     )
-    assert "all 100 classes" not in said(page_of(tmp_path / "run"))
+    assert "all 100 classes" not in visible_text(page_of(tmp_path / "run"))
 
 
 def test_density_tests_stand_below_their_figure_with_n_and_least_p(tmp_path: Path) -> None:
@@ -461,7 +469,7 @@ def test_density_tests_stand_below_their_figure_with_n_and_least_p(tmp_path: Pat
         (folder / "analysis.json").write_text(
             json.dumps({**found, "density": {"unlearned": {"train": dense}}})
         )
-    text = said(page_of(tmp_path))
+    text = visible_text(page_of(tmp_path))
     assert "Wilcoxon signed-rank tests, paired" in text
     assert "digits, convnet, train duck −4.25 0.031 6 0.031" in text
     assert (
@@ -470,7 +478,7 @@ def test_density_tests_stand_below_their_figure_with_n_and_least_p(tmp_path: Pat
         < text.index("Each run")
     )
     assert "p, least p" in text
-    assert "Wilcoxon" not in said(page_of(tmp_path / "0"))
+    assert "Wilcoxon" not in visible_text(page_of(tmp_path / "0"))
 
 
 def test_a_further_request_says_what_was_forgotten_before(tmp_path: Path) -> None:
@@ -496,7 +504,9 @@ def test_a_further_request_says_what_was_forgotten_before(tmp_path: Path) -> Non
     (folder / "run.json").write_text(json.dumps(record))
     html = render(Contents(read_runs([folder])))
     assert "secret.png" not in html
-    assert "1 sample (accuracy 0.0 % before this request, 100.0 % after it)." in said(Page(html))
-    both = said(page_of(folder, other))
+    assert "1 sample (accuracy 0.0 % before this request, 100.0 % after it)." in visible_text(
+        Page(html)
+    )
+    both = visible_text(page_of(folder, other))
     assert "Forget class 3 (after 1 earlier request) of digits (1 run)" in both
     assert "Forget class 3 of digits (1 run)" in both

@@ -72,7 +72,7 @@ def test_curves_begin_with_the_original(tmp_path: Path) -> None:
     assert plot.panels[0].marks[-1] == Line("", [2.5, 2.5], [0, 100], "muted", dashed=True)
 
 
-def test_long_names_are_cut_beside_axes(tmp_path: Path) -> None:
+def test_long_names_are_cut_next_to_axes(tmp_path: Path) -> None:
     (stored,) = read_runs([write_run(tmp_path / "run", names=["x" * 26, "y" * 25, *"23456789"])])
     plot = plots_run.plot_confusion(stored)
     assert plot is not None
@@ -268,13 +268,13 @@ def test_many_classes_of_a_bench_are_drawn_with_a_shuffle() -> None:
 
 def test_densities_over_runs_are_means_of_forgotten_and_retained_classes(tmp_path: Path) -> None:
     runs = []
-    for at, (method, gone) in enumerate((("duck", [0]), ("duck", [0, 1]), ("ssd", [0]))):
+    for at, (method, classes) in enumerate((("duck", [0]), ("duck", [0, 1]), ("ssd", [0]))):
         (run,) = read_runs(
             [
                 write_run(
                     tmp_path / str(at),
                     method,
-                    ForgetClasses(gone),
+                    ForgetClasses(classes),
                     names=["a", "b", "c"],
                     analysis=True,
                 )
@@ -821,7 +821,7 @@ def test_every_mark_is_drawn_for_print(tmp_path: Path) -> None:
     assert again.read_bytes() == pdf.read_bytes()
 
 
-def test_panels_that_belong_beside_each_other_do_so_in_print(tmp_path: Path) -> None:
+def test_panels_of_one_row_stay_in_one_row_in_print(tmp_path: Path) -> None:
     sizes = {}
     for columns in (0, 4):
         image = Panel("image", [Cells([[1.0]], signed=True)], NOTHING, NOTHING, 230)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from duck import runs
+from duck.audits.verdict import TIERS, file_of
 from duck.bench.results import BenchCurve
 from duck.errors import BadInput
 from duck.experiment import to_dict
@@ -16,7 +17,7 @@ from duck.report import Contents, read_runs, render
 from duck.report.class_table import choose_classes, class_rows, find_neighbours
 from duck.report.groups import Group
 from duck.report.plots_attacks import plot_bench_attacks
-from duck.report.records import ANALYSIS_FILE, AUDIT_FILES
+from duck.report.records import ANALYSIS_FILE
 from duck.report.results import Result
 from duck.report.series import make_series
 from duck.sample_ids import FILE
@@ -32,8 +33,8 @@ def attacks(lines: Sequence[dict[str, Any]]) -> list[Result]:
     return [result for result in bench(lines) if result.roc]
 
 
-def test_what_is_written_beside_a_run_goes_with_it_when_it_is_overwritten() -> None:
-    assert {*AUDIT_FILES, ANALYSIS_FILE} == {*runs.RUN_FILES} - {
+def test_overwriting_a_run_removes_its_audits_and_analysis() -> None:
+    assert {*map(file_of, TIERS), ANALYSIS_FILE} == {*runs.RUN_FILES} - {
         runs.RECORD,
         runs.WEIGHTS,
         runs.ASSURANCE,
@@ -63,9 +64,7 @@ def test_a_folder_of_runs_stands_for_its_unlearnings(tmp_path: Path) -> None:
             "audit-full.json",
         ),
         ({"audit-quick.json": "quick", "audit-oracle.json": "oracle"}, "audit-oracle.json"),
-        ({"audit.json": "full", "audit-oracle.json": "oracle"}, "audit.json"),
-        ({"audit.json": "oracle", "audit-oracle.json": "oracle"}, "audit-oracle.json"),
-        ({"audit.json": "quick"}, "audit.json"),
+        ({"audit-quick.json": "quick"}, "audit-quick.json"),
     ],
 )
 def test_the_audit_of_the_highest_tier_is_read(

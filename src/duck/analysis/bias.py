@@ -143,20 +143,15 @@ def remove_bias(
 
     `biased` was trained on the data of the scenario.
     """
-    model, new_model, recipe = biased.model, biased.new_model, biased.recipe or Recipe()
+    model, recipe = biased.model, biased.recipe or Recipe()
     # For a few epochs compilation would cost more than it saves.
-    eager = replace(recipe, compile=False)
-    outcome = unlearn(
-        method, model, scenario, new_model=new_model, recipe=eager, head=biased.head, watch=watch
-    )
-    task = scenario.task(new_model=new_model, recipe=recipe, report=watch)
+    eager = replace(biased, recipe=replace(recipe, compile=False))
+    outcome = unlearn(method, eager, scenario, watch=watch)
+    task = scenario.task(new_model=biased.new_model, recipe=recipe, report=watch)
     with Stopwatch(device_of(model)) as stopwatch:
         corrected = Retrained()(model, replace(task, retain=debias.corrected(scenario).train))
-    return RemovalOutcome(
-        {"biased": model, "duck": outcome.model, "corrected": corrected},
-        outcome,
-        stopwatch.seconds,
-    )
+    models = {"biased": model, "duck": outcome.model, "corrected": corrected}
+    return RemovalOutcome(models, outcome, stopwatch.seconds)
 
 
 def make_record(

@@ -14,14 +14,13 @@ from duck.audits.attacks.ulira import (
     against_oracles,
     excess_over_unseen,
 )
-from duck.audits.measurements import Measure, Measurement, OfModel, membership
+from duck.audits.measurements import Measure, Measurement, OfModel, mean, membership
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import Setting
 from duck.audits.pool_measures import epsilon_per_sample, klom, leakage, memorisation, span_of
-from duck.audits.scores import Array, Margins, Scored
+from duck.audits.scores import Margins, Scored
 from duck.audits.statistics import (
     NORMAL_QUANTILE,
-    RATES,
     Roc,
     SampleEstimate,
     mean_interval,
@@ -69,6 +68,15 @@ Models = Mapping[str, Margins]
 """The models of a pool by what they stand for: the original (before unlearning), unlearned ones."""
 
 
+def check_pool_models(models: int) -> None:
+    """Raise an error where a pool of this size would be too small, before it is made."""
+    if models < MIN_MODELS:
+        raise BadInput(
+            f"The full tier needs a pool of at least {MIN_MODELS} models, got {models}: give more "
+            "with --pool-models, in Python pool_models=."
+        )
+
+
 def check_size(pool: Pool) -> None:
     """Raise an error where the pool is too small for the full tier."""
     oracles = len(pool.oracle) if pool.oracle else 0
@@ -106,7 +114,7 @@ def evidence_of(pool: Pool, setting: Setting, limits: Limits) -> PoolEvidence:
     for name, ids in samples.items():
         if len(ids):
             rows |= klom_rows(name, {key: models[key].at(ids) for key in models}, oracles.at(ids))
-    memorised = {name: _mean(memorisation(margins)) for name, margins in forget.items()}
+    memorised = {name: mean(memorisation(margins)) for name, margins in forget.items()}
     rows["memorisation"] = _row(ABOUT["memorisation"], "score", memorised)
     if len(samples["retain"]) and len(samples["test"]):
         leaked = {
@@ -218,7 +226,7 @@ def klom_rows(name: str, models: Models, oracles: Margins) -> dict[str, Row]:
     original, unlearned, retrained = (
         Estimate(float(np.quantile(values[model], QUANTILE))) for model in MODELS
     )
-    means = {model: _mean(part) for model, part in values.items()}
+    means = {model: mean(part) for model, part in values.items()}
     return {
         f"KLoM {name}": _row(f"mean {about}", "nats", means),
         f"KLoM {name} p95": Row(
@@ -265,23 +273,17 @@ def _tpr_of(attack: ModelAttack, rate: float) -> OfModel:
 
 
 def _tpr_name(attack: str, rate: float) -> str:
-    """Return the name of the row with a true-positive rate; stored audits have it too."""
-    return f"{attack} hits" if rate == RATES[0] else f"{attack} hits {100 * rate:g} %"
+    """Return the name of the row with a true-positive rate."""
+    return f"{attack} TPR at {100 * rate:g} % FPR"
 
 
 def _about_tpr(rate: float) -> str:
     return f"true-positive rate at a false-positive rate of {100 * rate:g} %, which is chance"
 
 
-def _row(about: str, unit: Unit, estimates: Mapping[str, SampleEstimate]) -> Row:
-    """Return the row of the models that there is an estimate of."""
+def _row(about: str, unit: Unit, estimates: Mapping[str, SampleEstimate | Measurement]) -> Row:
+    """Return a row with the models that have an estimate."""
     original, unlearned, retrained = (
         Estimate(*estimates[model][:3]) if model in estimates else None for model in MODELS
     )
     return Row(about, unit, estimates["unlearned"].n, original, unlearned, retrained)
-
-
-def _mean(values: Array) -> SampleEstimate:
-    value, n = float(values.mean()), len(values)
-    half = 1.96 * (float(values.std(ddof=1)) / n**0.5 if n > 1 else 0.0)
-    return SampleEstimate(value, value - half, value + half, n)

@@ -104,7 +104,7 @@ class Judge:
         if scaled is None:
             return None
         band, distance = scaled
-        half = band.half_width(1 - 2 * ALPHA / len(self._asked("remembers")))
+        half = band.half_width(1 - 2 * ALPHA / len(self._measures_of("remembers")))
         return self.limits.margin + (half + float(norm.ppf(power)) * band.spread) / distance
 
     def rows(self, p: Mapping[str, float], judged: Collection[str]) -> dict[str, Row]:
@@ -162,7 +162,7 @@ class Judge:
             return None
         return self._band(measure, LEAST_SPREAD * distance), distance
 
-    def _asked(self, question: Question) -> list[Measure]:
+    def _measures_of(self, question: Question) -> list[Measure]:
         """Return the measures of a question; a spread of distances needs three models."""
         return [
             measure
@@ -173,7 +173,7 @@ class Judge:
 
     def _memory(self, model: str) -> list[Evidence]:
         found = []
-        measures = self._asked("remembers")
+        measures = self._measures_of("remembers")
         models = self.measurements.models
         for measure in measures:
             scaled = self._memory_band(measure)
@@ -231,7 +231,7 @@ class Judge:
         return "undecided" if evidence.p < ALPHA or is_large else "no"
 
     def _exposed(self, model: str, further: Sequence[Evidence]) -> Grade:
-        measures = self._asked("exposed")
+        measures = self._measures_of("exposed")
         count = len(measures) + len(further)
         found = _with_holm([self._exposure(measure, model, count) for measure in measures])
         # "No" means nothing within a limit beyond any leak.
@@ -284,7 +284,7 @@ class Judge:
     def _differs(self, model: str) -> Grade:
         """A difference is noted if it is significant; it never decides the verdict."""
         found = []
-        measures = self._asked("differs")
+        measures = self._measures_of("differs")
         for measure in measures:
             band = self._band(measure, least_spread=1e-4)
             value = self._scaled(measure, model)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import rel_entr
 from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -91,10 +92,7 @@ def mean(rows: Array) -> Measurement:
 
 def kl(p: Array, q: Array) -> Array:
     """Return the Kullback-Leibler divergence of each row in nats."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(p) - np.log(np.maximum(q, np.finfo(np.float64).tiny))
-        terms = np.where(p > 0, p * logs, 0.0)
-    rows: Array = terms.sum(1)
+    rows: Array = rel_entr(p, np.maximum(q, np.finfo(np.float64).tiny)).sum(1)
     return rows
 
 

@@ -27,13 +27,13 @@ def audit_command(run: Run, folder: str, tier: Tier = "quick", weights: str = WE
 
     `weights` is the file of the original's weights.
     """
-    made = run.experiment.training
+    training = run.experiment.training
     words = ["duck", "audit", folder, *(["--tier", tier] if tier != "quick" else [])]
-    if made.weights and run.original_run is None and "weights" not in run.source:
+    if training.weights and run.original_run is None and "weights" not in run.source:
         words += ["--original", weights]
-    if made.weights and tier != "quick":
+    if training.weights and tier != "quick":
         words.append("--default-recipe")
-    if ":" in made.model:
+    if ":" in training.model:
         words.append("--trust-model-code")
     return shlex.join(words)
 

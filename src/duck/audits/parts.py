@@ -61,6 +61,6 @@ def plant(scenario: Scenario, share: float) -> Scenario:
     generator = seeded(scenario.seed, "audit", "planted", str(share))
     order = torch.randperm(len(scenario.forget), generator=generator)
     count = max(1, round(share * len(scenario.forget)))
-    kept, left = scenario.forget[order[:count]], scenario.forget[order[count:]]
-    retain = torch.cat([scenario.retain, kept]).sort().values
-    return replace(scenario, forget=left.sort().values, retain=retain)
+    remembered, forgotten = scenario.forget[order[:count]], scenario.forget[order[count:]]
+    retain = torch.cat([scenario.retain, remembered]).sort().values
+    return replace(scenario, forget=forgotten.sort().values, retain=retain)

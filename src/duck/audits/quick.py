@@ -284,7 +284,7 @@ def _finding(
     setting: Setting,
     attacks: Mapping[str, OutputsAttack],
 ) -> str:
-    """Return what a test found whose corrected p-value is below the level."""
+    """Return the finding of a test whose corrected p-value is below the level."""
     assert measured is not None
     if name == "accuracy forget":
         return (

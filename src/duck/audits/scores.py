@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
@@ -167,20 +168,14 @@ def margins(logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Array:
     place = np.expand_dims(labels.astype(np.int64), -1)
     own = np.take_along_axis(others, place, -1)[..., 0]
     np.put_along_axis(others, place, -np.inf, -1)
-    highest = np.maximum(others.max(-1), -BOUND)
-    others -= highest[..., None]
-    np.exp(others, out=others)
-    with np.errstate(divide="ignore"):  # every other class is masked
-        rest = highest + np.log(others.sum(-1))
+    rest = logsumexp(others, axis=-1)
     found: Array = np.clip(np.maximum(own, -BOUND) - np.maximum(rest, -BOUND), -BOUND, BOUND)
     return found
 
 
 def softmax(logits: npt.NDArray[Any]) -> Array:
     """Return the softmax over the last axis in float64."""
-    exact = logits.astype(np.float64)
-    powers = np.exp(exact - exact.max(-1, keepdims=True))
-    shares: Array = powers / powers.sum(-1, keepdims=True)
+    shares: Array = special.softmax(logits.astype(np.float64), axis=-1)
     return shares
 
 

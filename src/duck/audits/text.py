@@ -93,7 +93,7 @@ def in_words(
     retrained: Sequence[ModelOutputs],
     attacks: Mapping[str, ModelAttack],
 ) -> tuple[str, ...]:
-    """Return what the strongest attack on the model finds, beside retrained models."""
+    """Return what the strongest attack on the model finds, compared with retrained models."""
     found: dict[str, tuple[float, float]] = {}
     for name, attack in attacks.items():
         curve = roc(attack(unlearned))

@@ -24,8 +24,6 @@ Verdict = Literal["forgotten", "not forgotten", "no verdict"]
 FORGOTTEN: Verdict = "forgotten"
 NOT_FORGOTTEN: Verdict = "not forgotten"
 NO_VERDICT: Verdict = "no verdict"
-OLD_FILE = "audit.json"
-"""The file in which older versions stored an audit of any tier."""
 MODELS = ("original", "unlearned", "retrained")
 DEFAULT_MODELS = 6
 """Retrained models. One more than an interval needs: each of them is judged by five others."""

@@ -66,7 +66,7 @@ samples, else that on the forgotten training samples."""
 
 
 def measures(scenario: str, measurement: str | None) -> Mapping[str, str]:
-    """Columns of a table, and the scores that they show."""
+    """Return the columns of a table with the scores that they show."""
     if measurement is None:
         return ACCURACIES[scenario]
     return {name: name for name in COLUMNS[measurement]}

@@ -119,7 +119,7 @@ def execute(
     in_time = True
 
     def expected(job: Job) -> float | None:
-        return estimates.seconds(job.experiment, job.keys["scenario"], job.settings)
+        return estimates.seconds(job.experiment, job.scenario, job.settings)
 
     def progress(job: Job, line: Result | None = None) -> None:
         seconds_left = estimates.total(map(expected, left.values()))

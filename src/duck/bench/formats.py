@@ -58,16 +58,20 @@ def render(table: Table, form: Format) -> str:
 
 def _in_paper(table: Table) -> bool:
     """Return whether the paper has any of these numbers; if not, there is no column for them."""
-    return any(row[name]["paper"] is not None for row in table.shown for name in table.columns)
+    return any(
+        row[name]["paper"] is not None for row in table.visible_rows for name in table.columns
+    )
 
 
 def _has_trials(table: Table) -> bool:
-    return any(row.get("trials") for row in table.shown)
+    return any(row.get("trials") for row in table.visible_rows)
 
 
 def _has_gaps(table: Table) -> bool:
     """Return whether there is a retrained model to compare with; times have a ratio instead."""
-    return table.measurement != "time" and any(row["gap_to_retrained"] for row in table.shown)
+    return table.measurement != "time" and any(
+        row["gap_to_retrained"] for row in table.visible_rows
+    )
 
 
 def _legend(table: Table) -> str:
@@ -181,7 +185,7 @@ def _blocks(table: Table) -> Iterator[tuple[str, list[str], Grid]]:
         pool = row["shadows"]["pool"] if table.several_pools else ""
         return row["dataset"], row["scenario"], pool
 
-    for (dataset, scenario, pool), group in groupby(table.shown, key=part_of):
+    for (dataset, scenario, pool), group in groupby(table.visible_rows, key=part_of):
         rows = list(group)
         extra = [name for name in EXTRA if len({row[EXTRA[name]] for row in rows}) > 1]
         common = [] if "model" in extra else [rows[0]["model"]]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from duck.audits.attacks import ATTACKS
 from duck.errors import BadInput, UnknownName
@@ -20,6 +20,13 @@ from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
 from duck.records import Rule
 from duck.registry import suggest
+from duck.scenarios import (
+    Debias,
+    ForgetClasses,
+    ForgetFraction,
+    ForgetRandomClasses,
+    Request,
+)
 from duck.types import Augment, Data, Protocols
 
 Studies = Literal["density", "bias"]
@@ -127,15 +134,15 @@ class Block:
         """Return how many classes a case removes; None where classes stay."""
         return len(self.group(case)) if self.classes else self.random_classes
 
-    def request(self, case: Case) -> dict[str, Any]:
-        """Return the request of a case as plain data."""
+    def request(self, case: Case) -> Request:
+        """Return the request of a case."""
         if self.classes:
-            return {"name": "classes", "classes": sorted(self.group(case))}
+            return ForgetClasses(sorted(self.group(case)))
         if self.bias:
-            return {"name": "debias", **asdict(self.bias)}
+            return Debias(**asdict(self.bias))
         if self.random_classes:
-            return {"name": "random-classes", "count": self.random_classes}
-        return {"name": "fraction", "fraction": self.fraction}
+            return ForgetRandomClasses(self.random_classes)
+        return ForgetFraction(float(self.fraction))
 
 
 @dataclass(frozen=True)
@@ -150,7 +157,6 @@ class Attack:
     """Models that LiRA compares with."""
     pool: str = ""
     """Digest of the shadow models; empty: those of --pool."""
-    key: ClassVar[str] = "attack"
 
     def __post_init__(self) -> None:
         if not ATTACKS[self.name].columns:
@@ -176,7 +182,6 @@ class Study:
     """Dimensions of the space in which densities are measured."""
     images: NotNegative = 128
     """Unseen images whose SHAP values are computed; 0: none."""
-    key: ClassVar[str] = "study"
 
     @property
     def settings(self) -> Settings:
@@ -310,7 +315,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Return the method's name in a table, with the variant's."""
+        """The name of the method in a table, with that of its variant."""
         return f"{self.method}, {self.variant}" if self.variant else self.method
 
     @property
@@ -475,15 +480,13 @@ def cells(grid: Grid, facts: Mapping[str, Facts]) -> list[Cell]:
 def experiment(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
     """Return the experiment of a cell; raise an error for an unknown method, setting or key."""
     block = cell.block
-    return from_dict(
-        {
-            "training": to_dict(original_of(grid, cell, facts).training),
-            "request": block.request(cell.case),
-            "method": _method(grid, block, cell.method, cell.variant, cell.preset, facts),
-            "seed": cell.case if block.seeds else grid.seed,
-            "protocol": grid.protocol,
-        }
-    )
+    plain = {
+        "training": to_dict(original_of(grid, cell, facts).training),
+        "method": _method(grid, block, cell.method, cell.variant, cell.preset, facts),
+        "seed": cell.case if block.seeds else grid.seed,
+        "protocol": grid.protocol,
+    }
+    return replace(from_dict(plain), request=block.request(cell.case))
 
 
 def result_id(experiment: Experiment, measurement: Settings | None) -> str:
@@ -501,8 +504,7 @@ def original_of(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
         return unbiased
     assert isinstance(cell.case, int)
     biased = replace(unbiased.training, seed=cell.case)
-    request = cell.block.request(cell.case)
-    return from_dict({"training": to_dict(biased), "request": request, "seed": cell.case})
+    return Experiment(biased, cell.block.request(cell.case), seed=cell.case)
 
 
 def training(grid: Grid, block: Block, facts: Facts) -> Experiment:

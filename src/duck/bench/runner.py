@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -14,13 +13,22 @@ from duck import files
 from duck.artifacts import Artifact, ArtifactStore, Key
 from duck.bench import studies
 from duck.bench.attacks import Attacker
-from duck.bench.grids import Attack, Cell, Grid, Measurement, Settings, Study, result_id
+from duck.bench.grids import (
+    Attack,
+    Cell,
+    Grid,
+    Measurement,
+    Scenarios,
+    Settings,
+    Study,
+    result_id,
+)
 from duck.bench.outputs import Target, predict_target, read_target
 from duck.bench.results import Result, Values, mark_invalid_scores
-from duck.commands.train import load_or_train, machine_facts
+from duck.commands.train import Machine, TrainingFacts, load_or_train, machine_facts
 from duck.errors import BadInput
 from duck.experiment import Experiment
-from duck.methods.base import clone
+from duck.methods.base import METHODS, clone
 from duck.metrics import Scores, evaluate
 from duck.models import build
 from duck.models.weights import copy_tensors, load_tensors
@@ -58,21 +66,33 @@ class Job:
         return result_id(self.experiment, self.settings)
 
     @property
-    def keys(self) -> dict[str, Any]:
-        """The fields that name a result."""
+    def scenario(self) -> Scenarios | None:
+        """What is removed; None for the training of an original."""
+        return None if self.cell is None else self.cell.block.scenario
+
+    def result(
+        self, values: Values, train_samples: int, wall_seconds: float, alone: bool, machine: Machine
+    ) -> Result:
+        """Return the result of the job from what it measured, and how it ran."""
         cell = self.cell
-        if cell is None:
-            names = dict.fromkeys(("scenario", "case", "method", "preset"))
-            return {"dataset": self.dataset, **names}
-        return {
-            "dataset": self.dataset,
-            "scenario": cell.block.scenario,
-            "case": cell.case,
-            "method": cell.method,
-            "preset": cell.preset,
-            "variant": cell.variant,
-            "recipe": cell.block.recipe_preset,
-        }
+        return Result(
+            id=self.id,
+            dataset=self.dataset,
+            scenario=self.scenario,
+            case=cell.case if cell else None,
+            method=cell.method if cell else None,
+            preset=cell.preset if cell else None,
+            variant=cell.variant if cell else "",
+            recipe=cell.block.recipe_preset if cell else "standard",
+            attack=self.settings if isinstance(self.measurement, Attack) else None,
+            study=self.settings if isinstance(self.measurement, Study) else None,
+            train_samples=train_samples,
+            wall_seconds=wall_seconds,
+            alone=alone,
+            experiment=self.experiment,
+            **vars(machine),
+            **vars(values),
+        )
 
     def __str__(self) -> str:
         if self.cell is None:
@@ -146,32 +166,28 @@ class Runner:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         begun = time.monotonic()
+        trained: TrainingFacts | None = None
         try:
-            values = self._execute(job)
+            if job.cell is None:
+                _, trained = self._load_or_train(job)
+                compiled = job.experiment.training.recipe.compile
+                values = Values(scores=trained.scores, seconds=trained.seconds, compiled=compiled)
+            else:
+                values = self._execute(job)
         except Exception as error:
-            values = {"error": short_message(error)}
-        fields = {
-            "id": job.id,
-            **job.keys,
-            "train_samples": len(self.data[job.dataset].train),
-            "experiment": job.experiment,
-            "wall_seconds": time.monotonic() - begun,
-            "alone": self.alone,
-            **machine_facts(self.device),
-        }
-        if job.measurement is not None:
-            fields[job.measurement.key] = job.settings
-        # The record of a stored original has the machine and the time of its training.
-        return mark_invalid_scores(Result(**{**fields, **values}))
+            values = Values(error=short_message(error))
+        # The result of a stored original has the machine and the time of its training.
+        machine = trained.machine if trained else machine_facts(self.device)
+        wall_seconds = trained.seconds if trained else time.monotonic() - begun
+        alone = trained.alone if trained else self.alone
+        samples = len(self.data[job.dataset].train)
+        return mark_invalid_scores(job.result(values, samples, wall_seconds, alone, machine))
 
-    def _execute(self, job: Job) -> dict[str, Any]:
-        """Return the fields of the result that the run itself determines."""
-        if job.cell is None:
-            return self._load_or_train(job)[1]
+    def _execute(self, job: Job) -> Values:
+        """Return what the run of a cell measured."""
         if job.measurement is None:
-            return vars(self._unlearn(job)[0])
-        is_attack = isinstance(job.measurement, Attack)
-        return vars(self._attack(job) if is_attack else self._study(job))
+            return self._unlearn(job)[0]
+        return self._attack(job) if isinstance(job.measurement, Attack) else self._study(job)
 
     def _study(self, job: Job) -> Values:
         study, experiment = job.measurement, job.experiment
@@ -228,7 +244,8 @@ class Runner:
         training = experiment.training
         assert experiment.method is not None
         # Retraining has the full recipe; for a few epochs compilation costs more than it saves.
-        compiled = (training.recipe.compile or self.compiled) and job.keys["method"] == "retrained"
+        is_retraining = METHODS.name_of(experiment.method) == "retrained"
+        compiled = is_retraining and (training.recipe.compile or self.compiled)
         data = prepared.data
         outcome = unlearn(
             experiment.method,
@@ -285,8 +302,8 @@ class Runner:
             self._moved = name, self.data[name].to(self.device)
         return self._moved[1]
 
-    def _load_or_train(self, job: Job) -> tuple[nn.Module, dict[str, Any]]:
-        """Return the original and its result: the stored one, or one trained now."""
+    def _load_or_train(self, job: Job) -> tuple[nn.Module, TrainingFacts]:
+        """Return the original and its facts: the stored one, or one trained now."""
         data = self._data(job.dataset)
         if isinstance(job.experiment.request, Debias):
             data = job.experiment.request(data, job.experiment.seed).data
@@ -295,18 +312,10 @@ class Runner:
             raise BadInput(f"Its original could not be trained: {self._failed[key]}")
         inputs = self.store, job.experiment, data, self.device
         try:
-            model, facts = load_or_train(*inputs, alone=self.alone)
+            return load_or_train(*inputs, alone=self.alone)
         except Exception as error:
             self._failed[key] = short_message(error)
             raise
-        result = {
-            "scores": facts.scores,
-            "seconds": facts.seconds,
-            "wall_seconds": facts.seconds,
-            "compiled": job.experiment.training.recipe.compile,
-            "alone": facts.alone,
-        }
-        return model, {**result, **facts.machine}
 
 
 def _warm_up(model: nn.Module, data: Data, device: torch.device) -> None:

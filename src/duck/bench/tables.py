@@ -28,7 +28,7 @@ class Table:
 
     rows: list[Row]
     """One for each data set, scenario, method and preset, also for those that were never run."""
-    shown: list[Row]
+    visible_rows: list[Row]
     """The rows that are printed. A preset that was never run has a row only if its method has no
     other one; a note names the rest."""
     notes: list[str]
@@ -56,8 +56,8 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
         return _table(grid, results, only, grid.measurement_name)
     rows: list[Row] = []
     for name in grid.views:
-        shown = _table(built_in()[name], results, only, "time").shown
-        rows += [row for row in shown if row["method"] != "original"]
+        visible = _table(built_in()[name], results, only, "time").visible_rows
+        rows += [row for row in visible if row["method"] != "original"]
     return Table(rows, rows, [], "time")
 
 
@@ -69,16 +69,16 @@ def _table(grid: Grid, results: Results, only: Only, measurement: str | None) ->
     if any(budgets.values()) and measurement != "time":
         for row in rows.values():
             row["trials"] = _trials(row, budgets[row["dataset"], row["scenario"]], results)
-    shown_keys = _shown_keys(groups, every)
-    shown = [group for group in groups if group.key in shown_keys]
+    visible_keys = _visible_keys(groups, every)
+    visible = [group for group in groups if group.key in visible_keys]
     notes = [
         *shadow_notes(rows.values()),
-        *(note for group in shown for note in run_notes(group, rows[group.key])),
-        *never_run(group for group in groups if group.key not in shown_keys),
+        *(note for group in visible for note in run_notes(group, rows[group.key])),
+        *never_run(group for group in groups if group.key not in visible_keys),
         *unresolved_rates(line for group in groups for line in group.results.values()),
         *left_out([group.narrow(only) for group in every], every, results, measurement),
     ]
-    return Table(list(rows.values()), [rows[group.key] for group in shown], notes, measurement)
+    return Table(list(rows.values()), [rows[group.key] for group in visible], notes, measurement)
 
 
 def _chosen(grid: Grid, every: Sequence[Group], only: Only) -> list[Group]:
@@ -102,13 +102,13 @@ def _chosen(grid: Grid, every: Sequence[Group], only: Only) -> list[Group]:
     return sorted([group for group in groups if group.pool in (used or pools[:1])], key=order)
 
 
-def _shown_keys(groups: Sequence[Group], every: Sequence[Group]) -> set[RowKey]:
+def _visible_keys(groups: Sequence[Group], every: Sequence[Group]) -> set[RowKey]:
     """Return the rows that are printed: presets that ran, else the first preset of a method."""
     ran = {group.key for group in every if group.lines}
     first_presets = {group.key[:-1]: group.key for group in reversed(groups)}
-    shown = {group.key for group in groups if group.key in ran}
-    with_row = {key[:-1] for key in shown}
-    return shown | {key for method, key in first_presets.items() if method not in with_row}
+    visible = {group.key for group in groups if group.key in ran}
+    with_row = {key[:-1] for key in visible}
+    return visible | {key for method, key in first_presets.items() if method not in with_row}
 
 
 def _trials(row: Row, budget: int, results: Results) -> Row | None:

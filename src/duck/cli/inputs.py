@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from duck import runs
-from duck.cli.console import progress_bar
 from duck.cli.parsing import GivenFlags, read_flags
+from duck.commands.forget import ForgetOptions
 from duck.commands.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
 from duck.data import DATASETS, SMALL_IMAGES
 from duck.data.checks import Finding
@@ -56,9 +56,11 @@ class EngineFlags:
     gpus_per_worker: float = 0.0
     """With --engine ray: the share of a GPU that each worker reserves."""
 
-    def create(self) -> Engine:
+    def create(self, default_workers: int = 1) -> Engine:
         """Return the engine."""
-        workers = 1 if self.workers is None else self.workers
+        workers = self.workers
+        if workers is None:
+            workers = 1 if self.engine == "inline" else default_workers
         return create_engine(self.engine, workers, self.address, self.gpus_per_worker)
 
 
@@ -104,10 +106,26 @@ class RequestFlags:
         return ForgetSamples.from_file(self.ids)
 
 
-def load_data(source: DataOptions, split: bool) -> Data:
-    """Load the data and show a progress bar."""
-    with progress_bar(f"reading {source.data}") as bar:
-        return source.load(split, bar)
+@dataclass
+class SharedFlags:
+    """What is forgotten from which model: the flags of `duck compare` and `duck tune`."""
+
+    source: DataOptions
+    output: RunFlags
+    original: OriginalOptions
+    request: RequestFlags
+    engine: EngineFlags
+
+    def forget_options(self, **rest: Any) -> ForgetOptions:
+        """Return the options of the unlearning; `rest` are further ones."""
+        return ForgetOptions(
+            self.request.read(),
+            self.original,
+            self.source,
+            self.output,
+            protocol=self.request.protocol,
+            **rest,
+        )
 
 
 def load_config(given: GivenFlags) -> Experiment | None:
@@ -140,7 +158,7 @@ def data_flags(given: GivenFlags) -> DataOptions:
 def default_flags(
     argv: Sequence[str],
 ) -> tuple[DataOptions, RunFlags, OriginalOptions, RequestFlags, EngineFlags]:
-    """Return the defaults of the flags that `duck compare` and `duck tune` share."""
+    """Return the defaults of SharedFlags."""
     source = data_flags(read_flags(argv))
     return source, RunFlags(), OriginalOptions(), RequestFlags(), EngineFlags()
 
@@ -150,7 +168,7 @@ def data_name(given: GivenFlags) -> str:
     run = given.get("--run")
     if not run:
         return given.get("--data") or "digits"
-    return str(runs.read_record(Path(run))["experiment"]["training"]["data"])
+    return runs.load_public(Path(run)).experiment.training.data
 
 
 def data_samples(given: GivenFlags) -> int | None:
@@ -161,6 +179,6 @@ def data_samples(given: GivenFlags) -> int | None:
     run = given.get("--run")
     if not run:
         return None if data_name(given) in DATASETS else 0
-    samples: dict[str, int] = runs.read_record(Path(run)).get("samples", {})
+    samples = runs.load_public(Path(run)).samples
     parts = sum(samples.get(name, 0) for name in ("forget", "retain"))
     return samples.get("train") or parts or None

@@ -3,13 +3,11 @@
 import dataclasses
 from collections.abc import Container, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
 
 from duck.checks import check_numbers
-from duck.errors import BadInput
 
 T = TypeVar("T")
 GivenFlags = dict[str, str]
@@ -37,15 +35,6 @@ def read_flags(argv: Sequence[str]) -> GivenFlags:
             name, separator, value = word.partition("=")
             given.setdefault(name.replace("_", "-"), value if separator else next_word)
     return given
-
-
-def check_output_file(path: Path) -> None:
-    """Raise an error if a file cannot be written, before the work for it begins."""
-    from duck.runs import check_writable
-
-    if path.is_dir():
-        raise BadInput(f"{path} is a folder: name a file in it.")
-    check_writable(path)
 
 
 def given_values(parsed: Any, given: Container[str]) -> dict[str, Any]:

@@ -1,24 +1,25 @@
 """duck pool: train the models that attacks compare with; merge and print pools."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
 from duck import runs
-from duck.cli.console import emit, format_left, job_bar, percent, print_table, say, write
+from duck.cli.console import CONSOLE, emit, format_left, job_bar, percent, print_table, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
-from duck.cli.inputs import EngineFlags, RequestFlags, data_flags, load_data, recipe_for_help
+from duck.cli.inputs import EngineFlags, RequestFlags, data_flags, recipe_for_help
 from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
 from duck.commands.options import DataOptions
 from duck.commands.pool import Inputs, PoolOptions, make_pool
-from duck.pools.build import BuildCounts, Progress
+from duck.pools.build import BuildCounts, Progress, suitable_workers
 from duck.pools.files import merge
-from duck.pools.reader import Pool, summarize
+from duck.pools.reader import Pool, PoolSummary, Spread, summarize
+from duck.runtime import pick_device
 from duck.types import Recipe
 
 
@@ -78,17 +79,19 @@ def main(argv: list[str]) -> int:
         _print_pool(merged.out, merged.json)
         return DONE
     if argv[:1] == ["show"]:
-        shown = parse(ShowFlags, argv[1:], "pool show")
-        _print_pool(shown.pool, shown.json)
+        flags = parse(ShowFlags, argv[1:], "pool show")
+        _print_pool(flags.pool, flags.json)
         return DONE
     given = read_flags(argv)
     args = parse(PoolFlags, argv, "pool", _default(given))
     args.pool.check()
+    engine = args.engine.create(suitable_workers(pick_device(args.pool.device)))
     inputs = _inputs(args, given)
     try:
         with _progress() as report:
-            options = {**vars(args.engine), "report": report, "started_at": start}
-            counts = make_pool(inputs, args.pool, message=say, **options)
+            counts = make_pool(
+                inputs, args.pool, engine=engine, report=report, message=say, started_at=start
+            )
     except KeyboardInterrupt:
         stored = f"the models that ended are stored in {args.pool.out}"
         say(f"Interrupted: {stored}. Rerun the same command to resume.")
@@ -111,7 +114,8 @@ def _default(given: GivenFlags) -> PoolFlags:
 def _inputs(args: PoolFlags, given: GivenFlags) -> Inputs:
     """Load the data and return them with the request and the changes to the recipe."""
     source, request = args.source, args.request
-    data = load_data(source, not args.pool.is_foreign)
+    with CONSOLE.progress(f"reading {source.data}") as progress:
+        data = source.load(not args.pool.is_foreign, progress)
     wishes = (request.classes or None, request.fraction, request.random_classes, request.ids)
     has_request = any(wish is not None for wish in wishes)
     return Inputs(
@@ -136,12 +140,12 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
             bar(left=left, completed=state.done, total=total)
             if state.job is None:
                 say(f"{state.done} of {total} models are there; {left}")
-            elif state.about is not None:
+            elif state.info is not None:
                 accuracies = ", ".join(
                     f"{name} {percent(row['train'])} / {percent(row['test'])} %"
-                    for name, row in state.about["accuracy"].items()
+                    for name, row in state.info.accuracy.items()
                 )
-                ending = f"{accuracies} in {state.about['seconds']:.1f} s; {left}"
+                ending = f"{accuracies} in {state.info.seconds:.1f} s; {left}"
                 say(f"[{state.done}/{total}] {state.job}: train and test accuracy {ending}")
 
         yield report
@@ -152,27 +156,27 @@ def _print_pool(folder: Path, as_json: bool, counts: BuildCounts | None = None) 
     if counts is not None and counts.left:
         say("Stopped by --limit-minutes. Rerun the same command to resume.")
     is_empty = counts is not None and not (counts.trained or counts.there)
-    content = {"pool": str(folder), "models": 0} if is_empty else summarize(Pool(folder))
+    summary = None if is_empty else summarize(Pool(folder))
     if as_json:
+        content = asdict(summary) if summary else {"pool": str(folder), "models": 0}
         emit({**content, **(counts._asdict() if counts else {})})
-    elif not is_empty:
-        _print_summary(folder, content)
+    elif summary:
+        _print_summary(summary)
 
 
-def _print_summary(folder: Path, content: Mapping[str, Any]) -> None:
-    samples = ", ".join(f"{count} {role}" for role, count in content["samples"].items())
-    models, oracles = content["models"], content["oracles"]
+def _print_summary(pool: PoolSummary) -> None:
+    samples = ", ".join(f"{count} {role}" for role, count in pool.samples.items())
     write(
-        f"{content['design']} pool {folder}: {models} models, {oracles} oracles; watched samples: "
-        f"{samples}"
+        f"{pool.design} pool {pool.pool}: {pool.models} models, {pool.oracles} oracles; watched "
+        f"samples: {samples}"
     )
     rows = []
-    for state, row in content["accuracy"].items():
-        count = oracles if state == "oracle" else models
+    for state, row in pool.accuracy.items():
+        count = pool.oracles if state == "oracle" else pool.models
         accuracies = {f"{name} % (std)": _format_mean(row[name]) for name in ("train", "test")}
         rows.append({"": state, "n": str(count), **accuracies})
     print_table(rows)
 
 
-def _format_mean(value: Mapping[str, float | None]) -> str:
-    return "-" if value["mean"] is None else f"{percent(value['mean'])} ({percent(value['std'])})"
+def _format_mean(value: Spread) -> str:
+    return "-" if value.mean is None else f"{percent(value.mean)} ({percent(value.std)})"

@@ -1,35 +1,18 @@
 """duck report: write one page about stored runs, and figures for print."""
 
 import webbrowser
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from duck.bench.results import Results
-from duck.cli.console import emit, progress_bar, say, write
+from duck.cli.console import CONSOLE, emit, say, write
 from duck.cli.exit_codes import DONE
-from duck.cli.parsing import check_output_file, parse
-from duck.commands.stored_runs import open_run
-from duck.errors import BadInput
-from duck.files import check_replaceable
+from duck.cli.parsing import parse
 from duck.printable import counted
-from duck.report import (
-    MAX_PAGE_BYTES,
-    REPORT_MARK,
-    Contents,
-    Sample,
-    choose_forgotten_samples,
-    read,
-    read_bench,
-    write_figures,
-    write_report,
-)
-from duck.report.results import Result
-from duck.runs import check_writable
-from duck.runtime import pick_device
+from duck.report import MAX_PAGE_BYTES
+from duck.report.report_runs import ReportOptions, WrittenReport, report_runs
 
 
 @dataclass
@@ -46,16 +29,7 @@ class ReportFlags:
     such folders."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
     """The page."""
-    results: Path | None = None
-    """Folder with *.jsonl of `duck bench`: its results join the table and the plots over all runs,
-    its attacks have ROC curves, its densities of classes a figure."""
-    figures: Path | None = None
-    """Folder for every figure as PNG and PDF."""
-    show_samples: bool = False
-    """Show a few forgotten samples. Reads the data; do not keep such a page as evidence."""
-    trust_model_code: bool = False
-    """With --show-samples: import and call the model builder (package.module:function) that a run
-    names. Its code can do anything."""
+    report: ReportOptions = field(default_factory=ReportOptions)
     open: bool = False
     """Open the page in the browser."""
     json: bool = False
@@ -64,73 +38,21 @@ class ReportFlags:
 
 def main(argv: list[str]) -> int:
     args = parse(ReportFlags, argv, "report")
-    _check(args)
-    contents = _read(args)
-    page = write_report(args.out, contents)
-    figures = write_figures(args.figures, contents) if args.figures else []
-    _print_result(args, contents, page, figures)
+    written = report_runs(args.runs, args.out, args.report, CONSOLE)
+    _print_result(written, args.json)
     if args.open:
-        webbrowser.open(page.resolve().as_uri())
+        webbrowser.open(written.page.resolve().as_uri())
     return DONE
 
 
-def _check(args: ReportFlags) -> None:
-    """Raise errors that are known before anything is read."""
-    if not args.runs and not args.results:
-        raise BadInput(
-            "Name the runs to report on: `duck report runs/forgot -o report.html`, a folder of "
-            "runs, or --results of a bench."
-        )
-    check_output_file(args.out)
-    check_replaceable(args.out, REPORT_MARK.encode())
-    if args.figures is not None:
-        check_writable(args.figures / "figure.png")
-
-
-def _read(args: ReportFlags) -> Contents:
-    """Return what can be read; raise an error if nothing can."""
-    contents = read(args.runs)
-    if contents.problems and not contents.runs and not contents.removals:
-        raise BadInput("\n".join(problem.message for problem in contents.problems))
-    if args.results:
-        contents = replace(contents, bench=_read_results(args.results))
-    if args.show_samples:
-        runs = [
-            replace(run, samples=_samples(run.folder, args.trust_model_code))
-            for run in contents.runs
-        ]
-        contents = replace(contents, runs=runs)
-    return contents
-
-
-def _read_results(folder: Path) -> list[Result]:
-    results = read_bench(Results(folder).done.values())
-    if not results:
-        raise BadInput(
-            f"{folder} holds no results of `duck bench`: --results takes the folder of its *.jsonl."
-        )
-    return results
-
-
-def _samples(folder: Path, trusted: bool) -> list[Sample]:
-    device = pick_device("cpu")
-    with progress_bar("reading data") as progress:
-        run = open_run(folder, trust_model_code=trusted, progress=progress)
-    place = run.find_original()
-    original = run.load_model(place, device) if place else None
-    return choose_forgotten_samples(run.scenario, original, run.load_model(folder, device))
-
-
-def _print_result(
-    args: ReportFlags, contents: Contents, page: Path, figures: Sequence[Path]
-) -> None:
-    messages = [problem.message for problem in (*contents.problems, *contents.file_problems)]
-    for message in messages:
+def _print_result(written: WrittenReport, as_json: bool) -> None:
+    for message in written.problems:
         say(message)
+    page, figures, contents = written.page, written.figures, written.contents
     size = page.stat().st_size
-    if args.json:
+    if as_json:
         counts = {"runs": len(contents.runs), "removals": len(contents.removals)}
-        files = {"unread": messages, "figures": [str(file) for file in figures]}
+        files = {"unread": written.problems, "figures": [str(file) for file in figures]}
         emit({"report": str(page), **counts, **files})
     else:
         write(page)

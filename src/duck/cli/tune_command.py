@@ -9,8 +9,6 @@ from duck.cli import inputs
 from duck.cli.console import CONSOLE, emit, number, percent, print_table, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.parsing import parse
-from duck.commands.forget import ForgetOptions
-from duck.commands.options import DataOptions, OriginalOptions
 from duck.commands.tune import Search, TuneOptions, run_search
 from duck.tuning import Objective, Trial, at_edge
 
@@ -22,7 +20,7 @@ SCORE_COLUMNS: dict[Objective, str] = {
 
 
 @dataclass
-class TuneFlags:
+class TuneFlags(inputs.SharedFlags):
     """Search the hyperparameters of a method on holdout data and write the best as a preset.
 
     Test data are not used. Every trial is printed; the first is the preset of --start. A range is
@@ -33,25 +31,15 @@ class TuneFlags:
 
     method: Annotated[str, tyro.conf.Positional]
     """A name from `duck list methods`."""
-    source: DataOptions
-    output: inputs.RunFlags
-    original: OriginalOptions
-    request: inputs.RequestFlags
-    engine: inputs.EngineFlags
     tune: TuneOptions = field(default_factory=TuneOptions)
 
 
 def main(argv: list[str]) -> int:
-    default = TuneFlags(tyro.MISSING, *inputs.default_flags(argv))
+    default = TuneFlags(*inputs.default_flags(argv), method=tyro.MISSING)
     args = parse(TuneFlags, argv, "tune", default)
-    forget = ForgetOptions(
-        args.request.read(),
-        args.original,
-        args.source,
-        args.output,
-        protocol=args.request.protocol,
+    search = run_search(
+        args.method, args.forget_options(), args.tune, args.engine.create(), CONSOLE
     )
-    search = run_search(args.method, forget, args.tune, args.engine.create(), CONSOLE)
     if not search.is_complete:
         ended = f"{len(search.trials)} of {args.tune.budget} trials"
         say(f"Interrupted after {ended}: their best is written.")

@@ -8,7 +8,7 @@ from torch import nn
 
 from duck import runs
 from duck.audits.auditing import Case, audit_oracle, audit_quick
-from duck.audits.full import MIN_MODELS, check_size
+from duck.audits.full import check_pool_models, check_size
 from duck.audits.next_step import next_steps
 from duck.audits.oracle import ENOUGH
 from duck.audits.outputs import make_setting
@@ -320,11 +320,7 @@ class _RunAudit:
     def _build_pool(self) -> Pool:
         given = self.options.pool_models
         models = DEFAULT_POOL_MODELS if given is None else given
-        if models < MIN_MODELS:
-            raise BadInput(
-                f"The full tier needs a pool of at least {MIN_MODELS} models, "
-                f"got --pool-models {models}."
-            )
+        check_pool_models(models)
         name = self.opened.run.id or self.opened.experiment.public_id
         folder = self.folder.resolve().parent / POOLS_FOLDER / name
         plan = Plan(self.opened.experiment)

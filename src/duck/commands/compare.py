@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
@@ -11,7 +10,7 @@ from duck.artifacts import ArtifactStore, default_root
 from duck.commands.forget import ForgetOptions, PreparedRequest, apply_request, load_data
 from duck.commands.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
 from duck.commands.train import TrainOptions, train_on
-from duck.comparison import Compared, CompareOptions, compare, ignore_progress, rows
+from duck.comparison import Compared, CompareOptions, compare, ignore_progress
 from duck.data import SMALL_IMAGES
 from duck.display import Display
 from duck.engines import INLINE, Engine
@@ -44,10 +43,10 @@ class Comparison:
         return any(outcome.status != "damaged" for outcome in outcomes)
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
-        """Scores, gaps to Retrained and seconds, in the order of the methods."""
+    def in_order(self) -> list[Compared]:
+        """The outcomes in the order of the methods."""
         order = list(self.methods)
-        return rows(sorted(self.compared, key=lambda row: order.index(row.name)))
+        return sorted(self.compared, key=lambda row: order.index(row.name))
 
 
 def run_comparison(

@@ -101,18 +101,18 @@ def forget_run(options: ForgetOptions, display: Display | None = None) -> Forget
     """
     options.check()
     with distributed(options.output.device) as device:
-        shown = display if display and is_first() else Display()
-        prepared = prepare(options, pick_device(device), shown)
+        display = display if display and is_first() else Display()
+        prepared = prepare(options, pick_device(device), display)
         method, why = options.build_method(prepared)
         experiment = prepared.experiment(method)
         folder = options.output.out or runs.default_folder(experiment)
         with runs.reserve(folder, experiment, options.output.overwrite) as exists:
             if exists:
-                shown.message(f"{folder} already holds this run; --overwrite runs it again.")
+                display.message(f"{folder} already holds this run; --overwrite runs it again.")
                 return ForgetRun(folder, runs.judge(runs.load(folder), options.max_accuracy_loss))
             for finding in prepared.findings:
-                shown.message(str(finding))
-            outcome = prepared.unlearn(method, folder, shown)
+                display.message(str(finding))
+            outcome = prepared.unlearn(method, folder, display)
             outcome = replace(outcome, method_notes=(*outcome.method_notes, *why))
             return prepared.store(outcome, method, folder, options.output.overwrite)
 

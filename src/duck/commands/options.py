@@ -48,18 +48,17 @@ class DataOptions:
     @classmethod
     def of_run(cls, folder: Path) -> Self:
         """Return the data of a stored run, where its record says that they are."""
-        record = runs.read_record(folder)
-        training = record["experiment"]["training"]
-        name = record["source"].get("data") or ""
-        root = record["source"].get("root")
+        run = runs.load_public(folder)
+        training = run.experiment.training
+        name, root = run.source.get("data"), run.source.get("root")
         if name and name not in DATASETS:
             name = str(runs.place_of(folder, name))
         return cls(
-            name or training["data"],
+            name or training.data,
             runs.place_of(folder, root) if root else Path("data"),
-            image_size=training.get("image_size"),
-            mean=tuple(training.get("mean", ())),
-            std=tuple(training.get("std", ())),
+            image_size=training.image_size,
+            mean=training.mean,
+            std=training.std,
         )
 
     def load(self, split: bool = True, progress: ProgressCallback | None = None) -> Data:

@@ -12,12 +12,13 @@ from duck import runs
 from duck.checks import check_model_code
 from duck.data import SMALL_IMAGES
 from duck.data.checks import check_data
+from duck.engines import INLINE, Engine
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, default_recipe, preset
 from duck.models import MODELS
-from duck.pools.build import BuildCounts, Progress, build_pool, suitable_workers
+from duck.pools.build import BuildCounts, Progress, build_pool
 from duck.pools.plan import Plan
 from duck.runtime import pick_device
 from duck.scenarios import Request
@@ -108,17 +109,13 @@ def make_pool(
     inputs: Inputs,
     options: PoolOptions,
     *,
-    engine: str | None = None,
-    workers: int | None = None,
-    address: str | None = None,
-    gpus_per_worker: float = 0.0,
+    engine: Engine = INLINE,
     report: Callable[[Progress], None] = lambda _: None,
     message: Callable[[str], None] = lambda text: None,
     started_at: float | None = None,
 ) -> BuildCounts:
     """Make a pool or resume it, as `duck pool` does.
 
-    workers      None: the number that suits the engine and the device
     started_at   time.monotonic() from which the time limit counts
     """
     started_at = time.monotonic() if started_at is None else started_at
@@ -130,8 +127,6 @@ def make_pool(
             f"Task {share[0]} of {share[1]} of a Slurm array: it trains this part of the pool. "
             "--share 1/1 trains all."
         )
-    if workers is None:
-        workers = 1 if engine == "inline" else suitable_workers(device)
     plan = make_plan(inputs, options, device.type == "cuda", message)
     limit = None
     if options.limit_minutes is not None:
@@ -144,10 +139,7 @@ def make_pool(
         device=device,
         compiled=plan.experiment.training.recipe.compile,
         together=options.together,
-        workers=workers,
         engine=engine,
-        address=address,
-        gpus_per_worker=gpus_per_worker,
         share=share,
         limit=limit,
         report=report,

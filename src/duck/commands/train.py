@@ -32,6 +32,18 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What a run used: device, version, date and peak memory; no paths."""
+
+    device: str
+    torch: str
+    date: str
+    device_gib: float | None
+    """None on a CPU."""
+    host_gib: float
+
+
+@dataclass(frozen=True)
 class TrainingFacts:
     """When, where and how long an original was trained, and its scores."""
 
@@ -39,8 +51,7 @@ class TrainingFacts:
     seconds: float
     created: str
     environment: Environment
-    machine: dict[str, Any]
-    """As in the results of `duck bench`."""
+    machine: Machine
     alone: bool
     """Whether nothing else used the device, so that the time can be compared."""
 
@@ -96,17 +107,17 @@ def load_or_train(
     )
 
 
-def machine_facts(device: torch.device) -> dict[str, Any]:
-    """Return device, versions, date and peak memory; no paths."""
+def machine_facts(device: torch.device) -> Machine:
+    """Return what this process used until now."""
     unit = 1 if sys.platform == "darwin" else 1024
     on_gpu = device.type == "cuda"
-    return {
-        "device": device_name(device),
-        "torch": str(torch.__version__),
-        "date": datetime.now(UTC).date().isoformat(),
-        "device_gib": torch.cuda.max_memory_allocated(device) / GIB if on_gpu else None,
-        "host_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB,
-    }
+    return Machine(
+        device_name(device),
+        str(torch.__version__),
+        datetime.now(UTC).date().isoformat(),
+        torch.cuda.max_memory_allocated(device) / GIB if on_gpu else None,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB,
+    )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from duck.files import check_replaceable, write_text
 from duck.methods.base import Method
 from duck.methods.presets import Preset, preset
 from duck.retraining import Retraining
-from duck.runs import check_writable
+from duck.runs import check_file_writable
 from duck.runtime import pick_device
 from duck.scenarios import ForgetClasses, ForgetFraction, Request, describe
 from duck.search_spaces import Settings, space_of
@@ -211,9 +211,7 @@ def _retrain(task: tuple[int, Retraining]) -> tuple[int, nn.Module]:
 
 def _check_file(file: Path, overwrite: bool) -> None:
     """Raise an error if the file of the preset must not be written, before the search begins."""
-    if file.is_dir():
-        raise BadInput(f"{file} is a folder: name a file in it.")
-    check_writable(file)
+    check_file_writable(file)
     if file.exists() and not overwrite:
         raise BadInput(f"{file} exists: choose another --out, or --overwrite it.")
     check_replaceable(file, FILE_MARK.encode())

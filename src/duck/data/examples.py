@@ -133,7 +133,7 @@ class Examples:
         )
 
     def counting(self) -> tuple[Self, Tensor]:
-        """Return the same examples and their `drawn`, which is false everywhere at first."""
+        """Return the same examples with a mask `drawn`, which is false for each sample at first."""
         drawn = torch.zeros(int(self.rows.max()) + 1, dtype=torch.bool)
         return replace(self, drawn=drawn), drawn
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from duck.engines.base import ENGINES, Engine
+from duck.engines.base import ENGINES, Engine, check_workers
 from duck.engines.inline import INLINE, InlineEngine
 from duck.engines.processes import ProcessEngine
 from duck.engines.ray import RayEngine
@@ -31,6 +31,7 @@ def create_engine(
     address           the address of a Ray cluster, only for the engine `ray`
     gpus_per_worker   GPUs that each worker reserves, only for the engine `ray`
     """
+    check_workers(workers)
     if name == "ray":
         return RayEngine(workers, address, gpus_per_worker)
     if address is not None or gpus_per_worker:

@@ -4,8 +4,8 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,16 +18,16 @@ from torch import nn
 from duck.audits.scores import Flags, margins
 from duck.checks import check_settings
 from duck.display import Display
-from duck.engines import create_engine
+from duck.engines import INLINE, Engine, create_engine
 from duck.errors import BadInput
 from duck.experiment import fingerprint
 from duck.methods.base import METHODS
 from duck.models import build
-from duck.pools.files import Files, create
+from duck.pools.files import Files, ModelInfo, create
 from duck.pools.plan import Job, Layout, Plan, make_layout, recipe_of
 from duck.pools.reader import Pool
 from duck.predict import logits_on
-from duck.runtime import Stopwatch, device_name, pick_device, seeded
+from duck.runtime import Stopwatch, device_name, fixed_seed, pick_device, seeded
 from duck.scenarios import ForgetSamples
 from duck.training import loop
 from duck.training.loop import check_recipe
@@ -38,8 +38,6 @@ Arrays = dict[str, npt.NDArray[Any]]
 Accuracy = dict[str, float | None]
 Group = tuple[Job, ...]
 """Models that are trained together."""
-ModelInfo = dict[str, Any]
-"""Accuracies, seconds and device of a trained model."""
 TrainedModels = list[tuple[Job, ModelInfo]]
 
 
@@ -52,7 +50,7 @@ class Progress(NamedTuple):
     """None where no model has been timed yet."""
     job: Job | None = None
     """The model that was just trained."""
-    about: ModelInfo | None = None
+    info: ModelInfo | None = None
 
 
 class BuildCounts(NamedTuple):
@@ -75,27 +73,23 @@ def build_pool(
     device: str | torch.device = "auto",
     compiled: bool | None = None,
     together: int = 1,
-    workers: int = 1,
-    engine: str | None = None,
-    address: str | None = None,
-    gpus_per_worker: float = 0.0,
+    engine: Engine = INLINE,
     share: tuple[int, int] = (1, 1),
     limit: float | None = None,
+    new_model: Callable[[], nn.Module] | None = None,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> BuildCounts:
     """Train the missing models of a pool (and, for requests, half as many oracles).
 
     compiled   None: on CUDA
     together   models that are trained at once in a process, with stacked weights
-    workers    models that are trained at the same time; see `suitable_workers`
-    engine     a name of ENGINES; None: `processes` for several workers, else `inline`
-    address    of a Ray cluster, and gpus_per_worker: see `create_engine`
     share      (2, 3): only the second of three equal parts, for several machines; merge them later
     limit      seconds; a model that would not fit into them is not started
+    new_model  builds a fresh model; None: the plan's model by its name
     """
     started_at = time.monotonic()
     place = device if isinstance(device, torch.device) else pick_device(device)
-    _check(plan, data, together, workers, share)
+    _check(plan, data, together, share)
     jobs = plan.jobs(models)[share[0] - 1 :: share[1]]
     samples = make_layout(plan, data).samples
     # Pools with the same fingerprint can be merged.
@@ -103,33 +97,39 @@ def build_pool(
     done = files.done() & set(jobs)
     missing = [job for job in jobs if job not in done]
     groups = [group for group in _groups(jobs, together) if not done.issuperset(group)]
-    runner = create_engine(engine, max(1, min(workers, len(groups))), address, gpus_per_worker)
     compiled = place.type == "cuda" if compiled is None else compiled
-    trainer = Trainer(plan, data, files, place, compiled)
-    infos = [files.about(job) for job in sorted(done)]
-    seconds = [info["seconds"] for info in infos if info["device"] == device_name(place)]
+    trainer = Trainer(plan, data, files, place, compiled, new_model)
+    infos = [files.info(job) for job in sorted(done)]
+    seconds = [info.seconds for info in infos if info.device == device_name(place)]
 
     def start(group: Group) -> bool:
         expected = len(group) * statistics.median(seconds) if seconds else 0.0
         return limit is None or time.monotonic() - started_at + expected <= limit
 
-    def tell(job: Job | None = None, info: ModelInfo | None = None) -> None:
+    def report_progress(job: Job | None = None, info: ModelInfo | None = None) -> None:
         left = None
         if seconds:
-            left = len(missing) * statistics.median(seconds) / runner.workers
+            busy_workers = max(1, min(engine.workers, len(groups)))
+            left = len(missing) * statistics.median(seconds) / busy_workers
         report(Progress(len(jobs) - len(missing), len(missing), left, job, info))
 
-    tell()
-    for trained_models in runner(trainer, groups, start):
+    report_progress()
+    for trained_models in engine(trainer, groups, start) if groups else ():
         for job, info in trained_models:
             missing.remove(job)
-            seconds.append(info["seconds"])
-            tell(job, info)
+            seconds.append(info.seconds)
+            report_progress(job, info)
     return BuildCounts(len(jobs) - len(done) - len(missing), len(done), len(missing))
 
 
 def build_request_pool(
-    folder: Path, plan: Plan, data: Data, models: int, device: torch.device, display: Display
+    folder: Path,
+    plan: Plan,
+    data: Data,
+    models: int,
+    device: torch.device,
+    display: Display,
+    new_model: Callable[[], nn.Module] | None = None,
 ) -> Pool:
     """Train the missing models of a pool for an audit, show how far it is, and open it."""
     display.message(f"The pool of {models} models is made, or resumed, in {folder}.")
@@ -140,7 +140,9 @@ def build_request_pool(
             data,
             models,
             device=device,
-            workers=suitable_workers(device),
+            # A function of the user's may hold what other processes cannot receive.
+            engine=create_engine(None, suitable_workers(device)) if new_model is None else INLINE,
+            new_model=new_model,
             report=lambda state: progress(state.done, state.done + state.left),
         )
     return Pool(folder)
@@ -153,7 +155,7 @@ def suitable_workers(device: torch.device) -> int:
     return 1
 
 
-def _check(plan: Plan, data: Data, together: int, workers: int, share: tuple[int, int]) -> None:
+def _check(plan: Plan, data: Data, together: int, share: tuple[int, int]) -> None:
     check_recipe(plan.experiment.training.recipe)
     check_settings(plan.experiment.method)
     if plan.experiment.training.fingerprint != fingerprint(data):
@@ -161,9 +163,8 @@ def _check(plan: Plan, data: Data, together: int, workers: int, share: tuple[int
             f"The data are not those of the plan: the fingerprint of {data.name} differs. "
             "Name them with --data, --root."
         )
-    for name, count in (("together", together), ("workers", workers)):
-        if count < 1:
-            raise BadInput(f"--{name} must be at least 1, got {count}.")
+    if together < 1:
+        raise BadInput(f"--together must be at least 1, got {together}.")
     if not 1 <= share[0] <= share[1]:
         raise BadInput(f"A share is K of N with K from 1 to N, got {share[0]} of {share[1]}.")
 
@@ -190,10 +191,11 @@ class Trainer:
     files: Files
     device: torch.device
     compiled: bool
+    new_model: Callable[[], nn.Module] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is computed from the fields. Data travel in host memory."""
-        state = {name: self.__dict__[name] for name in ("plan", "files", "device", "compiled")}
+        state = {item.name: getattr(self, item.name) for item in fields(self)}
         return {**state, "data": self.data.to("cpu")}
 
     @cached_property
@@ -210,7 +212,7 @@ class Trainer:
         """Train a group of models, write the missing ones and return what was trained."""
         missing = [job for job in group if not self.files.is_complete(job)]
         if not missing:  # Another process has trained them in the meantime.
-            return [(job, self.files.about(job)) for job in group]
+            return [(job, self.files.info(job)) for job in group]
         with _single_thread(self.device):
             with Stopwatch(self.device) as stopwatch:
                 models = dict(zip(group, self._train(group), strict=True))
@@ -221,12 +223,12 @@ class Trainer:
         """Unlearn, evaluate and write one trained model."""
         with Stopwatch(self.device) as stopwatch:
             arrays, accuracy = self._evaluate(job, model)
-        info = {
-            "accuracy": accuracy,
-            "seconds": training_seconds + stopwatch.seconds,
-            "device": device_name(self.device),
-            "torch": str(torch.__version__),
-        }
+        info = ModelInfo(
+            accuracy,
+            training_seconds + stopwatch.seconds,
+            device_name(self.device),
+            str(torch.__version__),
+        )
         self.files.write(job, arrays, info)
         return info
 
@@ -244,6 +246,9 @@ class Trainer:
         return [model.eval() for model in models]
 
     def _new_model(self, seed: int | None = None) -> nn.Module:
+        if self.new_model is not None:
+            with nullcontext() if seed is None else fixed_seed(seed, self.device):
+                return self.new_model()
         name = self.plan.experiment.training.model
         return build(name, self.data.num_classes, self.data.train.shape, seed)
 

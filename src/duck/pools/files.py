@@ -27,12 +27,24 @@ from duck.files import (
 )
 from duck.json_text import to_json
 from duck.pools.plan import FIELDS, Job, Samples, differences
+from duck.records import structure, to_plain
 
 ABOUT, SAMPLES = "pool.json", "samples.npz"
 NAME = re.compile(r"(model|oracle)-(\d{4,})\.safetensors")
 Fingerprint = dict[str, Any]
 RERUN = "delete it and rerun the command that made the pool."
 COPY = "Copy it from another part of this pool, or choose another folder."
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Accuracies, seconds and device of a trained model, as its file stores them."""
+
+    accuracy: dict[str, dict[str, float | None]]
+    """By the state of the model: on what it should know (train), and on test samples."""
+    seconds: float
+    device: str
+    torch: str
 
 
 @dataclass(frozen=True)
@@ -80,11 +92,9 @@ class Files:
         except (FileNotFoundError, SafetensorError):
             return False
 
-    def write(
-        self, job: Job, arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]
-    ) -> None:
+    def write(self, job: Job, arrays: Mapping[str, npt.NDArray[Any]], info: ModelInfo) -> None:
         """Write a model's file atomically."""
-        metadata = {"pool": self.digest, "about": to_json(about)}
+        metadata = {"pool": self.digest, "about": to_json(to_plain(info))}
         try:
             with writing(self.path(job), private=self.private) as file:
                 save_file(
@@ -98,11 +108,14 @@ class Files:
                 "Free some space and rerun the command."
             ) from error
 
-    def about(self, job: Job) -> dict[str, Any]:
+    def info(self, job: Job) -> ModelInfo:
         """Read the accuracies, seconds and device of a model."""
         with self.open(job) as file:
-            info: dict[str, Any] = json.loads(file.metadata()["about"])
-        return info
+            text = file.metadata().get("about", "")
+        try:
+            return structure(json.loads(text), ModelInfo)
+        except ValueError as error:
+            raise _unreadable(self.path(job), error) from error
 
     def read(self, job: Job, name: str) -> npt.NDArray[Any]:
         """Read one array of a model."""

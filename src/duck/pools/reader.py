@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,8 @@ import numpy.typing as npt
 from duck.audits.scores import Flags, Margins
 from duck.errors import BadInput
 from duck.experiment import Experiment
-from duck.pools.files import Files, find
-from duck.pools.plan import Job, Plan, differences, recipe_of
+from duck.pools.files import Files, ModelInfo, find
+from duck.pools.plan import Design, Job, Plan, differences, recipe_of
 from duck.scenarios import ForgetFraction, ForgetRandomClasses
 from duck.types import Ids
 
@@ -61,9 +61,9 @@ class Stack:
         return self.files.read(self.jobs[model], f"{self.state}.logits")
 
     @cached_property
-    def infos(self) -> list[dict[str, Any]]:
+    def infos(self) -> list[ModelInfo]:
         """Accuracies, seconds and device of each model."""
-        return [self.files.about(job) for job in self.jobs]
+        return [self.files.info(job) for job in self.jobs]
 
     @property
     def accuracies(self) -> dict[str, npt.NDArray[np.float64]]:
@@ -72,7 +72,7 @@ class Stack:
         train   on what the model should know
         test    on test samples of the retained classes
         """
-        rows = [info["accuracy"][self.state] for info in self.infos]
+        rows = [info.accuracy[self.state] for info in self.infos]
         # NumPy converts None to NaN.
         return {name: np.array([row[name] for row in rows], float) for name in ("train", "test")}
 
@@ -83,7 +83,7 @@ class Pool:
     def __init__(self, folder: Path | str) -> None:
         self.files = find(Path(folder))
         self.fingerprint = self.files.fingerprint
-        self.design = str(self.fingerprint["design"])
+        self.design: Design = self.fingerprint["design"]
         jobs = sorted(self.files.jobs())
         models = tuple(job for job in jobs if job.part == "model")
         oracles = tuple(job for job in jobs if job.part == "oracle")
@@ -117,7 +117,7 @@ class Pool:
         return requested
 
     def test_ids(self, ids: Ids) -> Ids:
-        """Return the ids of test samples here: marked, where training samples have the same."""
+        """Return the ids of test samples in the pool: marked if training samples have the same."""
         marked: Ids = np.char.add("test:", ids)
         return marked if np.isin(marked, self.ids).any() else ids
 
@@ -174,30 +174,52 @@ def mismatch(pool: Pool, experiment: Experiment, ignore_recipe: bool = False) ->
     return sentences
 
 
-def summarize(pool: Pool) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation over models; None where a model has no such sample."""
+
+    mean: float | None
+    std: float | None
+
+
+@dataclass(frozen=True)
+class PoolSummary:
+    """What a pool holds."""
+
+    pool: str
+    design: Design
+    models: int
+    oracles: int
+    samples: dict[str, int]
+    """By role."""
+    accuracy: dict[State, dict[str, Spread]]
+    seconds: float
+
+
+def summarize(pool: Pool) -> PoolSummary:
     """Return the number of models and samples, and the mean and deviation of the accuracies."""
     roles, counts = np.unique(pool.roles, return_counts=True)
-    accuracy = {}
+    accuracy: dict[State, dict[str, Spread]] = {}
     seconds = 0.0
     for stack in (pool.before, pool.after, pool.oracle):
         if stack:
-            spreads = {name: _spread(values) for name, values in stack.accuracies.items()}
-            accuracy[stack.state] = spreads
+            accuracy[stack.state] = {
+                name: _spread(values) for name, values in stack.accuracies.items()
+            }
         if stack and stack is not pool.after:
-            seconds += sum(info["seconds"] for info in stack.infos)
-    return {
-        "pool": str(pool.files.folder),
-        "design": pool.design,
-        "models": len(pool),
-        "oracles": len(pool.oracle) if pool.oracle else 0,
-        "samples": {str(role): int(count) for role, count in zip(roles, counts, strict=True)},
-        "accuracy": accuracy,
-        "seconds": seconds,
-    }
+            seconds += sum(info.seconds for info in stack.infos)
+    return PoolSummary(
+        str(pool.files.folder),
+        pool.design,
+        len(pool),
+        len(pool.oracle) if pool.oracle else 0,
+        {str(role): int(count) for role, count in zip(roles, counts, strict=True)},
+        accuracy,
+        seconds,
+    )
 
 
-def _spread(values: npt.NDArray[np.float64]) -> dict[str, float | None]:
+def _spread(values: npt.NDArray[np.float64]) -> Spread:
     if np.isnan(values).any():
-        return {"mean": None, "std": None}
-    deviation = float(values.std(ddof=1)) if len(values) > 1 else None
-    return {"mean": float(values.mean()), "std": deviation}
+        return Spread(None, None)
+    return Spread(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else None)

@@ -17,16 +17,16 @@ OTHER_SETTINGS = ", other settings"
 
 def read_bench(records: Iterable[BenchResult]) -> list[Result]:
     """Return the results of a bench that a page shows, without originals and failures."""
-    shown = [record for record in records if record.method and not record.failed]
-    shown = [
+    unlearnings = [record for record in records if record.method and not record.failed]
+    visible = [
         record
-        for record in shown
+        for record in unlearnings
         if (record.attack and record.roc)
         or record.measurement_name == "density"
         or (not record.study and "aus" in record.scores)
     ]
-    pools = {_pool_of(record) for record in shown if record.roc} - {""}
-    return [_result_of(record, name_pool=len(pools) > 1) for record in shown]
+    pools = {_pool_of(record) for record in visible if record.roc} - {""}
+    return [_result_of(record, name_pool=len(pools) > 1) for record in visible]
 
 
 def current_results(results: Sequence[Result]) -> list[Result]:

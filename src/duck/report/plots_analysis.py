@@ -114,16 +114,16 @@ def plot_density(stored: StoredRun) -> Plot | None:
         for split in splits:
             labels |= dict.fromkeys(by_split.get(split, {}))
     forgotten = [label for label in labels if int(label) in stored.forgotten_classes]
-    shown = list(dict.fromkeys([*forgotten, *labels]))[:MAX_PLOT_CLASSES]
+    visible = list(dict.fromkeys([*forgotten, *labels]))[:MAX_PLOT_CLASSES]
     names = []
-    for label in shown:
+    for label in visible:
         note = " (forgotten)" if label in forgotten else ""
         names.append(shorten_name(stored.class_name(int(label))) + note)
     panels = []
     for split in splits:
         marks = []
         for model, by_split in densities.items():
-            values = [by_split.get(split, {}).get(label) for label in shown]
+            values = [by_split.get(split, {}).get(label) for label in visible]
             if any(value is not None for value in values):
                 look = MODELS[model]
                 marks.append(row_points(model, values, MODEL_SHIFTS[model], *look, texts=[model]))
@@ -133,7 +133,7 @@ def plot_density(stored: StoredRun) -> Plot | None:
         "a model never learned lie far apart."
     )
     models = ", ".join(stored.analysis.density)
-    alt = f"Log density of {len(shown)} classes for {models}, on {' and '.join(splits)} samples."
+    alt = f"Log density of {len(visible)} classes for {models}, on {' and '.join(splits)} samples."
     return Plot("density", "Density of each class in feature space", caption, alt, panels)
 
 

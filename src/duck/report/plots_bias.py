@@ -41,9 +41,9 @@ def make_plots(removal: StoredRemoval, max_images: int = MAX_SHAP_IMAGES) -> dic
 
 def plot_shares(removals: Sequence[StoredRemoval], name: str = "shares") -> Plot:
     """Plot what each model predicts for unseen images with the square and without it."""
-    shown = removals[:MAX_PLOT_CLASSES]
-    rows = [shorten_name(removal.name) for removal in shown]
-    classes = {(str(one.record.true), str(one.record.wrong)) for one in shown}
+    visible = removals[:MAX_PLOT_CLASSES]
+    rows = [shorten_name(removal.name) for removal in visible]
+    classes = {(str(one.record.true), str(one.record.wrong)) for one in visible}
     true, wrong = classes.pop() if len(classes) == 1 else ("the true class", "the wrong class")
     titles = (
         f"predicted {wrong}, with the square",
@@ -52,11 +52,11 @@ def plot_shares(removals: Sequence[StoredRemoval], name: str = "shares") -> Plot
     )
     panels = []
     for title, part in zip(titles, SHARES, strict=True):
-        marks = [_share_points(model, shown, part) for model in BIAS_MODELS]
+        marks = [_share_points(model, visible, part) for model in BIAS_MODELS]
         panels.append(row_panel(title, marks, SHARE_AXIS, rows, ROW_HEIGHT))
     caption = "Images of the mislabelled class that no model was trained on, with 95 % intervals."
-    if len(shown) < len(removals):
-        caption += f" Shown are the first {len(shown)} of {len(removals)} bias removals."
+    if len(visible) < len(removals):
+        caption += f" Shown are the first {len(visible)} of {len(removals)} bias removals."
     alt = "Shares for the biased model, after DUCK, and corrected: as in the table."
     title = "Predictions for unseen images of the mislabelled class"
     return Plot(name, title, caption, alt, panels)

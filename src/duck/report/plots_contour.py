@@ -111,4 +111,4 @@ def _result_points(series: Series) -> Points:
     ]
     deltas = [100 * (result.delta or 0.0) for result in series.results]
     drops = [100 * (result.drop or 0.0) for result in series.results]
-    return Points(series.label, deltas, drops, **series.style, size=7, texts=texts)
+    return series.points(deltas, drops, texts, size=7)

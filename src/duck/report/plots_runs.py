@@ -115,7 +115,7 @@ def _time_points(series: Series, score: str, least_time: float) -> Points:
         # A log axis has no 0.
         low = None if time.low is None else max(time.low, least_time)
         times.append(replace(time, low=low))
-    return Points(series.label, times, values, **series.style, texts=texts)
+    return series.points(times, values, texts)
 
 
 def plot_class_counts(series: Sequence[Series]) -> Plot | None:
@@ -163,5 +163,5 @@ def _class_count_marks(series: Series, score: str) -> list[Mark]:
         means.append(summarize(group, score))
         runs = f"{count} classes, mean of {len(group)} runs"
         texts.append(f"{group[0].label_with_preset}, {runs}: {means[-1].value:.3g}")
-    points = Points(series.label, counts, means, **series.style, size=7, texts=texts)
+    points = series.points(counts, means, texts, size=7)
     return [Line("", counts, centres(means), series.color, dashed=series.is_paper), points]

@@ -18,7 +18,7 @@ from duck.analysis.study import Analysis, ShapImage
 from duck.assurance import Assurance
 from duck.audits import verdict
 from duck.audits.next_step import audit_command_here
-from duck.audits.verdict import Audit, RocCurve, Tier
+from duck.audits.verdict import Audit, RocCurve
 from duck.errors import BadInput, DuckError
 from duck.files import check_regular, finish_replacing
 from duck.printable import path_from_here
@@ -31,11 +31,6 @@ from duck.types import Estimate
 
 T = TypeVar("T")
 ANALYSIS_FILE = study.RESULT
-AUDIT_FILES: dict[str, Tier] = {
-    **{verdict.file_of(tier): tier for tier in verdict.TIERS},
-    verdict.OLD_FILE: "quick",
-}
-"""The files of audits, and the tier that writes each of them."""
 BIAS_MODELS = {"biased": "biased", "duck": "DUCK", "corrected": "corrected"}
 """The models of a bias removal, and how the page names them."""
 SHARES = ("wrong", "right", "right_without_patch")
@@ -277,11 +272,11 @@ def _read_run(folder: Path, name: str, anchor: str) -> StoredRun:
             return None
 
     audits = [
-        read_file(file, Audit, audit_command_here(run, folder, tier))
-        for file, tier in AUDIT_FILES.items()
+        read_file(verdict.file_of(tier), Audit, audit_command_here(run, folder, tier))
+        for tier in verdict.TIERS
     ]
     analyse = shlex.join(["duck", "analyse", str(folder)])
-    # Older records do not store the kind.
+    # A record without by_class has a page, too.
     kind = run.by_class.kind or ("class" if run.samples.get("forget_test") else "samples")
     result = Result(
         name=name,

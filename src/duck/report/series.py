@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from duck.report.looks import MUTED, Symbol, choose_looks
-from duck.report.plots import Mark, Points
+from duck.report.plots import Mark, Points, Values
 from duck.report.results import Result, mean_and_spread
 from duck.types import Estimate
 
@@ -24,10 +24,10 @@ class Series(NamedTuple):
     """Whether the preset is `paper` and the method also has a tuned one."""
     results: list[Result]
 
-    @property
-    def style(self) -> dict[str, Any]:
-        """The look of its points."""
-        return {"color": self.color, "symbol": self.symbol, "hollow": self.is_paper}
+    def points(self, x: Values, y: Values, texts: Sequence[str], size: float = 9) -> Points:
+        """Return points in the look of the series."""
+        look = self.color, self.symbol, size, texts, self.is_paper
+        return Points(self.label, x, y, *look)
 
 
 def make_series(results: Sequence[Result]) -> list[Series]:

@@ -37,10 +37,11 @@ class LiraAttack(PoolAttack):
     settings: ClassVar[tuple[str, ...]] = ("shadows", "pool")
     decisive = True
     order = 20
+    prior: ClassVar[float] = PRIOR
 
     def __call__(self, outputs: ModelOutputs) -> Scored:
         """Score the samples that the pool has margins of."""
-        return offline_lira(self.target(outputs), self.oracles, self.setting.seed)
+        return offline_lira(self.target(outputs), self.oracles, self.setting.seed, self.prior)
 
 
 @ATTACKS.register("lira-online")
@@ -84,10 +85,7 @@ class FixedVarianceLiraAttack(LiraAttack):
     settings = ()
     decisive = False
     order = 24
-
-    def __call__(self, outputs: ModelOutputs) -> Scored:
-        """Score the samples that the pool has margins of."""
-        return offline_lira(self.target(outputs), self.oracles, self.setting.seed, math.inf)
+    prior = math.inf
 
 
 class Fit(NamedTuple):
@@ -135,7 +133,7 @@ def offline_lira(target: Scored, shadows: Margins, seed: int = 0, prior: float =
     return Scored(target.ids, z, target.members)
 
 
-def online_lira(target: Scored, models: Margins, seed: int = 0, prior: float = PRIOR) -> Scored:
+def online_lira(target: Scored, models: Margins, seed: int = 0) -> Scored:
     """Return log N(φ; μ_in, σ_in) - log N(φ; μ_out, σ_out) over models with and without the sample.
 
     Of a sample that no model was trained on, μ_in and σ_in are not known. It gets the σ_in and the
@@ -150,8 +148,8 @@ def online_lira(target: Scored, models: Margins, seed: int = 0, prior: float = P
     inside = models.members[:, trained_on]
     _check_count(out, "left out by")
     _check_count(inside, "trained on by")
-    without = fit(models.values, out, prior)
-    with_sample = fit(models.values[:, trained_on], inside, prior)
+    without = fit(models.values, out)
+    with_sample = fit(models.values[:, trained_on], inside)
     shift = with_sample.mean - without.mean[trained_on]
     order = np.argsort(without.mean[trained_on], kind="stable")
     known = without.mean[trained_on][order]

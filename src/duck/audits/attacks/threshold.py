@@ -1,7 +1,7 @@
 """Attacks by one number of each sample: its loss, entropy, second largest probability, or odds."""
 
 import numpy as np
-from scipy.special import entr
+from scipy.special import entr, log_softmax
 
 from duck.audits.attacks.base import ATTACKS, ThresholdAttack
 from duck.audits.scores import Array, Outputs, margins
@@ -81,8 +81,6 @@ class ConfidenceAttack(ThresholdAttack):
 
 def losses(outputs: Outputs) -> Array:
     """Return the cross-entropy of each sample in nats."""
-    logits = outputs.logits.astype(np.float64)
-    highest = logits.max(1)
-    total = highest + np.log(np.exp(logits - highest[:, None]).sum(1))
-    result: Array = total - logits[np.arange(len(logits)), outputs.labels]
+    log_shares = log_softmax(outputs.logits.astype(np.float64), axis=1)
+    result: Array = -log_shares[np.arange(len(log_shares)), outputs.labels]
     return result

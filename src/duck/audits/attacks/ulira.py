@@ -174,7 +174,7 @@ def _score(models: Margins, model: int, unlearned: Fit, oracles: Fit, columns: F
 
 
 def _join(rows: list[Scored], is_member: Flags, models: Places) -> Scored:
-    """Join scores; of each part it is given whether it is of members, and the model's number."""
+    """Join the scores of several models; `is_member` and `models` have an entry for each part."""
     sizes = [len(row.ids) for row in rows]
     return Scored(
         np.concatenate([row.ids for row in rows]),
