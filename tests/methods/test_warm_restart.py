@@ -30,7 +30,8 @@ def unit_task(**rest: object) -> Task:
 
 
 def weight_of(method: WarmRestart, task: Task) -> Tensor:
-    return method(linear(), task).state_dict()["weight"]
+    weight: Tensor = method(linear(), task).state_dict()["weight"]
+    return weight
 
 
 def slope(weight: Tensor) -> Tensor:
