@@ -5,7 +5,7 @@
     python benchmarks/leakage.py --kind hard
     python benchmarks/leakage.py --kind samples --size 10 --requests 8
     python benchmarks/leakage.py --data cifar10 --model resnet18 --epochs 40 --root data
-    python benchmarks/leakage.py --variants warm-restart:epochs=6,peak=2 duck@paper
+    python benchmarks/leakage.py --variants warm-restart:epochs=6,peak=2,shrink=0 duck@paper
     python benchmarks/leakage.py --table benchmarks/results/leakage.jsonl
 
 Each original is trained on the rest and on half of the candidates: a random fifth of the data, or
@@ -29,9 +29,10 @@ the place of what the originals saw. One JSON line per variant; those that are i
 are skipped. Models and outputs stay in --work, the artifact store (DUCK_ARTIFACTS) by default, so
 that a second call adds variants.
 
-A variant is a method with its tuned preset, `name@paper` with that of its paper; settings follow
-after a colon. `warm-restart:epochs=4,shrink=1` starts from fresh weights: it shows what the weights
-of the original are worth.
+A variant is a method with its tuned preset, `name@paper` with that of its paper; settings that
+differ from the preset follow after a colon. `warm-restart:epochs=4,peak=1,shrink=1` starts from
+fresh weights: it shows what the weights of the original are worth. Methods that are not for this
+kind of request are skipped.
 """
 
 import argparse
@@ -69,20 +70,23 @@ from duck.tuning import with_settings
 VARIANTS = (
     "original",
     "duck",
-    "warm-restart:epochs=4",
-    "warm-restart:epochs=2",
-    "warm-restart:epochs=8",
-    "warm-restart:epochs=2,peak=2",
-    "warm-restart:epochs=4,peak=2",
-    "warm-restart:epochs=4,shrink=0.3",
-    "warm-restart:epochs=4,shrink=0.5",
-    "warm-restart:epochs=4,shrink=0.7",
-    "warm-restart:epochs=4,shrink=1",
-    "warm-restart:epochs=8,shrink=0.5",
-    "warm-restart:epochs=8,shrink=0.7",
-    "warm-restart:epochs=4,shrink=0.7,distillation=0.5",
-    "warm-restart:epochs=4,distillation=0.5",
-    "warm-restart:epochs=4,average=2",
+    "warm-restart",
+    "duck-soft",
+    "delete",
+    "amun",
+    "warm-restart:epochs=2,peak=1,shrink=0",
+    "warm-restart:epochs=4,peak=1,shrink=0",
+    "warm-restart:epochs=8,peak=1,shrink=0",
+    "warm-restart:epochs=4,peak=2,shrink=0",
+    "warm-restart:epochs=4,peak=1,shrink=0.3",
+    "warm-restart:epochs=4,peak=1,shrink=0.5",
+    "warm-restart:epochs=4,peak=1,shrink=0.7",
+    "warm-restart:epochs=4,peak=1,shrink=1",
+    "warm-restart:epochs=8,peak=1,shrink=0.5",
+    "warm-restart:epochs=8,peak=1,shrink=0.7",
+    "warm-restart:epochs=4,peak=1,shrink=0.7,distillation=0.5",
+    "warm-restart:epochs=4,peak=1,shrink=0,distillation=0.5",
+    "warm-restart:epochs=4,peak=1,shrink=0,average=2",
     "ssd",
     "bad-teacher",
     "scrub",
@@ -90,6 +94,7 @@ VARIANTS = (
     "salun",
     "l1-sparse",
     "finetune",
+    "retrained@tuned",
     "duck@paper",
 )
 RETRAINED = "retrained"
@@ -163,7 +168,6 @@ def run(args: argparse.Namespace) -> None:
     if device.type == "cpu":
         torch.set_num_threads(1)
     results = ResultFile(args.out, args.limit_minutes, device)
-    results.machine = args.stored_on or results.machine
     pool = make_pool(args, device)
     retrained = args.retrained or max(args.models // 2, LEAST_MODELS)
     parts = (args.numbers or range(retrained), args.numbers or range(args.models))
@@ -179,7 +183,7 @@ def run(args: argparse.Namespace) -> None:
     if args.numbers:
         unlearn_part(study, args.variants, args.numbers, results, prefix)
         return
-    for variant in (RETRAINED, *args.variants):
+    for variant in (RETRAINED, *filter(study.can_use, args.variants)):
         name = f"{prefix}: {variant}"
         if name in results.done:
             continue
@@ -342,6 +346,7 @@ class Study:
             "requests": len(self.requests),
             "forgotten_per_request": float(self.members.sum(1).mean()) / len(self.requests),
             "threads": torch.get_num_threads(),
+            **({"outputs_from": self.pool.stored_on} if self.pool.stored_on else {}),
         }
 
     def median_seconds(self, variant: str) -> float:
@@ -359,6 +364,11 @@ class Study:
     def unlearn(self, variant: str, number: int) -> Outputs:
         """Return the outputs of an original after unlearning with one variant."""
         return self.pool.unlearned_outputs(number, self.method(variant), self.requests)
+
+    def can_use(self, variant: str) -> bool:
+        """Return whether the method of a variant is for this kind of request."""
+        kind = "class" if self.kind == "class" else "samples"
+        return kind in METHODS[variant.partition(":")[0].partition("@")[0]].scenarios
 
     def method(self, variant: str) -> Method:
         """Return the method of a variant."""
@@ -596,7 +606,7 @@ def variant_cells(row: Row) -> list[str]:
         f"{distance['value']['mean']:.3f} ({distance['floor']['mean']:.3f})",
         accuracy_cell(row["accuracy"]),
         percent(row["forget_accuracy"]["mean"]),
-        f"{100 * row['time_share']:.0f} %",
+        "-" if row.get("alone") is False else f"{100 * row['time_share']:.0f} %",
     ]
 
 
