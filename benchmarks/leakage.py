@@ -60,7 +60,7 @@ from duck.audits.scores import Margins, softmax
 from duck.audits.statistics import least_others, roc
 from duck.errors import BadInput
 from duck.experiment import to_dict
-from duck.methods.base import Method
+from duck.methods.base import METHODS, Method
 from duck.methods.presets import default_recipe, preset
 from duck.registry import suggest
 from duck.runtime import pick_device, seeded
