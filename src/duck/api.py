@@ -98,8 +98,11 @@ class Result:
         return self.outcome.forgot is not False
 
     @property
-    def kept_accuracy(self) -> KeptAccuracy:
-        """Accuracy on the rest before and after; `damaged`: more than allowed was lost."""
+    def kept_accuracy(self) -> KeptAccuracy | None:
+        """Accuracy on the rest before and after; `damaged`: more than allowed was lost.
+
+        None: there are neither unseen nor retain samples to measure it on.
+        """
         return self.outcome.kept_accuracy
 
     @property
@@ -140,7 +143,7 @@ class Result:
             return str(self.assured.assurance)
         if not self.forgot:
             return f"Verdict: {NOT_FORGOTTEN}."
-        splits = ("forget", "holdout", "test")
+        splits = ("forget", "retain", "holdout", "test")
         obstacle = audit_obstacle({name: len(getattr(self.scenario, name)) for name in splits})
         if obstacle:
             return f"Verdict: none without an audit. {obstacle}"

@@ -428,7 +428,7 @@ class _Ladder:
 
 def _failure(outcome: Outcome) -> str:
     """Return why a model is of no use, whatever an audit says; "" where it is."""
-    if outcome.kept_accuracy.damaged:
+    if outcome.is_damaged:
         return str(outcome.kept_accuracy)
     if any(scores.is_known for scores in outcome.earlier):
         return "It knows what an earlier request was to forget."

@@ -118,6 +118,8 @@ class Task:
     report: Report | None = None
     note: Callable[[str], None] = _ignore_note
     """Adds a note for readers of the result."""
+    kind: Literal["class", "samples"] = "class"
+    """As in Scenario. The labels show it, unless there are no retain samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +185,7 @@ class Scenario:
             data.train.take(self.retain),
             holdout,
             data.num_classes,
-            **{"seed": self.seed, **rest},
+            **{"seed": self.seed, "kind": self.kind, **rest},
         )
 
 

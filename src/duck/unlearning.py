@@ -45,7 +45,7 @@ class Epoch:
     phase: str
     epoch: int
     loss: Loss
-    retain: Share
+    retain: Share | None
     forget: Share
     holdout: Share | None = None
 
@@ -80,8 +80,9 @@ class Outcome:
     history: tuple[Epoch, ...]
     confusions: tuple[Confusion | None, Confusion | None]
     """Confusion matrices of the original and the unlearned model on the reported test samples."""
-    kept_accuracy: KeptAccuracy
-    """The accuracy before and after, and whether the loss exceeds the limit."""
+    kept_accuracy: KeptAccuracy | None
+    """The accuracy before and after, and whether the loss exceeds the limit. None: there are
+    neither unseen nor retain samples."""
     forgot: bool | None
     """False: nothing was forgotten. None: the scores do not show it."""
     method_notes: tuple[str, ...] = ()
@@ -92,7 +93,12 @@ class Outcome:
     @property
     def status(self) -> Status:
         """Whether it succeeded, forgot nothing, or damaged the model."""
-        return status_of(self.forgot, self.kept_accuracy.damaged)
+        return status_of(self.forgot, self.is_damaged)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether more accuracy was lost than the limit allows."""
+        return self.kept_accuracy is not None and self.kept_accuracy.damaged
 
 
 def unlearn(
@@ -124,7 +130,7 @@ def unlearn(
         model = Original(model, new_model, recipe, head)
     given, new_model, recipe = model.model, model.new_model, model.recipe
     check_limit(max_accuracy_loss)
-    check_kind(METHODS.name_of(method), scenario.kind)
+    check_kind(METHODS.name_of(method), scenario.kind, len(scenario.retain) > 0)
     check_settings(method)
     check_weights(given.state_dict(), "The model")
     model_float32 = in_float32(given)
@@ -227,10 +233,14 @@ def _make_report(
             watch(progress)
             if progress.is_epoch_end:
                 model = progress.model
-                scores = [accuracy(model, part, precision) for part in (retain, task.forget)]
-                if task.holdout is not None:
-                    scores.append(accuracy(model, task.holdout, precision))
-                epoch = Epoch(progress.phase, progress.epoch, progress.loss, *scores)
+                forget = accuracy(model, task.forget, precision)
+                retained, unseen = (
+                    accuracy(model, part, precision) if part is not None and len(part) else None
+                    for part in (retain, task.holdout)
+                )
+                epoch = Epoch(
+                    progress.phase, progress.epoch, progress.loss, retained, forget, unseen
+                )
                 history.append(epoch)
                 watch(epoch)
 
@@ -250,7 +260,7 @@ def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
 
 
 def _outcome_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
-    if outcome.kept_accuracy.damaged:
+    if outcome.is_damaged:
         yield str(outcome.kept_accuracy)
     if outcome.forgot is False and scenario.kind == "class":
         yield "Nothing was forgotten: accuracy on the forget samples did not fall."
@@ -281,12 +291,21 @@ def _coverage_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
     samples = counted(outcome.forget_samples, "forget sample")
     if outcome.processed < outcome.forget_samples:
         yield f"Only {outcome.processed} of {samples} were processed."
-    if outcome.scores.test is None:
+    if not len(scenario.retain):
+        yield (
+            "There are no retain samples: all training samples that were given are to be forgotten."
+        )
+    if outcome.kept_accuracy is None:
+        yield (
+            "No unseen data and no retain samples: nothing shows how much accuracy the model lost. "
+            "Give test data (test= in Python)."
+        )
+    elif outcome.scores.test is None:
         yield (
             "No unseen data: no AUS, and the stop rule compared with retain samples. "
             "Give test data (test= in Python) for both."
         )
-    elif scenario.kind == "samples" and not len(scenario.holdout):
+    elif scenario.kind == "samples" and not len(scenario.holdout) and len(scenario.retain):
         yield (
             "The test data are too few to hold some back: the stop rule compared with retained "
             "samples, and AUS is imprecise. Give at least two test samples of each class."
@@ -300,8 +319,8 @@ def _coverage_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
 def _weak_original_notes(scenario: Scenario, original: Scores) -> Iterator[str]:
     """Warn if the original is hardly better than chance: then the scores are meaningless."""
     forget, retain = len(scenario.forget), len(scenario.retain)
-    correct = (original.forget * forget + original.retain * retain) / (forget + retain)
-    chance = 1 / len(scenario.data.train.labels.unique())
+    correct = (original.forget * forget + (original.retain or 0) * retain) / (forget + retain)
+    chance = 1 / (len(scenario.data.train.labels.unique()) if retain else scenario.data.num_classes)
     # With two classes, twice chance is out of reach.
     if correct <= min(2 * chance, chance + 0.1):
         yield (
@@ -312,7 +331,7 @@ def _weak_original_notes(scenario: Scenario, original: Scores) -> Iterator[str]:
 
 def _unscored_class_notes(scenario: Scenario) -> Iterator[str]:
     data = scenario.data
-    if data.test is None:
+    if data.test is None or not len(scenario.retain):
         return
     known = torch.cat([data.train.labels, *(earlier.forget.labels for earlier in scenario.earlier)])
     unknown = data.test.labels[~torch.isin(data.test.labels, known)]

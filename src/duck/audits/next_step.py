@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Audit, Tier
+from duck.audits.verdict import FORGOTTEN, NO_RETAIN_DATA, NOT_FORGOTTEN, Audit, Tier
 from duck.methods.base import METHODS
 from duck.runs import Run, place_of
 
@@ -19,6 +19,8 @@ NO_UNSEEN_DATA = (
 
 def audit_obstacle(samples: Mapping[str, int]) -> str:
     """Return why an audit refuses these numbers of samples per split; "" where it does not."""
+    if not samples.get("retain", 1):
+        return NO_RETAIN_DATA
     return NO_UNSEEN_DATA if 0 in (samples.get("holdout"), samples.get("test")) else ""
 
 

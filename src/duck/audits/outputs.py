@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from duck.audits.scores import Array, Flags, Outputs, softmax, temperature
+from duck.audits.verdict import NO_RETAIN_DATA
 from duck.errors import BadInput
 from duck.models.head import PROBE_IMAGES, WEIGHT_LAYERS, find_head, find_inner_layer
 from duck.predict import predict
@@ -119,6 +120,8 @@ def check_unseen(scenario: Scenario) -> None:
             "The holdout is empty: an audit compares forgotten samples with unseen ones. Give data "
             "that the model never saw (test= in Python, a test/ folder on the command line)."
         )
+    if not len(scenario.retain):
+        raise BadInput(NO_RETAIN_DATA)
 
 
 def make_setting(scenario: Scenario) -> Setting:

@@ -26,6 +26,10 @@ NOT_FORGOTTEN: Verdict = "not forgotten"
 NO_VERDICT: Verdict = "no verdict"
 OLD_FILE = "audit.json"
 """The file in which older versions stored an audit of any tier."""
+NO_RETAIN_DATA = (
+    "An audit compares with retain samples, and the request has all training samples: give some "
+    "others that the model was trained on."
+)
 MODELS = ("original", "unlearned", "retrained")
 DEFAULT_MODELS = 6
 """Retrained models. One more than an interval needs: each of them is judged by five others."""
