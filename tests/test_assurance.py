@@ -1,8 +1,10 @@
 """Assured forgetting: what is tried, what is chosen, and on which samples."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -10,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import duck
+from duck.artifacts import ArtifactStore
 from duck.assurance import Assured, AssureOptions, assure
 from duck.audits.parts import split_for_choice
 from duck.audits.verdict import Limits
 from duck.errors import BadInput, Diverged
+from duck.experiment import Training
 from duck.methods.base import METHODS, Method
 from duck.methods.ladder import Candidate, choose_method, ladder
 from duck.methods.presets import default_recipe
@@ -108,6 +112,68 @@ def test_a_method_that_fails_is_recorded_and_the_next_one_is_tried() -> None:
     assert not first.passed
     assert "It cannot run here." in first.reason
     assert assured.assurance.chosen == "retrained"
+
+
+@dataclass
+class SlowRetraining:
+    """Retraining that takes at least some seconds for each model, and counts them."""
+
+    seconds: float
+    trained: int = 0
+
+    def new_model(self) -> nn.Module:
+        time.sleep(self.seconds)
+        self.trained += 1
+        return toy_net()
+
+    def __call__(self, scenario: Scenario) -> Retraining:
+        return Retraining(scenario, trained_net(), self.new_model, RECIPE)
+
+
+def run_within(budget: float, retraining: SlowRetraining, expected: float | None) -> Assured:
+    def unlearn_with(candidate: Candidate) -> Outcome:
+        return unlearn(
+            candidate.method, trained_net(), class_scenario(), new_model=toy_net, recipe=RECIPE
+        )
+
+    return assure(
+        Original(trained_net(), toy_net, RECIPE),
+        class_scenario(),
+        [EXACT, MASK, LAST],
+        unlearn_with,
+        AssureOptions("oracle", budget_seconds=budget),
+        retraining,
+        retraining_seconds=expected,
+    )
+
+
+@pytest.mark.parametrize("expected", [None, 0.01])
+def test_a_budget_stops_before_a_model_to_compare_with(expected: float | None) -> None:
+    retraining = SlowRetraining(0.5)
+    assured = run_within(1.9, retraining, expected)
+    assert 1 <= retraining.trained <= 3
+    assert (assured.assurance.passed, assured.assurance.chosen) == (False, "exact")
+    assert assured.audit is None
+    tried = [(attempt.method, attempt.seconds > 0) for attempt in assured.assurance.attempts]
+    assert tried == [("exact", True), ("mask", False)]
+    assert f"{retraining.trained} of 6" in str(assured.assurance)
+
+
+def test_a_budget_below_the_known_time_of_retraining_trains_no_model() -> None:
+    retraining = SlowRetraining(0.0)
+    assured = run_within(60, retraining, 100)
+    assert retraining.trained == 0
+    assert (assured.assurance.passed, assured.assurance.chosen) == (False, "exact")
+
+
+def test_stored_models_need_no_permission(tmp_path: Path) -> None:
+    training = Training("toy", "toy", RECIPE)
+    store = ArtifactStore(tmp_path)
+    first = Retraining(class_scenario(), trained_net(), toy_net, RECIPE, training, store)
+    assert len(first(2)) == 2
+    again = Retraining(class_scenario(), trained_net(), toy_net, RECIPE, training, store)
+    assert len(again(4, may_train=lambda: False)) == 2
+    assert (len(first.seconds), len(again.seconds)) == (2, 0)
 
 
 def test_the_oracle_tier_needs_a_way_to_retrain() -> None:
@@ -231,12 +297,14 @@ def test_by_the_oracle_tier_a_masked_output_does_not_pass() -> None:
 
 @pytest.mark.slow
 def test_a_budget_ends_with_the_best_so_far() -> None:
-    options = AssureOptions("oracle", models=5, planted=False, budget_seconds=1e-3)
-    assured = run_noisy([MASK, EXACT, LAST], options)
+    options = AssureOptions("oracle", models=5, planted=False, budget_seconds=600)
+    long, longest = replace(EXACT, share=1e9), replace(LAST, share=1e9)
+    assured = run_noisy([MASK, long, longest], options)
     assert not assured.assurance.passed
     assert assured.assurance.chosen == "mask"
     assert assured.audit is None
-    skipped = assured.assurance.attempts[1]
+    audited, skipped = assured.assurance.attempts
+    assert audited.verdict is not None
     assert (skipped.method, skipped.seconds) == ("exact", 0)
 
 

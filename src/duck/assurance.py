@@ -64,7 +64,8 @@ class AssureOptions:
     """Also train models that keep a share of the forget set, to state what the final audit
     recognises."""
     budget_seconds: float | None = None
-    """Start no method that is expected to end later. None: no limit."""
+    """Start no method and no model to compare with that is expected to end later; the first method
+    always runs. None: no limit."""
 
     def check(self) -> None:
         """Raise an error for options out of range."""
@@ -166,6 +167,7 @@ def assure(
     retraining: Callable[[Scenario], Retraining] | None = None,
     pool_of: Callable[[Candidate], Pool] | None = None,
     display: Display | None = None,
+    retraining_seconds: float | None = None,
 ) -> Assured:
     """Try methods until one passes; return its model, or that of the last method.
 
@@ -178,13 +180,40 @@ def assure(
         retraining: Trains models without the forget set of a scenario, above the quick tier.
         pool_of: Makes the pool of a method, for the final audit of the full tier.
         display: How progress and messages are shown.
+        retraining_seconds: The expected time of one retraining, for the budget. None: not known
+            before the first one.
     """
     chosen = options or AssureOptions()
     shown = display or Display()
     chosen.check()
-    started_at = time.monotonic()
-    auditor = _Auditor(original, scenario, chosen, retraining, pool_of, shown)
-    return _Ladder(candidates, unlearn_with, auditor, chosen, shown, started_at).climb()
+    budget = _Budget(chosen.budget_seconds, retraining_seconds)
+    auditor = _Auditor(original, scenario, chosen, retraining, pool_of, shown, budget)
+    return _Ladder(candidates, unlearn_with, auditor, chosen, shown, budget).climb()
+
+
+class _Budget:
+    """The time that is left, and the expected time of a retraining."""
+
+    def __init__(self, seconds: float | None, retraining_seconds: float | None) -> None:
+        self.seconds = seconds
+        self.retraining_seconds = retraining_seconds
+        self.measured_seconds: float | None = None
+        self.started_at = time.monotonic()
+
+    def update(self, seconds: Sequence[float]) -> None:
+        """Take the mean time of retrainings as the expected time of the next one."""
+        if seconds:
+            self.retraining_seconds = self.measured_seconds = sum(seconds) / len(seconds)
+
+    def allows(self, share: float) -> bool:
+        """Return whether a method is expected to end in time.
+
+        share   its time as a share of that of a retraining; unknown times count as 0
+        """
+        if self.seconds is None:
+            return True
+        spent = time.monotonic() - self.started_at
+        return spent + share * (self.retraining_seconds or 0.0) <= self.seconds
 
 
 class _Auditor:
@@ -198,9 +227,13 @@ class _Auditor:
         retraining: Callable[[Scenario], Retraining] | None,
         pool_of: Callable[[Candidate], Pool] | None,
         display: Display,
+        budget: _Budget,
     ) -> None:
         self.original = original
+        self.budget = budget
+        self.retraining = retraining
         self.pool_of = pool_of
+        self.display = display
         self.options = options
         self.choice = self.final = scenario
         if options.tier != "quick":
@@ -209,8 +242,7 @@ class _Auditor:
             for part in (self.choice, self.final):
                 make_setting(part)  # an error before anything is trained
         self.references: list[nn.Module] = []
-        self.planted: Mapping[float, Sequence[nn.Module]] = {}
-        self.retraining_seconds: float | None = None
+        self.planted: dict[float, Sequence[nn.Module]] = {}
         self.seconds = 0.0
         if options.tier == "quick":
             return
@@ -225,6 +257,16 @@ class _Auditor:
         self._train(retraining, scenario, display)
         self.seconds += time.monotonic() - started_at
 
+    @property
+    def obstacle(self) -> str:
+        """Why no audit is possible: the budget ended before its models were trained."""
+        if self.options.tier == "quick" or len(self.references) >= ENOUGH:
+            return ""
+        return (
+            f"Not audited: the budget allowed {len(self.references)} of {self.options.models} "
+            f"models to compare with, and an audit needs {ENOUGH}."
+        )
+
     def _train(
         self,
         retraining: Callable[[Scenario], Retraining],
@@ -235,16 +277,31 @@ class _Auditor:
         missing = references.missing(self.options.models)
         if missing:
             display.message(f"{missing} models are retrained to compare with.")
-        started_at = time.monotonic()
+
+        def may_train() -> bool:
+            self.budget.update(references.seconds)
+            return self.budget.allows(1.0)
+
         with display.progress("retrained models to compare with") as progress:
-            self.references = references(self.options.models, progress)
-        if missing:
-            self.retraining_seconds = (time.monotonic() - started_at) / missing
-        if self.options.planted:
-            with display.progress("planted models") as progress:
-                self.planted = {
-                    share: retraining(plant(self.final, share))(1, progress) for share in SHARES
-                }
+            self.references = references(self.options.models, progress, may_train)
+        self.budget.update(references.seconds)
+        if self.obstacle:
+            display.message(self.obstacle)
+
+    def _planted(self) -> Mapping[float, Sequence[nn.Module]]:
+        """Return the planted models, as far as the budget allows.
+
+        They are trained when the final audit needs them: until then, methods need the time.
+        """
+        if self.retraining is None or not self.options.planted or self.planted:
+            return self.planted
+        with self.display.progress("planted models") as progress:
+            for share in SHARES:
+                train = self.retraining(plant(self.final, share))
+                models = train(1, progress, lambda: self.budget.allows(1.0))
+                if models:
+                    self.planted[share] = models
+        return self.planted
 
     def __call__(self, candidate: Candidate, outcome: Outcome, is_final: bool) -> Audit:
         started_at = time.monotonic()
@@ -268,7 +325,7 @@ class _Auditor:
         else:
             # The choice never needs a pool: one for each method would take too long.
             pool = self.pool_of(candidate) if is_final and self.pool_of else None
-            planted = self.planted if is_final else None
+            planted = self._planted() if is_final else None
             audit = audit_oracle(case, self.references, pool, planted, self.options.limits)
         self.seconds += time.monotonic() - started_at
         return audit
@@ -315,7 +372,7 @@ class _Ladder:
     auditor: _Auditor
     options: AssureOptions
     display: Display
-    started_at: float
+    budget: _Budget
 
     def __post_init__(self) -> None:
         self.attempts: list[Attempt] = []
@@ -334,7 +391,7 @@ class _Ladder:
             if self.auditor.passes(audit):
                 return self._finish(candidate, tried, audit, passed=True)
             break
-        if self.best is not None and not self._has_time_for(last):
+        if self.best is not None and not self._may_run(last):
             # The final audit, if there was one, is that of the best model: it passed the choice.
             candidate, outcome = self.best
             return self._finish(candidate, outcome, audit, passed=False)
@@ -347,7 +404,9 @@ class _Ladder:
         seconds = outcome.seconds + outcome.prepare_seconds
         reason = _failure(outcome)
         self.attempts.append(Attempt(last.name, seconds, not reason, reason or last.reached))
-        self.auditor.retraining_seconds = seconds
+        self.budget.update([seconds])
+        if self.auditor.obstacle:
+            return self._finish(last, outcome, None, passed=not reason)
         try:
             audit = self.auditor(last, outcome, True)
         except DuckError as error:
@@ -357,7 +416,7 @@ class _Ladder:
 
     def _try(self, candidate: Candidate) -> Outcome | None:
         """Run a method; return its outcome if it passes the audit for the choice."""
-        if self.best is not None and not self._has_time_for(candidate):
+        if self.best is not None and not self._may_run(candidate):
             reason = "Not tried: it would exceed the budget."
             self.attempts.append(Attempt(candidate.name, 0.0, False, reason))
             return None
@@ -371,6 +430,10 @@ class _Ladder:
         reason = _failure(outcome)
         if reason:
             self._record(Attempt(candidate.name, seconds, False, reason))
+            return None
+        if self.auditor.obstacle:
+            self._record(Attempt(candidate.name, seconds, False, self.auditor.obstacle))
+            self.best = candidate, outcome
             return None
         audit = self.auditor(candidate, outcome, False)
         objection = self.auditor.objection(audit)
@@ -403,7 +466,7 @@ class _Ladder:
             attempts=tuple(self.attempts),
             verdict=audit.verdict if audit else None,
             audit_seconds=self.auditor.seconds,
-            retraining_seconds=self.auditor.retraining_seconds,
+            retraining_seconds=self.budget.measured_seconds,
         )
         return Assured(candidate, outcome, audit, assurance)
 
@@ -415,15 +478,9 @@ class _Ladder:
     def _say(self, candidate: Candidate) -> None:
         self.display.message(f"Trying {candidate.name} ...")
 
-    def _expected(self, candidate: Candidate) -> float:
-        """Return the expected time of a method; 0 where no retraining was measured."""
-        return candidate.share * (self.auditor.retraining_seconds or 0.0)
-
-    def _has_time_for(self, candidate: Candidate) -> bool:
-        if self.options.budget_seconds is None:
-            return True
-        spent = time.monotonic() - self.started_at
-        return spent + self._expected(candidate) <= self.options.budget_seconds
+    def _may_run(self, candidate: Candidate) -> bool:
+        """Return whether a further method can be audited, or needs no audit, and ends in time."""
+        return not self.auditor.obstacle and self.budget.allows(candidate.share)
 
 
 def _failure(outcome: Outcome) -> str:

@@ -51,8 +51,8 @@ class AssureFlags:
     dry_run: bool = False
     """With --assure: print the methods that would be tried, and do nothing."""
     budget_seconds: float | None = None
-    """With --assure: start no further method that is expected to end later, and keep the best so
-    far. The models to compare with count; the first method is always tried."""
+    """With --assure: start no method and no model to compare with that is expected to end later.
+    Keep the best so far, with exit code 1. The first method always runs."""
     models: int = DEFAULT_MODELS
     """With --assure: retrained models that the audits compare with."""
     margin: float = MARGIN

@@ -105,6 +105,7 @@ def assure_run(
         retrain,
         build_pool if chosen.tier == "full" else None,
         shown,
+        _retraining_seconds(prepared),
     )
     return _store(prepared, assured)
 
