@@ -327,7 +327,7 @@ def _apply(request: Request, data: Data, previous: Result | None, seed: int) -> 
         return request(data, seed)
     scenario = scenario_after(previous.scenario, request, seed)
     has_forgotten = surely_forgot(previous.method, previous.outcome.forgot)
-    return with_history(scenario, previous.earlier, has_forgotten)
+    return with_history(scenario, previous.earlier, has_forgotten, previous.outcome.drift)
 
 
 def _adapted(new_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Module] | None:

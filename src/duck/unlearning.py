@@ -1,14 +1,23 @@
 """Run one method on one scenario: time it, count the samples it used, and score the result."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import nn
 
 from duck.checks import check_settings
-from duck.earlier_requests import EarlierScores, earlier_note, score_earlier
+from duck.earlier_requests import (
+    DRIFT_ERRORS,
+    MAX_DRIFT,
+    EarlierScores,
+    earlier_note,
+    has_drifted,
+    measure_drift,
+    remembered_rank,
+    score_earlier,
+)
 from duck.methods.base import METHODS, Method, check_kind
 from duck.metrics import (
     SMALL,
@@ -28,7 +37,7 @@ from duck.preparation import Preparations
 from duck.printable import counted
 from duck.records import Loss, Share
 from duck.runtime import Stopwatch, device_of
-from duck.types import Original, Progress, Recipe, Scenario, Task
+from duck.types import Drift, Original, Progress, Recipe, Scenario, Task
 
 MAX_REQUESTS = 10
 MAX_FORGOTTEN = 0.2
@@ -89,6 +98,8 @@ class Outcome:
     """Notes of the method about this run."""
     earlier: tuple[EarlierScores, ...] = ()
     """Scores on the forget sets of earlier requests, oldest first."""
+    drift: Drift = field(default_factory=Drift)
+    """What the requests so far cost."""
 
     @property
     def status(self) -> Status:
@@ -153,6 +164,9 @@ def unlearn(
     returned = in_dtypes_of(result, given)
     unlearned = in_float32(returned)
     scores = evaluate(unlearned, scenario, original)
+    is_retraining = _is_retraining(method)
+    earlier = score_earlier(model_float32, unlearned, scenario, is_retraining)
+    drift = measure_drift(model_float32, unlearned, scenario, is_retraining)
     outcome = Outcome(
         model=returned,
         scores=scores,
@@ -165,8 +179,9 @@ def unlearn(
         confusions=(confusion(model_float32, scenario), confusion(unlearned, scenario)),
         kept_accuracy=judge_kept(scenario, original, scores, max_accuracy_loss),
         forgot=_has_forgotten(method, scenario, original, scores),
-        method_notes=(*method_notes, *_drift_notes(method, scenario)),
-        earlier=score_earlier(model_float32, unlearned, scenario, _is_retraining(method)),
+        method_notes=(*method_notes, *_drift_notes(drift, earlier, scenario)),
+        earlier=earlier,
+        drift=drift,
     )
     return outcome if recipe else note_guessed_recipe(outcome, method, task.recipe)
 
@@ -273,17 +288,31 @@ def _outcome_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
         )
 
 
-def _drift_notes(method: Method, scenario: Scenario) -> Iterator[str]:
+def _drift_notes(
+    drift: Drift, earlier: Sequence[EarlierScores], scenario: Scenario
+) -> Iterator[str]:
     """Advise to retrain where the errors of requests in a row have added up."""
-    if not scenario.earlier or _is_retraining(method):
+    if drift.requests < 2:
         return
-    forgotten = len(scenario.forget) + sum(len(request.forget) for request in scenario.earlier)
-    share = forgotten / (forgotten + len(scenario.retain))
-    requests = len(scenario.earlier) + 1
-    if requests >= MAX_REQUESTS or share >= MAX_FORGOTTEN:
+    advice = f"Retrain now: {drift.requests} requests in a row"
+    if has_drifted(drift):
         yield (
-            f"Retrain now: {requests} requests in a row have forgotten {100 * share:.0f} % of the "
-            "training samples. Lost accuracy and traces of earlier requests add up."
+            f"{advice} have cost {100 * (drift.lost - drift.gained) / drift.n:.1f} points of "
+            f"accuracy on the holdout (n = {drift.n}; the limit is {100 * MAX_DRIFT:g} point, or "
+            f"{DRIFT_ERRORS} standard errors)."
+        )
+    test = scenario.data.test
+    rank = remembered_rank(earlier, 0 if test is None else len(test) - len(scenario.data.holdout))
+    if rank is not None:
+        yield (
+            f"{advice}, and the model knows samples of the earlier ones: the mean rank of their "
+            f"losses among unseen samples is {rank:.2f} (0.5: as if never seen)."
+        )
+    share = drift.samples / (drift.samples + len(scenario.retain))
+    if drift.requests >= MAX_REQUESTS or share >= MAX_FORGOTTEN:
+        yield (
+            f"{advice} have forgotten {100 * share:.0f} % of the training samples. Lost accuracy "
+            "and traces of earlier requests add up, also where they are too small to measure."
         )
 
 
