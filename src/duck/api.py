@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from duck.assurance import Assured, AssureOptions
 from duck.assurance import assure as assure_methods
 from duck.audits.auditing import Case, audit_oracle, audit_quick
-from duck.audits.next_step import audit_obstacle
+from duck.audits.next_step import PythonNames, audit_obstacle, next_calls
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
 from duck.audits.verdict import DEFAULT_MODELS, NOT_FORGOTTEN, Audit, Tier
@@ -70,6 +70,8 @@ class Result:
     """What the method saw."""
     data: Data
     """All data, with what earlier requests forgot."""
+    request: Request | None = None
+    """What was to be forgotten."""
     recipe: Recipe | None = None
     """How the original was trained; None: not known."""
     remarks: tuple[str, ...] = ()
@@ -290,6 +292,7 @@ def forget(
         task=scenario.task(
             new_model=original.new_model, recipe=original.recipe or Recipe(), head=original.head
         ),
+        request=request,
         recipe=original.recipe,
         remarks=remarks,
         # Bias removal changes the data.
@@ -464,6 +467,7 @@ def audit(
     before = None if original is None else check_given(original)
     case, known_recipe = _case(unlearned, scenario, before, new_model, recipe, head)
     given = [check_given(model) for model in (case.original, case.unlearned, *references)]
+    names = _names_in_calls(unlearned, new_model, recipe)
     with accepting_images(*given):
         original_model, unlearned_model, *others = (in_float32(model) for model in given)
         case = replace(
@@ -472,13 +476,42 @@ def audit(
             unlearned=unlearned_model,
             new_model=_adapted(case.new_model),
         )
+        found = None
         if chosen == "quick":
-            return audit_quick(case)
+            found = audit_quick(case)
         if chosen == "oracle":
-            return _audit_oracle(case, others, known_recipe, tier, models)
+            found = _audit_oracle(case, others, known_recipe, tier, models)
+    if found is not None:
+        return replace(found, next_steps=next_calls(found, names, len(case.scenario.forget)))
     raise BadInput(
         f"tier is 'quick' or 'oracle' here, got {chosen!r}. The full tier needs a pool of models: "
         "duck.audit(FOLDER, tier='full') with the folder of a run."
+    )
+
+
+def _names_in_calls(
+    unlearned: nn.Module | Result, new_model: Callable[[], nn.Module] | None, recipe: Recipe | None
+) -> PythonNames:
+    """Return how suggested calls name what the user has; `result` is what `forget` returned."""
+    if not isinstance(unlearned, Result):
+        return PythonNames(
+            "unlearned, scenario, original=original",
+            "original, data, ids",
+        )
+    task = unlearned.task
+    known_model = new_model is None and task.new_model is not None
+    known_recipe = recipe is None and unlearned.recipe is not None
+    arguments = [
+        f"new_model={'result.task.new_model' if known_model else 'new_model'}",
+        f"recipe={'result.recipe' if known_recipe else 'recipe'}",
+    ]
+    start = "earlier_result" if unlearned.scenario.earlier else "result.original, result.data"
+    seed = unlearned.scenario.seed
+    return PythonNames(
+        "result",
+        f"{start}, forget=result.request" + (f", seed={seed}" if seed else ""),
+        METHODS.name_of(unlearned.method),
+        ", ".join(arguments),
     )
 
 

@@ -198,12 +198,12 @@ class Audit:
                 *textwrap.wrap(self.subject, WIDTH),
                 *_listed("Why:", self.reasons),
                 *_listed("In words:", self.in_words),
-                *_listed("What to do next:", self.next_steps),
                 "",
                 *_table(self),
                 *_limits(self),
                 *_controls(self),
                 *_listed("Not tested:", self.not_tested),
+                *_listed("What to do next:", self.next_steps),
             ]
         )
 
