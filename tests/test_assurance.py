@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 import duck
 from duck.artifacts import ArtifactStore
-from duck.assurance import Assured, AssureOptions, assure
+from duck.assurance import Assured, AssureOptions, assure, describe_size
 from duck.audits.parts import split_for_choice
-from duck.audits.verdict import Limits
+from duck.audits.verdict import Limits, Tier
 from duck.errors import BadInput, Diverged
 from duck.experiment import Training
 from duck.methods.base import METHODS, Method
@@ -356,3 +356,79 @@ def test_the_ladder_rises_to_retraining(request_: Callable[[Data], Scenario]) ->
     assert "warm-restart-long" not in [step.name for step in short]  # as long as retraining
     named = ladder(request_(data), recipe, "scrub")
     assert [step.name for step in named] == ["scrub", "retrained"]
+
+
+def one_sample() -> Scenario:
+    return duck.ForgetSamples(["1"])(class_scenario().data)
+
+
+def run_one(candidates: list[Candidate], budget: float | None = None) -> Assured:
+    original = Original(trained_net(), toy_net, RECIPE)
+
+    def no_models(part: Scenario) -> Retraining:
+        pytest.fail("A model to compare with was trained.")
+
+    return assure(
+        original,
+        one_sample(),
+        candidates,
+        lambda candidate: unlearn(candidate.method, original, one_sample()),
+        AssureOptions("oracle", budget_seconds=budget),
+        no_models,
+        retraining_seconds=100,
+    )
+
+
+def test_one_sample_is_retrained_at_once_and_gets_a_percentile() -> None:
+    assured = run_one([EXACT, LAST])
+    assert assured.assurance.passed
+    tried = [(attempt.method, attempt.seconds > 0) for attempt in assured.assurance.attempts]
+    assert tried == [("exact", False), ("retrained", True)]
+    assert assured.audit is not None
+    assert (assured.audit.verdict, assured.audit.tier) == ("no verdict", "oracle")
+    assert list(assured.audit.attacks) == ["loss percentile"]
+
+
+def test_one_sample_within_a_budget_that_is_too_small_for_retraining() -> None:
+    assured = run_one([EXACT, LAST], budget=60)
+    assert (assured.assurance.passed, assured.assurance.chosen) == (False, "exact")
+    assert assured.audit is None
+
+
+class Certain(nn.Module):
+    """A model that is more certain of one image than of any other."""
+
+    def __init__(self, model: nn.Module, image: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        self.image = nn.Buffer(image)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(images)
+        is_known = (images == self.image).flatten(1).all(1)
+        return torch.where(is_known[:, None], 100 * logits, logits)
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+def test_in_the_quick_tier_one_sample_must_have_a_usual_loss(is_certain: bool) -> None:
+    scenario = one_sample()
+    original = Original(trained_net(), toy_net, RECIPE)
+    image = next(scenario.data.train.take(scenario.forget).batches(1)).images
+
+    def unlearn_with(candidate: Candidate) -> Outcome:
+        outcome = unlearn(candidate.method, original, scenario)
+        if candidate is LAST or not is_certain:
+            return outcome
+        return replace(outcome, model=Certain(outcome.model, image))
+
+    assured = assure(original, scenario, [EXACT, LAST], unlearn_with, AssureOptions("quick"))
+    assert assured.assurance.attempts[0].passed is not is_certain
+    assert assured.assurance.chosen == ("retrained" if is_certain else "exact")
+
+
+@pytest.mark.parametrize(
+    ("samples", "tier", "is_said"),
+    [(1, "oracle", True), (49, "full", True), (50, "oracle", False), (1, "quick", False)],
+)
+def test_what_is_said_of_few_samples(samples: int, tier: Tier, is_said: bool) -> None:
+    assert bool(describe_size(samples, tier)) is is_said

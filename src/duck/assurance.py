@@ -17,8 +17,8 @@ from duck.audits.auditing import Case, audit_oracle, audit_quick
 from duck.audits.memory import PRIMARY
 from duck.audits.oracle import ENOUGH
 from duck.audits.outputs import make_setting
-from duck.audits.parts import SHARES, plant, split_for_choice
-from duck.audits.quick import Coverage
+from duck.audits.parts import MIN_SAMPLES_TO_SPLIT, SHARES, plant, split_for_choice
+from duck.audits.quick import Coverage, has_usual_loss
 from duck.audits.verdict import (
     DEFAULT_MODELS,
     FORGOTTEN,
@@ -47,6 +47,17 @@ SAME_FORGET_SAMPLES = (
     "This audit looked at test samples that the choice of the method did not see. The forget "
     "samples are the same, as there are too few to split."
 )
+ONE_SAMPLE = (
+    "One sample gives no verdict, so that no method can pass this tier and the model is retrained. "
+    "The quick tier accepts a model in which the loss of the sample is as for nine of ten unseen "
+    "samples."
+)
+FEW_SAMPLES = (
+    "{count} forget samples are too few to split, so that the choice and the final audit look at "
+    'all of them. They may be too few for the verdict "forgotten", even of a retrained model. The '
+    "model is then retrained in the end; the method retrained does that at once."
+)
+NOT_TRIED = "Not tried: one sample gives no verdict."
 MAX_SECONDARY = 0.2
 """Residual memory in the choice by other measures than margins. They scatter between retrained
 models, and so few samples cannot show more."""
@@ -78,6 +89,13 @@ class AssureOptions:
             )
         if self.budget_seconds is not None and self.budget_seconds <= 0:
             raise BadInput(f"The budget must be positive, got {self.budget_seconds} seconds.")
+
+
+def describe_size(samples: int, tier: Tier) -> str:
+    """Return what a user must know before audits of so few forget samples; "" for enough."""
+    if tier == "quick" or samples >= MIN_SAMPLES_TO_SPLIT:
+        return ""
+    return ONE_SAMPLE if samples == 1 else FEW_SAMPLES.format(count=samples)
 
 
 @dataclass(frozen=True)
@@ -186,6 +204,9 @@ def assure(
     chosen = options or AssureOptions()
     shown = display or Display()
     chosen.check()
+    remark = describe_size(len(scenario.forget), chosen.tier)
+    if remark:
+        shown.message(remark)
     budget = _Budget(chosen.budget_seconds, retraining_seconds)
     auditor = _Auditor(original, scenario, chosen, retraining, pool_of, shown, budget)
     return _Ladder(candidates, unlearn_with, auditor, chosen, shown, budget).climb()
@@ -238,7 +259,8 @@ class _Auditor:
         self.choice = self.final = scenario
         if options.tier != "quick":
             self.choice, self.final = split_for_choice(scenario)
-        if len(scenario.forget) > 1:
+        self.is_single = len(scenario.forget) == 1
+        if not self.is_single:
             for part in (self.choice, self.final):
                 make_setting(part)  # an error before anything is trained
         self.references: list[nn.Module] = []
@@ -253,15 +275,19 @@ class _Auditor:
                 f"Assurance by the {options.tier} tier compares with models retrained as the "
                 "original was trained: give new_model= and recipe=, or use the quick tier."
             )
+        if self.is_single:
+            return
         started_at = time.monotonic()
         self._train(retraining, scenario, display)
         self.seconds += time.monotonic() - started_at
 
     @property
     def obstacle(self) -> str:
-        """Why no audit is possible: the budget ended before its models were trained."""
+        """Why no model can pass: one sample, or the budget ended before models were trained."""
         if self.options.tier == "quick" or len(self.references) >= ENOUGH:
             return ""
+        if self.is_single:
+            return "Not audited: one sample gives no verdict."
         return (
             f"Not audited: the budget allowed {len(self.references)} of {self.options.models} "
             f"models to compare with, and an audit needs {ENOUGH}."
@@ -320,8 +346,8 @@ class _Auditor:
             new_model=self.original.new_model,
             notes=self._notes(is_final),
         )
-        if self.options.tier == "quick":
-            audit = audit_quick(case, self.options.limits)
+        if self.options.tier == "quick" or self.is_single:
+            audit = replace(audit_quick(case, self.options.limits), tier=self.options.tier)
         else:
             # The choice never needs a pool: one for each method would take too long.
             pool = self.pool_of(candidate) if is_final and self.pool_of else None
@@ -343,7 +369,7 @@ class _Auditor:
         Few samples give wide intervals, so that the values count here, and not their upper ends:
         the final audit decides.
         """
-        if audit.verdict == NOT_FORGOTTEN:
+        if audit.verdict == NOT_FORGOTTEN or (self.is_single and not has_usual_loss(audit)):
             return audit.reasons[0]
         if audit.verdict == FORGOTTEN or self.options.tier == "quick":
             return ""
@@ -383,6 +409,10 @@ class _Ladder:
         """Return the first model that passes, the last one, or the best within the budget."""
         *candidates, last = self.candidates
         audit = None
+        is_undecidable = self.auditor.is_single and self.auditor.obstacle
+        if is_undecidable and self.budget.allows(last.share):
+            self.attempts = [Attempt(item.name, 0.0, False, NOT_TRIED) for item in candidates]
+            return self._retrain(last)
         for candidate in candidates:
             tried = self._try(candidate)
             if tried is None:
@@ -405,7 +435,7 @@ class _Ladder:
         reason = _failure(outcome)
         self.attempts.append(Attempt(last.name, seconds, not reason, reason or last.reached))
         self.budget.update([seconds])
-        if self.auditor.obstacle:
+        if self.auditor.obstacle and not self.auditor.is_single:
             return self._finish(last, outcome, None, passed=not reason)
         try:
             audit = self.auditor(last, outcome, True)
