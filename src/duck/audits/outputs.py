@@ -1,7 +1,7 @@
 """Outputs of a model on every sample that an audit looks at, and which rows are compared."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -101,6 +101,8 @@ class Setting:
     separate classes.
     """
     seed: int
+    holdout: Rows = field(default_factory=lambda: np.empty(0, np.intp))
+    """Unseen samples that stop rules may have used. In a part of the samples all are alike."""
 
     @property
     def retained_classes(self) -> Labels:
@@ -159,6 +161,7 @@ def make_setting(scenario: Scenario) -> Setting:
         members=members,
         matched=matched,
         seed=scenario.seed,
+        holdout=scenario.holdout.numpy(),
     )
 
 
